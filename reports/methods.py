@@ -1,0 +1,52 @@
+"""How the numbers came about, in a paragraph written from the manifest, and what nobody has checked."""
+
+from .board import Board
+from .manifest import attacks
+
+
+def methods(board: Board) -> str:
+    """The methods paragraph of a board."""
+    images = board.images
+    listed = list(dict.fromkeys(text for run in board.runs for text in attacks(run)))
+    used = f"The attacks were {'; '.join(listed)}. " if listed else "Their hyper-parameters are in the manifest below. "
+    threats = ", ".join(str(threat) for threat in board.threats) or "none"
+    versions = ", ".join(dict.fromkeys(str(run.manifest["robustkit"]) for run in board.runs))
+    return (
+        f"robustkit {versions} attacked {_listed(board.models)} on {images.n:,} images of {images.dataset} "
+        f"{images.split}. "
+        f"Radii: {threats}, in units of the input before the model's own normalisation. {used}"
+        "Only images that the model classifies rightly were attacked; the others count as wrong under every attack. "
+        "An image counts as broken only if a fresh fp32 forward of the unmodified model misclassifies the projected "
+        "point; what an attack believed of itself plays no part. Worst-case means that an image counts as robust only "
+        "if no attack broke it: the mean over images of the minimum over attacks. "
+        "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
+        f"right. {_scope(board)}"
+    )
+
+
+def unchecked(board: Board) -> list[str]:
+    """What a reader might think was checked, and was not."""
+    norms = list(dict.fromkeys(threat.norm for threat in board.threats))
+    missing = [norm for norm in ("Linf", "L2", "L1", "L0") if norm not in norms]
+    others = f"changes measured in {', '.join(missing)}, and " if missing else ""
+    return [
+        "Stronger attacks: the robust accuracies are upper bounds, and nothing here proves a lower one.",
+        "Adaptive attacks: none of these attacks was written against a particular model or defense.",
+        f"Other changes of the input: {others}rotations, shifts, patches, blur, weather or new data.",
+        "Randomness of a model: each verdict rests on one forward, so a model that answers by chance needs more.",
+        "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
+        "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",
+    ]
+
+
+def _scope(board: Board) -> str:
+    if len(board.models) < 2:
+        return "They hold for each accuracy on its own."
+    return (
+        "They hold for each accuracy on its own: all models saw the same images, so a test on pairs of verdicts "
+        "(samples.csv) sees smaller differences than two overlapping intervals suggest."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

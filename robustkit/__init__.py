@@ -1,0 +1,47 @@
+"""robustkit: how robust an image classifier really is, how sure that number is, and why."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+_here = Path(__file__).resolve().parent
+if not (_here / "attacks").is_dir():  # a checkout: attacks/, defenses/ and reports/ lie beside this folder
+    __path__.append(str(_here.parent))
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from robustkit.classifier import Classifier as Classifier
+    from robustkit.crafting import Attacked as Attacked
+    from robustkit.crafting import attack as attack
+    from robustkit.data import load_dataset as load_dataset
+    from robustkit.errors import UserError as UserError
+    from robustkit.evaluation import evaluate as evaluate
+    from robustkit.models import load_model as load_model
+    from robustkit.summary import load_run as load_run
+
+# Loaded on first use: torch takes seconds to import, and `robustkit --help` does not need it.
+_PUBLIC = {
+    "Attacked": "robustkit.crafting",
+    "Classifier": "robustkit.classifier",
+    "UserError": "robustkit.errors",
+    "attack": "robustkit.crafting",
+    "evaluate": "robustkit.evaluation",
+    "load_dataset": "robustkit.data",
+    "load_model": "robustkit.models",
+    "load_run": "robustkit.summary",
+}
+_ROOMS = ("attacks", "defenses", "reports", "data", "models")
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    if name in _ROOMS:
+        return import_module(f"robustkit.{name}")
+    raise AttributeError(f"module 'robustkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_ROOMS, "__version__"]

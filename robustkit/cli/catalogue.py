@@ -1,0 +1,37 @@
+"""`robustkit list`: what can be named on the command line."""
+
+import click
+
+
+@click.command("list")
+@click.argument("kind", type=click.Choice(["attacks", "models", "datasets"]))
+def catalogue(kind: str) -> None:
+    """Names of attacks (with their hyper-parameters), models or data sets."""
+    {"attacks": _attacks, "models": _models, "datasets": _datasets}[kind]()
+
+
+def _attacks() -> None:
+    from robustkit import registry
+
+    for name, members in registry.ENSEMBLES.items():
+        click.echo(f"{name:<10} ensemble: {' -> '.join(members)}")
+    for name in registry.names():
+        base, preset = registry.VARIANTS.get(name, (name, {}))
+        attack = registry.classes()[base]
+        known = {key: field.default for key, field in registry.parameters(attack).items()}
+        values = ",".join(f"{key}={value}" for key, value in {**known, **preset}.items())
+        click.echo(f"{name:<10} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {values}")
+
+
+def _models() -> None:
+    from robustkit.models import model_names
+
+    click.echo("\n".join(model_names()))
+    click.echo("timm:NAME (with the extra 'timm'), path/file.py:factory")
+
+
+def _datasets() -> None:
+    from robustkit.data import NAMES
+
+    click.echo("\n".join(NAMES))
+    click.echo("a folder with one sub-folder of pictures per class, FILE.npz, FILE.safetensors (arrays x and y)")

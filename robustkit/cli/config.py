@@ -1,0 +1,52 @@
+"""`--config FILE`: the options of a command from a TOML file."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from robustkit.errors import UserError, unknown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    """Make the file's entries the defaults of all other options; called by click before it reads them.
+
+    Raises:
+        UserError: the file cannot be read, is no TOML, or has an entry that is no option.
+    """
+    if value is None:
+        return
+    try:
+        entries = tomllib.loads(value.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"The file {value} cannot be read ({error.strerror}); check --config.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{value} is no valid TOML ({error}).") from None
+    ctx.default_map = _by_parameter(ctx.command, entries)
+
+
+def _by_parameter(command: click.Command, entries: dict[str, Any]) -> dict[str, Any]:
+    options = {}
+    for option in command.params:
+        for flag in option.opts:
+            if flag.startswith("--") and flag != "--config":
+                options[flag[2:].replace("-", "_")] = option
+    values = {}
+    for key, value in entries.items():
+        name = key.replace("-", "_")
+        if name not in options:
+            raise unknown("option", key, options)
+        option = options[name]
+        assert option.name is not None
+        values[option.name] = [str(item) for item in _listed(value)] if option.multiple else value
+    return values
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

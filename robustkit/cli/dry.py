@@ -1,0 +1,31 @@
+"""`--dry-run`: what an evaluation would do and the most it can cost, without loading a model."""
+
+from typing import Any
+
+import click
+
+from .evaluate import data_of
+
+
+def print_plan(options: dict[str, Any]) -> None:
+    """The cells of the plan with their upper bound in passes, as plain text."""
+    from robustkit.data import pick
+    from robustkit.plan import plan, threats_of
+
+    data = data_of(options)
+    made = plan(options["attacks"], threats_of(options["norms"], options["radii"], data.threats))
+    images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
+    click.echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
+    click.echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
+    forwards = backwards = 0
+    for cell in made.cells():
+        trials = cell.attack.restarts * max(cell.attack.targets, 1)
+        ahead, back = (images * trials * passes for passes in (cell.attack.cost.forwards, cell.attack.cost.backwards))
+        forwards, backwards = forwards + ahead, backwards + back
+        threat = f"{cell.threat.norm} {cell.threat.eps_text}"
+        click.echo(f"  {cell.name:<28}{threat:<14}{trials:>12}{ahead:>14,}{back:>14,}")
+    total = len(options["models"])
+    click.echo(
+        f"In all at most {total * (forwards + images):,} forwards and {total * backwards:,} backwards of one image; "
+        "broken images leave early and an ensemble's later members see only what is left."
+    )

@@ -1,0 +1,162 @@
+"""`robustkit evaluate`: from names to a table, CSV files and an HTML report."""
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from robustkit.errors import UserError
+
+from .config import read_config
+
+if TYPE_CHECKING:
+    from robustkit.setting import Setting
+
+_RUNS = Path("robustkit-runs")
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """Numbers with commas between them, one per channel."""
+
+    name = "A,B,C"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A list of floats."""
+        try:
+            return value if isinstance(value, list) else [float(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers; write for example 0.485,0.456,0.406.", param, ctx)
+
+
+class CountOr(click.ParamType):  # type: ignore[type-arg]
+    """A whole number of at least 1, or one word."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+        self.name = f"N|{word}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or the word."""
+        text = str(value).strip().lower()
+        if text == self.word:
+            return self.word
+        if not text.isdigit() or int(text) < 1:
+            self.fail(f"{value!r} is neither a whole number of at least 1 nor {self.word!r}.", param, ctx)
+        return int(text)
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
+              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
+@click.option("-m", "--model", "models", multiple=True, metavar="NAME",
+              help="torchvision name, timm:NAME or file.py:factory. Repeatable.")  # fmt: skip
+@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
+@click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint.")
+@click.option("--mean", type=Numbers(), help="Normalisation to apply inside the model.")
+@click.option("--std", type=Numbers(), help="The same, divided by.")
+@click.option("--train", is_flag=True, help="Train a model that has no weights here once.")
+@click.option("--retrain", is_flag=True, help="Train again, whatever is cached.")
+@click.option("-d", "--dataset", default="digits", show_default=True, metavar="NAME|PATH",
+              help="See `robustkit list datasets`; or a folder of pictures, .npz or .safetensors file.")  # fmt: skip
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of a published data set are.")
+@click.option("--download", is_flag=True, help="Fetch them there first.")
+@click.option("--split", default="test", show_default=True)
+@click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop the pictures of a folder to this.")
+@click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
+              metavar="NAME[:K=V,...]", help="See `robustkit list attacks`. Repeatable.")  # fmt: skip
+@click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
+@click.option("--eps", "radii", multiple=True, metavar="EPS",
+              help="8/255, 0.5 or L2:0.5, pixels in [0, 1]. Repeatable. [default: usual for the data]")  # fmt: skip
+@click.option("-n", "--samples", type=CountOr("all"), default=1000, show_default=True, help="Images, in a fixed order.")
+@click.option("-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in flight.")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
+@click.option("--no-fold", is_flag=True, help="Search without folding BatchNorm.")
+@click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
+@click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and what it can cost, then stop.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def evaluate(**options: Any) -> None:
+    """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
+
+    The same command again goes on where it stopped; a finished run is only printed.
+    """
+    if not options["models"]:
+        raise UserError("No model is given; add --model NAME, for example --model resnet18.")
+    if options["dry_run"]:
+        from .dry import print_plan
+
+        print_plan(options)
+        return
+    _check_writable(options["out"] or _RUNS)
+    from .watch import Bars
+
+    out = options["out"]
+    try:
+        with Bars(options["quiet"]) as bars:
+            setting = _resolved(options, bars)
+            out = out or _RUNS / _folder_name(setting)
+            from robustkit.evaluation import carry_out
+
+            run = carry_out(setting, out, bars)
+    except KeyboardInterrupt:
+        kept = f"What is finished is kept in {out}. " if out is not None and out.exists() else ""
+        click.echo(f"Interrupted. {kept}The same command goes on where it stopped.", err=True)
+        sys.exit(130)
+    from rich.console import Console
+
+    reports = import_module("robustkit.reports")
+    reports.write_csv(run, out)
+    reports.write_report([run], out / "report.html")
+    reports.print_table(run, Console())
+    click.echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
+
+
+def data_of(options: dict[str, Any]) -> Any:
+    """The data set that the options name."""
+    from robustkit.data import load_dataset
+
+    return load_dataset(
+        options["dataset"], options["split"], data_dir=options["data_dir"], download=options["download"],
+        image_size=options["image_size"],
+    )  # fmt: skip
+
+
+def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
+    from robustkit.setting import Numerics, resolved
+
+    return resolved(
+        options["models"], dataset=data_of(options), attacks=options["attacks"], norm=options["norms"],
+        eps=options["radii"], samples=None if options["samples"] == "all" else options["samples"],
+        batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
+        weights=options["weights"] or None, num_classes=options["num_classes"], mean=options["mean"],
+        std=options["std"],
+        numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]), watch=bars,
+        train=options["train"], retrain=options["retrain"],
+    )  # fmt: skip
+
+
+def _folder_name(setting: "Setting") -> str:
+    """Named by what determines the result, so that the same command finds its own evidence."""
+    from robustkit.identity import digest, identity_of
+
+    models = "+".join(classifier.name for classifier in setting.classifiers[:3])
+    text = "".join(
+        letter if letter.isalnum() or letter in "+-_." else "-" for letter in f"{models}-{setting.data.name}"
+    )
+    return f"{text[:60]}-{digest(identity_of(setting))}"
+
+
+def _check_writable(folder: Path) -> None:
+    """Meet an unwritable place before the work, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"The folder {folder} cannot be written ({error.strerror}); give another --out.") from None

@@ -1,0 +1,27 @@
+"""`robustkit report`: render runs again, and merge several, without any model."""
+
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path),
+              help="HTML file. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
+def report(runs: tuple[Path, ...], out: Path | None) -> None:
+    """Print the table of each run and write the HTML report of all of them together."""
+    from rich.console import Console
+
+    from robustkit.summary import load_run
+
+    reports = import_module("robustkit.reports")
+    loaded = [load_run(folder) for folder in runs]
+    target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    for run in loaded:
+        reports.print_table(run, Console())
+        if out is None:
+            reports.write_csv(run, run.folder)
+    reports.write_report(loaded, target)
+    click.echo(f"\n{target}")

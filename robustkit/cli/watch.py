@@ -1,0 +1,54 @@
+"""Progress bars with live robust accuracy, on standard error; one line a stage where that is no terminal."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from typing_extensions import Self
+
+
+class Bars:
+    """A `Watch` for terminals; a context manager, because bars must end before tables begin."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.console = Console(stderr=True, quiet=quiet, soft_wrap=True)
+        self._bars = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=self.console,
+            disable=quiet or not self.console.is_terminal,
+        )  # fmt: skip
+        self._now: TaskID | None = None
+        self._training: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def stage(self, text: str, total: int, done: int) -> None:
+        """A new bar; the ones before stay as they ended."""
+        self._now = self._bars.add_task(text, total=total, completed=done, note="")
+        if not self.console.is_terminal:
+            self.console.print(f"{text}: {total - done} images to do", markup=False, highlight=False)
+
+    def advance(self, images: int, robust: float) -> None:
+        """Move the bar of the stage."""
+        if self._now is not None:
+            self._bars.update(self._now, advance=images, note=f"{100 * robust:5.1f} % left")
+
+    def say(self, text: str) -> None:
+        """One sentence above the bars."""
+        self.console.print(text, markup=False, highlight=False)
+
+    def training(self, text: str, share: float) -> None:
+        """Move the bar of a training."""
+        if self._training is None:
+            self._training = self._bars.add_task("training", total=1.0, note="")
+        self._bars.update(self._training, completed=share, note=text)
+        if share >= 1:
+            self._bars.remove_task(self._training)
+            self._training = None

@@ -1,0 +1,133 @@
+"""Attack tensors with one attack: the library's short way in."""
+
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from robustkit import engine
+from robustkit.classifier import Classifier
+from robustkit.errors import UserError
+from robustkit.preflight import checked_images, checked_labels, checked_model
+from robustkit.protocol import Attack
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """What became of each image; all tensors on the CPU, in the order of `x`."""
+
+    x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried
+    success: Tensor  # [N] bool, classified rightly before and wrongly (or as the target) at `x_adv`
+    clean_correct: Tensor  # [N] bool
+    prediction: Tensor  # [N] int64 class at `x_adv`
+    questions: Tensor  # [N] int64 questions asked in the deciding trial, 0 where clean wrong
+    forwards: Tensor  # [N] int64 passes spent
+    backwards: Tensor  # [N] int64
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Share of images classified rightly without any change."""
+        return self.clean_correct.double().mean().item()
+
+    @property
+    def robust_accuracy(self) -> float:
+        """Share classified rightly before and after: an upper bound on the true robust accuracy."""
+        return (self.clean_correct & ~self.success).double().mean().item()
+
+    @property
+    def attack_success_rate(self) -> float:
+        """Share of the rightly classified images that were broken; NaN when there were none."""
+        return (self.success.sum() / self.clean_correct.sum()).item() if self.clean_correct.any() else float("nan")
+
+
+def attack(
+    model: nn.Module | Classifier,
+    x: Tensor,
+    y: Tensor,
+    method: Attack,
+    *,
+    target: Tensor | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    batch_size: int = 64,
+    seed: int = 0,
+) -> Attacked:
+    """Attack every rightly classified image of `x` and say what became of it.
+
+    Args:
+        model: takes images in `bounds`, returns logits; it comes back exactly as it was.
+        x: `[N, *S]` float images.
+        y: `[N]` true classes.
+        method: such as `PGD(eps="8/255", steps=40)`; eps in units of pixels scaled to [0, 1].
+        target: `[N]` classes that must be reached; None accepts any wrong class.
+        bounds: range of valid values; a `Classifier` has its own.
+        batch_size: rows in flight. On a CPU it does not change a bit of the result.
+        seed: of all noise.
+
+    Raises:
+        UserError: something about images, labels or model is wrong; the sentence names the fix.
+    """
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, not {batch_size}.")
+    classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+    images = classifier.place(checked_images(x.detach(), classifier.bounds))
+    with classifier.session(images, seed):
+        for warning in checked_model(classifier, images):
+            warnings.warn(warning, stacklevel=2)
+        logits = torch.cat([classifier.judge(part) for part in torch.split(images, 256)]).cpu()
+        y = checked_labels(y.cpu(), len(x), logits.shape[1])
+        aims = None if target is None else checked_labels(target.cpu(), len(x), logits.shape[1])
+        if aims is not None and bool((aims == y).any()):
+            raise UserError("A target equals the true class; name another class for every image.")
+        correct = logits.argmax(1) == y
+        jobs = [
+            job_of(
+                method,
+                number,
+                images[number],
+                int(y[number]),
+                logits[number],
+                None if aims is None else int(aims[number]),
+            )
+            for number in correct.nonzero().flatten().tolist()
+        ]
+        outcomes = list(engine.run(classifier, method, jobs, slots=batch_size, seed=seed))
+    return _gathered(classifier, images, logits, correct, outcomes)
+
+
+def job_of(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, goal: int | None = None) -> engine.Job:
+    """The engine's job for one image: aimed at its goal, or at its likeliest wrong classes, or at none."""
+    if goal is not None:
+        return engine.Job(number, x, y, (goal,), goal)
+    return engine.Job(number, x, y, aims_of(method, likeliest(logits, y)))
+
+
+def likeliest(logits: Tensor, y: int) -> list[int]:
+    """All classes but `y`, the likeliest first; ties by number."""
+    order = logits.sort(descending=True, stable=True).indices.tolist()
+    return [number for number in order if number != y]
+
+
+def aims_of(method: Attack, ranking: list[int]) -> tuple[int, ...]:
+    """The classes that an attack aims at, given the wrong classes of an image, likeliest first."""
+    return tuple(ranking[: method.targets]) or (-1,)
+
+
+def _gathered(
+    classifier: Classifier, images: Tensor, logits: Tensor, correct: Tensor, outcomes: list[engine.Outcome]
+) -> Attacked:
+    low, high = classifier.bounds
+    points = images.cpu().clone()
+    empty = torch.zeros(len(points), dtype=torch.int64)
+    result = Attacked(
+        points, torch.zeros_like(correct), correct, logits.argmax(1), empty, empty.clone() + 1, empty.clone()
+    )
+    for outcome in outcomes:
+        at = outcome.sample
+        points[at] = outcome.x_adv
+        result.success[at] = outcome.success
+        result.prediction[at] = outcome.label
+        result.questions[at] = outcome.question
+        result.forwards[at] += outcome.forwards
+        result.backwards[at] = outcome.backwards
+    return result if classifier.bounds == (0, 1) else replace(result, x_adv=low + (high - low) * points)

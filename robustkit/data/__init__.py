@@ -1,0 +1,100 @@
+"""Data sets by name, from files and from tensors, in one form."""
+
+from pathlib import Path
+
+from robustkit.errors import UserError, unknown
+
+from .arrays import SUFFIXES, load_arrays
+from .arrays import from_tensors as from_tensors
+from .dataset import Dataset as Dataset
+from .dataset import Origin as Origin
+from .dataset import TensorData as TensorData
+from .dataset import Threat as Threat
+from .digits import SPLITS as DIGITS_SPLITS
+from .digits import load_digits
+from .folder import IMAGENET_SPLITS, load_folder, load_imagenet
+from .order import pick as pick
+from .pictures import LazyData as LazyData
+from .published import PUBLISHED, load_published
+from .published import SPLITS as PUBLISHED_SPLITS
+
+NAMES = ("digits", *PUBLISHED, "imagenet")
+
+
+def load_dataset(
+    name: str,
+    split: str = "test",
+    *,
+    data_dir: str | Path | None = None,
+    download: bool = False,
+    image_size: int | None = None,
+) -> Dataset:
+    """The data set called `name`, or in the file or folder of that path.
+
+    Args:
+        name: One of `NAMES` in any case; a `.npz` or `.safetensors` file with arrays `x` and `y`; a folder with one
+            sub-folder of pictures for each class.
+        split: "test" is what results are reported on; ImageNet's is its validation set.
+        data_dir: Where the files of a published data set are.
+        download: Fetch them there first if they are missing.
+        image_size: Resize the short side of a folder's pictures to this and crop the centre.
+
+    Raises:
+        UserError: there is no such data set or split, or its files are missing or broken.
+    """
+    if name.lower() in NAMES:
+        if image_size is not None:
+            raise UserError(
+                f"image_size is for folders of pictures; {name.lower()} has a size of its own, so leave it out."
+            )
+        return _named(name.lower(), split, None if data_dir is None else Path(data_dir).expanduser(), download)
+    path = Path(name).expanduser()
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        return load_arrays(path, split)
+    if path.is_dir():
+        return load_folder(path, split, image_size)
+    raise _not_found(name, path)
+
+
+def other_split(data: Dataset, split: str) -> Dataset:
+    """Another split of the same data set, from the same place.
+
+    Raises:
+        UserError: it has no such split, or nobody knows where it came from.
+    """
+    origin = data.origin if isinstance(data, TensorData | LazyData) else None
+    if origin is None or split not in origin.splits:
+        raise UserError(f"{data.name} has no split called {split!r} beside {data.split!r}.")
+    return load_dataset(origin.name, split, data_dir=origin.data_dir, image_size=origin.image_size)
+
+
+def _named(name: str, split: str, data_dir: Path | None, download: bool) -> Dataset:
+    if name == "digits":
+        _require_split(name, split, DIGITS_SPLITS)
+        return load_digits(split)
+    _require_split(name, split, IMAGENET_SPLITS if name == "imagenet" else PUBLISHED_SPLITS)
+    if name == "imagenet" and download:
+        raise UserError(
+            "ImageNet cannot be downloaded; get it from image-net.org and pass --data-dir DIR without --download."
+        )
+    if data_dir is None:
+        fetch = "" if name == "imagenet" else ", and --download to fetch it there once"
+        raise UserError(
+            f"{name} does not come with robustkit; pass --data-dir DIR, the folder that has its files{fetch}."
+        )
+    return load_imagenet(data_dir, split) if name == "imagenet" else load_published(name, split, data_dir, download)
+
+
+def _require_split(name: str, split: str, splits: tuple[str, ...]) -> None:
+    if split not in splits:
+        raise UserError(f"{name} has no split called {split!r}; there are {', '.join(splits)}.")
+
+
+def _not_found(name: str, path: Path) -> UserError:
+    if path.is_file():
+        return UserError(
+            f"{path} is no data set; pass a folder of pictures, or a file ending in {' or '.join(SUFFIXES)}."
+        )
+    if len(path.parts) > 1 or path.suffix:
+        return UserError(f"There is no file or folder {path}; check the path of the data set.")
+    return unknown("data set", name, NAMES)

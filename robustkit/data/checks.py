@@ -1,0 +1,112 @@
+"""Images and labels that came from outside, checked and brought into one form.
+
+Each complaint names the first offending image: a wrong scale found here is a wrong table avoided.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from robustkit.errors import UserError
+
+# Rounding of a resize or of a division in float32 overshoots by about 1e-7; a wrong scale by far more.
+OVERSHOOT = 1e-6
+
+
+class Pair(NamedTuple):
+    """Images and labels that fit together."""
+
+    x: Tensor  # [N, C, H, W] float32 in [0, 1]
+    y: Tensor  # [N] int64
+
+
+def checked(x: Tensor, y: Tensor, source: str) -> Pair:
+    """`x` and `y` as float32 `[N, C, H, W]` in [0, 1] and int64 `[N]`; `source` names them in errors.
+
+    uint8 images are divided by 255 and may be `[N, H, W, C]` with 1 or 3 channels; `[N, H, W]` gets its channel.
+
+    Raises:
+        UserError: they are not images with labels; the sentence names the first that is wrong.
+    """
+    labels = _labels(y, source)
+    images = _scaled(_channels_first(x, source))
+    if len(images) != len(labels):
+        raise UserError(
+            f"{source} has {len(images)} images but {len(labels)} labels; there must be one label an image."
+        )
+    if not len(images):
+        raise UserError(f"{source} is empty; it must hold at least one image.")
+    return Pair(_in_range(images, source), labels)
+
+
+def named_classes(given: tuple[str, ...] | None, y: Tensor, source: str) -> tuple[str, ...]:
+    """One name for each class: those given, or "0", "1", ... up to the largest label."""
+    count = int(y.max()) + 1
+    if given is None:
+        return tuple(str(label) for label in range(count))
+    if len(given) < count:
+        first = int((y >= len(given)).nonzero()[0])
+        raise UserError(
+            f"{source} has {len(given)} class names, but image {first} has the label {int(y[first])}; name every class."
+        )
+    return given
+
+
+def _labels(y: Tensor, source: str) -> Tensor:
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise UserError(f"The labels y of {source} must be [N], one class number an image, not {list(y.shape)}.")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise UserError(f"The labels y of {source} must be integers, not {_dtype(y)} (first: {y[:1].tolist()}).")
+    y = y.long()
+    if (y < 0).any():
+        first = int((y < 0).nonzero()[0])
+        raise UserError(f"Labels of {source} must be 0 or more; image {first} has the label {int(y[first])}.")
+    return y
+
+
+def _channels_first(x: Tensor, source: str) -> Tensor:
+    if x.ndim == 3:
+        x = x.unsqueeze(1)
+    if x.ndim != 4:
+        raise UserError(f"The images x of {source} must be [N, C, H, W], not {list(x.shape)}.")
+    if 0 in x.shape[1:]:
+        raise UserError(f"The images x of {source} have no pixels: their shape is {list(x.shape)}.")
+    # Only uint8 says for sure that these are pictures; a float array could be [N, 8, 3, 3] on purpose.
+    if x.dtype == torch.uint8 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
+        x = x.permute(0, 3, 1, 2)
+    if x.dtype != torch.uint8 and not x.is_floating_point():
+        raise UserError(f"The images x of {source} must be floats in [0, 1] or uint8, not {_dtype(x)}.")
+    return x.contiguous()
+
+
+def _scaled(x: Tensor) -> Tensor:
+    return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
+def _in_range(x: Tensor, source: str) -> Tensor:
+    low, high = x.flatten(1).amin(1).double(), x.flatten(1).amax(1).double()
+    broken = ~(low.isfinite() & high.isfinite())
+    if broken.any():
+        first = int(broken.nonzero()[0])
+        raise UserError(f"Images of {source} must be finite; image {first} holds NaN or infinity: mend or remove it.")
+    outside = (low < -OVERSHOOT) | (high > 1 + OVERSHOOT)
+    if outside.any():
+        first = int(outside.nonzero()[0])
+        value = float(high[first] if high[first] > 1 + OVERSHOOT else low[first])
+        raise UserError(
+            f"{source}: images must lie in [0, 1]; image {first} has a value {value:.6g}: {_fix(low, high)}."
+        )
+    return x.float().clamp(0, 1)
+
+
+def _fix(low: Tensor, high: Tensor) -> str:
+    if low.min() < 0:
+        return "undo the normalisation (x * std + mean)"
+    return "divide by 255 or store uint8" if high.max() > 2 else "scale them to it"
+
+
+def _dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")

@@ -1,0 +1,83 @@
+"""Data sets from folders of pictures, one sub-folder a class, and ImageNet, which is one such folder."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robustkit.errors import UserError
+
+from .dataset import Origin, Threat
+from .pictures import LazyData, decoded
+
+THREATS = (Threat("Linf", "8/255"),)
+IMAGENET_THREATS = (Threat("Linf", "4/255"),)
+IMAGENET_SPLITS = ("train", "test")
+IMAGENET_CLASSES = 1000
+
+
+def load_folder(path: Path, split: str, image_size: int | None) -> LazyData:
+    """The pictures under `path`, or under its sub-folder called as the split if it has one.
+
+    Pictures are read as RGB; with `image_size` the short side is resized to it and the centre cropped.
+    """
+    root = path / split if (path / split).is_dir() else path
+    items = _image_folder(root, _transform(image_size, image_size), allow_empty=False)
+    splits = tuple(sorted(part.name for part in path.iterdir() if part.is_dir())) if root != path else ()
+    origin = Origin(str(path), image_size=image_size, splits=splits)
+    return _lazy(path.resolve().name, split, tuple(items.classes), THREATS, items, origin)
+
+
+def load_imagenet(data_dir: Path, split: str) -> LazyData:
+    """ImageNet at 224 pixels from `data_dir/val` (its public test split) or `data_dir/train`.
+
+    Raises:
+        UserError: the folder is missing or has not one sub-folder for each of the 1000 classes.
+    """
+    from torchvision.models._meta import _IMAGENET_CATEGORIES as CATEGORIES
+
+    root = data_dir / ("val" if split == "test" else split)
+    if not root.is_dir():
+        raise UserError(
+            f"There is no folder {root}; pass --data-dir DIR such that {root.name} in it has one folder of pictures "
+            "for each of ImageNet's 1000 classes (it cannot be downloaded from here)."
+        )
+    items = _image_folder(root, _transform(256, 224), allow_empty=True)
+    # A class is the place of its folder in sorted order: with one missing, all labels after it would be wrong.
+    if len(items.classes) != IMAGENET_CLASSES:
+        raise UserError(
+            f"{root} has {len(items.classes)} class folders, ImageNet has {IMAGENET_CLASSES}; a class is the place of "
+            "its folder, so make the missing ones, empty if need be."
+        )
+    names = tuple(CATEGORIES) if len(CATEGORIES) == IMAGENET_CLASSES else tuple(items.classes)
+    origin = Origin("imagenet", data_dir, splits=IMAGENET_SPLITS)
+    return _lazy("imagenet", split, names, IMAGENET_THREATS, items, origin)
+
+
+def _image_folder(root: Path, transform: Any, *, allow_empty: bool) -> Any:
+    from torchvision.datasets import ImageFolder
+
+    try:
+        items = ImageFolder(str(root), transform=transform, allow_empty=allow_empty)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{root} is not a folder of pictures ({str(error).rstrip('.')}); it needs one sub-folder a class."
+        ) from error
+    if not items.samples:
+        raise UserError(f"{root} has no pictures in its class folders; put some there.")
+    return items
+
+
+def _transform(resize: int | None, crop: int | None) -> Any:
+    from torchvision.transforms import CenterCrop, Compose, Resize, ToTensor
+
+    return Compose([*([Resize(resize), CenterCrop(crop)] if resize and crop else []), ToTensor()])
+
+
+def _lazy(
+    name: str, split: str, classes: tuple[str, ...], threats: tuple[Threat, ...], items: Any, origin: Origin
+) -> LazyData:
+    files = tuple(Path(file) for file, _ in items.samples)
+    shape = tuple(decoded(items, 0, str(files[0])).shape)
+    labels = torch.tensor(items.targets, dtype=torch.int64)
+    return LazyData(name, split, classes, threats, items, labels, shape, files, origin)

@@ -1,0 +1,83 @@
+"""Data sets that stay on the disk: images are decoded when they are asked for, and not kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from robustkit.errors import UserError
+
+from .dataset import Origin, Threat, chunks, hash_of_labels, pixel_fingerprint
+
+
+class Items(Protocol):
+    """What torchvision's map-style data sets give: an image as a tensor, and its label."""
+
+    def __getitem__(self, number: int, /) -> tuple[Tensor, int]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class LazyData:
+    """A data set over a map-style one, whose images are decoded in `batch`."""
+
+    name: str
+    split: str
+    class_names: tuple[str, ...]
+    threats: tuple[Threat, ...]
+    items: Items
+    labels: Tensor  # [N] int64
+    shape: tuple[int, ...]  # [C, H, W] of every image
+    files: tuple[Path, ...] | None = None  # one for each image; None: there are no files to hash
+    origin: Origin | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """These images and their labels.
+
+        Raises:
+            UserError: an image cannot be decoded, or is of another size than the first.
+        """
+        x = torch.empty(len(ids), *self.shape)
+        for row, number in enumerate(ids):
+            x[row] = self._image(number)
+        return x, self.labels[torch.tensor(ids, dtype=torch.int64)]
+
+    def fingerprint(self, ids: Sequence[int]) -> str:
+        """The SHA-256 of numbers and labels with the raw files, or the pixels where there are none."""
+        if self.files is None:
+            return pixel_fingerprint(self, ids)
+        digest = hash_of_labels(self, ids)
+        # The same files at another size are other images.
+        digest.update(repr(self.shape).encode())
+        for some in chunks(ids):
+            for number in some:
+                raw = self.files[number].read_bytes()
+                digest.update(f"{len(raw)}\n".encode())
+                digest.update(raw)
+        return digest.hexdigest()
+
+    def _image(self, number: int) -> Tensor:
+        image = decoded(self.items, number, self._place(number))
+        if tuple(image.shape) != self.shape:
+            first, other = (f"{shape[-1]}x{shape[-2]}" for shape in (self.shape, tuple(image.shape)))
+            raise UserError(
+                f"The images of {self.name} differ in size: the first is {first}, {self._place(number)} is {other}; "
+                "resize them first, or pass image_size."
+            )
+        return image
+
+    def _place(self, number: int) -> str:
+        return f"image {number} of {self.name}" if self.files is None else str(self.files[number])
+
+
+def decoded(items: Items, number: int, place: str) -> Tensor:
+    """One image; a UserError that names its `place` where it cannot be read."""
+    try:
+        return items[number][0]
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow raises SyntaxError for some broken PNG files
+        raise UserError(f"{place} cannot be decoded ({error}); replace or remove it.") from error

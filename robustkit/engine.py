@@ -1,0 +1,294 @@
+"""The one loop: a fixed number of slots, a queue of trials, and a model that is asked.
+
+Continuous batching, as language-model servers do it: a row whose image is broken or whose budget is spent leaves at
+once and the next trial takes its slot. The trials of one image come one after the other (a success cancels the rest),
+so what an image costs and what it ends as depend on nothing but the image, the attack and the seed.
+
+Success is decided here and nowhere else: by a forward of the unmodified model at the point exactly projected.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from robustkit import noise
+from robustkit.classifier import Classifier
+from robustkit.errors import UserError
+from robustkit.protocol import Attack, State, Trials
+from robustkit.rows import Rows, along, padded
+
+_JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
+
+
+@dataclass(frozen=True)
+class Job:
+    """One image to attack, whatever the number of trials that takes."""
+
+    sample: int  # number of the image; with seed, restart and target it fixes all noise
+    x: Tensor  # [*S] in [0, 1], on the model's device
+    y: int
+    aims: tuple[int, ...] = (-1,)  # classes aimed at, one trial each per restart; -1 aims at none
+    goal: int | None = None  # class that must be reached; None: any class but y
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one image."""
+
+    sample: int
+    success: bool
+    x: Tensor  # [*S] the clean image, on the CPU
+    x_adv: Tensor  # [*S] the judged point, inside ball and box: the witness, or the last point tried
+    label: int  # what the unmodified model says there
+    question: int  # of the deciding trial, how many questions had been asked
+    restart: int
+    target: int  # -1 for none
+    forwards: int  # over all trials of the image, judging included
+    backwards: int
+
+
+@dataclass
+class _Flight:
+    """The host's notes on a trial in flight."""
+
+    job: Job
+    trial: int = 0
+    forwards: int = 0
+    backwards: int = 0
+
+
+@dataclass
+class _Claims:
+    """Points that left their slots together and wait for a verdict."""
+
+    flights: list[_Flight]
+    states: State  # [n] after the step, to go on with where a point is not adversarial after all
+    points: Tensor  # [n, *S]
+    final: list[bool]  # the point is the trial's last one, so a failure ends the trial
+
+
+def run(
+    classifier: Classifier,
+    attack: Attack,
+    jobs: Iterable[Job],
+    *,
+    slots: int,
+    seed: int = 0,
+    tick: Callable[[int], None] = lambda rows: None,
+) -> Iterator[Outcome]:
+    """Yield the outcome of every job, as they finish; inside `classifier.session()`.
+
+    Args:
+        classifier: the model.
+        attack: what is tried.
+        jobs: images; drawn from as slots become free, so they can be streamed.
+        slots: rows in flight. Outcomes do not depend on it.
+        seed: of all noise.
+        tick: called with the number of trials in flight after each question.
+    """
+    lane = _Lane(classifier, attack, iter(jobs), slots, seed)
+    while lane.fill():
+        tick(lane.ask())
+        yield from lane.judge()
+    yield from lane.judge()
+
+
+@dataclass
+class _Lane:
+    classifier: Classifier
+    attack: Attack
+    jobs: Iterator[Job]
+    slots: int
+    seed: int
+    pool: State | None = None
+    flights: list[_Flight | None] = field(default_factory=list)  # one per row of the pool, None where idle
+    starting: deque[_Flight] = field(default_factory=deque)  # trials to begin
+    resuming: deque[tuple[_Flight, State]] = field(default_factory=deque)  # trials to go on with
+    claims: list[_Claims] = field(default_factory=list)
+    dry: bool = False  # no more jobs
+
+    def fill(self) -> bool:
+        """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
+        live = [row for row, flight in enumerate(self.flights) if flight is not None]
+        self._draw(self.slots - len(live) - len(self.starting) - len(self.resuming))
+        arriving = min(self.slots - len(live), len(self.starting) + len(self.resuming))
+        if not live and not arriving:
+            self.pool, self.flights = None, []
+            return bool(self.claims)
+        assert self.classifier.shapes is not None
+        self._resize(live, self.classifier.shapes.fit(len(live) + arriving, self.slots, self.attack.sees))
+        self._admit(arriving)
+        return True
+
+    def ask(self) -> int:
+        """One question to all slots; trials that are decided or spent leave theirs."""
+        if self.pool is None:
+            return 0
+        try:
+            seen = self.classifier.ask(self.attack, self.pool)
+        except torch.OutOfMemoryError:
+            self._halve()
+            return 0
+        live = [row for row, flight in enumerate(self.flights) if flight is not None]
+        for row in live:
+            flight = self.flights[row]
+            assert flight is not None
+            flight.forwards += 1
+            flight.backwards += self.attack.sees == "gradients"
+        # One sum tells whether any value is not finite; a sign of NaN is zero and would pass for "no gradient".
+        if not bool(seen.grad.sum().isfinite()):
+            samples = [flight.job.sample for flight in self.flights if flight is not None]
+            _check_finite(seen.grad[torch.tensor(live, device=seen.grad.device)], samples, "input gradient")
+        before, self.pool = self.pool, self.attack.step(self.pool, seen)
+        self._release(before, self._claimed(before, seen.label))
+        return len(live)
+
+    def judge(self) -> Iterator[Outcome]:
+        """Verdicts on waiting points, once enough wait or too little else is left to do."""
+        waiting = sum(len(group.flights) for group in self.claims)
+        live = sum(flight is not None for flight in self.flights)
+        enough = max(1, min(_JUDGED_TOGETHER, live)) if self.dry else _JUDGED_TOGETHER
+        while waiting >= enough:
+            groups, self.claims = self.claims, []
+            for group, points, labels in self._judged(groups):
+                yield from self._verdicts(group, points, labels)
+            waiting = sum(len(group.flights) for group in self.claims)
+
+    def _release(self, before: State, claimed: Tensor) -> None:
+        """Decided and spent trials leave their slots and wait for a verdict."""
+        assert self.pool is not None
+        gone = [row for row in (claimed | self.pool.done).nonzero().flatten().tolist() if self.flights[row] is not None]
+        if not gone:
+            return
+        rows = torch.tensor(gone, device=claimed.device)
+        states, hit = self.pool.take(rows), claimed.index_select(0, rows)
+        points = torch.where(along(hit, states.query), before.query.index_select(0, rows), states.query)
+        flights = [flight for row in gone if (flight := self.flights[row]) is not None]
+        self.claims.append(_Claims(flights, states, points, [not claim for claim in hit.tolist()]))
+        for row in gone:
+            self.flights[row] = None
+
+    def _judged(self, groups: list[_Claims]) -> Iterator[tuple[_Claims, Tensor, list[int]]]:
+        points = torch.cat([group.points for group in groups])
+        samples = [flight.job.sample for group in groups for flight in group.flights]
+        _check_finite(points, samples, "input gradient")
+        points = self.attack.ball.settle(torch.cat([group.states.trial.x for group in groups]), points)
+        logits = self.classifier.judge(points)
+        _check_finite(logits, samples, "output")
+        labels = logits.argmax(1).tolist()
+        for group in groups:
+            count = len(group.flights)
+            yield group, points[:count].cpu(), labels[:count]
+            points, labels = points[count:], labels[count:]
+
+    def _verdicts(self, group: _Claims, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
+        questions = group.states.asked.tolist()
+        for row, (flight, label) in enumerate(zip(group.flights, labels, strict=True)):
+            flight.forwards += 1
+            job = flight.job
+            success = label != job.y if job.goal is None else label == job.goal
+            restart, target = self._trial(flight)
+            if not success and not group.final[row]:
+                self._go_on(group, row)
+            elif not success and flight.trial + 1 < self.attack.restarts * len(job.aims):
+                flight.trial += 1
+                self.starting.append(flight)
+            else:
+                yield Outcome(
+                    job.sample, success, job.x.cpu(), points[row], label, questions[row], restart, target,
+                    flight.forwards, flight.backwards,
+                )  # fmt: skip
+
+    def _go_on(self, group: _Claims, row: int) -> None:
+        """The search network was wrong about a point: its trial goes on, or its own last point is judged."""
+        flight, state = group.flights[row], group.states.take(torch.tensor([row], device=group.points.device))
+        if bool(state.done):
+            self.claims.append(_Claims([flight], state, state.query, [True]))
+        else:
+            self.resuming.append((flight, state))
+
+    def _trial(self, flight: _Flight) -> tuple[int, int]:
+        aim, restart = divmod(flight.trial, self.attack.restarts)
+        return restart, flight.job.aims[aim]
+
+    def _claimed(self, state: State, label: Tensor) -> Tensor:
+        """`[B]`: rows whose query is a point of the ball that the search network gets wrong (or as aimed for)."""
+        trial = state.trial
+        wrong = torch.where(trial.goal >= 0, label == trial.goal, label != trial.y)
+        rows = wrong.nonzero().flatten()
+        if not len(rows):
+            return wrong
+        inside = self.attack.ball.contains(trial.x.index_select(0, rows), state.query.index_select(0, rows))
+        return wrong.index_copy(0, rows, inside.to(wrong.device))
+
+    def _draw(self, count: int) -> None:
+        while count > 0 and not self.dry:
+            job = next(self.jobs, None)
+            if job is None:
+                self.dry = True
+                return
+            self.starting.append(_Flight(job))
+            count -= 1
+
+    def _resize(self, live: list[int], size: int) -> None:
+        """Keep the pool at `size` rows: idle rows repeat a live one, and nobody reads them."""
+        if self.pool is None or not live:
+            self.pool, self.flights = None, [None] * size
+        elif len(self.flights) != size:
+            self.pool = self.pool.take(padded(torch.tensor(live, device=self.pool.done.device), size))
+            self.flights = [self.flights[row] for row in live] + [None] * (size - len(live))
+
+    def _admit(self, count: int) -> None:
+        free = [row for row, flight in enumerate(self.flights) if flight is None][:count]
+        if not free:
+            return
+        resumed = [self.resuming.popleft() for _ in range(min(len(self.resuming), len(free)))]
+        begun = [self.starting.popleft() for _ in range(len(free) - len(resumed))]
+        fresh = Rows.cat([*(state for _, state in resumed), *([self._begin(begun)] if begun else [])])
+        if self.pool is None:
+            self.pool = fresh.take(padded(torch.arange(len(fresh), device=fresh.done.device), len(self.flights)))
+        else:
+            self.pool = self.pool.put(torch.tensor(free, device=fresh.done.device), fresh)
+        for row, flight in zip(free, [*(flight for flight, _ in resumed), *begun], strict=True):
+            self.flights[row] = flight
+
+    def _begin(self, flights: list[_Flight]) -> State:
+        device = flights[0].job.x.device
+        tries = [self._trial(flight) for flight in flights]
+        restart = torch.tensor([restart for restart, _ in tries], device=device)
+        target = torch.tensor([target for _, target in tries], device=device)
+        sample = torch.tensor([flight.job.sample for flight in flights], device=device)
+        salt = zlib.crc32(type(self.attack).__name__.encode())
+        key = noise.keys(self.seed * (1 << 32) + salt, sample, restart, target)
+        y = torch.tensor([flight.job.y for flight in flights], device=device)
+        goals = [-1 if flight.job.goal is None else flight.job.goal for flight in flights]
+        goal = torch.tensor(goals, device=device)
+        trials = Trials(torch.stack([flight.job.x for flight in flights]), y, target, goal, key)
+        # Sums over a row take another path in a batch of one, so a lone trial begins in company.
+        count = max(len(flights), 2)
+        state = self.attack.init(trials.take(padded(torch.arange(len(flights), device=device), count)))
+        return state.take(torch.arange(len(flights), device=device))
+
+    def _halve(self) -> None:
+        """After an out-of-memory: half the slots, the other half's trials go on later."""
+        if self.slots < 2 or self.pool is None:
+            raise UserError("The model does not fit into memory even for a single image; use another --device.")
+        torch.cuda.empty_cache()
+        self.slots //= 2
+        for row, flight in enumerate(self.flights):
+            if flight is not None:
+                self.resuming.append((flight, self.pool.take(torch.tensor([row], device=self.pool.done.device))))
+        self.pool, self.flights = None, []
+
+
+def _check_finite(values: Tensor, samples: list[int], what: str) -> None:
+    bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+    if bad:
+        raise UserError(
+            f"The model's {what} is not finite (NaN or infinite) for image {samples[bad[0]]}, "
+            "so no attack can be trusted on it; mend the model first."
+        )

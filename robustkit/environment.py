@@ -1,0 +1,49 @@
+"""Where a run happened: versions and hardware, for the manifest. Nothing here may decide a result."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+import robustkit
+
+_PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pandas")
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, device and threads of this process."""
+    return {
+        "robustkit": robustkit.__version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in _PACKAGES},
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def chosen_device(text: str) -> torch.device:
+    """The device of a name such as "cpu" or "cuda:1"; "auto" takes a GPU when there is one.
+
+    Raises:
+        UserError: there is no such device here.
+    """
+    if text == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(text)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise robustkit.UserError(f"The device {text!r} cannot be used ({reason}); try --device auto.") from None
+    return device
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"

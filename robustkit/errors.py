@@ -1,0 +1,16 @@
+"""What a user can mend: one class of error, whose text is one sentence that names the fix."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something the caller can mend. The command line prints its text alone and exits with status 2."""
+
+
+def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
+    """The error for a `name` that is none of `names`, with the nearest ones first."""
+    known = sorted(names)
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."
+    return UserError(f"There is no {kind} called {name!r}; {hint}")

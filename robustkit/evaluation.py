@@ -1,0 +1,129 @@
+"""Evaluate models: every attack in every threat model on every image, with evidence that survives being killed.
+
+The headline is the mean over images of the worst case over attacks. It is an upper bound on robust accuracy, and only
+that.
+"""
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor
+
+from robustkit.course import Course
+from robustkit.data import Dataset
+from robustkit.environment import environment
+from robustkit.errors import UserError
+from robustkit.identity import compared, identity_of
+from robustkit.run import Run
+from robustkit.setting import Model, Numerics, Setting, resolved
+from robustkit.store import Store
+from robustkit.summary import summarised
+from robustkit.watch import Silent, Watch
+
+_AS_IT_IS = Numerics()
+_NOBODY = Silent()
+
+
+def evaluate(
+    models: Model | Sequence[Model],
+    *,
+    dataset: str | Dataset | tuple[Tensor, Tensor] = "digits",
+    attacks: str | Sequence[str] = "standard",
+    norm: str | Sequence[str] = (),
+    eps: float | str | Sequence[float | str] = (),
+    samples: int | None = 1000,
+    batch_size: int | Literal["auto"] = "auto",
+    device: str = "auto",
+    seed: int = 0,
+    out: str | Path | None = None,
+    weights: str | Path | Sequence[str | Path] | None = None,
+    num_classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    numerics: Numerics = _AS_IT_IS,
+    watch: Watch = _NOBODY,
+) -> Run:
+    """Accuracy of models under attack: a `Run` whose `results` is a tidy data frame.
+
+    Args:
+        models: names, modules taking pixels in [0, 1], or classifiers with bounds of their own.
+        dataset: a name, a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`.
+        attacks: specifications such as "pgd:steps=40", or the ensembles "standard" and "thorough". Each is run on all
+            rightly classified images; the members of an ensemble only on what is left.
+        norm: "Linf", "L2", "L1", "L0"; by default those that are usual for the data set.
+        eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; by default the usual ones.
+        samples: how many images, in a fixed shuffled order; None takes all.
+        batch_size: images in flight; on a CPU it does not change a bit of the result.
+        device: "auto", "cpu", "cuda", ...
+        seed: of all noise.
+        out: run folder for evidence; the same call again goes on where it stopped. None keeps everything in memory.
+        weights: checkpoints or published weights of models given by name, one per model, as in `load_model`.
+        num_classes: of the checkpoint, likewise.
+        mean: normalisation inside a model given by name.
+        std: likewise.
+        numerics: speed of the search.
+        watch: is told of the progress.
+
+    Raises:
+        UserError: something cannot be done as asked; the sentence names the fix.
+    """
+    setting = resolved(
+        models, dataset=dataset, attacks=attacks, norm=norm, eps=eps, samples=samples, batch_size=batch_size,
+        device=device, seed=seed, weights=weights, num_classes=num_classes, mean=mean, std=std, numerics=numerics,
+        watch=watch,
+    )  # fmt: skip
+    return carry_out(setting, None if out is None else Path(out), watch)
+
+
+def carry_out(setting: Setting, out: Path | None, watch: Watch) -> Run:
+    """Run what is not yet in the evidence of folder `out`, and return everything that is."""
+    store = Store(out)
+    try:
+        _begin(store, setting)
+        try:
+            for classifier in setting.classifiers:
+                Course(setting, classifier, store, watch).run()
+        except BaseException:
+            with suppress(UserError):
+                store.note(finished=None)
+            raise
+        if store.manifest().get("finished") is None:
+            store.note(finished=_now())
+        return summarised(store, out or Path())
+    finally:
+        store.close()
+
+
+def _begin(store: Store, setting: Setting) -> None:
+    known, identity = store.manifest(), identity_of(setting)
+    if "identity" in known:
+        compared(known["identity"], identity, setting)
+    else:
+        store.note(created=_now(), command=_command(), seconds={}, warnings=[])
+    here = environment(setting.device)
+    warnings = list(known.get("warnings", []))
+    before = known.get("environment", here)
+    warnings += [
+        f"Parts of this run were made with {key} {before[key]} and parts with {here[key]}."
+        for key in ("robustkit", "torch", "device")
+        if before[key] != here[key]
+    ]
+    grown = known.get("identity") != identity
+    store.note(
+        robustkit=here["robustkit"], identity=identity, environment=here, warnings=warnings,
+        finished=None if grown else known.get("finished"),
+    )  # fmt: skip
+
+
+def _command() -> str:
+    return (
+        " ".join(["robustkit", *sys.argv[1:]]) if Path(sys.argv[0]).stem == "robustkit" else "robustkit.evaluate(...)"
+    )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,58 @@
+"""The caller's model comes back as it was: modes, buffers, `requires_grad`, `.grad` and the global random state."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from robustkit.errors import UserError
+
+
+@contextmanager
+def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
+    """Put `model` in eval mode and seed torch's global generator; restore everything on exit, also after an exception.
+
+    Raises:
+        UserError: a normalisation layer stays in train mode, so that images would feel their neighbours.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(module, name, buffer, None if buffer is None else buffer.clone())
+               for module in model.modules() for name, buffer in module._buffers.items()]  # fmt: skip
+    weights = [(weight, weight.requires_grad, weight.grad) for weight in model.parameters()]
+    with torch.random.fork_rng(devices=_devices(model)):
+        torch.manual_seed(seed)
+        try:
+            model.eval()
+            _check_eval(model)
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+            for module, name, buffer, values in buffers:
+                module._buffers[name] = buffer
+                if buffer is not None and values is not None:
+                    with torch.no_grad():
+                        buffer.copy_(values)
+            for weight, requires_grad, grad in weights:
+                weight.requires_grad_(requires_grad)
+                weight.grad = grad
+
+
+def _devices(model: nn.Module) -> list[int]:
+    return sorted({weight.device.index or 0 for weight in model.parameters() if weight.device.type == "cuda"})
+
+
+def _check_eval(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if module.training:
+                raise UserError(
+                    f"BatchNorm layer {name!r} stays in train mode after model.eval(), so images would feel their "
+                    "neighbours; let eval() reach it (some models override train() to stop this)."
+                )
+            if module.running_mean is None:
+                raise UserError(
+                    f"BatchNorm layer {name!r} keeps no running statistics and uses those of the batch, so images "
+                    "would feel their neighbours; build it with track_running_stats=True."
+                )

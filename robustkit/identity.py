@@ -1,0 +1,100 @@
+"""What determines a run's result, and the refusal to mix two runs that differ in it.
+
+A run may grow: more images, more attacks, more models. Nothing else may change under its evidence.
+"""
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from robustkit.errors import UserError
+from robustkit.store import SCHEMA
+
+if TYPE_CHECKING:
+    from robustkit.setting import Setting
+
+
+def identity_of(setting: "Setting") -> dict[str, Any]:
+    """The part of a manifest that the results depend on."""
+    return {
+        "schema": SCHEMA,
+        "n": len(setting.ids),
+        "models": [
+            {"name": each.name, "source": source, "sha256": fingerprint(each.model), "bounds": list(each.bounds)}
+            for each, source in zip(setting.classifiers, setting.sources, strict=True)
+        ],
+        "dataset": {
+            "name": setting.data.name,
+            "split": setting.data.split,
+            "sha256": setting.data.fingerprint(setting.ids),
+        },
+        "class_names": list(setting.data.class_names),
+        "threats": [[threat.norm, threat.eps_text] for threat in setting.plan.threats],
+        "attacks": setting.plan.described(),
+        "seed": setting.seed,
+        "numerics": {**vars(setting.numerics), "device": setting.device.type},
+    }
+
+
+def digest(identity: dict[str, Any]) -> str:
+    """Eight hex digits that name a run."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def fingerprint(model: nn.Module) -> str:
+    """SHA-256 of structure and weights."""
+    own = getattr(model, "fingerprint", None)
+    if callable(own):
+        return str(own())
+    state = hashlib.sha256(str(model).encode())
+    for name, value in sorted(model.state_dict().items()):
+        if isinstance(value, torch.Tensor):
+            state.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+            state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()
+
+
+def compared(old: dict[str, Any], new: dict[str, Any], setting: "Setting") -> None:
+    """Check that a run's evidence may be continued.
+
+    Raises:
+        UserError: something that determines the result has changed; the sentence names it.
+    """
+    changes = [
+        _named(key, old[key], new[key]) for key in ("schema", "threats", "seed", "numerics") if old[key] != new[key]
+    ]
+    if new["n"] < old["n"]:
+        changes.append(f"samples was {old['n']}, now {new['n']}")
+    # Grown data keep their first images: those must be the ones that were used.
+    same = {**new["dataset"], "sha256": setting.data.fingerprint(setting.ids[: old["n"]])}
+    if old["dataset"] != same:
+        changes.append(_named("dataset", old["dataset"], same))
+    for key in ("models", "attacks"):
+        now = {entry["name"]: entry for entry in new[key]}
+        changes += [
+            _named(f"{key[:-1]} {entry['name']}", entry, now.get(entry["name"]))
+            for entry in old[key]
+            if entry != now.get(entry["name"])
+        ]
+    if changes:
+        raise UserError(
+            f"This run folder holds another evaluation: {'; '.join(changes)}. Give another --out, or the old settings."
+        )
+
+
+def _named(key: str, old: Any, new: Any) -> str:
+    if isinstance(old, dict) and isinstance(new, dict):
+        parts = [f"{name} was {_short(old.get(name))}, now {_short(new.get(name))}" for name in {**old, **new}
+                 if old.get(name) != new.get(name)]  # fmt: skip
+        return f"{key}: {', '.join(parts)}"
+    return f"{key} was {_short(old)}, now {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "absent"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:12]}..."

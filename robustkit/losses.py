@@ -1,0 +1,100 @@
+"""What an attack climbs: per-row losses that grow as a classification goes wrong.
+
+Every loss has an untargeted form (away from the label `y`) and a targeted one (towards the class `target`). The
+default, `log-odds`, is `log((1 - p_y) / p_y)`: cross-entropy is softplus of it, so both rise together and their
+gradients point the same way, but cross-entropy's gradient vanishes in fp32 once the margin passes about 17 and this
+one's never does.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from robustkit.errors import unknown
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Two forms of one loss; both give `[B]` from logits `[B, K]` and int64 `[B]` classes, higher is worse."""
+
+    name: str
+    untargeted: Callable[[Tensor, Tensor], Tensor]
+    targeted: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+    def __call__(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+        """The targeted form in rows whose `target` is a class, the untargeted one where it is -1."""
+        aimed = target >= 0
+        away = self.untargeted(logits, y)
+        # Both forms are computed only where some row is aimed; the other rows still get their own form.
+        return torch.where(aimed, self.targeted(logits, y, target.clamp(min=0)), away) if bool(aimed.any()) else away
+
+
+def loss(name: str) -> Loss:
+    """The loss called `name`: log-odds, ce, margin or dlr."""
+    if name not in LOSSES:
+        raise unknown("loss", str(name), LOSSES)
+    return LOSSES[name]
+
+
+def margin(logits: Tensor, y: Tensor) -> Tensor:
+    """`max_{j != y} z_j - z_y` `[B]`: positive exactly where the prediction is wrong. Carlini & Wagner 2017."""
+    return _without(logits, y).amax(1) - _pick(logits, y)
+
+
+def _margin_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    return _pick(logits, target) - _pick(logits, y)
+
+
+def _ce(logits: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(logits, y, reduction="none")
+
+
+def _ce_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    return -F.cross_entropy(logits, target, reduction="none")
+
+
+def _log_odds(logits: Tensor, y: Tensor) -> Tensor:
+    return _without(logits, y).logsumexp(1) - _pick(logits, y)
+
+
+def _log_odds_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    return -_log_odds(logits, target)
+
+
+def _dlr(logits: Tensor, y: Tensor) -> Tensor:
+    # Croce & Hein 2020, arXiv:2003.01690, section 4: invariant to shift and scale of the logits. Needs three classes.
+    if logits.shape[1] < 3:
+        return margin(logits, y)
+    top = logits.topk(3, dim=1).values
+    return margin(logits, y) / (top[:, 0] - top[:, 2]).clamp(min=1e-12)
+
+
+def _dlr_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    # The same paper's targeted form; with fewer than four classes its denominator has no third and fourth place.
+    gain = _margin_targeted(logits, y, target)
+    if logits.shape[1] < 4:
+        return gain
+    top = logits.topk(4, dim=1).values
+    return gain / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2).clamp(min=1e-12)
+
+
+def _pick(logits: Tensor, classes: Tensor) -> Tensor:
+    return logits.gather(1, classes.unsqueeze(1)).squeeze(1)
+
+
+def _without(logits: Tensor, y: Tensor) -> Tensor:
+    return logits.scatter(1, y.unsqueeze(1), -torch.inf)
+
+
+LOSSES: Mapping[str, Loss] = {
+    each.name: each
+    for each in (
+        Loss("log-odds", _log_odds, _log_odds_targeted),
+        Loss("ce", _ce, _ce_targeted),
+        Loss("margin", margin, _margin_targeted),
+        Loss("dlr", _dlr, _dlr_targeted),
+    )
+}

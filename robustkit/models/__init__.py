@@ -1,0 +1,6 @@
+"""Models by name, with weights from wherever they are, as classifiers of pixels."""
+
+from .loading import load_model as load_model
+from .loading import model_names as model_names
+from .pixels import PixelModel as PixelModel
+from .training import Recipe as Recipe

@@ -1,0 +1,88 @@
+"""A model of the user: `path/file.py:function`, where the function returns a module that takes pixels."""
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from torch import nn
+
+from robustkit.errors import UserError
+
+
+class Address(NamedTuple):
+    """Where the function is."""
+
+    file: Path
+    function: str
+
+    @property
+    def name(self) -> str:
+        """What reports call the model: "file.function"."""
+        return f"{self.file.stem}.{self.function}"
+
+
+def address(name: str) -> Address | None:
+    """The file and function in "path/file.py:function", or None if it is none such."""
+    # From the right: a Windows path has a colon of its own.
+    file, colon, function = name.rpartition(":")
+    if colon and file.endswith(".py"):
+        return Address(Path(file).expanduser(), function)
+    return Address(Path(name).expanduser(), "") if name.endswith(".py") else None
+
+
+def build(where: Address, num_classes: int | None) -> nn.Module:
+    """The module that the function returns; it gets `num_classes` if it has such a parameter.
+
+    Raises:
+        UserError: the file or function is missing, fails, or returns something else.
+    """
+    module = _imported(where.file)
+    function = getattr(module, where.function, None)
+    if not callable(function):
+        own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__]
+        found = ", ".join(sorted(own)) or "none"
+        raise UserError(
+            f"{where.file} has no function {where.function!r}; pass {where.file}:NAME, with NAME one of: {found}."
+        )
+    extra = {"num_classes": num_classes} if num_classes is not None and _accepts(function, "num_classes") else {}
+    try:
+        network = function(**extra)
+    except Exception as error:
+        raise UserError(f"{where.function}() in {where.file} failed: {_told(error)}.") from error
+    if not isinstance(network, nn.Module):
+        raise UserError(
+            f"{where.function}() in {where.file} must return a torch.nn.Module, not {type(network).__name__}."
+        )
+    return network
+
+
+def _imported(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise UserError(f"There is no file {file}; check the path of the model.")
+    spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}", file.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickles look their module up by name; the file may import its neighbours.
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module.__name__]
+        raise UserError(f"{file} cannot be imported: {_told(error)}.") from error
+    finally:
+        sys.path.remove(str(file.resolve().parent))
+    return module
+
+
+def _accepts(function: object, parameter: str) -> bool:
+    assert callable(function)
+    return parameter in inspect.signature(function).parameters
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(".")

@@ -1,0 +1,91 @@
+"""A classifier of pixels: whatever a network wants to see is made of them inside its forward pass.
+
+So a threat is always in units of pixels, and an attack cannot forget the normalisation.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from robustkit.errors import UserError
+
+
+class PixelModel(nn.Module):
+    """A network that takes `[B, C, H, W]` pixels in [0, 1] and returns logits `[B, K]`.
+
+    What the network does not need is not done. Traceable by `torch.fx` where the network is.
+
+    Args:
+        network: Takes images as it was trained on them.
+        name: What reports call it.
+        source: One phrase that says where its weights come from.
+        num_classes: Length of the logits.
+        size: Resize (bilinear, no antialiasing) to this square first.
+        gray: Repeat the single channel three times.
+        mean: Of the network's training images, one a channel, subtracted.
+        std: The same, divided by.
+
+    Raises:
+        UserError: `mean` and `std` do not fit each other or the channels, or `std` is not positive.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        name: str,
+        source: str,
+        num_classes: int,
+        size: int | None = None,
+        gray: bool = False,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.name, self.source, self.num_classes = name, source, num_classes
+        self.size, self.gray = size, gray
+        self.normalises = mean is not None or std is not None
+        if self.normalises:
+            mean, std = _statistics(mean, std)
+            # Constants, not weights: they stay out of the state dict, so that it is the network's own.
+            self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+            self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of pixels."""
+        if self.size is not None:
+            x = F.interpolate(x, size=(self.size, self.size), mode="bilinear", align_corners=False)
+        if self.gray:
+            x = x.expand(-1, 3, -1, -1)
+        if self.normalises:
+            x = (x - self.mean) / self.std
+        logits: Tensor = self.network(x)
+        return logits
+
+    def fingerprint(self) -> str:
+        """The SHA-256, in hex, of all weights, of the structure and of what is done to the pixels."""
+        digest = hashlib.sha256(f"{self.network}\n{self.size} {self.gray}\n".encode())
+        constants = {"mean": self.mean, "std": self.std} if self.normalises else {}
+        for key, value in sorted({**self.state_dict(), **constants}.items()):
+            digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _statistics(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[Sequence[float], Sequence[float]]:
+    mean = [0.0] * len(std or ()) if mean is None else mean
+    std = [1.0] * len(mean) if std is None else std
+    if len(mean) != len(std) or not mean:
+        raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number a channel.")
+    if max(mean) > 1:
+        raise UserError(f"mean is {max(mean):g}, but pixels lie in [0, 1]; divide it by 255, and std too.")
+    if min(std) <= 0:
+        raise UserError(f"std must be positive, not {min(std):g}; it divides the pixels.")
+    return mean, std

@@ -1,0 +1,65 @@
+"""Random numbers that belong to a row, not to a batch: a pure function of (key, draw).
+
+SplitMix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195) used as a counter-based generator: number `c` of the
+stream of key `k` is `finalise(k + c * GAMMA)`. Integer arithmetic only, so the bits are equal on every device, in every
+batch and in every order. `normal` needs log and cos, which may differ between devices in the last place.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_GAMMA = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_STREAM = 1 << 32  # numbers per draw: more than the values of any image
+
+
+def keys(seed: int, *parts: Tensor) -> Tensor:
+    """`[B]` int64 stream keys from one seed and any number of `[B]` int64 names of the row."""
+    key = torch.full_like(parts[0], _signed(seed * _GAMMA + 1))
+    for part in parts:
+        key = finalise(key + _signed(_GAMMA)) ^ finalise(part * _signed(_SECOND) + _signed(_FIRST))
+    return finalise(key)
+
+
+def bits(key: Tensor, draw: Tensor | int, count: int) -> Tensor:
+    """`[B, count]` int64 of 64 random bits each; `draw` is a number or `[B]` int64, one fresh number per question."""
+    start = torch.as_tensor(draw, device=key.device, dtype=torch.int64).expand_as(key) * _STREAM
+    counter = start.unsqueeze(1) + torch.arange(1, count + 1, device=key.device)
+    return finalise(key.unsqueeze(1) + counter * _signed(_GAMMA))
+
+
+def uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
+    """`[B, *shape]` float32 in [0, 1), multiples of 2^-24."""
+    top = (bits(key, draw, math.prod(shape)) >> 40) & 0xFFFFFF
+    return (top.to(torch.float32) * 2.0**-24).reshape(len(key), *shape)
+
+
+def signs(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
+    """`[B, *shape]` float32, each -1 or 1 with equal chance."""
+    return (uniform(key, draw, shape) >= 0.5).to(torch.float32) * 2 - 1
+
+
+def normal(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
+    """`[B, *shape]` float32 standard normal numbers (Box & Muller)."""
+    first, second = uniform(key, draw, (2, *shape)).unbind(1)
+    return (-2 * (first + 2.0**-25).log()).sqrt() * (2 * math.pi * second).cos()
+
+
+def finalise(z: Tensor) -> Tensor:
+    """SplitMix64's mixing function on int64, whose products wrap modulo 2^64."""
+    z = (z ^ _shifted(z, 30)) * _signed(_FIRST)
+    z = (z ^ _shifted(z, 27)) * _signed(_SECOND)
+    return z ^ _shifted(z, 31)
+
+
+def _shifted(z: Tensor, by: int) -> Tensor:
+    # torch shifts int64 arithmetically; the mask makes it the logical shift of the paper.
+    return (z >> by) & ((1 << (64 - by)) - 1)
+
+
+def _signed(value: int) -> int:
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,141 @@
+"""What an attack is: frozen hyper-parameters, and two pure functions over a state that carries its next question.
+
+    init(trials) -> state            writes the first query
+    (the engine asks the model)      logits, per-row loss, input gradient
+    step(state, seen) -> state       pure, row by row: updates, marks rows done, writes the next query
+
+An attack never calls a model, never loops over steps and never draws from a global generator. Restarts and target
+classes are further trials of the queue, not loops in attacks. Images lie in [0, 1] here, whatever the model's own
+bounds are.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, fields
+from functools import cached_property
+from numbers import Integral, Real
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from robustkit.errors import UserError
+from robustkit.rows import Rows
+from robustkit.threat import NORMS, Ball, NormName, ball, norm_name
+
+Sees = Literal["labels", "logits", "gradients"]
+
+
+@dataclass(frozen=True)
+class Trials(Rows):
+    """One attempt per row: an image, the restart and the class aimed at."""
+
+    x: Tensor  # [B, *S] clean image in [0, 1]
+    y: Tensor  # [B] int64 true class
+    target: Tensor  # [B] int64 class the loss aims at, -1 for none
+    goal: Tensor  # [B] int64 class that must be reached, -1 where any class but y will do
+    key: Tensor  # [B] int64 noise stream of (seed, attack, image, restart, target)
+
+
+@dataclass(frozen=True)
+class State(Rows):
+    """The part of an attack's state that the engine reads."""
+
+    trial: Trials
+    query: Tensor  # [B, *S] where the model is asked next; once done, the point to be judged
+    asked: Tensor  # [B] int64 questions so far: schedules read this, never a loop index
+    done: Tensor  # [B] bool, budget spent
+
+
+@dataclass(frozen=True)
+class Seen(Rows):
+    """The model's answer at `state.query`."""
+
+    label: Tensor  # [B] int64 predicted class
+    logits: Tensor  # [B, K]; [B, 0] for an attack that may see labels only
+    loss: Tensor  # [B] the attack's objective; zero for an attack that may see labels only
+    grad: Tensor  # [B, *S] its gradient in the query; [B, 0] unless the attack may see gradients
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The most that one trial can spend, in passes of one image."""
+
+    forwards: int
+    backwards: int
+
+
+@dataclass(frozen=True)
+class Attack(ABC):
+    """Base of all attacks: the threat model and the number of trials per image.
+
+    Args:
+        eps: radius, in units of pixels that lie in [0, 1]; a text such as "8/255" is exact.
+        norm: "Linf", "L2", "L1" or "L0".
+        restarts: trials per image and target, at least 1; the first success ends the image.
+        targets: how many of the likeliest wrong classes are aimed at, one trial each; 0 aims at none.
+
+    Raises:
+        UserError: a value is out of range; the sentence names it.
+    """
+
+    eps: float | str
+    norm: str = "Linf"
+    _: KW_ONLY
+    restarts: int = 1
+    targets: int = 0
+
+    sees: ClassVar[Sees] = "gradients"
+    norms: ClassVar[tuple[NormName, ...]] = NORMS
+
+    def __post_init__(self) -> None:
+        _ = self.ball
+        if self.ball.norm not in self.norms:
+            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}.")
+        for field in fields(self):
+            if isinstance(field.default, bool) and not isinstance(getattr(self, field.name), bool):
+                value = getattr(self, field.name)
+                raise UserError(f"{type(self).__name__}: {field.name} must be true or false, not {value!r}.")
+        self.at_least(1, "restarts")
+        self.at_least(0, "targets")
+
+    @cached_property
+    def ball(self) -> Ball:
+        """The threat model as an object: distances, projections, directions, starts."""
+        return ball(norm_name(self.norm), self.eps)
+
+    def at_least(self, least: float, *names: str) -> None:
+        """Check that hyper-parameters are numbers of at least `least`."""
+        for name in names:
+            value = getattr(self, name)
+            kind_of = Integral if isinstance(least, int) else Real
+            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= float(value) < math.inf:
+                kind = "a whole number" if isinstance(least, int) else "a number"
+                raise UserError(f"{type(self).__name__}: {name} must be {kind} of at least {least}, not {value!r}.")
+
+    def at_least_or_none(self, least: float, name: str) -> None:
+        """The same for a hyper-parameter that may be None."""
+        if getattr(self, name) is not None:
+            self.at_least(least, name)
+
+    @property
+    @abstractmethod
+    def cost(self) -> Cost:
+        """What one trial can cost at most, the judgement of its last point included."""
+
+    @abstractmethod
+    def init(self, trials: Trials) -> State:
+        """The state whose `query` is the first question."""
+
+    @abstractmethod
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        """`[B]` what the attack climbs, from logits `[B, K]`."""
+
+    @abstractmethod
+    def step(self, state: State, seen: Seen) -> State:
+        """The state after one answer: a pure function, row by row."""
+
+
+def begin(trials: Trials, query: Tensor) -> State:
+    """The state of trials that have asked nothing yet and ask at `query` first."""
+    return State(trials, query, torch.zeros_like(trials.y), torch.zeros_like(trials.y, dtype=torch.bool))

@@ -1,0 +1,103 @@
+"""Attacks by name: the file's name is the attack's name, on the command line too.
+
+A specification is a name and hyper-parameters, `pgd:steps=10,loss=dlr`. This is the one place where attacks are
+loaded by name.
+"""
+
+import pkgutil
+from dataclasses import MISSING, Field, fields
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from robustkit.errors import UserError, unknown
+from robustkit.protocol import Attack
+
+# Names of the literature for one attack with some hyper-parameters set.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "apgd-ce": ("apgd", {"loss": "log-odds"}),
+    "apgd-dlr": ("apgd", {"loss": "dlr"}),
+    "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
+}
+
+# Cascades: each member is run on the images that the members before it left. Budgets in docs/ensembles.md.
+ENSEMBLES: dict[str, tuple[str, ...]] = {
+    "standard": ("apgd-ce:steps=50", "apgd-t:steps=30,targets=3", "square:queries=500"),
+    "thorough": ("apgd-ce:steps=100", "apgd-t:steps=100,targets=9", "square:queries=5000"),
+}
+
+
+@cache
+def classes() -> dict[str, type[Attack]]:
+    """Every attack by its file's name."""
+    found = {}
+    package = import_module("robustkit.attacks")
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name.startswith("_"):
+            continue
+        for value in vars(import_module(f"robustkit.attacks.{module.name}")).values():
+            own = isinstance(value, type) and issubclass(value, Attack) and value.__module__.endswith(f".{module.name}")
+            if own:
+                found[module.name] = value
+    return found
+
+
+def names() -> list[str]:
+    """All names a specification may begin with."""
+    return sorted([*classes(), *VARIANTS])
+
+
+def parsed(specification: str) -> tuple[str, dict[str, Any]]:
+    """The name and the hyper-parameters of `NAME[:KEY=VALUE,...]`, unchecked."""
+    name, _, rest = specification.partition(":")
+    values = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UserError(f"In {specification!r}, {item!r} is no KEY=VALUE; write for example pgd:steps=10,loss=dlr.")
+        values[key.strip().replace("-", "_")] = _value(value.strip())
+    return name.strip().lower(), values
+
+
+def build(specification: str, norm: str, eps: float | str) -> Attack:
+    """The attack of a specification in one threat model.
+
+    Raises:
+        UserError: the name or a hyper-parameter is unknown or out of range; the sentence has the nearest names.
+    """
+    name, values = parsed(specification)
+    base, preset = VARIANTS.get(name, (name, {}))
+    if base not in classes():
+        raise unknown("attack", name, [*names(), *ENSEMBLES])
+    known = parameters(classes()[base])
+    for key in values:
+        if key not in known:
+            raise unknown(f"hyper-parameter of {name}", key, known)
+    return classes()[base](eps=eps, norm=norm, **{**preset, **values})
+
+
+def described(attack: Attack) -> dict[str, Any]:
+    """All hyper-parameters of an attack but its threat model, for the manifest."""
+    own = {key: getattr(attack, key) for key in parameters(type(attack))}
+    return {"attack": type(attack).__name__, **own}
+
+
+def parameters(attack: type[Attack]) -> dict[str, "Field[Any]"]:
+    """The hyper-parameters of an attack but its threat model."""
+    return {
+        field.name: field
+        for field in fields(attack)
+        if field.init and field.name not in ("eps", "norm") and field.default is not MISSING
+    }
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

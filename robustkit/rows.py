@@ -1,0 +1,68 @@
+"""A frozen struct of tensors whose first axis is the row: what an attack's state is made of.
+
+Rows are values: nothing here writes in place, so a struct taken from another one never changes under its owner.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+R = TypeVar("R", bound="Rows")
+
+
+class Rows:
+    """Base of frozen dataclasses whose every field is a tensor `[B, ...]` or again `Rows` of length B."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def take(self, rows: Tensor) -> Self:
+        """The given rows, in that order; `rows` is `[n]` int64 and may repeat."""
+        return self._each(lambda values: values.index_select(0, rows))
+
+    def put(self, rows: Tensor, other: Self) -> Self:
+        """The same struct with `rows` replaced by the rows of `other`, one for one."""
+        return self._with(other, lambda mine, theirs: mine.index_copy(0, rows, theirs))
+
+    def where(self, mask: Tensor, other: Self) -> Self:
+        """Row by row: this struct where `mask` `[B]` holds, `other` elsewhere."""
+        return self._with(other, lambda mine, theirs: torch.where(along(mask, mine), mine, theirs))
+
+    @staticmethod
+    def cat(parts: "Sequence[R]") -> "R":
+        """All rows of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        values = {}
+        for field in fields(parts[0]):  # type: ignore[arg-type]
+            column = [getattr(part, field.name) for part in parts]
+            values[field.name] = Rows.cat(column) if isinstance(column[0], Rows) else torch.cat(column)
+        return type(parts[0])(**values)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        values = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            values[field.name] = value._each(change) if isinstance(value, Rows) else change(value)
+        return type(self)(**values)
+
+    def _with(self, other: Self, merge: Callable[[Tensor, Tensor], Tensor]) -> Self:
+        values = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            values[field.name] = mine._with(theirs, merge) if isinstance(mine, Rows) else merge(mine, theirs)
+        return type(self)(**values)
+
+
+def along(values: Tensor, like: Tensor) -> Tensor:
+    """`[B]` values shaped `[B, 1, ...]`, so that they broadcast over the rows of `like`."""
+    return values.reshape(len(values), *[1] * (like.dim() - 1))
+
+
+def padded(rows: Tensor, length: int) -> Tensor:
+    """Row numbers `[n]` followed by repeats of the first one, `length` in all."""
+    return torch.cat([rows, rows[:1].expand(length - len(rows))])

@@ -1,0 +1,173 @@
+"""The evidence of a run: one SQLite file, one writer, one row per model x attack x image, committed as images finish.
+
+Everything else (CSV, HTML, tables) is derived from it and can be made again without a model.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from robustkit.errors import UserError
+
+SCHEMA = 1  # raised whenever rows of an older version would mean something else
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS clean (
+    model TEXT, sample INT, label INT, pred INT, ranking TEXT, PRIMARY KEY (model, sample)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS attacked (
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, question INT, restart INT,
+    target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
+    PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS picture (
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, shape TEXT, x BLOB, x_adv BLOB,
+    PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True)
+class Clean:
+    """What a model says of one clean image."""
+
+    model: str
+    sample: int
+    label: int
+    pred: int
+    ranking: str  # the likeliest wrong classes, as "3 1 7"
+
+
+@dataclass(frozen=True)
+class Hit:
+    """What became of one image under one attack."""
+
+    model: str
+    norm: str
+    eps_text: str
+    attack: str
+    sample: int
+    success: int
+    adv_pred: int
+    question: int
+    restart: int
+    target: int
+    linf: float
+    l2: float
+    l1: float
+    l0: int
+    forwards: int
+    backwards: int
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One image before and after, as float32 bytes."""
+
+    model: str
+    norm: str
+    eps_text: str
+    attack: str
+    sample: int
+    shape: str
+    x: bytes
+    x_adv: bytes
+
+
+_OF = {Clean: "clean", Hit: "attacked", Shot: "picture"}
+
+
+class Store:
+    """The evidence file of a run folder, opened for writing; None keeps it in memory.
+
+    Raises:
+        UserError: the folder cannot be written, another process writes to it, or the file is not one of ours.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        with _explained(folder):
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            self._open = sqlite3.connect(":memory:" if folder is None else folder / "run.sqlite", timeout=2)
+            # One writer: the lock is held until the file is closed, and a killed process loses it.
+            self._open.execute("PRAGMA locking_mode=EXCLUSIVE")
+            mode = self._open.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            self._open.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
+            self._open.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Write what is open and release the file."""
+        with _explained(self.folder):
+            self._open.commit()
+            if self.folder is not None:
+                self._open.execute("PRAGMA journal_mode=DELETE")
+            self._open.close()
+
+    def write(self, rows: Iterable[Clean | Hit | Shot]) -> None:
+        """Add rows in one transaction; a row that is there already stays as it is."""
+        with _explained(self.folder), self._open:
+            for row in rows:
+                marks = ",".join("?" * len(fields(row)))
+                self._open.execute(f"INSERT OR IGNORE INTO {_OF[type(row)]} VALUES ({marks})", astuple(row))
+
+    def note(self, **values: Any) -> None:
+        """Set entries of the manifest."""
+        with _explained(self.folder), self._open:
+            for key, value in values.items():
+                self._open.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, json.dumps(value)))
+
+    def manifest(self) -> dict[str, Any]:
+        """All entries of the manifest so far."""
+        return {key: json.loads(value) for key, value in self._open.execute("SELECT key, value FROM run ORDER BY key")}
+
+    def clean(self, model: str) -> dict[int, Clean]:
+        """What is known of clean images, by number."""
+        found = self._open.execute("SELECT * FROM clean WHERE model = ?", (model,))
+        return {row[1]: Clean(*row) for row in found}
+
+    def hits(self, model: str | None = None, **where: str) -> list[Hit]:
+        """Rows of one model, or of all, with the given norm, eps_text and attack."""
+        terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}
+        clause = " AND ".join(f"{key} = ?" for key in terms) or "1"
+        return [Hit(*row) for row in self._open.execute(f"SELECT * FROM attacked WHERE {clause}", (*terms.values(),))]
+
+    def shots(self) -> list[Shot]:
+        """All pictures."""
+        return [Shot(*row) for row in self._open.execute("SELECT * FROM picture")]
+
+
+def check_readable(folder: Path) -> Path:
+    """The evidence file of a run folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    file = folder / "run.sqlite"
+    if not file.is_file():
+        raise UserError(f"{folder} is no run folder: it has no run.sqlite; give the folder that an evaluation printed.")
+    return file
+
+
+@contextmanager
+def _explained(folder: Path | None) -> Iterator[None]:
+    """Errors of the file system and of SQLite as one sentence with the fix."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        text = str(error)
+        if "locked" in text:
+            raise UserError(f"Another robustkit is at work in {folder}; wait for it, or give another --out.") from None
+        if "full" in text:
+            raise UserError(
+                f"The disk is full, so {folder} could not be written; free some space and run the same command again, "
+                "it goes on where it stopped."
+            ) from None
+        raise UserError(
+            f"{folder}/run.sqlite cannot be used ({text}); give another --out, or delete the file."
+        ) from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"The run folder {folder} cannot be written ({reason}); give another --out.") from None

@@ -1,0 +1,231 @@
+"""Tables out of evidence: `results` and `samples` as data frames, and everything that a report needs.
+
+Only what inputs and seed determine goes in, so two equal runs give equal bytes.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from robustkit.run import Picture, Run
+from robustkit.statistics import proportion
+from robustkit.store import Clean, Hit, Shot, Store, check_readable
+from robustkit.threat import norm_name, radius
+
+_RESULTS = [
+    "model",
+    "dataset",
+    "split",
+    "norm",
+    "eps",
+    "eps_text",
+    "attack",
+    "role",
+    "n",
+    "correct",
+    "accuracy",
+    "ci_low",
+    "ci_high",
+    "ci_method",
+    "attacked",
+    "broken",
+    "success_rate",
+    "forwards",
+    "backwards",
+]
+_SAMPLES = [
+    "model",
+    "norm",
+    "eps",
+    "eps_text",
+    "attack",
+    "sample",
+    "label",
+    "clean_pred",
+    "verdict",
+    "adv_pred",
+    "question",
+    "restart",
+    "target",
+    "linf",
+    "l2",
+    "l1",
+    "l0",
+    "forwards",
+    "backwards",
+]
+
+
+def load_run(folder: str | Path) -> Run:
+    """A finished or half-finished run, read from its folder.
+
+    Raises:
+        UserError: the folder has no evidence, or another process is writing to it.
+    """
+    path = Path(folder)
+    check_readable(path)
+    store = Store(path)
+    try:
+        return summarised(store, path)
+    finally:
+        store.close()
+
+
+def summarised(store: Store, folder: Path) -> Run:
+    """Everything that follows from a store."""
+    manifest = store.manifest()
+    identity = manifest["identity"]
+    hits: dict[tuple[str, ...], list[Hit]] = {}
+    for hit in store.hits():
+        hits.setdefault((hit.model, hit.norm, hit.eps_text, hit.attack), []).append(hit)
+    results, samples = [], []
+    for model in (entry["name"] for entry in identity["models"]):
+        clean = store.clean(model)
+        results.append(_clean_row(model, identity, clean))
+        for norm, eps_text in identity["threats"]:
+            groups = _groups(identity["attacks"])
+            outcomes = {
+                name: hits.get((model, norm, eps_text, name), []) for names in groups.values() for name in names
+            }
+            made = _threat_rows(clean, groups, outcomes)
+            base = {"model": model, "norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
+            results += [{**base, "dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"], **row}
+                        for row in made]  # fmt: skip
+            for column, names in groups.items():
+                samples += _sample_rows(base, clean, column, names, outcomes)
+    return Run(
+        folder, manifest, pd.DataFrame(results, columns=_RESULTS), _typed(pd.DataFrame(samples, columns=_SAMPLES)),
+        _pictures(store), tuple(identity["class_names"]),
+    )  # fmt: skip
+
+
+def _groups(attacks: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
+    """Columns and the attacks they are made of."""
+    groups: dict[str, list[str]] = {}
+    for entry in attacks:
+        groups.setdefault(entry["name"].partition("/")[0] if "/" in entry["name"] else entry["name"], []).append(
+            entry["name"]
+        )
+    return groups
+
+
+def _clean_row(model: str, identity: dict[str, Any], clean: dict[int, Clean]) -> dict[str, Any]:
+    correct = sum(row.pred == row.label for row in clean.values())
+    return {
+        "model": model, "dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"], "norm": "-",
+        "eps": 0.0, "eps_text": "0", **_measured("clean", "clean", len(clean), correct, [], len(clean), 0),
+    }  # fmt: skip
+
+
+def _threat_rows(
+    clean: dict[int, Clean], groups: dict[str, list[str]], outcomes: dict[str, list[Hit]]
+) -> list[dict[str, Any]]:
+    """One row per attack, ensemble member and ensemble, and the worst case over all of them."""
+    correct = {number for number, row in clean.items() if row.pred == row.label}
+    rows, all_broken, everything = [], set(), []
+    for column, names in groups.items():
+        broken: set[int] = set()
+        spent: list[Hit] = []
+        for name in names:
+            hits = outcomes[name]
+            broken |= {hit.sample for hit in hits if hit.success}
+            spent += hits
+            role = "attack" if names == [column] else "member"
+            rows.append(_measured(name, role, len(clean), len(correct - broken), hits))
+        if names != [column]:
+            rows.append(_measured(column, "ensemble", len(clean), len(correct - broken), _last(spent)))
+        all_broken |= broken
+        everything += spent
+    rows.append(_measured("worst-case", "worst-case", len(clean), len(correct - all_broken), _last(everything)))
+    rows[-1]["forwards"] = sum(hit.forwards for hit in everything)
+    rows[-1]["backwards"] = sum(hit.backwards for hit in everything)
+    return rows
+
+
+def _last(hits: list[Hit]) -> list[Hit]:
+    """One row per image for several attacks together: its success if there was one, with all passes spent."""
+    merged: dict[int, Hit] = {}
+    for hit in hits:
+        before = merged.get(hit.sample)
+        if before is None:
+            merged[hit.sample] = hit
+            continue
+        kept = before if before.success else hit
+        passes = {"forwards": before.forwards + hit.forwards, "backwards": before.backwards + hit.backwards}
+        merged[hit.sample] = Hit(**{**vars(kept), **passes})
+    return list(merged.values())
+
+
+def _measured(
+    name: str,
+    role: str,
+    n: int,
+    correct: int,
+    hits: list[Hit],
+    forwards: int | None = None,
+    backwards: int | None = None,
+) -> dict[str, Any]:
+    share = proportion(correct, n)
+    broken = sum(hit.success for hit in hits)
+    return {
+        "attack": name, "role": role, "n": n, "correct": correct, "accuracy": share.value, "ci_low": share.low,
+        "ci_high": share.high, "ci_method": share.method, "attacked": len(hits), "broken": broken,
+        "success_rate": broken / len(hits) if hits else float("nan"),
+        "forwards": sum(hit.forwards for hit in hits) if forwards is None else forwards,
+        "backwards": sum(hit.backwards for hit in hits) if backwards is None else backwards,
+    }  # fmt: skip
+
+
+def _sample_rows(
+    base: dict[str, Any], clean: dict[int, Clean], column: str, names: list[str], outcomes: dict[str, list[Hit]]
+) -> list[dict[str, Any]]:
+    rows = []
+    together = _last([hit for name in names for hit in outcomes[name]])
+    for name, hits in [*((name, outcomes[name]) for name in names if name != column), (column, together)]:
+        known = {hit.sample: hit for hit in hits}
+        for number in sorted(clean):
+            row, hit = clean[number], known.get(number)
+            if hit is None and (name != column or row.pred == row.label):
+                continue  # a member was not asked, or the run has not come so far
+            verdict = "clean-wrong" if hit is None else "broken" if hit.success else "robust"
+            found = {} if hit is None else {key: value for key, value in vars(hit).items() if key in _SAMPLES}
+            rows.append({**found, **base, "attack": name, "sample": number, "label": row.label,
+                         "clean_pred": row.pred, "verdict": verdict})  # fmt: skip
+    return rows
+
+
+def _typed(samples: pd.DataFrame) -> pd.DataFrame:
+    """Whole numbers stay whole where a row has none."""
+    whole = ["adv_pred", "question", "restart", "target", "l0", "forwards", "backwards"]
+    return samples.astype(dict.fromkeys(whole, "Int64"))
+
+
+def _pictures(store: Store) -> list[Picture]:
+    clean: dict[str, dict[int, Clean]] = {}
+    hits = {(hit.model, hit.norm, hit.eps_text, hit.attack, hit.sample): hit for hit in store.hits()}
+    pictures = []
+    for shot in store.shots():
+        hit = hits[shot.model, shot.norm, shot.eps_text, shot.attack, shot.sample]
+        row = clean.setdefault(shot.model, store.clean(shot.model))[shot.sample]
+        pictures.append(
+            Picture(
+                shot.model,
+                shot.norm,
+                shot.eps_text,
+                shot.attack,
+                shot.sample,
+                row.label,
+                row.pred,
+                hit.adv_pred,
+                _pixels(shot, shot.x),
+                _pixels(shot, shot.x_adv),
+            )
+        )
+    return pictures
+
+
+def _pixels(shot: Shot, data: bytes) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    return np.frombuffer(data, dtype=np.float32).reshape([int(side) for side in shot.shape.split()])

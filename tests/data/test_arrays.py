@@ -1,0 +1,126 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from robustkit.data import from_tensors, load_dataset
+from robustkit.errors import UserError
+
+X = np.linspace(0, 1, 4 * 3 * 5 * 5, dtype=np.float32).reshape(4, 3, 5, 5)
+Y = np.array([0, 1, 2, 1])
+
+
+def saved(folder: Path, **arrays: object) -> str:
+    path = folder / "mine.npz"
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def test_an_npz_file_is_read_as_it_is(tmp_path):
+    data = load_dataset(saved(tmp_path, x=X, y=Y))
+
+    x, y = data.batch([2, 0])
+    assert np.array_equal(x.numpy(), X[[2, 0]])
+    assert y.tolist() == [2, 0]
+    assert (data.name, data.class_names) == ("mine", ("0", "1", "2"))
+    assert data.threats == (("Linf", "8/255"),)
+
+
+def test_a_safetensors_file_is_the_same_data_set(tmp_path):
+    save_file({"x": torch.from_numpy(X), "y": torch.from_numpy(Y)}, tmp_path / "a.safetensors")
+
+    same = load_dataset(str(tmp_path / "a.safetensors")).fingerprint([0, 1, 2, 3])
+    assert same == load_dataset(saved(tmp_path, x=X, y=Y)).fingerprint([0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 9, 3), (2, 8, 9, 1), (2, 8, 9), (2, 3, 8, 9)])
+def test_bytes_are_turned_and_divided(tmp_path, shape):
+    raw = np.arange(np.prod(shape)).astype(np.uint8).reshape(shape)
+    x, _ = load_dataset(saved(tmp_path, x=raw, y=Y[:2])).batch([0, 1])
+
+    turned = raw[:, None] if raw.ndim == 3 else raw if shape[1] == 3 else raw.transpose(0, 3, 1, 2)
+    assert np.array_equal(x.numpy(), turned.astype(np.float32) / np.float32(255))
+
+
+def test_labels_may_be_a_column_and_classes_named(tmp_path):
+    data = load_dataset(saved(tmp_path, x=X, y=Y[:, None].astype(np.uint16), class_names=["cat", "dog", "eel"]))
+
+    assert data.labels.tolist() == [0, 1, 2, 1]
+    assert data.class_names == ("cat", "dog", "eel")
+
+
+def test_rounding_beyond_1_is_clamped():
+    x = torch.full((1, 1, 2, 2), 1 + 5e-7, dtype=torch.float64)
+
+    assert float(from_tensors(x, torch.tensor([0])).images.max()) == 1.0
+
+
+def changed(index: tuple[int, ...], value: float) -> np.ndarray:
+    x = X.copy()
+    x[index] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"images": X, "y": Y}, r"has no array x \(found: images, y\)"),
+        ({"a": X}, r"has no array x and no y \(found: a\)"),
+        ({"x": X, "y": Y[:3]}, "4 images but 3 labels"),
+        ({"x": X[:0], "y": Y[:0]}, "is empty"),
+        ({"x": changed((2, 0, 1, 1), np.nan), "y": Y}, "finite; image 2 holds NaN"),
+        ({"x": changed((1, 0, 1, 1), -np.inf), "y": Y}, "finite; image 1 "),
+        ({"x": changed((3, 0, 1, 1), 255), "y": Y}, "image 3 has a value 255: divide by 255"),
+        ({"x": changed((1, 0, 1, 1), -2.1), "y": Y}, "image 1 has a value -2.1: undo the normalisation"),
+        ({"x": changed((1, 0, 1, 1), 1.01), "y": Y}, "image 1 has a value 1.01: scale"),
+        ({"x": X, "y": np.array([0, 1, -1, 1])}, "image 2 has the label -1"),
+        ({"x": X, "y": Y.astype(float)}, "must be integers, not float64"),
+        ({"x": X, "y": np.eye(4, dtype=int)}, r"not \[4, 4\]"),
+        ({"x": X.reshape(4, -1), "y": Y}, r"not \[4, 75\]"),
+        ({"x": X.astype(int), "y": Y}, "floats in .* not int64"),
+        ({"x": X, "y": Y, "class_names": ["a", "b"]}, "2 class names, but image 2 has the label 2"),
+        ({"x": X, "y": np.array(["a", "b", "a", "b"])}, "y in .* holds <U1, not numbers"),
+        ({"x": X, "y": np.array([0, {}, 1, 2], dtype=object)}, "holds Python objects"),
+    ],
+)
+def test_a_file_that_is_no_data_set_says_why(tmp_path, arrays, sentence):
+    with pytest.raises(UserError, match=sentence):
+        load_dataset(saved(tmp_path, **arrays))
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("kept", [0, 10, 400])
+def test_a_cut_off_file_says_so(tmp_path, suffix, kept):
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".npz":
+        np.savez(path, x=X, y=Y)
+    else:
+        save_file({"x": torch.from_numpy(X), "y": torch.from_numpy(Y)}, path)
+    path.write_bytes(path.read_bytes()[:kept])
+
+    with pytest.raises(UserError, match="not a whole"):
+        load_dataset(str(path))
+
+
+def test_a_file_with_flipped_bytes_says_so(tmp_path):
+    path = Path(saved(tmp_path, x=X, y=Y))
+    raw = bytearray(path.read_bytes())
+    raw[300:310] = b"0123456789"
+    path.write_bytes(raw)
+
+    with pytest.raises(UserError, match=r"not a whole \.npz file"):
+        load_dataset(str(path))
+
+
+def test_a_path_that_is_not_there_is_not_taken_for_a_name(tmp_path):
+    with pytest.raises(UserError, match="no file or folder"):
+        load_dataset(str(tmp_path / "gone.npz"))
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2")
+
+    with pytest.raises(UserError, match=r"ending in \.npz or \.safetensors"):
+        load_dataset(str(tmp_path / "a.csv"))

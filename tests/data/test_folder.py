@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from robustkit.data import load_dataset, other_split
+from robustkit.errors import UserError
+
+
+def picture(path: Path, width: int = 6, height: int = 6, shade: int = 51) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((height, width, 3), shade, np.uint8)).save(path)
+    return path
+
+
+def test_a_folder_has_one_class_a_sub_folder(tmp_path):
+    picture(tmp_path / "cat" / "1.png", shade=51)
+    picture(tmp_path / "dog" / "1.png", shade=102)
+    data = load_dataset(str(tmp_path))
+
+    x, y = data.batch([1, 0])
+    assert data.class_names == ("cat", "dog")
+    assert y.tolist() == [1, 0]
+    assert torch.allclose(x, torch.tensor([0.4, 0.2]).view(2, 1, 1, 1).expand(2, 3, 6, 6))
+
+
+def test_only_the_asked_images_are_decoded(tmp_path):
+    picture(tmp_path / "cat" / "1.png")
+    (tmp_path / "cat" / "2.png").write_bytes(b"not a picture")
+    data = load_dataset(str(tmp_path))
+
+    assert data.batch([0])[0].shape == (1, 3, 6, 6)
+    with pytest.raises(UserError, match=r"2\.png cannot be decoded"):
+        data.batch([0, 1])
+
+
+def test_a_sub_folder_called_as_the_split_is_used(tmp_path):
+    picture(tmp_path / "train" / "cat" / "1.png", shade=0)
+    picture(tmp_path / "test" / "cat" / "1.png", shade=255)
+    test = load_dataset(str(tmp_path))
+
+    assert float(test.batch([0])[0].mean()) == 1.0
+    assert float(other_split(test, "train").batch([0])[0].mean()) == 0.0
+
+
+def test_a_plain_folder_has_no_other_split(tmp_path):
+    picture(tmp_path / "cat" / "1.png")
+
+    with pytest.raises(UserError, match="no split called 'train'"):
+        other_split(load_dataset(str(tmp_path)), "train")
+
+
+def test_images_of_two_sizes_name_both_and_the_fix(tmp_path):
+    picture(tmp_path / "cat" / "1.png", 6, 7)
+    picture(tmp_path / "cat" / "2.png", 8, 9)
+
+    with pytest.raises(UserError, match=r"first is 6x7, .*2\.png is 8x9; resize them first, or pass image_size"):
+        load_dataset(str(tmp_path)).batch([1])
+
+
+def test_an_image_size_makes_them_one(tmp_path):
+    picture(tmp_path / "cat" / "1.png", 6, 7)
+    picture(tmp_path / "cat" / "2.png", 8, 9)
+
+    assert load_dataset(str(tmp_path), image_size=4).batch([0, 1])[0].shape == (2, 3, 4, 4)
+
+
+def test_the_fingerprint_feels_the_bytes_of_a_file(tmp_path):
+    file = picture(tmp_path / "cat" / "1.png")
+    data = load_dataset(str(tmp_path))
+    before = data.fingerprint([0])
+
+    file.write_bytes(file.read_bytes() + b"\0")
+
+    assert data.fingerprint([0]) != before
+    assert load_dataset(str(tmp_path), image_size=4).fingerprint([0]) != data.fingerprint([0])
+
+
+def test_a_folder_without_classes_says_what_it_needs(tmp_path):
+    with pytest.raises(UserError, match="one sub-folder a class"):
+        load_dataset(str(tmp_path))
+
+
+@pytest.fixture
+def imagenet(tmp_path):
+    for number in range(1000):
+        (tmp_path / "val" / f"n{number:08}").mkdir(parents=True)
+    picture(tmp_path / "val" / "n00000007" / "1.png", 300, 280)
+    return tmp_path
+
+
+def test_imagenet_is_its_val_folder_at_224_pixels(imagenet):
+    data = load_dataset("ImageNet", data_dir=imagenet)
+
+    x, y = data.batch([0])
+    assert x.shape == (1, 3, 224, 224)
+    assert (int(y), data.class_names[7]) == (7, "cock")
+    assert data.threats == (("Linf", "4/255"),)
+
+
+def test_imagenet_with_a_class_missing_is_refused(imagenet):
+    (imagenet / "val" / "n00000500").rmdir()
+
+    with pytest.raises(UserError, match="999 class folders"):
+        load_dataset("imagenet", data_dir=imagenet)
+
+
+def test_imagenet_says_where_its_files_must_be(tmp_path):
+    with pytest.raises(UserError, match="--data-dir DIR"):
+        load_dataset("imagenet")
+    with pytest.raises(UserError, match="cannot be downloaded"):
+        load_dataset("imagenet", data_dir=tmp_path, download=True)
+    with pytest.raises(UserError, match=r"no folder .*val"):
+        load_dataset("imagenet", data_dir=tmp_path)

@@ -1,0 +1,34 @@
+import pytest
+
+from robustkit.data import pick
+from robustkit.errors import UserError
+
+
+def test_every_image_is_picked_once():
+    assert sorted(pick(1000)) == list(range(1000))
+
+
+def test_fewer_samples_are_a_prefix_of_more():
+    assert pick(504, 100) == pick(504, 101)[:100]
+
+
+def test_more_samples_than_images_are_all_images():
+    assert pick(5, 9) == pick(5)
+
+
+def test_a_data_set_sorted_by_class_is_sampled_evenly():
+    # 1000 of 10 x 1000: about 100 a class, standard deviation 9.
+    counts = [sum(number // 1000 == label for number in pick(10_000, 1000)) for label in range(10)]
+
+    assert min(counts) > 60
+    assert max(counts) < 140
+
+
+def test_the_order_never_changes():
+    # Every stored result is about these images: another order here is another version of all of them.
+    assert pick(10) == [9, 4, 6, 8, 1, 5, 7, 3, 2, 0]
+
+
+def test_no_samples_are_refused():
+    with pytest.raises(UserError, match="at least 1, not 0"):
+        pick(10, 0)

@@ -1,0 +1,113 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from robustkit.data import load_dataset
+from robustkit.models import PixelModel, Recipe, cache, load_model, trained
+from robustkit.models.training import Part, Report, train
+
+MODEL = "shufflenet_v2_x0_5"
+
+
+@pytest.fixture(autouse=True)
+def trainings(monkeypatch) -> list[Recipe]:
+    """Each training that is asked for; it is not done, but leaves weights that depend on the recipe."""
+    done: list[Recipe] = []
+
+    def fake(model: PixelModel, part: Part, held_out: Part, recipe: Recipe, report: Report) -> float:
+        done.append(recipe)
+        with torch.no_grad():
+            model.network.fc.bias.fill_(recipe.epochs)
+        return 0.97
+
+    monkeypatch.setattr(trained, "train", fake)
+    return done
+
+
+def load(lines: list[str] | None = None, **wishes: object) -> PixelModel:
+    def report(text: str, share: float | None) -> None:
+        if lines is not None and share is None:
+            lines.append(text)
+
+    return load_model(MODEL, **{"dataset": "digits", "report": report, **wishes})
+
+
+def test_a_model_is_trained_once_and_then_read(trainings):
+    first: list[str] = []
+    again: list[str] = []
+    model = load(first)
+
+    assert load(again, dataset=load_dataset("digits", "val")).fingerprint() == model.fingerprint()
+    assert len(trainings) == 1
+    assert first == [f"training {MODEL} once on digits (1099 images, 8 epochs); cached in {cache.entries()[0].path}"]
+    assert again == []
+    assert model.source == f"{MODEL}, trained here on digits (train split, 1099 images)"
+    assert not model.training
+
+
+def test_the_cache_says_what_it_holds_and_forgets_by_name(cache_folder):
+    load()
+    (entry,) = cache.entries()
+
+    assert entry[1:3] == (MODEL, "digits")
+    assert entry.path.parent == cache_folder
+    assert entry.path.name.startswith(f"{MODEL}-digits-")
+    assert entry.bytes == entry.path.stat().st_size
+    assert entry.val_accuracy == 0.97
+    assert cache.clear("vgg11") == []
+    assert cache.clear(MODEL) == [entry.path]
+    assert cache.entries() == []
+
+
+def test_a_broken_file_is_trained_again_and_said_so():
+    whole = load().fingerprint()
+    path = cache.entries()[0].path
+    path.write_bytes(path.read_bytes()[:1000])
+    lines: list[str] = []
+
+    assert cache.entries()[0].val_accuracy is None
+    assert load(lines).fingerprint() == whole
+    assert "is broken, so it is trained again" in lines[0]
+    assert cache.entries()[0].val_accuracy is not None
+
+
+def test_a_retraining_is_one(trainings):
+    load()
+    load(retrain=True)
+
+    assert len(trainings) == 2
+
+
+def test_another_recipe_or_normalisation_is_another_file():
+    load()
+    load(recipe=Recipe(epochs=2))
+    load(mean=(0.5,), std=(0.25,))
+
+    assert len(cache.entries()) == 3
+
+
+@pytest.mark.slow
+def test_resnet18_learns_the_digits(monkeypatch):
+    monkeypatch.setattr(trained, "train", train)
+    load_model("resnet18", dataset="digits")
+
+    assert cache.entries()[0].val_accuracy > 0.95  # 0.97 where it was chosen
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_no_failure(tmp_path: Path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROBUSTKIT_CACHE", str(tmp_path / "file"))
+    lines: list[str] = []
+
+    assert load(lines).num_classes == 10
+    assert "could not be kept" in lines[1]
+
+
+def test_the_cache_may_be_empty_or_hold_leftovers(cache_folder):
+    assert cache.entries() == []
+    cache_folder.mkdir(parents=True)
+    (cache_folder / "a-digits-0.part").write_bytes(b"half")
+
+    assert len(cache.clear()) == 1
+    assert list(cache_folder.iterdir()) == []
