@@ -92,4 +92,4 @@ def _sides(queries: int, p_init: float, pixels: int, centred: bool) -> Tensor:
         share = p_init / 2 ** sum(spent > mark for mark in _HALVINGS)
         side = max(round(math.sqrt(share * pixels)), 3 if centred else 1)
         sides.append(side + 1 - side % 2 if centred else side)
-    return torch.tensor(sides)
+    return torch.tensor(sides, device="cpu")

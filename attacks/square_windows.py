@@ -112,12 +112,13 @@ def lump(tall: int, wide: int) -> Tensor:
     """`[tall, wide]` of Euclidean length 1: a pyramid above, its negative below (eta of the paper)."""
     upper = tall // 2
     halves = torch.cat([_pyramid(upper, wide), -_pyramid(tall - upper, wide)])
-    return halves / torch.linalg.vector_norm(halves)
+    length: Tensor = torch.linalg.vector_norm(halves)
+    return halves / length
 
 
 def _pyramid(tall: int, wide: int) -> Tensor:
     """Nested rectangles, the n-th adding 1 / n^2, scaled to length 1; `[0, wide]` where there is no room."""
-    heap = torch.zeros(tall, wide)
+    heap = torch.zeros(tall, wide, device="cpu")
     middle, centre = tall // 2, wide // 2
     for ring in range(max(tall // 2 + 1, wide // 2 + 1)):
         top, left = max(middle - ring, 0), max(centre - ring, 0)

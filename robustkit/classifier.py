@@ -83,7 +83,8 @@ class Classifier:
         if (mean is None) != (std is None):
             raise UserError("mean and std belong together: give both or neither.")
         self.model = Normalised(model, mean, std) if mean is not None and std is not None else model
-        self.name = name or getattr(model, "name", None) or type(model).__name__.lower()
+        own = getattr(model, "name", None)
+        self.name = name or (own if isinstance(own, str) and own else type(model).__name__.lower())
         self.bounds = bounds
         self.fold, self.channels_last, self.compile, self.bf16 = fold, channels_last, compile, bf16
         self.device, self.dtype = _home(model)
@@ -137,9 +138,13 @@ class Classifier:
     def place(self, images: Tensor) -> Tensor:
         """Images of the caller's range, moved to the model's device and type and scaled to [0, 1]."""
         low, high = self.bounds
-        # Points are never coarser than fp32, whatever the weights are: a rounded point would leave the ball.
-        images = images.to(self.device, torch.float64 if self.dtype == torch.float64 else torch.float32)
+        images = self.moved(images)
         return images if self.bounds == (0, 1) else ((images - low) / (high - low)).clamp(0, 1)
+
+    def moved(self, points: Tensor) -> Tensor:
+        """Points in [0, 1] on the model's device."""
+        # Never coarser than fp32, whatever the weights are: a rounded point would leave the ball.
+        return points.to(self.device, torch.float64 if self.dtype == torch.float64 else torch.float32)
 
     def _feed(self, points: Tensor) -> Tensor:
         low, high = self.bounds
@@ -157,13 +162,14 @@ class Classifier:
             query = state.query.index_select(0, rows).requires_grad_()
             logits = self._searched(query)
             loss = attack.objective(logits, state.trial.take(rows))
-            if not loss.requires_grad:
+            # The sum keeps rows apart; a mean would scale each gradient by its neighbours.
+            known = loss.requires_grad
+            grad = torch.autograd.grad(loss.sum(), query, allow_unused=True)[0] if known else None
+            if grad is None:
                 raise UserError(
                     "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "
                     "inside); use an attack without gradients, such as square, or mend the model."
                 )
-            # The sum keeps rows apart; a mean would scale each gradient by its neighbours.
-            grad = torch.autograd.grad(loss.sum(), query)[0]
         self.passes.backwards += len(rows)
         return logits.argmax(1), logits.detach(), loss.detach(), grad
 

@@ -19,7 +19,7 @@ from robustkit.threat import NORMS, ball
 from robustkit.watch import Watch
 
 _COMMIT_SECONDS = 0.5  # a killed run does at most this much work twice
-_RANKED = 16  # wrong classes remembered per image: more than any attack aims at by default
+_RANKED = 1000  # wrong classes remembered per image, for attacks that aim at the likeliest
 _PICTURED = 24  # images whose witnesses are kept for the report
 _PICTURE_VALUES = 3 * 256 * 256  # and only if they are no larger than this
 
@@ -36,10 +36,10 @@ class Course:
     def run(self) -> None:
         """Clean accuracy first, then every cell of the plan."""
         setting, classifier = self.setting, self.classifier
-        if self._complete():
+        if self.complete:
             return
         first, _ = setting.data.batch(setting.ids[:64])
-        images = classifier.place(first)
+        images = classifier.moved(first)
         with classifier.session(images, setting.seed):
             for warning in checked_model(classifier, images):
                 self._warn(f"{classifier.name}: {warning}")
@@ -65,7 +65,7 @@ class Course:
         done = len(known)
         for part in _parts(todo, 64):
             x, y = self.setting.data.batch(part)
-            logits = self.classifier.judge(self.classifier.place(x)).cpu()
+            logits = self.classifier.judge(self.classifier.moved(x)).cpu()
             self._check_logits(logits, y, part)
             rows = [
                 Clean(name, number, int(label), int(row.argmax()), _ranking(row, int(label)))
@@ -126,16 +126,15 @@ class Course:
         if cell.smaller is None:
             return
         before = self.store.hits(self.classifier.name, norm=cell.threat.norm, eps_text=cell.smaller, attack=cell.name)
-        self.store.write(
-            replace(hit, eps_text=cell.threat.eps_text, forwards=0, backwards=0) for hit in before if hit.success
-        )
-        self.store.write(
+        broken = {hit.sample: hit for hit in before if hit.success}
+        here = (self.classifier.name, cell.threat.norm, cell.smaller, cell.name)
+        shots = [
             replace(shot, eps_text=cell.threat.eps_text)
             for shot in self.store.shots()
-            if (shot.model, shot.norm, shot.eps_text, shot.attack)
-            == (self.classifier.name, cell.threat.norm, cell.smaller, cell.name)
-            and any(hit.success and hit.sample == shot.sample for hit in before)
-        )
+            if (shot.model, shot.norm, shot.eps_text, shot.attack) == here and shot.sample in broken
+        ]
+        hits = [replace(hit, eps_text=cell.threat.eps_text, forwards=0, backwards=0) for hit in broken.values()]
+        self.store.write([*hits, *shots])
 
     def _broken(self, norm: str, eps_text: str, column: str) -> set[int]:
         """Images that any attack of this column broke, here or (for later stages) at the next smaller radius."""
@@ -157,7 +156,7 @@ class Course:
         """Images streamed in, as many at a time as a slot or two hold."""
         for part in _parts(todo, 64):
             x, y = self.setting.data.batch(part)
-            for number, image, label in zip(part, self.classifier.place(x), y.tolist(), strict=True):
+            for number, image, label in zip(part, self.classifier.moved(x), y.tolist(), strict=True):
                 ranking = [int(word) for word in clean[number].ranking.split()]
                 yield engine.Job(number, image, label, crafting.aims_of(cell.attack, ranking))
 
@@ -187,7 +186,8 @@ class Course:
             rows.append(Shot(*key, shape, *(part.float().numpy().tobytes() for part in (outcome.x, outcome.x_adv))))
         return rows
 
-    def _complete(self) -> bool:
+    @property
+    def complete(self) -> bool:
         """Whether every image of every cell is in the evidence already, so that the model need not be touched."""
         name = self.classifier.name
         clean = self.store.clean(name)

@@ -69,6 +69,8 @@ def attack(
     """
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     with classifier.session(images, seed):
@@ -118,7 +120,7 @@ def _gathered(
 ) -> Attacked:
     low, high = classifier.bounds
     points = images.cpu().clone()
-    empty = torch.zeros(len(points), dtype=torch.int64)
+    empty = torch.zeros(len(points), dtype=torch.int64, device="cpu")
     result = Attacked(
         points, torch.zeros_like(correct), correct, logits.argmax(1), empty, empty.clone() + 1, empty.clone()
     )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import robustkit
+from robustkit.errors import UserError
 
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pandas")
 
@@ -35,10 +36,10 @@ def chosen_device(text: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(text)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise robustkit.UserError(f"The device {text!r} cannot be used ({reason}); try --device auto.") from None
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise UserError(f"The device {text!r} cannot be used ({reason}); try --device auto.") from None
     return device
 
 

@@ -12,5 +12,6 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
     """The error for a `name` that is none of `names`, with the nearest ones first."""
     known = sorted(names)
     near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}."
+    several = f"{', '.join(known[:12])}, ..." if len(known) > 12 else f"{', '.join(known)}."
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {several}"
     return UserError(f"There is no {kind} called {name!r}; {hint}")

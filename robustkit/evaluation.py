@@ -6,18 +6,17 @@ that.
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from robustkit.course import Course
 from robustkit.data import Dataset
 from robustkit.environment import environment
-from robustkit.errors import UserError
 from robustkit.identity import compared, identity_of
+from robustkit.protocol import Attack
 from robustkit.run import Run
 from robustkit.setting import Model, Numerics, Setting, resolved
 from robustkit.store import Store
@@ -32,7 +31,7 @@ def evaluate(
     models: Model | Sequence[Model],
     *,
     dataset: str | Dataset | tuple[Tensor, Tensor] = "digits",
-    attacks: str | Sequence[str] = "standard",
+    attacks: str | Attack | Sequence[str | Attack] = "standard",
     norm: str | Sequence[str] = (),
     eps: float | str | Sequence[float | str] = (),
     samples: int | None = 1000,
@@ -53,7 +52,7 @@ def evaluate(
         models: names, modules taking pixels in [0, 1], or classifiers with bounds of their own.
         dataset: a name, a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`.
         attacks: specifications such as "pgd:steps=40", or the ensembles "standard" and "thorough". Each is run on all
-            rightly classified images; the members of an ensemble only on what is left.
+            rightly classified images; the members of an ensemble only on what is left. Attack objects do as well.
         norm: "Linf", "L2", "L1", "L0"; by default those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; by default the usual ones.
         samples: how many images, in a fixed shuffled order; None takes all.
@@ -83,39 +82,41 @@ def carry_out(setting: Setting, out: Path | None, watch: Watch) -> Run:
     """Run what is not yet in the evidence of folder `out`, and return everything that is."""
     store = Store(out)
     try:
-        _begin(store, setting)
-        try:
-            for classifier in setting.classifiers:
-                Course(setting, classifier, store, watch).run()
-        except BaseException:
-            with suppress(UserError):
-                store.note(finished=None)
-            raise
+        identity = identity_of(setting)
+        _check_same(store, identity, setting)
+        courses = [Course(setting, classifier, store, watch) for classifier in setting.classifiers]
+        if not all(course.complete for course in courses):
+            _begin(store, setting, identity)
+            for course in courses:
+                course.run()
         if store.manifest().get("finished") is None:
-            store.note(finished=_now())
+            store.note(identity=identity, finished=_now())
         return summarised(store, out or Path())
     finally:
         store.close()
 
 
-def _begin(store: Store, setting: Setting) -> None:
-    known, identity = store.manifest(), identity_of(setting)
-    if "identity" in known:
-        compared(known["identity"], identity, setting)
-    else:
+def _check_same(store: Store, identity: dict[str, Any], setting: Setting) -> None:
+    """A folder without a single row may be used for anything; else only for what it was begun for, or more of it."""
+    known = store.manifest().get("identity")
+    if known is not None and not store.empty:
+        compared(known, identity, setting)
+
+
+def _begin(store: Store, setting: Setting, identity: dict[str, Any]) -> None:
+    known, here = store.manifest(), environment(setting.device)
+    if store.empty:
         store.note(created=_now(), command=_command(), seconds={}, warnings=[])
-    here = environment(setting.device)
-    warnings = list(known.get("warnings", []))
+        known = {}
     before = known.get("environment", here)
-    warnings += [
+    mixed = [
         f"Parts of this run were made with {key} {before[key]} and parts with {here[key]}."
         for key in ("robustkit", "torch", "device")
         if before[key] != here[key]
     ]
-    grown = known.get("identity") != identity
     store.note(
-        robustkit=here["robustkit"], identity=identity, environment=here, warnings=warnings,
-        finished=None if grown else known.get("finished"),
+        robustkit=here["robustkit"], identity=identity, environment=here, finished=None,
+        warnings=[*known.get("warnings", []), *mixed],
     )  # fmt: skip
 
 

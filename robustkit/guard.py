@@ -19,7 +19,8 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(module, name, buffer, None if buffer is None else buffer.clone())
                for module in model.modules() for name, buffer in module._buffers.items()]  # fmt: skip
-    weights = [(weight, weight.requires_grad, weight.grad) for weight in model.parameters()]
+    weights = [(weight, weight.requires_grad, weight.grad, None if weight.grad is None else weight.grad.clone())
+               for weight in model.parameters()]  # fmt: skip
     with torch.random.fork_rng(devices=_devices(model)):
         torch.manual_seed(seed)
         try:
@@ -34,9 +35,12 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
                 if buffer is not None and values is not None:
                     with torch.no_grad():
                         buffer.copy_(values)
-            for weight, requires_grad, grad in weights:
+            for weight, requires_grad, grad, values in weights:
                 weight.requires_grad_(requires_grad)
                 weight.grad = grad
+                if grad is not None and values is not None:
+                    with torch.no_grad():
+                        grad.copy_(values)
 
 
 def _devices(model: nn.Module) -> list[int]:

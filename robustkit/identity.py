@@ -4,6 +4,7 @@ A run may grow: more images, more attacks, more models. Nothing else may change 
 """
 
 import hashlib
+import inspect
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,17 @@ def identity_of(setting: "Setting") -> dict[str, Any]:
         "schema": SCHEMA,
         "n": len(setting.ids),
         "models": [
-            {"name": each.name, "source": source, "sha256": fingerprint(each.model), "bounds": list(each.bounds)}
+            {
+                "name": each.name,
+                "source": source,
+                "sha256": fingerprint(each.model),
+                "bounds": list(each.bounds),
+                "fold": each.fold,
+                "channels_last": each.channels_last,
+                "compile": each.compile,
+                "bf16": each.bf16,
+                "device": each.device.type,
+            }
             for each, source in zip(setting.classifiers, setting.sources, strict=True)
         ],
         "dataset": {
@@ -35,7 +46,6 @@ def identity_of(setting: "Setting") -> dict[str, Any]:
         "threats": [[threat.norm, threat.eps_text] for threat in setting.plan.threats],
         "attacks": setting.plan.described(),
         "seed": setting.seed,
-        "numerics": {**vars(setting.numerics), "device": setting.device.type},
     }
 
 
@@ -45,16 +55,33 @@ def digest(identity: dict[str, Any]) -> str:
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 of structure and weights."""
-    own = getattr(model, "fingerprint", None)
-    if callable(own):
-        return str(own())
+    """SHA-256 of what a module computes with: structure, weights, all buffers, plain settings and its own source."""
     state = hashlib.sha256(str(model).encode())
-    for name, value in sorted(model.state_dict().items()):
+    for name, value in sorted({**model.state_dict(), **dict(model.named_buffers())}.items()):
         if isinstance(value, torch.Tensor):
             state.update(f"{name} {value.dtype} {list(value.shape)}".encode())
             state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    for name, module in model.named_modules():
+        plain = {
+            key: value for key, value in sorted(vars(module).items()) if isinstance(value, _PLAIN) and key != "training"
+        }
+        state.update(f"{name} {plain}".encode())
+    for kind in sorted({type(module) for module in model.modules()}, key=lambda kind: kind.__qualname__):
+        # Libraries are told apart by their version; a user's own file changes under one name.
+        if not kind.__module__.startswith(("torch.", "torchvision.", "timm.", "robustkit.")):
+            state.update(_source(kind))
     return state.hexdigest()
+
+
+# `training` is a plain setting too, but what it is outside of a run does not matter.
+_PLAIN = (int, float, str, tuple)
+
+
+def _source(kind: type) -> bytes:
+    try:
+        return inspect.getsource(kind).encode()
+    except (OSError, TypeError):
+        return b""
 
 
 def compared(old: dict[str, Any], new: dict[str, Any], setting: "Setting") -> None:
@@ -63,14 +90,12 @@ def compared(old: dict[str, Any], new: dict[str, Any], setting: "Setting") -> No
     Raises:
         UserError: something that determines the result has changed; the sentence names it.
     """
-    changes = [
-        _named(key, old[key], new[key]) for key in ("schema", "threats", "seed", "numerics") if old[key] != new[key]
-    ]
-    if new["n"] < old["n"]:
-        changes.append(f"samples was {old['n']}, now {new['n']}")
+    changes = [_named(key, old[key], new[key]) for key in ("schema", "threats", "seed") if old[key] != new[key]]
     # Grown data keep their first images: those must be the ones that were used.
     same = {**new["dataset"], "sha256": setting.data.fingerprint(setting.ids[: old["n"]])}
-    if old["dataset"] != same:
+    if new["n"] < old["n"]:
+        changes.append(f"samples was {old['n']}, now {new['n']}")
+    elif old["dataset"] != same:
         changes.append(_named("dataset", old["dataset"], same))
     for key in ("models", "attacks"):
         now = {entry["name"]: entry for entry in new[key]}

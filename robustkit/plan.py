@@ -81,6 +81,8 @@ def plan(attacks: Sequence[str], threats: Sequence[Threat]) -> Plan:
     Raises:
         UserError: an attack is unknown, given twice, or has no form for one of the norms.
     """
+    if not attacks:
+        raise UserError("No attack is given; name one, for example pgd, or the ensemble standard.")
     columns = tuple(_column(text) for text in attacks)
     names = [column.name for column in columns]
     for name in names:
@@ -111,6 +113,9 @@ def threats_of(norms: Sequence[str], radii: Sequence[str], usual: Sequence[tuple
     if not pairs:
         pairs = [(norm_name(norm), text) for norm, text in usual if not named or norm_name(norm) in named]
         named = named or [norm for norm, _ in pairs if norm is not None]
+    for other, text in pairs:
+        if other is not None and other not in named:
+            raise UserError(f"The radius {other}:{text} is for a norm that --norm does not name; add --norm {other}.")
     chosen = []
     for norm in dict.fromkeys(named):
         own = [text for given, text in pairs if given == norm or (given is None and len(set(named)) == 1)]

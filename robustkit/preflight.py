@@ -77,7 +77,9 @@ def checked_model(classifier: Classifier, images: Tensor) -> list[str]:
 
 def _probabilities(logits: Tensor) -> list[str]:
     sums = logits.sum(1)
-    if bool(((logits >= 0) & (logits <= 1)).all()) and bool(((sums - 1).abs() < 5e-3).all()):
+    share = logits[:, -1]
+    sigmoid = logits.shape[1] == 2 and bool((logits[:, 0] == 0).all() & (share > 0).all() & (share < 1).all())
+    if sigmoid or (bool(((logits >= 0) & (logits <= 1)).all()) and bool(((sums - 1).abs() < 5e-3).all())):
         return [
             "The model seems to return probabilities, not logits: gradients through a softmax vanish and attacks look "
             "weaker than they are; return what goes into the softmax."

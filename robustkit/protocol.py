@@ -9,7 +9,6 @@ classes are further trials of the queue, not loops in attacks. Images lie in [0,
 bounds are.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
@@ -22,6 +21,8 @@ from torch import Tensor
 from robustkit.errors import UserError
 from robustkit.rows import Rows
 from robustkit.threat import NORMS, Ball, NormName, ball, norm_name
+
+_MOST = 2.0**31  # hyper-parameters end up in int64 arithmetic; nobody needs more
 
 Sees = Literal["labels", "logits", "gradients"]
 
@@ -109,7 +110,7 @@ class Attack(ABC):
         for name in names:
             value = getattr(self, name)
             kind_of = Integral if isinstance(least, int) else Real
-            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= float(value) < math.inf:
+            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= float(value) < _MOST:
                 kind = "a whole number" if isinstance(least, int) else "a number"
                 raise UserError(f"{type(self).__name__}: {name} must be {kind} of at least {least}, not {value!r}.")
 

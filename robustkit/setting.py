@@ -1,5 +1,6 @@
 """All that one evaluation needs, resolved and checked before any work begins."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from robustkit import registry
 from robustkit.classifier import Classifier
 from robustkit.data import Dataset, from_tensors, load_dataset, pick
 from robustkit.environment import chosen_device
 from robustkit.errors import UserError
 from robustkit.models import load_model
 from robustkit.plan import Plan, plan, threats_of
+from robustkit.protocol import Attack
 from robustkit.watch import Watch
 
 Model = str | nn.Module | Classifier
@@ -48,7 +51,7 @@ def resolved(
     models: Model | Sequence[Model],
     *,
     dataset: str | Dataset | tuple[Tensor, Tensor],
-    attacks: str | Sequence[str],
+    attacks: str | Attack | Sequence[str | Attack],
     norm: str | Sequence[str],
     eps: float | str | Sequence[float | str],
     samples: int | None,
@@ -66,16 +69,18 @@ def resolved(
 ) -> Setting:
     """The setting of an evaluation: data and models loaded, everything checked that can be before work begins."""
     data = _data(dataset)
-    if samples is not None and samples < 1:
-        raise UserError(f"The number of samples must be at least 1, not {samples}.")
+    if samples is not None and (not isinstance(samples, int) or samples < 1):
+        raise UserError(f"The number of samples must be a whole number of at least 1, not {samples!r}.")
     if not len(data):
         raise UserError(f"The data set {data.name} is empty; there is nothing to evaluate.")
-    if batch_size != "auto" and batch_size < 1:
-        raise UserError(f"The batch size must be at least 1 or auto, not {batch_size}.")
+    if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
+        raise UserError(f"The batch size must be a whole number of at least 1, or auto, not {batch_size!r}.")
     chosen = chosen_device(device)
-    radii = [str(value) for value in _listed(eps)]
-    planned = plan(_listed(attacks), threats_of(_listed(norm), radii, data.threats))
+    specifications, norms, radii = _asked(_listed(attacks), _listed(norm), [str(value) for value in _listed(eps)])
+    planned = plan(specifications, threats_of(norms, radii, data.threats))
     named = _listed(models)
+    if not named:
+        raise UserError("No model is given; name one, for example resnet18.")
     files = _listed(weights) if weights is not None else []
     if len(files) not in (0, len(named)):
         raise UserError(f"There are {len(named)} models but {len(files)} weights; give one weights entry per model.")
@@ -85,8 +90,8 @@ def resolved(
             entry = load_model(  # noqa: PLW2901
                 entry, dataset=data, weights=files[number] if files else None, num_classes=num_classes, mean=mean,
                 std=std, train=train, retrain=retrain, report=_reporter(watch),
-            )  # fmt: skip
-        loaded.append(_classifier(entry, numerics, chosen))
+            ).to(chosen)  # fmt: skip
+        loaded.append(_classifier(entry, numerics, None if device == "auto" else chosen))
     ids = tuple(pick(len(data), samples))
     sources = tuple(str(getattr(each.model, "source", "given by the caller")) for each in loaded)
     return Setting(
@@ -98,13 +103,36 @@ def resolved(
 def _data(dataset: str | Dataset | tuple[Tensor, Tensor]) -> Dataset:
     if isinstance(dataset, str):
         return load_dataset(dataset)
-    return from_tensors(*dataset) if isinstance(dataset, tuple) else dataset
+    if not isinstance(dataset, (tuple, list)):
+        return dataset
+    if len(dataset) != 2 or not all(isinstance(part, Tensor) for part in dataset):
+        raise UserError("Data in memory are a pair of tensors: images [N, C, H, W] in [0, 1], and labels [N].")
+    return from_tensors(*dataset)
 
 
-def _classifier(entry: nn.Module | Classifier, numerics: Numerics, device: torch.device) -> Classifier:
+def _asked(attacks: list[Any], norms: list[str], radii: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Specifications, norms and radii; attack objects bring their own threat model unless one is given."""
+    objects = [attack for attack in attacks if isinstance(attack, Attack)]
+    if objects and not norms and not radii:
+        if len(objects) < len(attacks) or len({(each.ball.norm, each.ball.eps) for each in objects}) > 1:
+            raise UserError("These attacks have different threat models; say which with norm= and eps=.")
+        norms, radii = [objects[0].ball.norm], [str(objects[0].eps)]
+    wrong = [attack for attack in attacks if not isinstance(attack, (str, Attack))]
+    if wrong:
+        raise UserError(f"An attack is a name or an attack object, not {type(wrong[0]).__name__}.")
+    return [attack if isinstance(attack, str) else registry.spelled(attack) for attack in attacks], norms, radii
+
+
+def _classifier(entry: nn.Module | Classifier, numerics: Numerics, device: torch.device | None) -> Classifier:
     if isinstance(entry, Classifier):
-        return entry
-    return Classifier(entry.to(device) if device.type != "cpu" else entry, **vars(numerics))
+        return copy.copy(entry)  # its name may be changed below
+    if not isinstance(entry, nn.Module):
+        raise UserError(f"A model is a name, a torch.nn.Module or a Classifier, not {type(entry).__name__}.")
+    classifier = Classifier(entry, **vars(numerics))
+    if device is not None and device.type != classifier.device.type:
+        # A copy: the caller's own model stays where it is.
+        classifier = Classifier(copy.deepcopy(entry).to(device), name=classifier.name, **vars(numerics))
+    return classifier
 
 
 def _uniquely_named(classifiers: Sequence[Classifier]) -> Sequence[Classifier]:

@@ -86,25 +86,34 @@ class Store:
         UserError: the folder cannot be written, another process writes to it, or the file is not one of ours.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, *, reading: bool = False) -> None:
+        self.folder, self.reading = folder, reading
         with _explained(folder):
-            if folder is not None:
+            if folder is not None and not reading:
                 folder.mkdir(parents=True, exist_ok=True)
-            self._open = sqlite3.connect(":memory:" if folder is None else folder / "run.sqlite", timeout=2)
-            # One writer: the lock is held until the file is closed, and a killed process loses it.
-            self._open.execute("PRAGMA locking_mode=EXCLUSIVE")
-            mode = self._open.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-            self._open.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
-            self._open.executescript(_TABLES)
+            self._open = _connected(folder, reading)
+        try:
+            with _explained(folder):
+                if not reading:
+                    self._prepare()
+        except BaseException:
+            self._open.close()
+            raise
 
     def close(self) -> None:
         """Write what is open and release the file."""
-        with _explained(self.folder):
-            self._open.commit()
-            if self.folder is not None:
-                self._open.execute("PRAGMA journal_mode=DELETE")
+        try:
+            with _explained(self.folder):
+                self._open.commit()
+                if self.folder is not None and not self.reading:
+                    self._open.execute("PRAGMA journal_mode=DELETE")
+        finally:
             self._open.close()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is not a single row of evidence."""
+        return not self._read("SELECT 1 FROM clean LIMIT 1")
 
     def write(self, rows: Iterable[Clean | Hit | Shot]) -> None:
         """Add rows in one transaction; a row that is there already stays as it is."""
@@ -121,22 +130,44 @@ class Store:
 
     def manifest(self) -> dict[str, Any]:
         """All entries of the manifest so far."""
-        return {key: json.loads(value) for key, value in self._open.execute("SELECT key, value FROM run ORDER BY key")}
+        return {key: json.loads(value) for key, value in self._read("SELECT key, value FROM run ORDER BY key")}
 
     def clean(self, model: str) -> dict[int, Clean]:
         """What is known of clean images, by number."""
-        found = self._open.execute("SELECT * FROM clean WHERE model = ?", (model,))
-        return {row[1]: Clean(*row) for row in found}
+        return {row[1]: Clean(*row) for row in self._read("SELECT * FROM clean WHERE model = ?", model)}
 
     def hits(self, model: str | None = None, **where: str) -> list[Hit]:
         """Rows of one model, or of all, with the given norm, eps_text and attack."""
         terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}
         clause = " AND ".join(f"{key} = ?" for key in terms) or "1"
-        return [Hit(*row) for row in self._open.execute(f"SELECT * FROM attacked WHERE {clause}", (*terms.values(),))]
+        return [Hit(*row) for row in self._read(f"SELECT * FROM attacked WHERE {clause}", *terms.values())]
 
     def shots(self) -> list[Shot]:
         """All pictures."""
-        return [Shot(*row) for row in self._open.execute("SELECT * FROM picture")]
+        return [Shot(*row) for row in self._read("SELECT * FROM picture")]
+
+    def _read(self, query: str, *values: str) -> list[Any]:
+        with _explained(self.folder):
+            return self._open.execute(query, values).fetchall()
+
+    def _prepare(self) -> None:
+        # One writer: the lock is held until the file is closed, and a killed process loses it.
+        self._open.execute("PRAGMA locking_mode=EXCLUSIVE")
+        mode = self._open.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        self._open.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
+        self._open.executescript(_TABLES)
+
+
+def _connected(folder: Path | None, reading: bool) -> sqlite3.Connection:
+    if folder is None:
+        return sqlite3.connect(":memory:")
+    file = folder / "run.sqlite"
+    if not reading:
+        return sqlite3.connect(file, timeout=2)
+    # After a kill the rows may still lie in the journal beside the file, and only a full opening brings them in.
+    if file.with_name("run.sqlite-wal").exists():
+        return sqlite3.connect(file, timeout=2)
+    return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True, timeout=2)
 
 
 def check_readable(folder: Path) -> Path:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from robustkit.errors import UserError
 from robustkit.run import Picture, Run
 from robustkit.statistics import proportion
-from robustkit.store import Clean, Hit, Shot, Store, check_readable
+from robustkit.store import SCHEMA, Clean, Hit, Shot, Store, check_readable
 from robustkit.threat import norm_name, radius
 
 _RESULTS = [
@@ -67,8 +68,13 @@ def load_run(folder: str | Path) -> Run:
     """
     path = Path(folder)
     check_readable(path)
-    store = Store(path)
+    store = Store(path, reading=True)
     try:
+        known = store.manifest().get("identity")
+        if known is None:
+            raise UserError(f"{path} holds no evidence yet; run the command that made it again.")
+        if known["schema"] != SCHEMA:
+            raise UserError(f"{path} was written by another version of robustkit; evaluate again with this one.")
         return summarised(store, path)
     finally:
         store.close()

@@ -60,9 +60,9 @@ class Ball(ABC):
         # A part in 1e12 covers the rounding of the float64 sums; back in the images' type, every value is then
         # rounded towards the clean image, which can only shorten the change.
         length = delta.flatten(1).norm(p=self.order, dim=1).clamp(min=1e-300)
-        exact = clean + delta * along((self.eps * (1 - 1e-12) / length).clamp(max=1), delta)
-        near = exact.to(x)
-        beyond = (_wide(near) - clean).abs() > (exact - clean).abs()
+        delta = delta * along((self.eps * (1 - 1e-12) / length).clamp(max=1), delta)
+        near = (clean + delta).to(x)
+        beyond = (_wide(near) - clean).abs() > delta.abs()
         return torch.where(beyond.to(x.device), near.nextafter(x), near).clamp(0, 1)
 
 
@@ -214,7 +214,7 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     """The radius as a number, checked: texts are exact fractions ("8/255"), Linf radii at most 1."""
     try:
         value = float(Fraction(eps)) if isinstance(eps, str) else float(eps)
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise UserError(f"{eps!r} is no radius; write a number or a fraction such as 8/255.") from None
     if not math.isfinite(value) or value < 0:
         raise UserError(f"A radius must be zero or more and finite; eps is {eps}.")

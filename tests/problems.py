@@ -13,6 +13,7 @@ from robustkit.protocol import Attack, Seen, Trials
 # Two busy cores: with more threads torch waits for its own workers.
 torch.set_num_threads(1)
 
+KEYS_APART = 1_000_003  # between the noise keys of two trials
 # Radii that break some of the images of the models below and not all of them.
 EPS = {"Linf": 0.03, "L2": 0.15, "L1": 0.8, "L0": 2.0}
 
@@ -102,7 +103,7 @@ def trials(x: Tensor, y: Tensor | None = None, key: int = 7) -> Trials:
     count = len(x)
     none = torch.full((count,), -1)
     label = torch.zeros(count, dtype=torch.int64) if y is None else y
-    return Trials(x, label, none, none, torch.arange(count) * 1_000_003 + key)
+    return Trials(x, label, none, none, torch.arange(count) * KEYS_APART + key)
 
 
 def seen(loss: list[float] | Tensor, grad: Tensor, label: int = 0, classes: int = 4) -> Seen:

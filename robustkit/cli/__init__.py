@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any, NoReturn
 
 import click
 
@@ -21,13 +22,31 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 class Commands(click.Group):
     """A group that turns what a user can mend into one line and exit status 2."""
 
-    def invoke(self, ctx: click.Context) -> object:
-        """Run the command; anything else than a `UserError` is our own fault and keeps its traceback."""
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run the command line; anything else than the errors named here is our own fault and keeps its traceback."""
+        kwargs["standalone_mode"] = False
         try:
-            return super().invoke(ctx)
-        except UserError as error:
-            click.echo(f"Error: {error}", err=True)
+            status = super().main(*args, **kwargs)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
             sys.exit(2)
+        except click.ClickException as error:
+            _fail(error.format_message())
+        except UserError as error:
+            _fail(str(error))
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("Interrupted.", err=True)
+            sys.exit(130)
+        except BrokenPipeError:
+            # The reader of a pipe has left; without this, Python would complain once more at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(sentence: str) -> NoReturn:
+    click.echo(f"Error: {' '.join(sentence.split())}", err=True)
+    sys.exit(2)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -2,6 +2,8 @@
 
 import click
 
+from robustkit.errors import UserError
+
 
 @click.group()
 def cache() -> None:
@@ -24,5 +26,8 @@ def clear(name: str | None) -> None:
     """Delete the cached models called NAME, or all of them."""
     from robustkit.models import cache as models
 
-    for path in models.clear(name):
+    deleted = models.clear(name)
+    if name is not None and not deleted:
+        raise UserError(f"Nothing in the cache is called {name!r}; see robustkit cache list.")
+    for path in deleted:
         click.echo(f"deleted {path}")

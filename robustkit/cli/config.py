@@ -44,9 +44,19 @@ def _by_parameter(command: click.Command, entries: dict[str, Any]) -> dict[str, 
             raise unknown("option", key, options)
         option = options[name]
         assert option.name is not None
-        values[option.name] = [str(item) for item in _listed(value)] if option.multiple else value
+        values[option.name] = _text(key, value, option)
     return values
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def _text(key: str, value: Any, option: click.Parameter) -> Any:
+    """The value as it would stand on the command line: a text, a list of texts, or a flag."""
+    if isinstance(value, bool) and getattr(option, "is_flag", False):
+        return value
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(item, (dict, list, bool)) for item in items) or getattr(option, "is_flag", False):
+        raise UserError(f"The entry {key} = {value!r} of the configuration has the wrong type.")
+    if option.multiple:
+        return [str(item) for item in items]
+    if isinstance(value, list) and option.name not in ("mean", "std"):
+        raise UserError(f"The entry {key} takes one value, not a list.")
+    return ",".join(str(item) for item in items)

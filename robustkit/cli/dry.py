@@ -10,8 +10,11 @@ from .evaluate import data_of
 def print_plan(options: dict[str, Any]) -> None:
     """The cells of the plan with their upper bound in passes, as plain text."""
     from robustkit.data import pick
+    from robustkit.models import require_known
     from robustkit.plan import plan, threats_of
 
+    for name in options["models"]:
+        require_known(name)
     data = data_of(options)
     made = plan(options["attacks"], threats_of(options["norms"], options["radii"], data.threats))
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))

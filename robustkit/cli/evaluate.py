@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ class CountOr(click.ParamType):  # type: ignore[type-arg]
         text = str(value).strip().lower()
         if text == self.word:
             return self.word
-        if not text.isdigit() or int(text) < 1:
+        if not text.isdecimal() or int(text) < 1:
             self.fail(f"{value!r} is neither a whole number of at least 1 nor {self.word!r}.", param, ctx)
         return int(text)
 
@@ -93,22 +94,29 @@ def evaluate(**options: Any) -> None:
         print_plan(options)
         return
     _check_writable(options["out"] or _RUNS)
-    from .watch import Bars
-
-    out = options["out"]
+    place = options["out"] or _RUNS
     try:
-        with Bars(options["quiet"]) as bars:
-            setting = _resolved(options, bars)
-            out = out or _RUNS / _folder_name(setting)
-            from robustkit.evaluation import carry_out
-
-            run = carry_out(setting, out, bars)
+        _work(options)
     except KeyboardInterrupt:
+        out = options["out"]
         kept = f"What is finished is kept in {out}. " if out is not None and out.exists() else ""
         click.echo(f"Interrupted. {kept}The same command goes on where it stopped.", err=True)
         sys.exit(130)
+    finally:
+        _remove_if_empty(place)
+
+
+def _work(options: dict[str, Any]) -> None:
     from rich.console import Console
 
+    from robustkit.evaluation import carry_out
+
+    from .watch import Bars
+
+    with Bars(options["quiet"]) as bars:
+        setting = _resolved(options, bars)
+        out = options["out"] = options["out"] or _RUNS / _folder_name(setting)
+        run = carry_out(setting, out, bars)
     reports = import_module("robustkit.reports")
     reports.write_csv(run, out)
     reports.write_report([run], out / "report.html")
@@ -160,3 +168,8 @@ def _check_writable(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise UserError(f"The folder {folder} cannot be written ({error.strerror}); give another --out.") from None
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

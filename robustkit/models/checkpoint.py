@@ -88,7 +88,8 @@ def _torch_file(path: Path) -> object:
             "dict instead: torch.save(model.state_dict(), path)."
         ) from error
     except (RuntimeError, OSError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        reason = (str(error) or type(error).__name__).split("\n")[0]
+        told = not isinstance(error, KeyError) and str(error).split("\n")[0]
+        reason = told or type(error).__name__
         raise UserError(f"{path} is not a whole checkpoint ({reason}); save or copy it again.") from error
 
 

@@ -1,5 +1,6 @@
 """A model of the user: `path/file.py:function`, where the function returns a module that takes pixels."""
 
+import hashlib
 import importlib.util
 import inspect
 import sys
@@ -62,21 +63,33 @@ def build(where: Address, num_classes: int | None) -> nn.Module:
 def _imported(file: Path) -> ModuleType:
     if not file.is_file():
         raise UserError(f"There is no file {file}; check the path of the model.")
-    spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}", file.resolve())
+    folder = file.resolve().parent
+    digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
+    spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}_{digest}", file.resolve())
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and pickles look their module up by name; the file may import its neighbours.
     sys.modules[module.__name__] = module
-    sys.path.insert(0, str(file.resolve().parent))
+    sys.path.insert(0, str(folder))
+    before = set(sys.modules)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[module.__name__]
         raise UserError(f"{file} cannot be imported: {_told(error)}.") from error
     finally:
-        sys.path.remove(str(file.resolve().parent))
+        sys.path.remove(str(folder))
+        _forget(set(sys.modules) - before - {module.__name__}, folder)
     return module
+
+
+def _forget(names: set[str], folder: Path) -> None:
+    """Take the file's neighbours out of Python's list of modules: another model may have neighbours of those names."""
+    for name in names:
+        origin = getattr(sys.modules[name], "__file__", None)
+        if origin is not None and Path(origin).resolve().is_relative_to(folder):
+            del sys.modules[name]
 
 
 def _accepts(function: object, parameter: str) -> bool:

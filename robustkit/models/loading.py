@@ -50,7 +50,7 @@ def load_model(
     Raises:
         UserError: name, weights and data do not make a model; the sentence names the fix.
     """
-    _require_known(name)
+    require_known(name)
     wish = Wish(name, target_of(dataset), weights, num_classes, mean, std)
     # Networks are built with random weights first: the caller's generator shall not notice, and the seed makes
     # those weights of a user's own network that no checkpoint fills the same each time.
@@ -72,7 +72,8 @@ def model_names() -> list[str]:
     return pretrained.torchvision_names()
 
 
-def _require_known(name: str) -> None:
+def require_known(name: str) -> None:
+    """Refuse a name that no model has, without loading anything."""
     known = name.startswith(TIMM) or factory.address(name) is not None
     if not known and name not in model_names():
         raise unknown("model", name, model_names())

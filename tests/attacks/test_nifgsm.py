@@ -1,0 +1,42 @@
+import torch
+from robustkit.attacks import BIM, NIFGSM
+
+from robustkit import attack
+from tests.problems import problem, seen, trials
+
+
+def test_without_memory_it_is_bim():
+    made = problem("mlp", 1, 8, 8)
+    nesterov, plain = (attack(made.model, made.x, made.y, method) for method in (NIFGSM(0.03, decay=0.0), BIM(0.03)))
+
+    assert torch.equal(nesterov.x_adv, plain.x_adv)
+    assert torch.equal(nesterov.questions, plain.questions)
+
+
+def test_the_gradient_is_taken_where_the_velocity_leads():
+    method = NIFGSM(0.5, steps=5, decay=0.5)
+    state = method.init(trials(torch.full((1, 2), 0.5)))
+    state = method.step(state, seen([0.0], torch.tensor([[3.0, -1.0]])))
+
+    assert torch.allclose(state.point, torch.tensor([[0.6, 0.4]]))
+    assert torch.allclose(state.query, torch.tensor([[0.6 + 0.1 * 0.5 * 1.5, 0.4 - 0.1 * 0.5 * 0.5]]))
+
+
+def test_the_iterate_itself_is_judged_at_the_end():
+    method = NIFGSM(0.5, steps=2)
+    state = method.init(trials(torch.full((1, 2), 0.5)))
+    for _ in range(2):
+        assert not state.done
+        state = method.step(state, seen([0.0], torch.tensor([[3.0, -1.0]])))
+
+    assert state.done
+    assert torch.equal(state.query, state.point)
+
+
+def test_a_look_ahead_outside_of_the_ball_counts_for_nothing():
+    made = problem("mlp", 1, 8, 8)
+    method = NIFGSM(0.02, steps=3, decay=50.0)
+    result = attack(made.model, made.x, made.y, method)
+
+    assert (method.ball.distance(made.x, result.x_adv) <= 0.02).all()
+    assert torch.equal(made.model(result.x_adv).argmax(1) != made.y, result.success)

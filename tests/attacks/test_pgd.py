@@ -1,0 +1,109 @@
+import pytest
+import torch
+from robustkit.attacks import PGD, Noise
+from torch import Tensor, nn
+
+from robustkit import attack
+from tests.attacks.linear import linear
+from tests.problems import digits, problem, seen, trials
+
+NORMS = ["Linf", "L2", "L1"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+def test_two_linear_classes_break_just_outside_of_their_distance(norm, factor):
+    made = linear(2)
+    for row in range(0, 60, 6):
+        eps = factor * made.distance[norm][row].item()
+        # The default steps leave a random start's sideways part at a few per cent of eps; longer ones do not.
+        method = PGD(eps, norm, steps=60, step_size=eps / 5)
+        result = attack(made.model, made.x[row : row + 1], made.y[row : row + 1], method)
+
+        assert result.success.item() == (factor > 1)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_exactly_the_images_nearer_than_eps_break(norm, share):
+    # The margin towards each class in turn is linear, so the nearest error is found.
+    made = linear(5)
+    eps = made.distance[norm].quantile(share).item()
+    clear = (made.distance[norm] / eps - 1).abs() > 0.02
+    method = PGD(eps, norm, steps=60, step_size=eps / 5, loss="margin", targets=4)
+    result = attack(made.model, made.x, made.y, method)
+
+    assert clear.sum() > 50
+    assert torch.equal(result.success[clear], (made.distance[norm] < eps)[clear])
+
+
+@pytest.mark.parametrize("norm", [*NORMS, "L0"])
+def test_a_permuted_problem_has_the_permuted_witness(norm):
+    # Powers of two and a sum of few terms: the order of addition does not matter.
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(3))
+    layer = nn.Linear(16, 2)
+    with torch.no_grad():
+        layer.weight.copy_(
+            2.0 ** -(torch.arange(32) % 5).reshape(2, 16) * (1 - 2 * (torch.arange(32) % 3 == 1).reshape(2, 16).float())
+        )
+        layer.bias.zero_()
+    x = (torch.arange(64).reshape(4, 16) * 7 % 31 + 1) / 64
+    method = PGD({"L0": 3}.get(norm, 0.0625), norm, steps=4, random_start=False)
+    plain = attack(layer, x, layer(x).argmax(1), method)
+    permuted = attack(Permuted(layer, order), x[:, order], layer(x).argmax(1), method)
+
+    assert torch.allclose(permuted.x_adv, plain.x_adv[:, order], atol=1e-6)
+    assert torch.equal(permuted.success, plain.success)
+
+
+class Permuted(nn.Module):
+    def __init__(self, model: nn.Module, order: Tensor) -> None:
+        super().__init__()
+        self.model, self.back = model, order.argsort()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x[:, self.back])
+
+
+def test_one_step_is_the_formula():
+    method = PGD(0.1, steps=4, step_size=0.03, random_start=False)
+    state = method.init(trials(torch.tensor([[0.5, 0.5, 0.99, 0.0]])))
+    grad = torch.tensor([[2.0, -1e-9, 5.0, 0.0]])
+    state = method.step(state, seen([0.0], grad))
+
+    assert state.query.tolist() == [pytest.approx([0.53, 0.47, 1.0, 0.0])]
+
+
+def test_the_default_step_can_cross_the_ball():
+    assert PGD(0.1, steps=10).step_length == pytest.approx(0.025)
+    assert PGD(5, "L0").step_length == 0.04
+    assert PGD(0.1, step_size=0.0).step_length == 0
+
+
+def test_without_a_random_start_the_image_itself_is_asked_first():
+    x = problem("mlp", 3).x
+
+    assert torch.equal(PGD(0.1, random_start=False).init(trials(x)).query, x)
+    assert not torch.equal(PGD(0.1).init(trials(x)).query, x)
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.1), ("L2", 0.5), ("L1", 2.0), ("L0", 4)])
+def test_gradients_beat_noise_on_real_images(norm, eps):
+    made = digits()
+    x, y = made.x[:60], made.y[:60]
+    ours, noise = (
+        attack(made.model, x, y, method) for method in (PGD(eps, norm, steps=20), Noise(eps, norm, queries=21))
+    )
+
+    assert ours.robust_accuracy < noise.robust_accuracy - 0.1
+
+
+def test_a_larger_ball_breaks_more_images():
+    made = digits()
+    accuracies = [
+        attack(made.model, made.x[:60], made.y[:60], PGD(eps, steps=10)).robust_accuracy for eps in (0, 0.05, 0.1, 0.2)
+    ]
+
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert accuracies[0] > 0.85
+    assert accuracies[-1] < 0.1

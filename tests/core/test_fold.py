@@ -1,0 +1,122 @@
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision.models import resnet18
+
+from robustkit.fold import folded
+from tests.problems import Cnn, filled, images
+
+
+def batchnorms(model: nn.Module) -> int:
+    return sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+
+
+@torch.no_grad()
+def difference(one: nn.Module, other: nn.Module, x: Tensor) -> float:
+    mine, theirs = one(x), other(x)
+    return ((mine - theirs).abs().max() / (mine.max() - mine.min())).item()
+
+
+def test_a_folded_resnet_answers_alike_and_the_original_is_untouched():
+    model, x = filled(resnet18(num_classes=10), gain=1.4), images(4, 3, 32, 32)
+    before = copy.deepcopy(model.state_dict())
+    copied = folded(model)
+
+    assert copied is not None
+    assert batchnorms(copied) == 0
+    assert difference(model, copied, x) < 1e-4
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_folding_keeps_modes_and_gradients_of_the_original():
+    model = filled(Cnn((1, 8, 8), 3)).train()
+    copied = folded(model)
+
+    assert copied is not None
+    assert model.training
+    assert not copied.training
+    assert all(weight.requires_grad for weight in model.parameters())
+    assert not any(weight.requires_grad for weight in copied.parameters())
+
+
+class Shared(nn.Module):
+    """One convolution in front of two normalisations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.one, self.two = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.one(self.conv(x)) * self.two(self.conv(x + 1))).mean((2, 3))
+
+
+class Branched(Shared):
+    """A convolution whose output is used beside its normalisation, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return (self.one(y) * y + self.two(self.conv(x))).mean((2, 3))
+
+
+class OneNorm(Shared):
+    """Two convolutions' outputs through one normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Conv2d(1, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.one(self.conv(x)) + self.one(self.other(x))).mean((2, 3))
+
+
+class Functional(Cnn):
+    """BatchNorm called as a function: nothing to fold."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        norm = self.body[1]
+        x = nn.functional.batch_norm(self.body[0](x), norm.running_mean, norm.running_var)
+        return self.head(self.body[2:](x).flatten(1))
+
+
+@pytest.mark.parametrize("build", [Shared, Branched, OneNorm, lambda: Functional((1, 8, 8), 3)])
+def test_a_convolution_used_twice_is_not_folded_wrongly(build):
+    model, x = filled(build()), images(4, 1, 8, 8)
+    copied = folded(model)
+
+    assert copied is None or difference(model, copied, x) < 1e-5
+
+
+class Branching(nn.Module):
+    """Its path depends on the data, which cannot be traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Cnn((1, 8, 8), 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x if x.sum() > 0 else -x)
+
+
+def test_what_cannot_be_traced_is_not_folded():
+    assert folded(filled(Branching())) is None
+
+
+def test_nothing_to_fold_is_not_folded():
+    assert folded(nn.Linear(2, 2)) is None
+
+
+@pytest.mark.parametrize("hook", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hooked_model_is_not_folded(hook):
+    model = filled(Cnn((1, 8, 8), 3))
+    getattr(model.body[0], hook)(lambda *seen: None)
+
+    assert folded(model) is None
+
+
+def test_other_convolutions_keep_their_normalisation():
+    model = filled(nn.Sequential(nn.ConvTranspose2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(400, 2)))
+    copied = folded(model)
+
+    assert copied is None or difference(model, copied, images(2, 1, 8, 8)) < 1e-6

@@ -1,0 +1,14 @@
+"""The tiny ensemble for every test here, and no rounding by many threads."""
+
+import pytest
+import torch
+
+from robustkit import registry
+from tests.small import TINY
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch):
+    monkeypatch.setitem(registry.ENSEMBLES, "tiny", TINY)

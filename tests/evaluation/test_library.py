@@ -1,0 +1,203 @@
+"""What a README shows: a few lines of Python, and clear words where they cannot work."""
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import robustkit
+from robustkit import Classifier, UserError, evaluate, load_run
+from robustkit.attacks import PGD
+from robustkit.setting import Numerics
+from tests.small import Recorder, Sure, cnn, data, linear
+
+
+def test_a_module_of_ones_own_is_attacked_on_tensors():
+    x, y = data(20)
+    result = robustkit.attack(cnn(), x, y, PGD(eps="0.1", steps=5))
+
+    assert result.x_adv.shape == x.shape
+    assert 0 <= result.robust_accuracy < result.clean_accuracy <= 1
+
+
+def test_pixels_from_0_to_255_are_attacked_in_their_own_range():
+    x, y = data(20)
+    model = nn.Sequential(Divided(), linear())
+    result = robustkit.attack(Classifier(model, bounds=(0, 255)), 255 * x, y, PGD(eps="8/255", steps=5))
+
+    assert (result.x_adv - 255 * x).abs().max() <= 8 * (1 + 1e-5)
+    assert result.clean_accuracy == robustkit.attack(linear(), x, y, PGD(eps="8/255", steps=5)).clean_accuracy
+
+
+class Divided(nn.Module):
+    def forward(self, x):
+        return x / 255
+
+
+def test_two_models_give_a_data_frame():
+    made = evaluate([linear(), Sure(3)], dataset=data(20), attacks=["fgsm", "noise:queries=3"], eps="0.1")
+    table = made.results.pivot_table(index="model", columns="attack", values="accuracy")
+
+    assert isinstance(made.results, pd.DataFrame)
+    assert list(table.index) == ["sequential", "sure"]
+    assert (table["worst-case"] <= table["clean"]).all()
+
+
+def test_evaluate_agrees_with_attack():
+    x, y = data(20)
+    one = robustkit.attack(cnn(), x, y, PGD(eps="0.1", steps=5))
+    other = evaluate(cnn(), dataset=(x, y), attacks="pgd:steps=5", eps="0.1")
+
+    assert other.results.accuracy.tolist()[:2] == pytest.approx([one.clean_accuracy, one.robust_accuracy])
+    assert int(other.results.forwards[1]) == int(one.forwards[one.clean_correct].sum()) - int(one.clean_correct.sum())
+
+
+def test_a_run_read_again_is_the_run_that_was_made(tmp_path):
+    made = evaluate(linear(), dataset=data(12), attacks=["fgsm", "tiny"], eps=["0.05", "0.1"], out=tmp_path)
+    read = load_run(tmp_path)
+
+    assert read.results.equals(made.results)
+    assert read.samples.equals(made.samples)
+    assert read.manifest == made.manifest
+    assert read.class_names == made.class_names
+    assert len(read.pictures) == len(made.pictures)
+
+
+def test_the_manifest_says_what_was_done(tmp_path):
+    manifest = evaluate(linear(), dataset=data(12), attacks="pgd:steps=3", eps="8/255", seed=5, out=tmp_path).manifest
+    identity = manifest["identity"]
+
+    assert identity["seed"] == 5
+    assert identity["threats"] == [["Linf", "8/255"]]
+    assert identity["attacks"][0]["steps"] == 3
+    assert len(identity["models"][0]["sha256"]) == len(identity["dataset"]["sha256"]) == 64
+    assert manifest["finished"]
+
+
+def test_a_fast_search_has_the_same_rules():
+    made = evaluate(cnn(), dataset=data(20), attacks=["fgsm"], eps="0.1", numerics=Numerics(fold=False, bf16=True))
+
+    assert made.manifest["identity"]["models"][0]["bf16"] is True
+    assert (made.samples.linf.dropna() <= 0.1).all()
+
+
+def test_a_warning_about_a_model_is_said_once_and_kept(tmp_path):
+    class Probabilities(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = linear()
+
+        def forward(self, x):
+            return self.inner(x).softmax(1)
+
+    first, second = Recorder(), Recorder()
+    evaluate(Probabilities(), dataset=data(12), attacks="fgsm", eps="0.1", samples=6, out=tmp_path, watch=first)
+    made = evaluate(Probabilities(), dataset=data(12), attacks="fgsm", eps="0.1", out=tmp_path, watch=second)
+
+    assert "probabilities" in " ".join(first.said)
+    assert not second.said
+    assert len(made.manifest["warnings"]) == 1
+
+
+def test_a_module_whose_name_is_a_method_has_its_class_name():
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = linear()
+
+        def name(self) -> str:
+            return "never asked"
+
+        def forward(self, x):
+            return self.inner(x)
+
+    assert set(evaluate(Odd(), dataset=data(4), attacks="fgsm", eps="0.1").results.model) == {"odd"}
+
+
+WRONG = {
+    "no model": {"models": []},
+    "no attack": {"attacks": []},
+    "an attack as an object": {"attacks": PGD("0.1")},
+    "no samples": {"samples": 0},
+    "half a sample": {"samples": 2.5},
+    "no batch": {"batch_size": 0},
+    "a batch in words": {"batch_size": "many"},
+    "an unknown attack": {"attacks": "pgdd"},
+    "an attack twice": {"attacks": ["fgsm", "FGSM"]},
+    "an unknown hyper-parameter": {"attacks": "pgd:stesp=3"},
+    "a huge number of steps": {"attacks": "pgd:steps=99999999999999999999"},
+    "an unknown norm": {"norm": "L3"},
+    "an attack without that norm": {"attacks": "apgd-ce", "norm": "L0", "eps": "3"},
+    "eps 8": {"eps": 8},
+    "eps infinite": {"eps": float("inf")},
+    "eps beyond all floats": {"eps": "1e400"},
+    "eps of several norms": {"norm": ["Linf", "L2"], "eps": 0.1},
+    "half a pixel": {"norm": "L0", "eps": "0.5", "attacks": "noise"},
+    "a list for a pair": {"dataset": list(data(4))},
+    "weights without number": {"weights": ["a.pt", "b.pt"]},
+    "an unknown device": {"device": "banana"},
+    "a device without values": {"device": "meta"},
+    "labels as floats": {"dataset": (data(4)[0], data(4)[1].float())},
+    "more labels than images": {"dataset": (data(4)[0], data(5)[1])},
+    "labels beyond the classes": {"dataset": (data(4)[0], data(4)[1] + 10)},
+    "negative labels": {"dataset": (data(4)[0], data(4)[1] - 10)},
+    "no images": {"dataset": (data(4)[0][:0], data(4)[1][:0])},
+    "an unknown data set": {"dataset": "digit"},
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_done_is_one_sentence(case, tmp_path):
+    settings = {"models": linear(), "dataset": data(4), "attacks": "fgsm", "eps": "0.1", **WRONG[case]}
+    with pytest.raises(UserError) as error:
+        evaluate(settings.pop("models"), out=tmp_path / "run", **settings)
+
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+class Failing(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.inner, self.kind = linear(), kind
+
+    def forward(self, x):
+        logits = self.inner(x)
+        if self.kind == "nan":
+            return logits * float("nan")
+        if self.kind == "late nan":
+            return torch.where(x[:, :, 3, 3].sum(1, keepdim=True) > 0.99, torch.nan, logits)
+        if self.kind == "coupled":
+            return logits - logits.mean(0)
+        if self.kind == "no gradient":
+            return logits.detach()
+        return logits.sum()
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [("nan", "NaN"), ("late nan", "NaN"), ("coupled", "batch"), ("no gradient", "autograd"), ("scalar", "logits")],
+)
+def test_a_model_that_cannot_be_evaluated_is_refused_in_one_sentence(kind, word, tmp_path):
+    with pytest.raises(UserError, match=word) as error:
+        evaluate(Failing(kind), dataset=data(150), attacks="fgsm", eps="0.1", out=tmp_path)
+
+    assert "\n" not in str(error.value)
+    assert load_run(tmp_path).manifest["finished"] is None
+
+
+def test_batchnorm_that_eval_does_not_reach_is_refused():
+    class Stubborn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = cnn()
+
+        def train(self, mode: bool = True):
+            return super().train(True)
+
+        def forward(self, x):
+            return self.inner(x)
+
+    # AutoAttack's own checks do not flag it (field/evaluation.md, finding 5).
+    with pytest.raises(UserError, match="BatchNorm"):
+        evaluate(Stubborn(), dataset=data(4), attacks="fgsm", eps="0.1")
