@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import torch
 from peers import Task, bare
-from robustkit import attack
 from robustkit.attacks import APGD, PGD, Square
+from torch import Tensor, nn
+
+from robustkit import attack
 from robustkit.models.stem import build_torchvision, stem_for, with_stem
 from robustkit.protocol import Attack
-from torch import Tensor, nn
 
 FEW, MANY = 10, 110
 

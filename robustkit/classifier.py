@@ -171,7 +171,7 @@ class Classifier:
                     "inside); use an attack without gradients, such as square, or mend the model."
                 )
         self.passes.backwards += len(rows)
-        return logits.argmax(1), logits.detach(), loss.detach(), grad
+        return logits.argmax(1), logits.detach(), loss.detach(), grad.contiguous()
 
     @torch.no_grad()
     def _seen_logits(self, attack: Attack, state: State, rows: Tensor) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from robustkit import crafting, engine
 from robustkit.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.plan import Cell
-from robustkit.preflight import checked_model
+from robustkit.preflight import checked_images, checked_model
 from robustkit.setting import Setting
 from robustkit.store import Clean, Hit, Shot, Store
 from robustkit.threat import NORMS, ball
@@ -39,7 +39,7 @@ class Course:
         if self.complete:
             return
         first, _ = setting.data.batch(setting.ids[:64])
-        images = classifier.moved(first)
+        images = self._points(first, setting.ids[:64])
         with classifier.session(images, setting.seed):
             for warning in checked_model(classifier, images):
                 self._warn(f"{classifier.name}: {warning}")
@@ -65,7 +65,7 @@ class Course:
         done = len(known)
         for part in _parts(todo, 64):
             x, y = self.setting.data.batch(part)
-            logits = self.classifier.judge(self.classifier.moved(x)).cpu()
+            logits = self.classifier.judge(self._points(x, part)).cpu()
             self._check_logits(logits, y, part)
             rows = [
                 Clean(name, number, int(label), int(row.argmax()), _ranking(row, int(label)))
@@ -75,6 +75,9 @@ class Course:
             right += sum(row.pred == row.label for row in rows)
             done += len(rows)
             self.watch.advance(len(rows), right / done)
+
+    def _points(self, x: Tensor, part: Sequence[int]) -> Tensor:
+        return self.classifier.moved(checked_images(x, (0, 1), part))
 
     def _check_logits(self, logits: Tensor, y: Tensor, part: Sequence[int]) -> None:
         bad = (~logits.isfinite()).any(1).nonzero().flatten().tolist()
@@ -156,7 +159,7 @@ class Course:
         """Images streamed in, as many at a time as a slot or two hold."""
         for part in _parts(todo, 64):
             x, y = self.setting.data.batch(part)
-            for number, image, label in zip(part, self.classifier.moved(x), y.tolist(), strict=True):
+            for number, image, label in zip(part, self._points(x, part), y.tolist(), strict=True):
                 ranking = [int(word) for word in clean[number].ranking.split()]
                 yield engine.Job(number, image, label, crafting.aims_of(cell.attack, ranking))
 
@@ -183,7 +186,7 @@ class Course:
         ]
         if outcome.sample in self.setting.ids[:_PICTURED] and outcome.x.numel() <= _PICTURE_VALUES:
             shape = " ".join(str(side) for side in outcome.x.shape)
-            rows.append(Shot(*key, shape, *(part.float().numpy().tobytes() for part in (outcome.x, outcome.x_adv))))
+            rows.append(Shot(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv))))
         return rows
 
     @property

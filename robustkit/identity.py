@@ -62,19 +62,26 @@ def fingerprint(model: nn.Module) -> str:
             state.update(f"{name} {value.dtype} {list(value.shape)}".encode())
             state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     for name, module in model.named_modules():
-        plain = {
-            key: value for key, value in sorted(vars(module).items()) if isinstance(value, _PLAIN) and key != "training"
-        }
-        state.update(f"{name} {plain}".encode())
+        # A library's modules say all of their settings in their repr, and are told apart by its version.
+        if not _from_a_library(type(module)):
+            plain = {key: value for key, value in sorted(vars(module).items()) if _is_setting(key, value)}
+            state.update(f"{name} {plain}".encode())
     for kind in sorted({type(module) for module in model.modules()}, key=lambda kind: kind.__qualname__):
-        # Libraries are told apart by their version; a user's own file changes under one name.
-        if not kind.__module__.startswith(("torch.", "torchvision.", "timm.", "robustkit.")):
+        if not _from_a_library(kind) and not kind.__module__.startswith("robustkit."):
             state.update(_source(kind))
     return state.hexdigest()
 
 
-# `training` is a plain setting too, but what it is outside of a run does not matter.
-_PLAIN = (int, float, str, tuple)
+def _from_a_library(kind: type) -> bool:
+    return kind.__module__.startswith(("torch.", "torchvision.", "timm."))
+
+
+def _is_setting(name: str, value: object) -> bool:
+    """Whether an attribute is a plain value that a forward may read: a number, a text, or a tuple of them."""
+    if name == "training" or name.startswith("_"):
+        return False
+    items = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(item, (int, float, str)) for item in items)
 
 
 def _source(kind: type) -> bytes:

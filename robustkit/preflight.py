@@ -1,5 +1,7 @@
 """What must hold before any attack: images that are images, labels that exist, a model that answers each row alone."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -7,8 +9,8 @@ from robustkit.classifier import Classifier
 from robustkit.errors import UserError
 
 
-def checked_images(x: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """The images inside their bounds: an overshoot of 1e-6 of the range is clamped.
+def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int] | None = None) -> Tensor:
+    """The images inside their bounds: an overshoot of 1e-6 of the range is clamped; `numbers` name them in errors.
 
     Raises:
         UserError: values are not finite or lie outside the bounds.
@@ -21,7 +23,8 @@ def checked_images(x: Tensor, bounds: tuple[float, float]) -> Tensor:
         raise UserError(f"Images must be floating point numbers in [{low:g}, {high:g}], not {x.dtype}; divide by 255.")
     bad = (~x.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
     if bad:
-        raise UserError(f"Image {bad[0]} holds NaN or infinite values; remove it or mend the data.")
+        number = bad[0] if numbers is None else numbers[bad[0]]
+        raise UserError(f"Image {number} holds NaN or infinite values; remove it or mend the data.")
     least, most = x.min().item(), x.max().item()
     if least < low - slack or most > high + slack:
         raise UserError(

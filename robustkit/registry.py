@@ -53,10 +53,13 @@ def parsed(specification: str) -> tuple[str, dict[str, Any]]:
     name, _, rest = specification.partition(":")
     values = {}
     for item in filter(None, rest.split(",")):
-        key, equals, value = item.partition("=")
+        word, equals, value = item.partition("=")
+        key = word.strip().replace("-", "_")
         if not equals:
             raise UserError(f"In {specification!r}, {item!r} is no KEY=VALUE; write for example pgd:steps=10,loss=dlr.")
-        values[key.strip().replace("-", "_")] = _value(value.strip())
+        if key in values:
+            raise UserError(f"In {specification!r}, {key} is given twice; leave one out.")
+        values[key] = _value(value.strip())
     return name.strip().lower(), values
 
 
@@ -85,7 +88,12 @@ def described(attack: Attack) -> dict[str, Any]:
 
 def spelled(attack: Attack) -> str:
     """The specification that builds an attack object again in another threat model."""
-    name = next(name for name, known in classes().items() if known is type(attack))
+    name = next((name for name, known in classes().items() if known is type(attack)), None)
+    if name is None:
+        raise UserError(
+            f"evaluate() knows attacks by the name of their file in attacks/, and {type(attack).__name__} has none; use "
+            "robustkit.attack(model, x, y, attack) for an attack of your own."
+        )
     changed = [f"{key}={getattr(attack, key)}" for key, field in parameters(type(attack)).items()
                if getattr(attack, key) != field.default]  # fmt: skip
     return f"{name}:{','.join(changed)}" if changed else name

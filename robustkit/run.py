@@ -21,8 +21,8 @@ class Picture:
     label: int
     clean_pred: int
     adv_pred: int
-    x: NDArray[np.float32]  # [C, H, W], in the data set's bounds
-    x_adv: NDArray[np.float32]  # [C, H, W]
+    x: NDArray[np.floating[Any]]  # [C, H, W], in [0, 1]
+    x_adv: NDArray[np.floating[Any]]  # [C, H, W]
 
 
 @dataclass(frozen=True)

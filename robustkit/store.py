@@ -64,7 +64,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Shot:
-    """One image before and after, as float32 bytes."""
+    """One image before and after, as the bytes of its floats."""
 
     model: str
     norm: str
@@ -130,7 +130,10 @@ class Store:
 
     def manifest(self) -> dict[str, Any]:
         """All entries of the manifest so far."""
-        return {key: json.loads(value) for key, value in self._read("SELECT key, value FROM run ORDER BY key")}
+        try:
+            return {key: json.loads(value) for key, value in self._read("SELECT key, value FROM run ORDER BY key")}
+        except ValueError:
+            raise UserError(f"The manifest in {self.folder}/run.sqlite is damaged; give another --out.") from None
 
     def clean(self, model: str) -> dict[int, Clean]:
         """What is known of clean images, by number."""

@@ -3,12 +3,14 @@
 Only what inputs and seed determine goes in, so two equal runs give equal bytes.
 """
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from robustkit.errors import UserError
 from robustkit.run import Picture, Run
@@ -233,5 +235,9 @@ def _pictures(store: Store) -> list[Picture]:
     return pictures
 
 
-def _pixels(shot: Shot, data: bytes) -> "np.ndarray[Any, np.dtype[np.float32]]":
-    return np.frombuffer(data, dtype=np.float32).reshape([int(side) for side in shot.shape.split()])
+def _pixels(shot: Shot, data: bytes) -> NDArray[np.floating[Any]]:
+    shape = [int(side) for side in shot.shape.split()]
+    # A float64 model's witness is kept in float64: rounded, it would leave the ball.
+    wide = len(data) == 8 * math.prod(shape)
+    flat: NDArray[np.floating[Any]] = np.frombuffer(data, dtype=np.float64 if wide else np.float32)
+    return flat.reshape(shape)

@@ -44,7 +44,9 @@ def cnn() -> nn.Module:
 @cache
 def _fitted(kind: str) -> nn.Sequential:
     """A linear layer on features, by least squares; coarse weights, so that no rounding of the solver is left."""
-    body = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) if kind == "cnn" else nn.Sequential()
+    body = (
+        nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) if kind == "cnn" else nn.Sequential()
+    )
     features = nn.Sequential(filled(body), nn.Flatten())
     x, y = (part[:1000] for part in _digits())
     with torch.no_grad():

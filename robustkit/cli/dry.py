@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from .evaluate import data_of
+from .options import data_of
 
 
 def print_plan(options: dict[str, Any]) -> None:

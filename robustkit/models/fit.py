@@ -11,7 +11,7 @@ from .target import Target
 
 @torch.no_grad()
 def require_fit(model: PixelModel, target: Target) -> None:
-    """Ask the model about one black image; sets `num_classes` to what it answers.
+    """Ask the model about two black images; sets `num_classes` to what it answers.
 
     Raises:
         UserError: it cannot take such images, or has fewer classes than the data set.
@@ -20,7 +20,7 @@ def require_fit(model: PixelModel, target: Target) -> None:
     if model.normalises and model.mean.numel() not in (1, seen):
         raise UserError(f"mean and std have {model.mean.numel()} numbers, but {model.name} sees {seen} channels.")
     try:
-        logits: object = model(torch.zeros(1, *target.shape))
+        logits: object = model(torch.zeros(2, *target.shape))  # two: batch statistics of one image do not exist
     except Exception as error:
         shape = "x".join(map(str, target.shape))
         reason = str(error).split("\n")[0].rstrip(".")

@@ -51,6 +51,7 @@ class PixelModel(nn.Module):
         self.network = network
         self.name, self.source, self.num_classes = name, source, num_classes
         self.size, self.gray = size, gray
+        self.code = ""  # SHA-256 of the user's file that it comes from
         self.normalises = mean is not None or std is not None
         if self.normalises:
             mean, std = _statistics(mean, std)

@@ -1,5 +1,6 @@
 """The four ways to a model: a function of the user, a checkpoint, published weights, a training here."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,10 @@ def own(wish: Wish) -> PixelModel:
         checkpoint.fit(network, checkpoint.read_state(path), path, where.name)
         source += f", weights of {path.name}"
     classes = wish.num_classes or _last_width(network)
-    return PixelModel(network, name=where.name, source=source, num_classes=classes, mean=wish.mean, std=wish.std)
+    model = PixelModel(network, name=where.name, source=source, num_classes=classes, mean=wish.mean, std=wish.std)
+    # The file's constants and functions decide the logits too: a run is told by them which model it was.
+    model.code = hashlib.sha256(where.file.read_bytes()).hexdigest()
+    return model
 
 
 def from_file(wish: Wish) -> PixelModel:

@@ -53,6 +53,14 @@ def test_three_quarters_of_the_steps_must_raise_the_loss(rises, kept):
     assert sizes(losses)[-1] == (2.0 if kept else 1.0)
 
 
+@pytest.mark.parametrize(("rises", "kept"), [(12, False), (13, True)])
+def test_exactly_three_quarters_are_too_few(rises, kept):
+    # From step 41 to step 57 there are 16; the authors' code, whose numbers are published, writes <= as well.
+    losses = [float(min(turn, 41 + rises)) for turn in range(58)]
+
+    assert sizes(losses)[57] == (2.0 if kept else 1.0)
+
+
 def test_only_rises_since_the_last_checkpoint_count():
     # 22 rises, then 19 steps without one.
     losses = [float(min(turn, 22)) for turn in range(42)]

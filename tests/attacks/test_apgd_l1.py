@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from robustkit.attacks import APGD, PGD
@@ -58,6 +60,31 @@ def test_a_later_stage_begins_at_the_best_point_of_the_one_before():
     # Shrunk towards the image along the best point's own values, not along others.
     moved = (states[31].query - x).abs() > 0
     assert ((best - x).abs()[moved] > 0).all()
+
+
+@pytest.mark.parametrize(("now", "step_size"), [(94, 1.0), (96, 0.6 / 1.5)])
+def test_a_best_point_that_got_sparser_resets_the_step_size(now, step_size):
+    method, x = APGD(2.0, "L1", steps=100), 0.4 + images(1, 400) / 5
+    best = x + 0.01 * (torch.arange(400) < now)
+    state = replace(
+        method.init(trials(x)),
+        asked=torch.tensor([5]), best=best, best_loss=torch.tensor([torch.inf]),
+        step_size=torch.tensor([0.6]), changed=torch.tensor([100.0]),
+    )  # fmt: skip
+    after = method.step(state, seen([0.0], x - 0.5))
+
+    assert after.step_size.item() == pytest.approx(step_size)
+    assert after.share.item() == pytest.approx(now / 400 / 1.5)
+    assert after.changed.item() == now
+
+
+def test_the_step_size_never_falls_below_a_tenth():
+    method, x = APGD(2.0, "L1", steps=100), 0.4 + images(1, 400) / 5
+    state = method.init(trials(x))
+    for _ in range(12):
+        state = method.step(state, seen([0.0], x - 0.5))
+
+    assert state.step_size.item() == pytest.approx(0.1)
 
 
 def test_points_of_the_larger_balls_are_no_successes():

@@ -5,10 +5,11 @@ import torch
 from robustkit.attacks import APGD, PGD, Noise, Square
 from torch import Tensor, nn
 
-from robustkit import attack
+from robustkit import attack, losses
 from robustkit.classifier import Classifier
 from robustkit.errors import UserError
-from tests.problems import Problem, images, jobs_of, outcomes, problem, same
+from robustkit.protocol import begin
+from tests.problems import Problem, images, jobs_of, outcomes, problem, same, trials
 
 
 class Wrapped(nn.Module):
@@ -291,6 +292,32 @@ def test_convolutions_with_channels_last_give_the_same_bits_in_any_batch(batch_s
     results = [attack(large.model, large.x, large.y, PGD(0.01, steps=3), batch_size=size) for size in (batch_size, 64)]
 
     assert torch.equal(results[0].x_adv, results[1].x_adv)
+
+
+def test_a_gradient_is_that_of_its_row_alone():
+    # A mean over the batch, or over its padding, would scale it.
+    made = problem("mlp", 1, 8, 8)
+    method, classifier = PGD(0.03), Classifier(made.model)
+    with classifier.session(made.x):
+        told = classifier.ask(method, begin(trials(made.x, made.y), made.x))
+    x = made.x[:1].clone().requires_grad_()
+    loss = losses.loss("log-odds")(made.model(x), made.y[:1], torch.tensor([-1]))
+
+    assert torch.allclose(told.loss[:1], loss, atol=1e-5)
+    assert torch.allclose(told.grad[:1], torch.autograd.grad(loss.sum(), x)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(("method", "logits", "grad"), [(PGD(0.03), 4, 64), (Square(0.03), 4, 0), (Noise(0.03), 0, 0)])
+def test_an_attack_is_told_no_more_than_it_may_see(method, logits, grad):
+    made = problem("mlp", 1, 8, 8)
+    classifier = Classifier(made.model)
+    with classifier.session(made.x):
+        told = classifier.ask(method, begin(trials(made.x, made.y), made.x))
+
+    assert told.logits.numel() == 12 * logits
+    assert told.grad.numel() == 12 * grad
+    assert bool(told.loss.any()) == bool(logits)
+    assert torch.equal(told.label, made.y)
 
 
 def test_passes_count_rows_of_both_networks():

@@ -57,7 +57,15 @@ class Branched(Shared):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv(x)
-        return (self.one(y) * y + self.two(self.conv(x))).mean((2, 3))
+        return (self.one(y) * y + self.two(y)).mean((2, 3))
+
+
+class Kept(Shared):
+    """The same, with one normalisation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return (self.one(y) + y).mean((2, 3))
 
 
 class OneNorm(Shared):
@@ -80,7 +88,7 @@ class Functional(Cnn):
         return self.head(self.body[2:](x).flatten(1))
 
 
-@pytest.mark.parametrize("build", [Shared, Branched, OneNorm, lambda: Functional((1, 8, 8), 3)])
+@pytest.mark.parametrize("build", [Shared, Branched, Kept, OneNorm, lambda: Functional((1, 8, 8), 3)])
 def test_a_convolution_used_twice_is_not_folded_wrongly(build):
     model, x = filled(build()), images(4, 1, 8, 8)
     copied = folded(model)

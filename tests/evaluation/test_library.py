@@ -1,13 +1,15 @@
 """What a README shows: a few lines of Python, and clear words where they cannot work."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 import torch
+from robustkit.attacks import FGSM, PGD
 from torch import nn
 
 import robustkit
 from robustkit import Classifier, UserError, evaluate, load_run
-from robustkit.attacks import PGD
 from robustkit.setting import Numerics
 from tests.small import Recorder, Sure, cnn, data, linear
 
@@ -114,10 +116,32 @@ def test_a_module_whose_name_is_a_method_has_its_class_name():
     assert set(evaluate(Odd(), dataset=data(4), attacks="fgsm", eps="0.1").results.model) == {"odd"}
 
 
+def test_attack_objects_are_run_as_their_names_are():
+    settings = {"dataset": data(12), "norm": "L2", "eps": "0.3"}
+    objects = evaluate(linear(), attacks=[PGD("0.3", "L2", steps=3, step_size=0.07), FGSM("0.3", "L2")], **settings)
+    names = evaluate(linear(), attacks=["pgd:steps=3,step_size=0.07", "fgsm"], **settings)
+
+    assert objects.samples.drop(columns="attack").equals(names.samples.drop(columns="attack"))
+
+
+def test_attack_objects_bring_their_threat_model():
+    made = evaluate(linear(), dataset=data(12), attacks=PGD("0.3", "L2", steps=3))
+
+    assert set(made.samples.norm) == {"L2"}
+    assert set(made.samples.eps_text) == {"0.3"}
+
+
+class Mine(PGD):
+    """An attack that no registry knows."""
+
+
 WRONG = {
     "no model": {"models": []},
     "no attack": {"attacks": []},
-    "an attack as an object": {"attacks": PGD("0.1")},
+    "an attack of one's own": {"attacks": Mine("0.1")},
+    "objects of two radii": {"attacks": [PGD("0.1"), PGD("0.2", steps=3)], "eps": ()},
+    "a number for an attack": {"attacks": 5},
+    "a hyper-parameter twice": {"attacks": "pgd:steps=3,steps=4"},
     "no samples": {"samples": 0},
     "half a sample": {"samples": 2.5},
     "no batch": {"batch_size": 0},
@@ -133,13 +157,13 @@ WRONG = {
     "eps beyond all floats": {"eps": "1e400"},
     "eps of several norms": {"norm": ["Linf", "L2"], "eps": 0.1},
     "half a pixel": {"norm": "L0", "eps": "0.5", "attacks": "noise"},
-    "a list for a pair": {"dataset": list(data(4))},
+    "images without labels": {"dataset": (data(4)[0],)},
+    "a path for a model": {"models": Path("net.py")},
     "weights without number": {"weights": ["a.pt", "b.pt"]},
     "an unknown device": {"device": "banana"},
     "a device without values": {"device": "meta"},
     "labels as floats": {"dataset": (data(4)[0], data(4)[1].float())},
     "more labels than images": {"dataset": (data(4)[0], data(5)[1])},
-    "labels beyond the classes": {"dataset": (data(4)[0], data(4)[1] + 10)},
     "negative labels": {"dataset": (data(4)[0], data(4)[1] - 10)},
     "no images": {"dataset": (data(4)[0][:0], data(4)[1][:0])},
     "an unknown data set": {"dataset": "digit"},
@@ -154,6 +178,13 @@ def test_what_cannot_be_done_is_one_sentence(case, tmp_path):
 
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_label_that_the_model_does_not_know_is_named():
+    x, y = data(4)
+    y[2] = 10
+    with pytest.raises(UserError, match="10.*0 to 9|10 classes"):
+        evaluate(linear(), dataset=(x, y), attacks="fgsm", eps="0.1")
 
 
 class Failing(nn.Module):

@@ -1,0 +1,46 @@
+"""NAME: what it does, in one sentence.
+
+Authors Year, arXiv:NUMBER. Ours differs: what we changed, and why.
+Bad at: what nobody should expect of it.
+
+Copy this file to attacks/name.py: the file's name is the attack's name on the command line, and `tests/test_contract.py`
+tests whatever it finds. Schedules read `state.asked`; noise comes from `state.trial.key`; nothing is reduced over rows.
+"""
+
+from dataclasses import KW_ONLY, dataclass, replace
+
+from torch import Tensor
+
+from robustkit import losses
+from robustkit.protocol import Attack, Cost, Seen, State, Trials, begin
+
+
+@dataclass(frozen=True)
+class Template(Attack):
+    """One sentence: what the caller gets.
+
+    Args:
+        steps: gradient steps.
+    """
+
+    _: KW_ONLY
+    steps: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "steps")
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.steps + 1, self.steps)
+
+    def init(self, trials: Trials) -> State:
+        return begin(trials, trials.x)
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return losses.loss("log-odds")(logits, trials.y, trials.target)
+
+    def step(self, state: State, seen: Seen) -> State:
+        moved = state.query + self.ball.eps / self.steps * self.ball.steepest(seen.grad, state.query)
+        asked = state.asked + 1
+        return replace(state, query=self.ball.project(state.trial.x, moved), asked=asked, done=asked >= self.steps)

@@ -1,0 +1,215 @@
+"""What cannot be done is one line on stderr, status 2, and no report."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cli.conftest import DATA, MODEL, SMALL
+from tests.small import data, linear, save
+
+RUN = ("evaluate", "-q")
+FAST = ("-a", "fgsm", "--eps", "0.1")
+
+
+def refused(said, *words: str) -> None:
+    assert said.status == 2
+    assert said.out == ""
+    assert said.err.startswith("Error: ")
+    assert said.err.count("\n") == 1
+    assert all(word.lower() in said.err.lower() for word in words), said.err
+
+
+@pytest.fixture(autouse=True)
+def _no_report(place):
+    yield
+    assert not [file for file in place.rglob("*") if file.suffix in (".csv", ".html", ".part")]
+
+
+WORDS = {
+    "no model": ([*DATA, *FAST], ["--model"]),
+    "unknown model": (["-m", "resnet81", *FAST], ["resnet81", "did you mean", "resnet18"]),
+    "unknown attack": ([*MODEL, *DATA, "-a", "pdg"], ["pdg", "did you mean", "pgd"]),
+    "unknown data set": ([*MODEL, "-d", "digit", *FAST], ["digit", "did you mean", "digits"]),
+    "missing data file": ([*MODEL, "-d", "none.npz", *FAST], ["none.npz"]),
+    "unknown norm": ([*MODEL, *DATA, *FAST, "--norm", "Linfty"], ["Linfty", "Linf"]),
+    "unknown hyper-parameter": ([*MODEL, *DATA, "-a", "pgd:stesp=3"], ["stesp", "steps"]),
+    "hyper-parameter without value": ([*MODEL, *DATA, "-a", "pgd:steps"], ["steps", "="]),
+    "unknown split": ([*MODEL, "--split", "tset", *FAST], ["tset"]),
+    "unknown option": ([*SMALL[2:], "--epsilon", "0.1"], ["--epsilon"]),
+    "a word too many": ([*SMALL[2:], "word"], ["word"]),
+    "eps 8": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "8"], ["8/255"]),
+    "eps 8/0": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "8/0"], ["8/0"]),
+    "eps abc": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "abc"], ["abc"]),
+    "eps -1": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "-1"], ["-1"]),
+    "eps nan": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "nan"], ["nan"]),
+    "eps inf": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "inf"], ["inf"]),
+    "eps 1e400": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "1e400"], ["radius"]),
+    "an empty eps": ([*MODEL, *DATA, "-a", "fgsm", "--eps", ""], ["radius"]),
+    "eps L2:": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "L2:"], ["radius"]),
+    "eps of no norm": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "L7:1"], ["L7"]),
+    "one eps for two norms": (
+        [*MODEL, *DATA, "-a", "fgsm", "--norm", "L2", "--norm", "Linf", "--eps", "0.1"], ["L", "--eps"],
+    ),
+    "an eps of a norm that is not asked for": (
+        [*MODEL, *DATA, "-a", "fgsm", "--norm", "Linf", "--eps", "0.1", "--eps", "L2:0.5"], ["L2"],
+    ),
+    "steps 0": ([*MODEL, *DATA, "-a", "pgd:steps=0"], ["steps", "1"]),
+    "steps -3": ([*MODEL, *DATA, "-a", "apgd:steps=-3"], ["steps", "-3"]),
+    "steps nan": ([*MODEL, *DATA, "-a", "pgd:steps=nan"], ["steps", "nan"]),
+    "too many steps": ([*MODEL, *DATA, "-a", "pgd:steps=99999999999999999999"], ["steps"]),
+    "queries 0": ([*MODEL, *DATA, "-a", "square:queries=0"], ["queries"]),
+    "an unknown loss": ([*MODEL, *DATA, "-a", "pgd:loss=margni"], ["margni", "margin"]),
+    "an attack without the norm": ([*MODEL, *DATA, "-a", "apgd-ce", "--norm", "L0", "--eps", "3"], ["L0", "Linf"]),
+    "an attack twice": ([*MODEL, *DATA, *FAST, "-a", "fgsm"], ["fgsm", "twice"]),
+    "samples 0": ([*SMALL[2:], "--samples", "0"], ["samples"]),
+    "samples -5": ([*SMALL[2:], "--samples", "-5"], ["samples"]),
+    "samples many": ([*SMALL[2:], "--samples", "many"], ["samples", "all"]),
+    "samples ²": ([*SMALL[2:], "--samples", "²"], ["samples"]),
+    "batch size 0": ([*SMALL[2:], "--batch-size", "0"], ["batch-size"]),
+    "seed -1": ([*SMALL[2:], "--seed", "-1"], ["seed"]),
+    "device": ([*SMALL[2:], "--device", "gpu"], ["gpu", "--device"]),
+    "device meta": ([*SMALL[2:], "--device", "meta"], ["meta", "--device"]),
+    "mean of letters": ([*SMALL[2:], "--mean", "a,b"], ["mean"]),
+    "std 0": ([*SMALL[2:], "--mean", "0.5", "--std", "0"], ["std"]),
+    "three means for grey": ([*SMALL[2:], "--mean", "0.5,0.5,0.5", "--std", "1,1,1"], ["mean"]),
+    "two weights for one model": ([*SMALL[2:], "--weights", "a.pt", "--weights", "b.pt"], ["weights"]),
+    "no weights file": ([*SMALL[2:], "--weights", "none.pt"], ["none.pt"]),
+    "no function": (["-m", "net.py:nosuch", *DATA, *FAST], ["nosuch", "factory"]),
+    "no file": (["-m", "nosuch.py:factory", *DATA, *FAST], ["nosuch.py"]),
+    "no module": (["-m", "net.py:text", *DATA, *FAST], ["Module"]),
+    "a failing function": (["-m", "net.py:crash", *DATA, *FAST], ["crash", "first line"]),
+    "training a function": ([*SMALL[2:], "--train"], ["--train"]),
+    "NaN logits": (["-m", "net.py:nan", *DATA, *FAST], ["NaN"]),
+    "NaN logits later": (["-m", "net.py:late", *DATA, *FAST], ["NaN"]),
+    "coupled rows": (["-m", "net.py:coupled", *DATA, *FAST], ["batch"]),
+    "BatchNorm in train mode": (["-m", "net.py:train", *DATA, *FAST], ["BatchNorm", "train"]),
+    "a published set without files": ([*MODEL, "-d", "cifar10", *FAST], ["--data-dir", "--download"]),
+    "dry run of an unknown model": (["-m", "resnet81", "--dry-run"], ["resnet81", "resnet18"]),
+    "dry run of a bad radius": ([*MODEL, *DATA, "--eps", "8", "--dry-run"], ["8/255"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_a_wrong_word_is_answered_by_one_line(case, robustkit):
+    words, told = WORDS[case]
+
+    refused(robustkit(*RUN, *words), *told)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["nosuch"], ["list", "nosuch"], ["list"], ["report"], ["report", "nosuch"], ["report", "."], ["report", "net.py"],
+     ["--nosuch"], ["cache", "nosuch"], ["cache", "clear", "nosuch"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_other_commands_answer_in_one_line_too(words, robustkit):
+    refused(robustkit(*words))
+
+
+def broken_data(folder, kind: str):
+    x, y = data(30)
+    if kind == "nan":
+        x[3, 0, 0, 0] = torch.nan
+    if kind == "inf":
+        x[3, 0, 0, 0] = torch.inf
+    if kind == "high":
+        x[3] *= 255
+    if kind == "a little high":
+        x[3, 0, 0, 0] = 1.001
+    if kind == "normalised":
+        x = (x - 0.5) / 0.5
+    if kind == "label":
+        y[5] = 12
+    if kind == "negative label":
+        y[5] = -1
+    if kind == "empty":
+        x, y = x[:0], y[:0]
+    if kind == "uneven":
+        y = y[:-1]
+    file = save(folder / "bad.npz", x, y)
+    if kind == "cut":
+        file.write_bytes(file.read_bytes()[:500])
+    if kind == "text":
+        file.write_text("hello")
+    if kind == "objects":
+        np.savez(file, x=np.array([{}]), y=np.array([1]))
+    if kind == "without y":
+        np.savez(file, x=x.numpy())
+    return file
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [("nan", "image 3"), ("inf", "image 3"), ("high", "image 3"), ("a little high", "image 3"), ("label", "classes"),
+     ("normalised", "[0, 1]"), ("negative label", "image 5"), ("empty", "empty"), ("uneven", "labels"), ("cut", "bad.npz"),
+     ("text", "bad.npz"), ("objects", "bad.npz"), ("without y", " y")],
+)  # fmt: skip
+def test_bad_data_are_answered_by_one_line(kind, word, robustkit, place):
+    broken_data(place, kind)
+
+    refused(robustkit(*RUN, *MODEL, "-d", "bad.npz", *FAST), word)
+
+
+def broken_weights(file, kind: str) -> None:
+    state = linear().state_dict()
+    if kind == "misfit":
+        state = {key: value[:9] for key, value in state.items()}
+    if kind == "nan":
+        state = {key: value * torch.nan for key, value in state.items()}
+    if kind == "other keys":
+        state = {f"x.{key}": value for key, value in state.items()}
+    torch.save(linear() if kind == "pickle" else state, file)
+    if kind == "cut":
+        file.write_bytes(file.read_bytes()[:-300])
+    if kind == "text":
+        file.write_text("hello")
+    if kind == "empty":
+        file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [("cut", "whole"), ("text", "whole"), ("empty", "empty"), ("misfit", "fit"), ("nan", "NaN"), ("other keys", "fit"),
+     ("pickle", "code")],
+)  # fmt: skip
+def test_bad_weights_are_answered_by_one_line(kind, word, suffix, robustkit, place):
+    file = place / f"weights{suffix}"
+    broken_weights(file, kind)
+    # What torch wrote is no safetensors file, whatever is in it.
+    word = word if suffix == ".pt" or kind == "empty" else "whole"
+
+    refused(robustkit(*SMALL, "--weights", file), file.name, word)
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file"])
+def test_a_place_that_cannot_be_written_is_met_before_the_work(kind, robustkit, place):
+    out = place / "net.py" if kind == "a file" else place / "net.py" / "run"
+
+    refused(robustkit(*SMALL, "--out", out), "cannot be written", "--out")
+
+
+def test_a_ruined_evidence_file_is_answered_by_one_line(robustkit, place):
+    (place / "run").mkdir()
+    (place / "run" / "run.sqlite").write_bytes(bytes(range(256)) * 80)
+
+    refused(robustkit(*SMALL, "--out", "run"), "run.sqlite")
+    refused(robustkit("report", "run"), "run.sqlite")
+
+
+def test_an_empty_evidence_file_cannot_be_reported(robustkit, place):
+    (place / "run").mkdir()
+    (place / "run" / "run.sqlite").touch()
+
+    refused(robustkit("report", "run"), "run")
+
+
+@pytest.mark.parametrize(
+    "words", [["-m", "resnet81"], [*MODEL, *DATA, "--eps", "8"], ["-m", "net.py:crash", *DATA]], ids=["model", "eps", "crash"]
+)  # fmt: skip
+def test_a_refused_command_leaves_no_folder(words, robustkit, place):
+    before = set(place.iterdir())
+    robustkit(*RUN, *words, "--out", "run")
+    robustkit(*RUN, *words)
+
+    assert {entry.name for entry in set(place.iterdir()) - before} <= {"__pycache__"}

@@ -1,0 +1,138 @@
+"""`--help`, `--dry-run`, `list` and `cache`: what costs nothing and touches nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import DATA, MODEL, SMALL
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("words", [["--help"], ["evaluate", "--help"], ["--version"], ["evaluate", "--nosuch"]], ids=" ".join)
+def test_help_does_not_wait_for_torch(words):
+    code = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print('HEAVY', [name for name in ('torch', 'pandas', 'scipy') if name in sys.modules]))\n"
+        "from robustkit.cli import main\n"
+        "main(sys.argv[1:], prog_name='robustkit')"
+    )
+
+    assert "HEAVY []" in python(code, *words).stdout
+
+
+def test_python_m_robustkit_is_robustkit():
+    done = subprocess.run(
+        [sys.executable, "-m", "robustkit", "--version"], capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd="/",
+    )  # fmt: skip
+
+    assert done.stdout.startswith("robustkit, version ")
+
+
+def test_a_dry_run_prints_the_plan_and_touches_nothing(robustkit, place):
+    before = sorted(place.rglob("*"))
+    # The file of the model is not even there: no model is loaded.
+    said = robustkit("evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "standard", "--eps", "0.1", "--dry-run")
+
+    assert said.status == 0
+    assert all(word in said.out for word in ("fgsm", "standard/apgd-ce", "standard/square", "Linf 0.1", "30 images"))
+    assert sorted(place.rglob("*")) == before
+    assert not (place.parent / "cache").exists()
+
+
+def test_a_dry_runs_bound_is_never_exceeded(robustkit, place):
+    words = (*MODEL, "-m", "net.py:sure", *DATA, "-a", "pgd:steps=3,restarts=2", "-a", "noise:queries=4", "--eps", "0.02")
+    total = robustkit("evaluate", *words, "--dry-run").out.splitlines()[-1]
+    robustkit("evaluate", "-q", *words, "--out", "run")
+    import pandas as pd
+
+    table = pd.read_csv(place / "run" / "results.csv")
+    spent = table[table.role.isin(["clean", "worst-case"])]
+    forwards, backwards = (int(word.replace(",", "")) for word in total.split() if word.replace(",", "").isdigit())
+
+    assert 0 < spent.forwards.sum() <= forwards
+    assert 0 < spent.backwards.sum() <= backwards
+
+
+def test_attacks_are_listed_with_their_hyper_parameters(robustkit):
+    said = robustkit("list", "attacks")
+
+    assert said.status == 0
+    for name in ("fgsm", "pgd", "apgd-ce", "apgd-t", "square", "noise", "standard"):
+        assert any(line.split()[0] == name for line in said.out.splitlines())
+    assert "steps=" in said.out
+
+
+@pytest.mark.parametrize(("kind", "names"), [("models", ["resnet18", "vgg16"]), ("datasets", ["digits", "cifar10"])])
+def test_models_and_data_sets_are_listed(kind, names, robustkit):
+    lines = robustkit("list", kind).out.splitlines()
+
+    assert set(names) <= set(lines)
+
+
+def test_every_listed_attack_can_be_named(robustkit):
+    listed = [line.split()[0] for line in robustkit("list", "attacks").out.splitlines()]
+    words = [word for name in listed for word in ("-a", name)]
+
+    assert robustkit("evaluate", *MODEL, *DATA, *words, "--dry-run").status == 0
+
+
+def cached(place) -> Path:
+    import torch
+
+    from robustkit.models import cache
+
+    path = cache.place("resnet18", "digits", {"a": 1})
+    cache.store(path, {"w": torch.zeros(3)}, {"model": "resnet18", "dataset": "digits", "val_accuracy": "0.9"})
+    return path
+
+
+def test_the_cache_lists_what_is_in_it(robustkit, place):
+    path = cached(place)
+    said = robustkit("cache", "list")
+
+    assert str(path) in said.out
+    assert str(place.parent / "cache") in said.out
+
+
+def test_an_empty_cache_is_listed_too(robustkit):
+    assert robustkit("cache", "list").status == 0
+
+
+@pytest.mark.parametrize("words", [[], ["resnet18"]])
+def test_the_cache_is_cleared(words, robustkit, place):
+    path = cached(place)
+    said = robustkit("cache", "clear", *words)
+
+    assert said.status == 0
+    assert not path.exists()
+
+
+def test_another_models_entry_is_not_cleared(robustkit, place):
+    path = cached(place)
+    robustkit("cache", "clear", "vgg16")
+
+    assert path.exists()
+
+
+def test_results_go_to_stdout_and_progress_to_stderr(robustkit, place):
+    said = robustkit(*(word for word in SMALL if word != "-q"), "--out", "run")
+
+    assert "worst-case" in said.out
+    assert "net.factory clean: 30 images" in said.err
+    assert "images to do" not in said.out
+
+
+def test_quiet_says_nothing_on_stderr(robustkit):
+    assert robustkit(*SMALL).err == ""

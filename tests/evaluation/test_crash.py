@@ -1,0 +1,26 @@
+"""`kill -9` at any moment, and nothing is lost or done otherwise."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that torch is imported once")
+def test_a_run_killed_at_any_moment_ends_at_the_same_evidence(tmp_path):
+    done = subprocess.run(
+        [sys.executable, HERE / "crash.py", tmp_path, "30"],
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    moments = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert [moment for moment in moments if not moment["same"]] == []
+    assert len([moment for moment in moments if moment["killed"]]) >= 10
+    assert not moments[-1]["killed"]
+    assert any(moment["killed"] and moment["kept"] for moment in moments)
