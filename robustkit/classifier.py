@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from robustkit.errors import UserError
 from robustkit.fold import folded
-from robustkit.guard import untouched
+from robustkit.guard import exact_arithmetic, untouched
 from robustkit.outputs import logits_of
 from robustkit.protocol import Attack, Seen, State
 from robustkit.rows import padded
@@ -102,8 +102,7 @@ class Classifier:
             images: some clean images `[n, *S]` in [0, 1], to choose sizes and to compare the folded copy with.
             seed: of torch's global generator inside the context, for models that draw from it.
         """
-        plain = torch.autocast(self.device.type, enabled=False)
-        with untouched(self.model, seed), torch.inference_mode(mode=False), plain:
+        with untouched(self.model, seed), torch.inference_mode(mode=False), exact_arithmetic(self.device):
             small = images[0].numel() <= _SMALL
             self.shapes = Shapes(64 if small else 16, exact=self.device.type == "cpu")
             self._prepare(images[: self.shapes.reference])

@@ -1,7 +1,7 @@
 """The caller's model comes back as it was: modes, buffers, `requires_grad`, `.grad` and the global random state."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
@@ -41,6 +41,22 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
                 if grad is not None and values is not None:
                     with torch.no_grad():
                         grad.copy_(values)
+
+
+@contextmanager
+def exact_arithmetic(device: torch.device) -> Iterator[None]:
+    """True fp32 and repeatable kernels while the context lasts: no TF32, no tuning by trial, no caller's autocast.
+
+    On a GPU torch rounds convolutions to TF32 by default, and a verdict would then be about another network.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(torch.autocast(device.type, enabled=False))
+        if device.type == "cuda":
+            flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+            stack.enter_context(flags)
+            stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            torch.set_float32_matmul_precision("highest")
+        yield
 
 
 def _devices(model: nn.Module) -> list[int]:

@@ -60,7 +60,10 @@ class Seen(Rows):
 
 @dataclass(frozen=True)
 class Cost:
-    """The most that one trial can spend, in passes of one image."""
+    """The most that one trial can spend, in passes of one image.
+
+    Each claim of the search network that the unmodified model refutes adds one forward to it.
+    """
 
     forwards: int
     backwards: int

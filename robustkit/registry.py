@@ -91,8 +91,8 @@ def spelled(attack: Attack) -> str:
     name = next((name for name, known in classes().items() if known is type(attack)), None)
     if name is None:
         raise UserError(
-            f"evaluate() knows attacks by the name of their file in attacks/, and {type(attack).__name__} has none; use "
-            "robustkit.attack(model, x, y, attack) for an attack of your own."
+            f"evaluate() knows attacks by the name of their file in attacks/, and {type(attack).__name__} has none; "
+            "use robustkit.attack(model, x, y, attack) for an attack of your own."
         )
     changed = [f"{key}={getattr(attack, key)}" for key, field in parameters(type(attack)).items()
                if getattr(attack, key) != field.default]  # fmt: skip

@@ -13,7 +13,7 @@ from tests.small import data, save
 
 torch.set_num_threads(1)
 
-NET = '''
+NET = """
 import torch
 from torch import nn
 from tests import small
@@ -65,7 +65,7 @@ def text():
 
 def crash():
     raise RuntimeError("first line\\nsecond line")
-'''
+"""
 
 
 class Said(NamedTuple):

@@ -19,7 +19,9 @@ def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", [["--help"], ["evaluate", "--help"], ["--version"], ["evaluate", "--nosuch"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["--help"], ["evaluate", "--help"], ["--version"], ["evaluate", "--nosuch"]], ids=" ".join
+)
 def test_help_does_not_wait_for_torch(words):
     code = (
         "import sys, atexit\n"
@@ -52,7 +54,18 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(robustkit, place):
 
 
 def test_a_dry_runs_bound_is_never_exceeded(robustkit, place):
-    words = (*MODEL, "-m", "net.py:sure", *DATA, "-a", "pgd:steps=3,restarts=2", "-a", "noise:queries=4", "--eps", "0.02")
+    words = (
+        *MODEL,
+        "-m",
+        "net.py:sure",
+        *DATA,
+        "-a",
+        "pgd:steps=3,restarts=2",
+        "-a",
+        "noise:queries=4",
+        "--eps",
+        "0.02",
+    )
     total = robustkit("evaluate", *words, "--dry-run").out.splitlines()[-1]
     robustkit("evaluate", "-q", *words, "--out", "run")
     import pandas as pd

@@ -150,7 +150,9 @@ def test_files_of_one_name_in_two_folders_are_two_models(robustkit, place):
             "import layers\nfrom tests import small\n\ndef make():\n    model = small.linear()\n"
             "    model[-1].weight.data *= layers.GAIN\n    return model\n"
         )
-    robustkit("evaluate", "-q", "-m", "one/model.py:make", "-m", "two/model.py:make", *DATA, "-a", "fgsm", "--out", "run")
+    robustkit(
+        "evaluate", "-q", "-m", "one/model.py:make", "-m", "two/model.py:make", *DATA, "-a", "fgsm", "--out", "run"
+    )
     table = pd.read_csv(place / "run" / "results.csv").query("role == 'clean'")
 
     assert table.model.tolist() == ["model.make", "model.make-2"]
@@ -280,3 +282,11 @@ def test_a_run_folder_can_be_moved(robustkit, place):
 
     assert robustkit(*SMALL, "--out", "moved").status == 0
     assert robustkit("report", "moved").status == 0
+
+
+@pytest.mark.parametrize("name", ["with space", "what?", "100%20", "#1", "ünï", "a;b'c"])
+def test_a_run_folder_may_have_any_name(name, robustkit, place):
+    assert robustkit(*SMALL, "--out", name).status == 0
+    assert robustkit("report", name).status == 0
+    assert {file.name for file in (place / name).iterdir()} == FILES
+    assert {entry.name for entry in place.iterdir()} - {name, "__pycache__"} == {"net.py", "digits.npz"}

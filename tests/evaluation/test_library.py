@@ -217,6 +217,20 @@ def test_a_model_that_cannot_be_evaluated_is_refused_in_one_sentence(kind, word,
     assert load_run(tmp_path).manifest["finished"] is None
 
 
+@pytest.mark.parametrize("attack", ["fgsm", "pgd:steps=3", "mifgsm:steps=3", "apgd:steps=3", "apgd-t:steps=3"])
+def test_a_gradient_that_is_nan_is_not_robustness(attack):
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = linear()
+
+        def forward(self, x):
+            return self.inner(x) + 0 * torch.sqrt(0 * x).flatten(1).sum(1, keepdim=True)
+
+    with pytest.raises(UserError, match="gradient is not finite"):
+        evaluate(Broken(), dataset=data(4), attacks=attack, eps="0.1")
+
+
 def test_batchnorm_that_eval_does_not_reach_is_refused():
     class Stubborn(nn.Module):
         def __init__(self) -> None:
