@@ -4,8 +4,8 @@ Authors Year, arXiv:NUMBER. Ours differs: what we changed, and why.
 Bad at: what nobody should expect of it.
 
 Copy this file to attacks/name.py: the file's name is the attack's name on the command line, and the contract suite,
-tests/test_contract.py, tests whatever it finds. Schedules read `state.asked`; noise comes from `state.trial.key`; nothing
-is reduced over rows.
+tests/test_contract.py, tests whatever it finds. Schedules read `state.asked`; noise comes from `state.trial.key`;
+nothing is reduced over rows.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace

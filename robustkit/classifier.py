@@ -112,8 +112,17 @@ class Classifier:
                 self._search = None
 
     def judge(self, points: Tensor) -> Tensor:
-        """fp32 logits `[n, K]` of the unmodified model at points `[n, *S]` in [0, 1]."""
+        """fp32 logits `[n, K]` of the unmodified model at points `[n, *S]` in [0, 1]; in parts if memory is short."""
+        logits = self._judged(points)
+        if logits is not None:
+            return logits
+        if len(points) == 1:
+            raise UserError("The model does not fit into memory even for a single image; use another --device.")
+        torch.cuda.empty_cache()
+        first, second = points[: len(points) // 2], points[len(points) // 2 :]
+        return torch.cat([self.judge(first), self.judge(second)])
 
+    def _judged(self, points: Tensor) -> Tensor | None:
         size = self._shapes.fit(len(points), self._shapes.reference, "judge")
         filled = points.index_select(0, padded(torch.arange(len(points), device=points.device), size))
 
@@ -122,7 +131,10 @@ class Classifier:
             self.passes.forwards += len(rows)
             return (logits_of(self.model(self._feed(filled.index_select(0, rows)))).float(),)
 
-        return self._shapes.answer(ask, size, "judge", points.device)[0][: len(points)]
+        try:
+            return self._shapes.answer(ask, size, "judge", points.device)[0][: len(points)]
+        except torch.OutOfMemoryError:
+            return None
 
     def ask(self, attack: Attack, state: State) -> Seen:
         """What `attack` may see of the model at `state.query`, row by row."""

@@ -108,7 +108,7 @@ class Course:
         label = f"{name} {threat.norm} {threat.eps_text} {cell.name}"
         self.watch.stage(label, len(todo) + len(finished), len(finished))
         outcomes = engine.run(
-            self.classifier, cell.attack, self._jobs(todo, clean, cell), slots=self.slots, seed=self.setting.seed
+            self.classifier, cell.attack, self._jobs(todo, cell), slots=self.slots, seed=self.setting.seed
         )
         pending: list[Hit | Shot] = []
         since = time.monotonic()
@@ -128,13 +128,13 @@ class Course:
         """What was broken at the next smaller radius is broken at this one, by the same point and at no cost."""
         if cell.smaller is None:
             return
-        before = self.store.hits(self.classifier.name, norm=cell.threat.norm, eps_text=cell.smaller, attack=cell.name)
+        here = {"norm": cell.threat.norm, "eps_text": cell.smaller, "attack": cell.name}
+        before = self.store.hits(self.classifier.name, **here)
         broken = {hit.sample: hit for hit in before if hit.success}
-        here = (self.classifier.name, cell.threat.norm, cell.smaller, cell.name)
         shots = [
             replace(shot, eps_text=cell.threat.eps_text)
-            for shot in self.store.shots()
-            if (shot.model, shot.norm, shot.eps_text, shot.attack) == here and shot.sample in broken
+            for shot in self.store.shots(self.classifier.name, **here)
+            if shot.sample in broken
         ]
         hits = [replace(hit, eps_text=cell.threat.eps_text, forwards=0, backwards=0) for hit in broken.values()]
         self.store.write([*hits, *shots])
@@ -155,13 +155,13 @@ class Course:
             if hit.success
         }
 
-    def _jobs(self, todo: Sequence[int], clean: dict[int, Clean], cell: Cell) -> Iterator[engine.Job]:
+    def _jobs(self, todo: Sequence[int], cell: Cell) -> Iterator[engine.Job]:
         """Images streamed in, as many at a time as a slot or two hold."""
         for part in _parts(todo, 64):
             x, y = self.setting.data.batch(part)
+            rankings = self.store.rankings(self.classifier.name, part)
             for number, image, label in zip(part, self._points(x, part), y.tolist(), strict=True):
-                ranking = [int(word) for word in clean[number].ranking.split()]
-                yield engine.Job(number, image, label, crafting.aims_of(cell.attack, ranking))
+                yield engine.Job(number, image, label, crafting.aims_of(cell.attack, rankings[number]))
 
     def _rows(self, cell: Cell, outcome: engine.Outcome) -> list[Hit | Shot]:
         threat = cell.threat

@@ -18,7 +18,7 @@ from torch import Tensor
 from robustkit import noise
 from robustkit.classifier import Classifier
 from robustkit.errors import UserError
-from robustkit.protocol import Attack, State, Trials
+from robustkit.protocol import Attack, Seen, State, Trials
 from robustkit.rows import Rows, along, padded
 
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
@@ -128,9 +128,8 @@ class _Lane:
         """One question to all slots; trials that are decided or spent leave theirs."""
         if self.pool is None:
             return 0
-        try:
-            seen = self.classifier.ask(self.attack, self.pool)
-        except torch.OutOfMemoryError:
+        seen = self._seen(self.pool)
+        if seen is None:
             self._halve()
             return 0
         live = [row for row, flight in enumerate(self.flights) if flight is not None]
@@ -157,6 +156,14 @@ class _Lane:
             for group, points, labels in self._judged(groups):
                 yield from self._verdicts(group, points, labels)
             waiting = sum(len(group.flights) for group in self.claims)
+
+    def _seen(self, pool: State) -> Seen | None:
+        """The model's answer, or None if it took more memory than there is."""
+        try:
+            return self.classifier.ask(self.attack, pool)
+        except torch.OutOfMemoryError:
+            # The traceback holds on to what was computed; memory is freed only after this block.
+            return None
 
     def _release(self, before: State, claimed: Tensor) -> None:
         """Decided and spent trials leave their slots and wait for a verdict."""

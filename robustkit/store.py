@@ -5,7 +5,7 @@ Everything else (CSV, HTML, tables) is derived from it and can be made again wit
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -136,20 +136,30 @@ class Store:
             raise UserError(f"The manifest in {self.folder}/run.sqlite is damaged; give another --out.") from None
 
     def clean(self, model: str) -> dict[int, Clean]:
-        """What is known of clean images, by number."""
-        return {row[1]: Clean(*row) for row in self._read("SELECT * FROM clean WHERE model = ?", model)}
+        """What is known of clean images, by number, but for the rankings, which can be long."""
+        found = self._read("SELECT model, sample, label, pred, '' FROM clean WHERE model = ?", model)
+        return {row[1]: Clean(*row) for row in found}
+
+    def rankings(self, model: str, samples: Sequence[int]) -> dict[int, list[int]]:
+        """The likeliest wrong classes of some images."""
+        marks = ",".join("?" * len(samples))
+        query = f"SELECT sample, ranking FROM clean WHERE model = ? AND sample IN ({marks})"
+        return {row[0]: [int(word) for word in row[1].split()] for row in self._read(query, model, *samples)}
 
     def hits(self, model: str | None = None, **where: str) -> list[Hit]:
         """Rows of one model, or of all, with the given norm, eps_text and attack."""
+        return [Hit(*row) for row in self._found("attacked", model, where)]
+
+    def shots(self, model: str | None = None, **where: str) -> list[Shot]:
+        """Pictures, likewise."""
+        return [Shot(*row) for row in self._found("picture", model, where)]
+
+    def _found(self, table: str, model: str | None, where: dict[str, str]) -> list[Any]:
         terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}
         clause = " AND ".join(f"{key} = ?" for key in terms) or "1"
-        return [Hit(*row) for row in self._read(f"SELECT * FROM attacked WHERE {clause}", *terms.values())]
+        return self._read(f"SELECT * FROM {table} WHERE {clause}", *terms.values())
 
-    def shots(self) -> list[Shot]:
-        """All pictures."""
-        return [Shot(*row) for row in self._read("SELECT * FROM picture")]
-
-    def _read(self, query: str, *values: str) -> list[Any]:
+    def _read(self, query: str, *values: str | int) -> list[Any]:
         with _explained(self.folder):
             return self._open.execute(query, values).fetchall()
 

@@ -34,13 +34,20 @@ def address(name: str) -> Address | None:
     return Address(Path(name).expanduser(), "") if name.endswith(".py") else None
 
 
-def build(where: Address, num_classes: int | None) -> nn.Module:
+class Built(NamedTuple):
+    """What the function returned, and the SHA-256 of its file and of the neighbours that the file imports."""
+
+    network: nn.Module
+    code: str
+
+
+def build(where: Address, num_classes: int | None) -> Built:
     """The module that the function returns; it gets `num_classes` if it has such a parameter.
 
     Raises:
         UserError: the file or function is missing, fails, or returns something else.
     """
-    module = _imported(where.file)
+    module, code = _imported(where.file)
     function = getattr(module, where.function, None)
     if not callable(function):
         own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__]
@@ -57,10 +64,10 @@ def build(where: Address, num_classes: int | None) -> nn.Module:
         raise UserError(
             f"{where.function}() in {where.file} must return a torch.nn.Module, not {type(network).__name__}."
         )
-    return network
+    return Built(network, code)
 
 
-def _imported(file: Path) -> ModuleType:
+def _imported(file: Path) -> tuple[ModuleType, str]:
     if not file.is_file():
         raise UserError(f"There is no file {file}; check the path of the model.")
     folder = file.resolve().parent
@@ -80,16 +87,22 @@ def _imported(file: Path) -> ModuleType:
         raise UserError(f"{file} cannot be imported: {_told(error)}.") from error
     finally:
         sys.path.remove(str(folder))
-        _forget(set(sys.modules) - before - {module.__name__}, folder)
-    return module
+        neighbours = _forget(set(sys.modules) - before - {module.__name__}, folder)
+    code = hashlib.sha256()
+    for path in (file, *sorted(neighbours)):
+        code.update(path.read_bytes())
+    return module, code.hexdigest()
 
 
-def _forget(names: set[str], folder: Path) -> None:
+def _forget(names: set[str], folder: Path) -> set[Path]:
     """Take the file's neighbours out of Python's list of modules: another model may have neighbours of those names."""
+    files = set()
     for name in names:
         origin = getattr(sys.modules[name], "__file__", None)
         if origin is not None and Path(origin).resolve().is_relative_to(folder):
+            files.add(Path(origin).resolve())
             del sys.modules[name]
+    return files
 
 
 def _accepts(function: object, parameter: str) -> bool:

@@ -1,6 +1,5 @@
 """The four ways to a model: a function of the user, a checkpoint, published weights, a training here."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,8 @@ def own(wish: Wish) -> PixelModel:
     """What a function of the user returns, with the weights of a checkpoint if one is given."""
     where = factory.address(wish.name)
     assert where is not None
-    network = factory.build(where, wish.classes).cpu()
+    built = factory.build(where, wish.classes)
+    network = built.network.cpu()
     source = f"{where.function}() of {where.file.name}"
     if wish.weights is not None:
         path = Path(wish.weights).expanduser()
@@ -52,7 +52,7 @@ def own(wish: Wish) -> PixelModel:
     classes = wish.num_classes or _last_width(network)
     model = PixelModel(network, name=where.name, source=source, num_classes=classes, mean=wish.mean, std=wish.std)
     # The file's constants and functions decide the logits too: a run is told by them which model it was.
-    model.code = hashlib.sha256(where.file.read_bytes()).hexdigest()
+    model.code = built.code
     return model
 
 

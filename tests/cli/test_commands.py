@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.cli.conftest import DATA, MODEL, SMALL
@@ -25,7 +26,8 @@ def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_help_does_not_wait_for_torch(words):
     code = (
         "import sys, atexit\n"
-        "atexit.register(lambda: print('HEAVY', [name for name in ('torch', 'pandas', 'scipy') if name in sys.modules]))\n"
+        "heavy = {'torch', 'pandas', 'scipy'}\n"
+        "atexit.register(lambda: print('HEAVY', [*heavy & set(sys.modules)]))\n"
         "from robustkit.cli import main\n"
         "main(sys.argv[1:], prog_name='robustkit')"
     )
@@ -44,7 +46,7 @@ def test_python_m_robustkit_is_robustkit():
 
 def test_a_dry_run_prints_the_plan_and_touches_nothing(robustkit, place):
     before = sorted(place.rglob("*"))
-    # The file of the model is not even there: no model is loaded.
+    # A model that would have to be trained: none is loaded.
     said = robustkit("evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "standard", "--eps", "0.1", "--dry-run")
 
     assert said.status == 0
@@ -68,8 +70,6 @@ def test_a_dry_runs_bound_is_never_exceeded(robustkit, place):
     )
     total = robustkit("evaluate", *words, "--dry-run").out.splitlines()[-1]
     robustkit("evaluate", "-q", *words, "--out", "run")
-    import pandas as pd
-
     table = pd.read_csv(place / "run" / "results.csv")
     spent = table[table.role.isin(["clean", "worst-case"])]
     forwards, backwards = (int(word.replace(",", "")) for word in total.split() if word.replace(",", "").isdigit())

@@ -23,4 +23,4 @@ def test_the_first_command_of_the_readme_trains_once_and_gives_a_table(robustkit
     assert seconds < 120
     assert {file.name for file in folder.iterdir()} == FILES
     assert table.accuracy["clean"] > 0.9
-    assert table.accuracy["worst-case"] == table.accuracy["standard"] < 0.5
+    assert table.accuracy["worst-case"] == table.accuracy["standard"] < table.accuracy["clean"]

@@ -5,10 +5,11 @@ import shutil
 
 import pandas as pd
 import pytest
+import torch
 
 from tests.cli.conftest import DATA, MODEL, SMALL
 from tests.cli.test_bad_input import refused
-from tests.small import data, evidence, save
+from tests.small import data, evidence, linear, save
 
 FILES = {"report.html", "results.csv", "samples.csv", "run.sqlite"}
 
@@ -66,7 +67,8 @@ def test_a_finished_run_is_only_printed(robustkit, place):
 
 
 @pytest.mark.parametrize(
-    "more", [["-n", "20"], ["-a", "pgd:steps=3"], ["-m", "net.py:other"], ["-n", "20", "-a", "pgd:steps=3", "-m", "net.py:sure"]],
+    "more",
+    [["-n", "20"], ["-a", "pgd:steps=3"], ["-m", "net.py:other"], ["-n", "9999", "-a", "noise", "-m", "net.py:sure"]],
     ids=["samples", "attack", "model", "all"],
 )  # fmt: skip
 def test_a_run_grows_to_the_bytes_of_a_fresh_one(more, robustkit, place):
@@ -122,10 +124,6 @@ def test_changed_data_are_refused(robustkit, place):
 
 
 def test_changed_weights_are_refused(robustkit, place):
-    import torch
-
-    from tests.small import linear
-
     state = linear().state_dict()
     torch.save(state, place / "w.pt")
     robustkit(*SMALL, "--weights", "w.pt", "--out", "run")
@@ -140,6 +138,17 @@ def test_a_changed_constant_in_the_models_file_is_refused(robustkit, place):
     (place / "net.py").write_text((place / "net.py").read_text().replace("GAIN = 0.5", "GAIN = 0.1"))
 
     refused(robustkit(*SMALL, "--out", "run"), "net.factory", "--out")
+
+
+def test_a_changed_neighbour_of_the_models_file_is_refused(robustkit, place):
+    (place / "layers.py").write_text("def shown(x):\n    return x\n")
+    text = (place / "net.py").read_text().replace("return self.norm(logits)", "return self.inner(layers.shown(x))")
+    (place / "net.py").write_text("import layers\n" + text + "\ndef shown():\n    return Failing('no')\n")
+    words = ("evaluate", "-q", "-m", "net.py:shown", *DATA, "-a", "fgsm", "--eps", "0.1", "--out", "run")
+    assert robustkit(*words).status == 0
+    (place / "layers.py").write_text("def shown(x):\n    return 0.1 * x\n")
+
+    refused(robustkit(*words), "net.shown", "--out")
 
 
 def test_files_of_one_name_in_two_folders_are_two_models(robustkit, place):

@@ -9,6 +9,7 @@ from robustkit import attack, losses
 from robustkit.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.protocol import begin
+from robustkit.shapes import Shapes
 from tests.problems import Problem, images, jobs_of, outcomes, problem, same, trials
 
 
@@ -342,3 +343,18 @@ def test_double_precision_is_kept():
     double = Problem(grey.model.double(), grey.x.double(), grey.y)
 
     assert attack(double.model, double.x, double.y, APGD(0.03, steps=5)).x_adv.dtype == torch.float64
+
+
+def test_a_verdict_that_takes_too_much_memory_is_passed_in_parts():
+    class Hungry(nn.Module):
+        def forward(self, x):
+            if len(x) > 4:
+                raise torch.OutOfMemoryError
+            return x.flatten(1)[:, :3] + x.sum()[None, None] * 0
+
+    images = torch.rand(16, 1, 4, 4)
+    classifier = Classifier(Hungry(), fold=False, channels_last=False)
+    with classifier.session(images):
+        classifier.shapes = Shapes(64, exact=False)
+
+        assert torch.equal(classifier.judge(images), images.flatten(1)[:, :3])

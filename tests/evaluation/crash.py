@@ -1,7 +1,8 @@
 """Run an evaluation in processes that are killed at chosen moments: `python crash.py FOLDER COUNT`.
 
-One process imports torch, and its forked children die by SIGKILL after so many statements of SQL, each in a folder of its
-own; then each folder is gone on with. Prints one line a moment: statements, rows kept, whether the results are whole.
+One process imports torch, and its forked children die by SIGKILL after so many statements of SQL, each in a folder of
+its own; then each folder is gone on with. Prints a line for each moment: statements, rows kept, whether all is as in a
+run that was left alone.
 """
 
 import json
@@ -33,7 +34,7 @@ def in_child(work: Callable[[], object]) -> int:
             work()
             os._exit(0)
         except BaseException as error:
-            print(error, file=sys.stderr)
+            sys.stderr.write(f"{error}\n")
             os._exit(1)
     return os.waitpid(child, 0)[1]
 
@@ -68,7 +69,8 @@ def main(folder: Path, moments: int) -> None:
         kept = len(evidence(place).get("attacked", []))
         same = csv(run(place), place) == whole
         same = same and all(evidence(place)[table] == rows[table] for table in ("clean", "attacked", "picture"))
-        print(json.dumps({"after": after, "killed": ended == signal.SIGKILL, "kept": kept, "same": same}))
+        told = {"after": after, "killed": ended == signal.SIGKILL, "kept": kept, "same": same}
+        sys.stdout.write(json.dumps(told) + "\n")
         if ended != signal.SIGKILL:
             break
         after += max(3, after // 3)

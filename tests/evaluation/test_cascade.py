@@ -1,6 +1,7 @@
 """Radii that ascend, ensembles that are cascades, and the worst case over everything."""
 
 from functools import cache
+from itertools import pairwise
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_accuracy_falls_with_the_radius(attack, model):
 def test_what_is_broken_at_a_radius_is_broken_at_every_larger_one(attack):
     sets = [seen(attack, eps, verdict="broken") for eps in EPS]
 
-    assert all(small <= large for small, large in zip(sets, sets[1:], strict=False))
+    assert all(small <= large for small, large in pairwise(sets))
 
 
 @pytest.mark.parametrize("attack", NAMED)

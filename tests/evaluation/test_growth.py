@@ -123,22 +123,6 @@ def test_a_finished_run_asks_no_model_again(tmp_path):
     assert not asked
 
 
-def test_a_model_that_counts_its_calls_is_still_itself(tmp_path):
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner, self.calls = linear(), 0
-
-        def forward(self, x):
-            self.calls += 1
-            return self.inner(x)
-
-    model = Counting()
-    first = run(tmp_path, model=model)
-
-    assert run(tmp_path, model=model).results.equals(first.results)
-
-
 def test_a_model_that_holds_functions_is_still_itself_in_another_process(tmp_path):
     class Holding(nn.Module):
         def __init__(self) -> None:

@@ -183,7 +183,7 @@ def test_what_cannot_be_done_is_one_sentence(case, tmp_path):
 def test_a_label_that_the_model_does_not_know_is_named():
     x, y = data(4)
     y[2] = 10
-    with pytest.raises(UserError, match="10.*0 to 9|10 classes"):
+    with pytest.raises(UserError, match=r"10.*0 to 9|10 classes"):
         evaluate(linear(), dataset=(x, y), attacks="fgsm", eps="0.1")
 
 

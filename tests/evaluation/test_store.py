@@ -86,7 +86,7 @@ def test_evidence_of_another_schema_is_not_read_as_ours(tmp_path):
     opened.commit()
     opened.close()
 
-    with pytest.raises(UserError, match="schema|version"):
+    with pytest.raises(UserError, match=r"schema|version"):
         load_run(tmp_path)
 
 
