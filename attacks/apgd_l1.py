@@ -86,8 +86,9 @@ def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> Spars
     moved = here + along(step_size * radius.to(x) * ball.eps, x) * _sparse_sign(grad, share)
     query = _projected(x, moved, radius.to(x) * ball.eps)
     # `last`: the stage ends without evaluating one more point; the next begins at its best, in the smaller ball.
-    smaller = _schedule(steps, asked)[:, 0].to(x) * ball.eps
-    query = torch.where(along(last > 0, x), _projected(x, best, smaller), query)
+    if bool((last > 0).any()):  # spares the other questions a projection; each row still gets its own point
+        smaller = _schedule(steps, asked)[:, 0].to(x) * ball.eps
+        query = torch.where(along(last > 0, x), _projected(x, best, smaller), query)
     return SparseState(
         trial=state.trial, query=query, asked=asked, done=asked >= _questions(steps), best=best, best_grad=best_grad,
         best_loss=best_loss, step_size=step_size, share=share, changed=changed,

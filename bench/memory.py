@@ -36,9 +36,10 @@ def main() -> None:
 
 def alone(count: int) -> None:
     import torch
+    from torch import Tensor, nn
+
     from robustkit import evaluate
     from robustkit.data import Threat
-    from torch import Tensor, nn
 
     torch.set_num_threads(1)
 

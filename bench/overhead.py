@@ -76,7 +76,8 @@ def resnet18_step(images: Tensor, rounds: int) -> float:
 
 
 METHODS: tuple[tuple[type[Attack], str], ...] = (
-    (PGD, "Linf"), (PGD, "L2"), (PGD, "L1"), (APGD, "Linf"), (APGD, "L2"), (APGD, "L1"), (Square, "Linf"), (Square, "L2"),
+    (PGD, "Linf"), (PGD, "L2"), (PGD, "L1"), (APGD, "Linf"), (APGD, "L2"), (APGD, "L1"), (Square, "Linf"),
+    (Square, "L2"),
 )  # fmt: skip
 
 

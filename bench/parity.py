@@ -190,7 +190,8 @@ def compared(subject: Subject, comparison: Comparison, peer: str, mine: list[Rea
     return Row(
         subject.name, comparison.norm, comparison.name, peer, len(subject.x), shares(mine), shares(other),
         1 - (ours_only + peer_only) / total, ours_only, peer_only, p_value, float(gain.mean()),
-        float(gain.std() / len(gain) ** 0.5), sum(one.seconds for one in mine), sum(one.seconds for one in other), verdict,
+        float(gain.std() / len(gain) ** 0.5), sum(one.seconds for one in mine),
+        sum(one.seconds for one in other), verdict,
     )  # fmt: skip
 
 

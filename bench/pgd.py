@@ -38,11 +38,11 @@ CASES = (
     Case("undefended", "smallcnn_mnist", "mnist", 0.3, 512, 64),
     Case("undefended, BatchNorm folds", "resnet20_cifar", "cifar10", 8 / 255, 256, 64),
     Case("nothing breaks, BatchNorm folds", "resnet20_cifar", "cifar10", 0.02 / 255, 128, 64),
-    Case("the same, batch 128", "resnet20_cifar", "cifar10", 0.02 / 255, 128, 128),
+    Case("nothing breaks, BatchNorm folds, batch 128", "resnet20_cifar", "cifar10", 0.02 / 255, 128, 128),
 )
 DIGITS = (
     Case("nothing breaks, BatchNorm folds", "resnet18", "digits", 0.002, 128, 64),
-    Case("the same, batch 128", "resnet18", "digits", 0.002, 128, 128),
+    Case("nothing breaks, BatchNorm folds, batch 128", "resnet18", "digits", 0.002, 128, 128),
     Case("part breaks", "resnet18", "digits", 0.1, 256, 64),
 )
 
@@ -79,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--zoo", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="text in the case's network")
+    parser.add_argument("--only", default="", help="text in a case's network or description")
     parser.add_argument("--tools", default=",".join(RUNNERS))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -90,7 +90,7 @@ def main() -> None:
 
 def subjects(folder: Path | None, only: str) -> Iterator[tuple[Case, Subject]]:
     for case in DIGITS + (CASES if folder is not None else ()):
-        if only not in case.network:
+        if only not in f"{case.network} {case.what}":
             continue
         if case.images == "digits":
             yield case, digits(case.network, case.count)

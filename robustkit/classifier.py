@@ -141,7 +141,8 @@ class Classifier:
         answer = self._seen_gradients if attack.sees == "gradients" else self._seen_logits
 
         def ask(rows: Tensor) -> tuple[Tensor, ...]:
-            return answer(attack, state, rows)
+            # A tile is never as long as the state, so as many rows are all of them, and need no copy.
+            return answer(attack, state if len(rows) == len(state) else state.take(rows))
 
         label, logits, loss, grad = self._shapes.answer(ask, len(state), attack.sees, state.query.device)
         return Seen(label, logits, loss, grad)
@@ -157,10 +158,11 @@ class Classifier:
         # Never coarser than fp32, whatever the weights are: a rounded point would leave the ball.
         return points.to(self.device, torch.float64 if self.dtype == torch.float64 else torch.float32)
 
-    def _feed(self, points: Tensor) -> Tensor:
+    def _feed(self, points: Tensor, layout: torch.memory_format = torch.preserve_format) -> Tensor:
         low, high = self.bounds
         # A copy: models may write into their input, and the point must not change under the attack.
-        points = points.clone() if self.bounds == (0, 1) else low + (high - low) * points
+        points = points.clone(memory_format=layout) if self.bounds == (0, 1) else low + (high - low) * points
+        points = points.to(memory_format=layout)
         return points if isinstance(self.model, Normalised) else points.to(self.dtype)
 
     @property
@@ -168,11 +170,11 @@ class Classifier:
         assert self.shapes is not None, "a question outside of session()"
         return self.shapes
 
-    def _seen_gradients(self, attack: Attack, state: State, rows: Tensor) -> tuple[Tensor, ...]:
+    def _seen_gradients(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
         with torch.enable_grad():
-            query = state.query.index_select(0, rows).requires_grad_()
+            query = state.query.detach().requires_grad_()
             logits = self._searched(query)
-            loss = attack.objective(logits, state.trial.take(rows))
+            loss = attack.objective(logits, state.trial)
             # The sum keeps rows apart; a mean would scale each gradient by its neighbours.
             known = loss.requires_grad
             grad = torch.autograd.grad(loss.sum(), query, allow_unused=True)[0] if known else None
@@ -181,23 +183,21 @@ class Classifier:
                     "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "
                     "inside); use an attack without gradients, such as square, or mend the model."
                 )
-        self.passes.backwards += len(rows)
+        self.passes.backwards += len(query)
         return logits.argmax(1), logits.detach(), loss.detach(), grad.contiguous()
 
     @torch.no_grad()
-    def _seen_logits(self, attack: Attack, state: State, rows: Tensor) -> tuple[Tensor, ...]:
-        logits = self._searched(state.query.index_select(0, rows))
-        label, nothing = logits.argmax(1), logits.new_zeros(len(rows), 0)
+    def _seen_logits(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
+        logits = self._searched(state.query)
+        label, nothing = logits.argmax(1), logits.new_zeros(len(state), 0)
         if attack.sees == "labels":
-            return label, nothing, logits.new_zeros(len(rows)), nothing
-        return label, logits, attack.objective(logits, state.trial.take(rows)), nothing
+            return label, nothing, logits.new_zeros(len(state)), nothing
+        return label, logits, attack.objective(logits, state.trial), nothing
 
     def _searched(self, query: Tensor) -> Tensor:
         assert self._search is not None, "a question outside of session()"
         self.passes.forwards += len(query)
-        points = self._feed(query)
-        if self._last:
-            points = points.contiguous(memory_format=torch.channels_last)
+        points = self._feed(query, torch.channels_last if self._last else torch.preserve_format)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             logits = logits_of(self._search(points))
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.

@@ -76,7 +76,7 @@ def attack(
     with classifier.session(images, seed):
         for warning in checked_model(classifier, images):
             warnings.warn(warning, stacklevel=2)
-        logits = torch.cat([classifier.judge(part) for part in torch.split(images, 256)]).cpu()
+        logits = torch.cat([classifier.judge(part) for part in torch.split(images, 64)]).cpu()
         y = checked_labels(y.cpu(), len(x), logits.shape[1])
         aims = None if target is None else checked_labels(target.cpu(), len(x), logits.shape[1])
         if aims is not None and bool((aims == y).any()):

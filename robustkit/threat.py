@@ -77,7 +77,7 @@ class Linf(Ball):
         return _difference(x, point).abs().amax(1)
 
     def project(self, x: Tensor, point: Tensor) -> Tensor:
-        return torch.minimum(torch.maximum(point, x - self.eps), x + self.eps).clamp(0, 1)
+        return point.clamp(x - self.eps, x + self.eps).clamp_(0, 1)
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
         return grad.sign()
