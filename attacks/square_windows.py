@@ -29,14 +29,22 @@ def stripes(x: Plane, key: Tensor, ball: Ball) -> Plane:
 
 
 def lumps(x: Plane, key: Tensor, ball: Ball) -> Plane:
-    """About five by five lumps of random sign, scaled to the ball's surface: the start for L2 and L1."""
+    """Five by five lumps around the middle, each of random sign and lying or standing: the start for L2 and L1.
+
+    The margin that the authors' code leaves matters: on MNIST, lumps from edge to edge broke 10 % fewer images.
+    """
     _, channels, height, width = x.shape
     tall, wide = max(height // 5, 1), max(width // 5, 1)
-    rows, columns = -(-height // tall), -(-width // wide)
-    sign = noise.signs(key, 0, (channels, rows, columns)).to(x)
-    sign = sign.repeat_interleave(tall, 2).repeat_interleave(wide, 3)[:, :, :height, :width]
-    tile = lump(tall, wide).to(x).repeat(rows, columns)[:height, :width]
-    return _onto_surface(x, sign * tile, ball)
+    rows, columns = height // tall, width // wide
+    top, left = max((height - 5 * tall) // 2, 0), max((width - 5 * wide) // 2, 0)
+    coins = noise.signs(key, 0, (channels + 1, rows, columns)).to(x)
+    coins = coins.repeat_interleave(tall, 2).repeat_interleave(wide, 3)
+    lying = lump(tall, wide).to(x).repeat(rows, columns)
+    standing = lump(wide, tall).to(x).T.repeat(rows, columns)
+    grid = coins[:, :-1] * torch.where(coins[:, -1:] > 0, lying, standing)
+    grid = grid[:, :, : height - top, : width - left]
+    margins = (left, width - left - grid.shape[3], top, height - top - grid.shape[2])
+    return _onto_surface(x, torch.nn.functional.pad(grid, margins), ball)
 
 
 @dataclass(frozen=True)
