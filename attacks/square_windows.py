@@ -91,6 +91,8 @@ class Proposal:
         height, width = self.x.shape[-2:]
         tall, wide = self.side.clamp(max=height), self.side.clamp(max=width)
         place = noise.uniform(self.key, 2 * self.draw, (4,))[:, number : number + 2].to(self.x)
+        # The paper's range. The authors' code never touches the last row and column: blind there, but stronger where
+        # the border is empty (MNIST in L2 at 300 queries: 55.5 instead of 62.1 % left).
         top = (place[:, 0] * (height - tall + 1)).long()
         left = (place[:, 1] * (width - wide + 1)).long()
         row = torch.arange(height, device=self.x.device).reshape(1, 1, -1, 1) - along(top, self.x)

@@ -35,6 +35,7 @@ CASES = (
     Case("nothing breaks, no BatchNorm", "resnet2b_cifar", "cifar10", 0.02 / 255, 256, 64),
     Case("robust, little breaks", "resnet2b_cifar", "cifar10", 1 / 255, 256, 64),
     Case("about 60 % robust", "resnet2b_cifar", "cifar10", 4 / 255, 256, 64),
+    Case("about 60 % robust, a longer queue", "trades_mnist", "mnist", 0.34, 1024, 64),
     Case("undefended", "smallcnn_mnist", "mnist", 0.3, 512, 64),
     Case("undefended, BatchNorm folds", "resnet20_cifar", "cifar10", 8 / 255, 256, 64),
     Case("nothing breaks, BatchNorm folds", "resnet20_cifar", "cifar10", 0.02 / 255, 128, 64),
@@ -122,7 +123,7 @@ def measured(case: Case, subject: Subject, runners: dict[str, Runner], rounds: i
     print(f"bare loop {1000 * statistics.median(limits) / (count / case.batch) / 40:.1f} ms per step")
     print(f"{'tool':22} {'time / bare':>12} {'from - to':>13} {'F rows/image':>13} {'B rows/image':>13}   robust %")
     for name in names:
-        counted = Counted(model)
+        counted = Counted(model).eval()
         runners[name](counted, Task(x, y, case.eps, case.batch, seed=0))
         rows, span = counted.rows, f"{min(ratios[name]):.3f}-{max(ratios[name]):.3f}"
         kept = f"{statistics.mean(robust[name]):.2f} ({min(robust[name]):.1f}-{max(robust[name]):.1f})"

@@ -60,7 +60,7 @@ class Classifier:
         mean, std: per-channel normalisation to apply inside, if the model itself does not.
         name: how reports call it.
         fold: search with BatchNorm folded where the model can be traced.
-        channels_last: memory layout of the search; None chooses it for convolutions on images of 16 x 16 and more.
+        channels_last: memory layout of the search; None chooses it on a CPU where it was measured to pay.
         compile: search with `torch.compile`.
         bf16: search under bf16 autocast; verdicts stay fp32.
     """
@@ -221,8 +221,9 @@ class Classifier:
     def _pays(self, images: Tensor) -> bool:
         if self.channels_last is not None:
             return self.channels_last
-        convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
-        return convolves and self.device.type == "cpu" and images[0, 0].numel() >= 256
+        # Measured on a CPU: 10 to 30 % faster with 32 channels and more, 6 % slower with 16, slower on 8 x 8 images.
+        channels = [module.out_channels for module in self.model.modules() if isinstance(module, nn.Conv2d)]
+        return self.device.type == "cpu" and max(channels, default=0) >= 32 and images[0, 0].numel() >= 256
 
     @torch.no_grad()
     def _agrees(self, network: nn.Module, images: Tensor) -> bool:

@@ -114,6 +114,8 @@ class _Lane:
     def fill(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
         live = [row for row, flight in enumerate(self.flights) if flight is not None]
+        if live and len(live) == len(self.flights) >= self.slots:
+            return True
         self._draw(self.slots - len(live) - len(self.starting) - len(self.resuming))
         arriving = min(self.slots - len(live), len(self.starting) + len(self.resuming))
         if not live and not arriving:
