@@ -94,7 +94,7 @@ def comparisons(radii: dict[str, float]) -> Iterator[Comparison]:
         if norm != "L1":
             peers["torchattacks"] = torchattacks_("APGDT", norm, eps, steps=STEPS, n_classes=TARGETS + 1)
         yield Comparison("APGD-T", norm, APGD(eps, norm, steps=STEPS, loss="dlr", targets=TARGETS), peers)
-        if norm != "L1":  # no package on PyPI has Square in L1
+        if norm != "L1":  # neither peer has Square in L1
             peers = {"torchattacks": torchattacks_("Square", norm, eps, n_queries=QUERIES)}
             yield Comparison("Square", norm, Square(eps, norm, queries=QUERIES), peers)
 
