@@ -23,7 +23,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 # Cascades: each member is run on the images that the members before it left. The budgets of `standard` were chosen on
 # validation images, where a tenth of the passes of `thorough` leave the same images standing; see bench/README.md.
 ENSEMBLES: dict[str, tuple[str, ...]] = {
-    "standard": ("apgd-ce:steps=30", "apgd-t:steps=20,targets=3", "square:queries=200"),
+    "standard": ("apgd-ce:steps=30", "apgd-t:steps=20,targets=3", "square:queries=100"),
     "thorough": ("apgd-ce:steps=100", "apgd-t:steps=100,targets=9", "square:queries=5000"),
 }
 
