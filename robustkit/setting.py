@@ -44,7 +44,6 @@ class Setting:
     seed: int
     slots: int | None
     device: torch.device
-    numerics: Numerics
 
 
 def resolved(
@@ -96,7 +95,7 @@ def resolved(
     sources = tuple(str(getattr(each.model, "source", "given by the caller")) for each in loaded)
     return Setting(
         tuple(_uniquely_named(loaded)), sources,
-        data, ids, planned, seed, None if batch_size == "auto" else batch_size, chosen, numerics,
+        data, ids, planned, seed, None if batch_size == "auto" else batch_size, chosen,
     )  # fmt: skip
 
 
