@@ -1,0 +1,32 @@
+"""Hooks that never fail silently: look into a network and change its signals, and leave it as it was.
+
+Contexts only; own hooks only, all or none; a layer that never runs is an error. Pages with examples: docs/hooks.
+"""
+
+from robustkit.nethook.attention import expose_attention as expose_attention
+from robustkit.nethook.bpda import bpda as bpda
+from robustkit.nethook.call import Call as Call
+from robustkit.nethook.edits import clamp_grad as clamp_grad
+from robustkit.nethook.edits import edit_grad as edit_grad
+from robustkit.nethook.edits import edit_output as edit_output
+from robustkit.nethook.edits import scale_grad as scale_grad
+from robustkit.nethook.errors import CompiledModelError as CompiledModelError
+from robustkit.nethook.errors import LayerNotFoundError as LayerNotFoundError
+from robustkit.nethook.errors import ParameterNotFoundError as ParameterNotFoundError
+from robustkit.nethook.errors import ReentrantCheckpointError as ReentrantCheckpointError
+from robustkit.nethook.errors import ScriptedModuleError as ScriptedModuleError
+from robustkit.nethook.errors import ShapeMismatchError as ShapeMismatchError
+from robustkit.nethook.errors import StaleActivationError as StaleActivationError
+from robustkit.nethook.errors import UnfiredLayerError as UnfiredLayerError
+from robustkit.nethook.leftovers import HookInfo as HookInfo
+from robustkit.nethook.leftovers import leftover_hooks as leftover_hooks
+from robustkit.nethook.names import Layers as Layers
+from robustkit.nethook.names import get_module as get_module
+from robustkit.nethook.names import get_parameter as get_parameter
+from robustkit.nethook.names import select as select
+from robustkit.nethook.names import unwrap as unwrap
+from robustkit.nethook.parameters import zero_grad_of as zero_grad_of
+from robustkit.nethook.replace import replaced as replaced
+from robustkit.nethook.restore import restored as restored
+from robustkit.nethook.trace import Layer as Layer
+from robustkit.nethook.trace import Trace as Trace

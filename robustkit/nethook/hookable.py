@@ -1,0 +1,91 @@
+"""Where hooks would stay silent, said before they are placed."""
+
+import sys
+from collections.abc import Mapping
+
+from torch import nn
+from torch.jit import ScriptModule
+from torch.utils.checkpoint import CheckpointFunction
+
+from robustkit.nethook.errors import CompiledModelError, ReentrantCheckpointError, ScriptedModuleError
+from robustkit.nethook.names import unwrap
+
+
+def check_hookable(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
+    """Refuse layers whose hooks would never be called.
+
+    Raises:
+        CompiledModelError: a layer is inside a compiled module; hooks that come after compilation are ignored.
+        ScriptedModuleError: a layer is scripted.
+    """
+    for module in [*_chain(model), *unwrap(model).modules()]:
+        if _compiled(module):
+            inside = set(module.modules())
+            for name, layer in layers.items():
+                if layer in inside:
+                    raise CompiledModelError(
+                        f"Layer {name!r} is compiled and would ignore hooks; run the model that "
+                        "robustkit.nethook.unwrap(model) returns, or compile after hooks are gone."
+                    )
+    for name, layer in layers.items():
+        if isinstance(layer, ScriptModule):
+            raise ScriptedModuleError(
+                f"Layer {name!r} is scripted and calls no Python hooks; choose the layer around it, or use the model "
+                "before torch.jit.script."
+            )
+
+
+def check_checkpoint(name: str) -> None:
+    """Refuse a layer that runs inside a re-entrant checkpoint, to be called where gradients are off.
+
+    Its first run has no graph, and the second, in backward, belongs to another one.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _REENTRANT:
+            raise ReentrantCheckpointError(
+                f"Layer {name!r} runs under re-entrant checkpointing, where no gradient can be followed; call "
+                "torch.utils.checkpoint.checkpoint with use_reentrant=False."
+            )
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def why_silent(model: nn.Module, name: str) -> str:
+    """What probably kept a layer from running, with what to do, as the second half of a sentence."""
+    named = dict(unwrap(model).named_modules(remove_duplicate=False))
+    parents = [named[".".join(name.split(".")[:depth])] for depth in range(name.count(".") + 1)] if name else []
+    parent = parents[-1] if parents else None
+    if any(isinstance(module, ScriptModule) for module in parents):
+        return "it lies inside a scripted module, which calls no Python hooks"
+    if parent is not None and vars(parent).get("fused_attn") is True:
+        return "fused attention goes past it; put the model into robustkit.nethook.expose_attention(model)"
+    if isinstance(parent, nn.MultiheadAttention):
+        return (
+            "MultiheadAttention uses its weights without calling it; choose the MultiheadAttention itself, or put the "
+            "model into robustkit.nethook.expose_attention(model)"
+        )
+    if name in named and getattr(type(named[name]), "forward", None) is nn.Module.forward:
+        return "it has no forward of its own; choose the layers inside"
+    return "the model was not run, goes past it, or calls its forward() directly, which skips hooks"
+
+
+_REENTRANT = CheckpointFunction.forward.__code__
+
+
+def _chain(model: nn.Module) -> list[nn.Module]:
+    """The wrappers around a network that `unwrap` takes off: each has one child."""
+    wrappers: list[nn.Module] = []
+    inner = unwrap(model)
+    while model is not inner:
+        wrappers.append(model)
+        model = next(model.children())
+    return wrappers
+
+
+def _compiled(module: nn.Module) -> bool:
+    # `model = torch.compile(model)`, `model.compile()`, and `model.forward = torch.compile(model.forward)`.
+    return (
+        "_orig_mod" in module._modules
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or getattr(vars(module).get("forward"), "_torchdynamo_orig_callable", None) is not None
+    )

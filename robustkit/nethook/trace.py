@@ -1,0 +1,199 @@
+"""A trace of a network: what went into and out of chosen layers, run by run, and the gradients there.
+
+Values are copies and stay what they were; gradients are asked at the graph's edges as they were when the layer ended,
+so a ReLU that later overwrites the layer's output changes neither.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.errors import UserError
+from robustkit.nethook.call import Call, Keeping, graded
+from robustkit.nethook.edits import OutputEdit
+from robustkit.nethook.errors import StaleActivationError, UnfiredLayerError
+from robustkit.nethook.hookable import why_silent
+from robustkit.nethook.hooked import Watch, hooked
+from robustkit.nethook.names import Layers, get_module, select
+from robustkit.nethook.recorder import Recorder, Stop
+
+
+class Trace:
+    """A context that keeps what chosen layers see and say.
+
+        with Trace(net, ["layer3"], grad=True) as trace:
+            loss = criterion(net(x), y)
+            grads = trace.grad(loss)          # {"layer3": tensor}
+        trace["layer3"].output
+
+    Args:
+        model: the network.
+        layers: as for `select`; "*" is every layer that runs.
+        output: keep outputs, as they are after `edit`.
+        input: keep inputs, as they are before the layer.
+        grad: keep gradient edges, for `grad`.
+        edit: `edit(output, *, name, call)` returns what stands for the output, or None to leave it.
+        stop: break off the forward pass, and with it the body of the context, once every chosen layer has run.
+        clone: keep copies, one of a tensor that several layers share; without, values overwritten later are refused
+            as they are read.
+        detach: keep values without their graph; without, losses can be built on them.
+        device: where values are kept, "cpu" to spare a GPU.
+        reduce: `reduce(tensor, *, name, call)` returns a small tensor that is kept of each input and output instead.
+        strict: whether a chosen layer that never ran is an error at the end.
+
+    Raises:
+        LayerNotFoundError: `layers` fits nothing.
+        UnfiredLayerError: at the end.
+        CompiledModelError, ScriptedModuleError, ReentrantCheckpointError: hooks would be silent or blind.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Layers = "*",
+        *,
+        output: bool = True,
+        input: bool = False,  # noqa: A002  # the word of the rest of torch
+        grad: bool = False,
+        edit: OutputEdit | None = None,
+        stop: bool = False,
+        clone: bool = True,
+        detach: bool = True,
+        device: torch.device | str | None = None,
+        reduce: Callable[..., Tensor] | None = None,
+        strict: bool = True,
+    ) -> None:
+        self.model = model
+        self._names = select(model, layers)
+        # "*" means whatever runs; all other choices, and what `stop` waits for, are places that must be reached.
+        self.layers = "*" if layers == "*" and not stop else list(self._names)
+        keeping = Keeping(clone, detach, None if device is None else torch.device(device), reduce)
+        self._recorder = Recorder(keeping, output, input, grad, edit, Stop() if stop else None)
+        self._strict = strict
+        self._open: AbstractContextManager[Watch] | None = None
+
+    @property
+    def calls(self) -> list[Call]:
+        """All runs of all chosen layers, in the order in which they ended."""
+        return self._recorder.calls
+
+    def __enter__(self) -> "Trace":
+        if self._open is not None:
+            raise UserError("This Trace is open already; make a second one.")
+        recorder = replace(self._recorder, calls=[], stopping=False)
+        context = hooked(
+            self.model,
+            self.layers,
+            recorder,
+            strict=self._strict,
+            follows_grad=recorder.keeps_grad,
+            edits=recorder.edit is not None,
+        )
+        # Found anew: modules may have been replaced since.
+        self._names = context.__enter__().layers
+        recorder.awaited = self._names.keys()
+        self._open, self._recorder = context, recorder
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        context, self._open = self._open, None
+        assert context is not None, "left before it was entered"
+        self._recorder.keeping.copies.clear()
+        if error is not None and error is not self._recorder.stop:
+            return bool(context.__exit__(kind, error, traceback))
+        context.__exit__(None, None, None)
+        if self._recorder.stopping and error is None:
+            raise UserError("The model caught the exception that stops it early; use stop=False.")
+        return error is not None
+
+    def __getitem__(self, name: str) -> "Layer":
+        """The runs of a layer, also by another name of it."""
+        module = self._names[name] if name in self._names else get_module(self.model, name)
+        for known, chosen in self._names.items():
+            if chosen is module:
+                return Layer(known, module, [call for call in self.calls if call.module is module], self.model)
+        raise UserError(f"Layer {name!r} is not traced; add it to layers=.")
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The chosen layers that have not run so far."""
+        seen = {call.module for call in self.calls}
+        return tuple(name for name, module in self._names.items() if module not in seen)
+
+    def grad(self, loss: Tensor, *, retain_graph: bool | None = None, create_graph: bool = False) -> dict[str, Any]:
+        """The gradient of `loss` in each layer's last output, and in all others as `calls[i].grad`.
+
+        Like torch.autograd.grad: no `.grad` of any parameter is touched.
+
+        Args:
+            loss: one number; of a loss per row take the sum, which keeps rows apart.
+            retain_graph: as for torch.autograd.grad.
+            create_graph: as for torch.autograd.grad.
+
+        Returns:
+            By name, in the structure of the output; None where the loss does not depend on it.
+        """
+        if not self._recorder.keeps_grad:
+            raise UserError("The trace keeps no gradients; open it with grad=True.")
+        if loss.numel() != 1:
+            raise UserError(f"grad needs one number, not {list(loss.shape)}; take loss.sum(), which keeps rows apart.")
+        if not loss.requires_grad:
+            raise UserError("The loss has no graph; run the model with gradients on, for an input that requires one.")
+        for call in self.calls:
+            if any(part._version != version for part, version in call.views):
+                raise StaleActivationError(
+                    f"The output of layer {call.name!r} is a view and was overwritten in place, which cuts its "
+                    "gradient off; trace the layer before it, or make it return a copy."
+                )
+        graded(self.calls, loss, retain_graph, create_graph)
+        last = {call.name: call.grad for call in self.calls}
+        return {name: last[name] for name in self._names if name in last}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """All runs of one layer; its own values are those of the last run."""
+
+    name: str
+    module: nn.Module
+    calls: list[Call]
+    model: nn.Module
+
+    @property
+    def last(self) -> Call:
+        """The last run."""
+        if not self.calls:
+            raise UnfiredLayerError(f"Layer {self.name!r} never ran: {why_silent(self.model, self.name)}.")
+        return self.calls[-1]
+
+    @property
+    def output(self) -> Any:
+        """What it returned, after edits."""
+        return self.last.output
+
+    @property
+    def raw(self) -> Any:
+        """What it returned, before the trace's own edit."""
+        return self.last.raw
+
+    @property
+    def input(self) -> Any:
+        """What went in."""
+        return self.last.input
+
+    @property
+    def grad(self) -> Any:
+        """The gradient in its output."""
+        return self.last.grad
+
+    @property
+    def edge(self) -> Any:
+        """The gradient edge of its output, for torch.autograd.grad; None without a graph."""
+        return self.last.edge

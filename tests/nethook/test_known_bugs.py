@@ -1,0 +1,254 @@
+"""Bugs that hook tools have had, one test each."""
+
+import copy
+import inspect
+import pathlib
+import re
+import sys
+import warnings
+from contextlib import ExitStack
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import robustkit.nethook
+from robustkit.errors import UserError
+from robustkit.nethook import (
+    LayerNotFoundError,
+    Trace,
+    UnfiredLayerError,
+    clamp_grad,
+    edit_output,
+    get_module,
+    get_parameter,
+    replaced,
+    scale_grad,
+    select,
+)
+from tests.nethook.nets import Around, Overwriting, Pair, Reusing, Shaped, Tied, count, images, seeded, vectors
+
+
+def test_01_stopping_at_a_layer_that_is_not_reached_raised_a_type_error_about_something_else():
+    with pytest.raises(UnfiredLayerError, match="'a'"), Trace(seeded(Reusing), "a", stop=True):
+        pass
+
+
+def test_02_one_wrong_name_left_the_hooks_of_the_right_ones_for_ever():
+    net = seeded(Reusing)
+
+    for context in (Trace, lambda net, layers: scale_grad(net, layers, 0.5)):
+        with pytest.raises(LayerNotFoundError), context(net, ["a", "b", "c"]):
+            pass
+
+    assert count(net) == 0
+
+
+def test_03_replacing_a_module_at_the_top_level_failed():
+    net = seeded(Reusing)
+
+    with replaced(net, {"act": nn.Tanh()}):
+        assert isinstance(net.act, nn.Tanh)
+
+
+def test_04_the_second_name_of_a_tied_module_was_not_found():
+    net = seeded(Tied)
+
+    assert get_module(net, "decoder") is net.encoder
+    assert get_parameter(net, "decoder.weight") is net.encoder.weight
+
+
+def test_05_a_named_tuple_could_not_be_copied():
+    with Trace(seeded(lambda: Around(Shaped(Pair))), "inner") as trace:
+        trace.model(vectors())
+
+    assert isinstance(trace["inner"].output, Pair)
+
+
+def test_06_the_output_before_an_overwriting_relu_had_no_negatives():
+    with Trace(seeded(Overwriting), "conv") as trace:
+        trace.model(images())
+
+    assert trace["conv"].output.min() < 0
+
+
+def test_07_of_a_reused_layer_only_the_last_run_was_kept_and_the_last_listed_layer_stopped_the_rest():
+    net, x = seeded(Reusing), vectors()
+
+    with Trace(net, "act") as trace:
+        net(x)
+    with Trace(net, ["b", "a"], stop=True) as stopped:
+        net(x)
+
+    assert len(trace["act"].calls) == 2
+    assert [call.name for call in stopped.calls] == ["a", "b"]
+
+
+def test_08_guessing_the_signature_gave_relu_the_layers_name_as_inplace():
+    net, seen = seeded(Reusing), {}
+
+    with pytest.raises(TypeError, match="name"), edit_output(net, "a", F.relu):
+        net(vectors())
+
+    class Own:
+        def __call__(self, output, **how):
+            seen.update(how)
+            return output
+
+        def method(self, output, *, name, call):
+            return self(output, name=name, call=call)
+
+    for edit in (Own(), Own().method):
+        with edit_output(net, "a", edit):
+            net(vectors())
+        assert seen == {"name": "a", "call": 0}
+
+
+def test_09_one_tool_kept_values_before_edits_and_another_after_under_the_same_name():
+    net, x = seeded(Reusing), vectors()
+
+    with Trace(net, "a", edit=lambda output, *, name, call: output + 1) as trace:
+        net(x)
+
+    assert torch.equal(trace["a"].raw, net.a(x))
+    assert torch.equal(trace["a"].output, net.a(x) + 1)
+
+
+def test_10_two_instruments_closed_in_the_order_they_were_opened_left_a_dead_forward():
+    net, x = seeded(Reusing), vectors()
+    plain = net(x)
+    first, second = (Trace(net, "a", edit=lambda output, *, name, call: output * 2) for _ in range(2))
+
+    first.__enter__()
+    second.__enter__()
+    net(x)
+    first.__exit__(None, None, None)
+    assert torch.equal(net(x), net.act(net.b(net.act(2 * F.linear(x, net.a.weight, net.a.bias)))))
+    second.__exit__(None, None, None)
+
+    assert torch.equal(net(x), plain)
+    assert "forward" not in vars(net.a)
+    assert torch.equal(copy.deepcopy(net)(x), plain)
+
+
+def test_11_hooks_of_others_were_removed_and_with_them_spectral_norm():
+    net, calls = nn.Sequential(spectral(nn.Linear(6, 6)), nn.ReLU()), []
+    net[0].register_forward_hook(lambda module, args, kwargs, output: calls.append(1), with_kwargs=True)
+    before = count(net)
+
+    with Trace(net, grad=True) as trace, scale_grad(net, "0", 0.5), clamp_grad(net, "1", min=0):
+        trace.grad(net(vectors()).sum())
+    calls.clear()
+    with torch.no_grad():
+        net[0].weight_orig.mul_(3)
+    net(vectors())
+
+    assert count(net) == before
+    assert calls == [1]
+    assert torch.linalg.matrix_norm(net[0].weight, 2) < 1.5
+
+
+def spectral(layer: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the older form, which is a pre-hook, is on its way out
+        return torch.nn.utils.spectral_norm(layer, n_power_iterations=20)
+
+
+def test_12_each_look_at_a_layer_added_a_hook_and_one_tool_showed_the_input_for_the_output():
+    net, x = seeded(Reusing), vectors()
+
+    for _ in range(3):
+        with Trace(net, net.a) as trace:
+            net(x)
+
+    assert count(net) == 0
+    assert len(trace["a"].calls) == 1
+    assert torch.equal(trace["a"].output, net.a(x))
+
+
+def test_13_counting_passes_with_a_backward_hook_made_models_fail_that_write_into_their_input():
+    class Centred(Reusing):
+        def forward(self, x: Tensor) -> Tensor:
+            x -= 0.5
+            return super().forward(x)
+
+    net = seeded(Centred)
+    x = vectors().requires_grad_()
+
+    with Trace(net, ["", "*"], input=True, grad=True) as trace, scale_grad(net, "", 0.5, at="input"):
+        out = net(x * 1)
+        grads = trace.grad(out.sum())
+
+    assert torch.equal(grads[""], torch.ones(4, 6))
+
+
+def test_14_guided_backpropagation_put_back_other_relus_than_it_took():
+    net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 6), nn.ReLU())
+    before = list(net)
+
+    for fail in (False, True):
+        with ExitStack() as stack:
+            if fail:
+                stack.enter_context(pytest.raises(ZeroDivisionError))
+            stack.enter_context(clamp_grad(net, nn.ReLU, min=0, at="output"))
+            net(vectors()).sum().backward()
+            _ = 1 / (not fail)
+
+    assert all(now is then for now, then in zip(net, before, strict=True))
+    assert [net[1].inplace, net[3].inplace] == [True, False]
+
+
+def test_15_what_one_model_showed_was_said_of_the_next_and_the_debuggers_trace_was_taken_away():
+    def tracer(*_: object) -> None:
+        return None
+
+    first, second, before = seeded(Reusing), seeded(Reusing), sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        with Trace(first):
+            first(vectors())
+        with Trace(second, strict=False) as trace:
+            pass
+        kept = sys.gettrace()
+    finally:
+        sys.settrace(before)
+
+    assert kept is tracer
+    assert trace.calls == []
+
+
+def test_16_an_error_in_forward_was_followed_by_another_one_inside_the_hook():
+    class Failing(Reusing):
+        def forward(self, x: Tensor) -> Tensor:
+            raise KeyError(self.a(x).shape)
+
+    net = seeded(Failing)
+
+    with pytest.raises(KeyError, match="4, 6"), Trace(net, ["", "a"], grad=True), scale_grad(net, "", 0.5):
+        net(vectors())
+
+
+def test_17_a_layer_in_eval_mode_came_back_in_train_mode():
+    net = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout())
+    net[1].eval()
+
+    with Trace(net, input=True, grad=True) as trace, scale_grad(net, "2", 0.5):
+        trace.grad(net(vectors()).sum())
+
+    assert [module.training for module in net.modules()] == [True, True, False, True]
+
+
+def test_module_backward_hooks_are_used_nowhere():
+    folder = pathlib.Path(inspect.getfile(robustkit.nethook)).parent
+
+    for path in folder.glob("*.py"):
+        assert not re.search(r"register_(full_)?backward(_pre)?_hook\(", path.read_text("utf-8")), path.name
+
+
+def test_every_error_is_one_that_the_command_line_shows_as_a_sentence():
+    for name, error in vars(robustkit.nethook).items():
+        if name.endswith("Error"):
+            assert issubclass(error, UserError)
+    with pytest.raises(LookupError):
+        select(nn.Linear(1, 1), "x")

@@ -1,0 +1,198 @@
+"""Where hooks would be silent, or blind, there is an error instead."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustkit.errors import UserError
+from robustkit.nethook import (
+    CompiledModelError,
+    ReentrantCheckpointError,
+    ScriptedModuleError,
+    Trace,
+    UnfiredLayerError,
+    bpda,
+    edit_output,
+    scale_grad,
+    unwrap,
+)
+from tests.nethook.nets import Checkpointed, Reusing, count, seeded, vectors
+
+
+def test_a_compiled_model_is_refused_and_its_inside_is_not():
+    net, x = seeded(Reusing), vectors()
+    compiled = torch.compile(net, backend="eager")
+
+    with pytest.raises(CompiledModelError, match="unwrap"), Trace(compiled, "a"):
+        pass
+    with Trace(unwrap(compiled), "a") as trace:
+        unwrap(compiled)(x)
+    assert torch.equal(trace["a"].output, net.a(x))
+
+
+@pytest.mark.parametrize("how", ["module.compile()", "module.forward", "part"])
+def test_compiled_parts_are_refused_and_the_rest_is_not(how):
+    net = nn.Sequential(seeded(Reusing), nn.Tanh())
+    if how == "module.compile()":
+        net[0].compile(backend="eager")
+    elif how == "module.forward":
+        net[0].forward = torch.compile(net[0].forward, backend="eager")
+    else:
+        net[0] = torch.compile(net[0], backend="eager")
+
+    with pytest.raises(CompiledModelError), scale_grad(net, nn.Linear, 0.5):
+        pass
+    assert count(net) == 0
+    with Trace(net, "1", strict=False):
+        pass
+
+
+def test_a_compiled_model_run_beside_the_traced_one_is_noticed():
+    net = seeded(Reusing)
+    compiled = torch.compile(net, backend="eager")
+    compiled(vectors())
+
+    with pytest.raises(UnfiredLayerError, match="'a'"), Trace(net, "a"):
+        compiled(vectors())
+
+
+@pytest.fixture
+def scripted() -> nn.Module:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces the end of TorchScript
+        part = torch.jit.script(nn.Sequential(nn.Linear(6, 6), nn.ReLU()))
+    return nn.Sequential(part, nn.Tanh())
+
+
+def test_a_scripted_layer_is_refused_before_a_hook_is_placed(scripted):
+    with pytest.raises(ScriptedModuleError, match="'0"), Trace(scripted, ["1", "0.1"]):
+        pass
+    assert count(scripted) == 0
+
+
+def test_layers_around_a_scripted_one_are_not(scripted):
+    with Trace(scripted, "1") as trace:
+        out = scripted(vectors())
+
+    assert torch.equal(trace["1"].output, out)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        lambda net: Trace(net, "first", grad=True),
+        lambda net: scale_grad(net, "first", 0.5),
+        lambda net: bpda(net, "act"),
+    ],
+)
+def test_gradients_under_a_reentrant_checkpoint_are_refused(context):
+    net = seeded(lambda: Checkpointed(reentrant=True))
+
+    with pytest.raises(ReentrantCheckpointError, match="use_reentrant=False"), context(net):
+        net(vectors().requires_grad_())
+    assert count(net) == 0
+
+
+def test_values_under_a_reentrant_checkpoint_are_fine():
+    net, x = seeded(lambda: Checkpointed(reentrant=True)), vectors().requires_grad_()
+
+    with Trace(net, "first") as trace:
+        net(x).sum().backward()
+
+    assert len(trace.calls) == 1
+    assert torch.equal(trace["first"].output, net.first(x))
+
+
+def test_a_layer_without_gradients_on_purpose_is_no_checkpoint():
+    class Frozen(Reusing):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                x = self.a(x)
+            return self.b(x)
+
+    with Trace(seeded(Frozen), "a", grad=True) as trace:
+        grads = trace.grad(trace.model(vectors()).sum())
+
+    assert grads["a"] is None
+
+
+def test_a_checkpoint_that_repeats_a_layer_in_backward_is_not_another_run():
+    net, plain, x = seeded(lambda: Checkpointed(reentrant=False)), seeded(lambda: Checkpointed(False)), vectors()
+    hidden = plain.first(x)
+    (wanted,) = torch.autograd.grad(plain.last(plain.act(hidden)).sum(), hidden)
+
+    with Trace(net, "first", grad=True) as trace:
+        grads = trace.grad(net(x.requires_grad_()).sum())
+
+    assert len(trace.calls) == 1
+    assert torch.equal(grads["first"], wanted)
+
+
+def test_an_edit_is_repeated_when_a_checkpoint_repeats_the_layer():
+    def twice(output, *, name, call):
+        calls.append(call)
+        return output * 2
+
+    net, x, calls = seeded(lambda: Checkpointed(reentrant=False)), vectors().requires_grad_(), []
+    wanted = torch.autograd.grad(net.last(net.act(net.first(x) * 2)).sum(), x)[0]
+
+    with edit_output(net, "first", twice):
+        (grad,) = torch.autograd.grad(net(x).sum(), x)
+
+    assert calls == [0, 0]
+    assert torch.equal(grad, wanted)
+
+
+def test_a_gradient_edit_under_a_checkpoint_happens_once():
+    net, x = seeded(lambda: Checkpointed(reentrant=False)), vectors().requires_grad_()
+    (whole,) = torch.autograd.grad(net(x).sum(), x)
+
+    with scale_grad(net, "act", 0.5):
+        (grad,) = torch.autograd.grad(net(x).sum(), x)
+
+    assert torch.equal(grad, whole / 2)
+
+
+def test_an_edit_of_a_repeated_layer_that_runs_twice_is_refused():
+    class Twice(Checkpointed):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(self.first(x))
+
+    net = seeded(lambda: Twice(reentrant=False))
+
+    with pytest.raises(UserError, match="2 times"), scale_grad(net, "first", 0.5):
+        net(vectors().requires_grad_()).sum().backward()
+
+
+def test_a_model_with_open_hooks_is_neither_copied_nor_saved():
+    net = seeded(Reusing)
+
+    with Trace(net, "a", strict=False):
+        with pytest.raises(UserError, match="copied"):
+            copy.deepcopy(net)
+        with pytest.raises(UserError, match="saved"):
+            torch.save(net, io.BytesIO())
+        copy.deepcopy(net.state_dict())
+    copy.deepcopy(net)
+
+
+def test_a_replica_on_another_device_is_refused():
+    net = seeded(Reusing)
+
+    # A replica shares the hooks of the module it was made of.
+    with pytest.raises(UserError, match="replica"), Trace(net, "a"):
+        net.a._replicate_for_data_parallel()(vectors())
+
+
+def test_a_model_behind_a_wrapper_is_traced_by_its_own_names():
+    net, x = seeded(Reusing), vectors()
+
+    with Trace(nn.DataParallel(net), "a") as trace:
+        trace.model(x)
+
+    assert torch.equal(trace["a"].output, net.a(x))
