@@ -42,6 +42,6 @@ class Template(Attack):
         return losses.loss("log-odds")(logits, trials.y, trials.target)
 
     def step(self, state: State, seen: Seen) -> State:
-        moved = state.query + self.ball.eps / self.steps * self.ball.steepest(seen.grad, state.query)
         asked = state.asked + 1
-        return replace(state, query=self.ball.project(state.trial.x, moved), asked=asked, done=asked >= self.steps)
+        query = self.ball.climb(state.trial.x, state.query, seen.grad, self.ball.eps / self.steps)
+        return replace(state, query=query, asked=asked, done=asked >= self.steps)

@@ -121,7 +121,7 @@ class APGD(Attack):
 
     def _moved(self, state: ApgdState, first: Tensor, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:
         x = state.trial.x
-        target = self.ball.project(x, here + along(step_size, x) * self.ball.steepest(grad, here))
+        target = self.ball.climb(x, here, grad, along(step_size, x))
         share = along(torch.where(first, 1.0, 0.75).to(x), x)
         return self.ball.project(x, here + share * (target - here) + (1 - share) * (here - state.old))
 

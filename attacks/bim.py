@@ -47,6 +47,6 @@ class BIM(Attack):
 
     def step(self, state: State, seen: Seen) -> State:
         length = self.ball.eps / self.steps if self.step_size is None else self.step_size
-        moved = state.query + length * self.ball.steepest(seen.grad, state.query)
         asked = state.asked + 1
-        return replace(state, query=self.ball.project(state.trial.x, moved), asked=asked, done=asked >= self.steps)
+        query = self.ball.climb(state.trial.x, state.query, seen.grad, length)
+        return replace(state, query=query, asked=asked, done=asked >= self.steps)

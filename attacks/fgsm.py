@@ -43,6 +43,5 @@ class FGSM(Attack):
         return losses.loss(self.loss)(logits, trials.y, trials.target)
 
     def step(self, state: State, seen: Seen) -> State:
-        moved = state.query + self.ball.eps * self.ball.steepest(seen.grad, state.query)
-        query = self.ball.project(state.trial.x, moved)
+        query = self.ball.climb(state.trial.x, state.query, seen.grad, self.ball.eps)
         return replace(state, query=query, asked=state.asked + 1, done=torch.ones_like(state.done))

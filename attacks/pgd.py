@@ -7,7 +7,6 @@ models that mask gradients, and at a large `step_size` with few `steps`.
 
 from dataclasses import KW_ONLY, dataclass, replace
 
-import torch
 from torch import Tensor
 
 from robustkit import losses
@@ -56,6 +55,6 @@ class PGD(Attack):
         return losses.loss(self.loss)(logits, trials.y, trials.target)
 
     def step(self, state: State, seen: Seen) -> State:
-        moved = torch.add(state.query, self.ball.steepest(seen.grad, state.query), alpha=self.step_length)
         asked = state.asked + 1
-        return replace(state, query=self.ball.project(state.trial.x, moved), asked=asked, done=asked >= self.steps)
+        query = self.ball.climb(state.trial.x, state.query, seen.grad, self.step_length)
+        return replace(state, query=query, asked=asked, done=asked >= self.steps)

@@ -3,7 +3,8 @@
 Andriushchenko et al. 2020, arXiv:1912.00049, and the schedule rescaled to the number of queries as AutoAttack uses
 it; the L1 form follows Croce & Hein 2021, arXiv:2103.01208. Ours differs: every image draws its own windows and signs
 (the authors' code draws one for the whole batch, so its strength falls with the batch size), windows may touch the
-last row and column, and images need not be square nor have channels. Bad at: budgets below some hundred queries.
+last row and column, in L2 and L1 seldom, and images need not be square nor have channels. Bad at: budgets below some
+hundred queries.
 """
 
 import math

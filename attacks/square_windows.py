@@ -15,6 +15,11 @@ from robustkit.threat import Ball
 
 Plane = Tensor  # [B, C, H, W]
 
+# In L2 and L1 the paper draws windows up to the last row and column, the authors' code never lets them touch these:
+# blind there, but stronger where the border is empty. A quarter of the others' chance costs next to nothing and sees
+# every pixel. TRADES on MNIST, L2, 300 queries, per cent left with chances of 0, 1/4 and 1: 57.8, 58.6 and 62.0.
+_SELDOM = 0.25
+
 
 def plane(x: Tensor) -> Plane:
     """Any `[B, *S]` seen as `[B, C, H, W]`."""
@@ -68,8 +73,8 @@ class Proposal:
 
     def _carry(self, ball: Ball) -> Plane:
         """A second window's change is carried into the first, which gets a lump of random sign besides."""
-        inside, row, column = self._window(0)
-        other, _, _ = self._window(2)
+        inside, row, column = self._window(0, _SELDOM)
+        other, _, _ = self._window(2, _SELDOM)
         delta = self.best - self.x
         kept = torch.where(inside, delta, 0)
         fresh = self._lumps(row, column) * self._signs() + kept / _length(kept, ball).clamp(min=1e-12)
@@ -86,15 +91,16 @@ class Proposal:
         unused = (ball.eps**power - whole).clamp(min=0) / channels
         return (unused + freed).pow(1 / power)
 
-    def _window(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Where a random window lies `[B, 1, H, W]`, and the offsets `[B, 1, H, 1]`, `[B, 1, 1, W]` from its corner."""
+    def _window(self, number: int, last: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+        """Where a random window lies `[B, 1, H, W]`, and the offsets `[B, 1, H, 1]`, `[B, 1, 1, W]` from its corner.
+
+        The places at the end of each side have the chance `last` of any other.
+        """
         height, width = self.x.shape[-2:]
         tall, wide = self.side.clamp(max=height), self.side.clamp(max=width)
         place = noise.uniform(self.key, 2 * self.draw, (4,))[:, number : number + 2].to(self.x)
-        # The paper's range. The authors' code never touches the last row and column: blind there, but stronger where
-        # the border is empty (MNIST in L2 at 300 queries: 55.5 instead of 62.1 % left).
-        top = (place[:, 0] * (height - tall + 1)).long()
-        left = (place[:, 1] * (width - wide + 1)).long()
+        top = (place[:, 0] * (height - tall + last)).long()
+        left = (place[:, 1] * (width - wide + last)).long()
         row = torch.arange(height, device=self.x.device).reshape(1, 1, -1, 1) - along(top, self.x)
         column = torch.arange(width, device=self.x.device).reshape(1, 1, 1, -1) - along(left, self.x)
         inside = (row >= 0) & (row < along(tall, self.x)) & (column >= 0) & (column < along(wide, self.x))

@@ -1,12 +1,15 @@
-"""A copy of a network with each BatchNorm folded into the convolution before it: less time, half the memory.
+"""A copy of a network that takes less time and memory: for searching only, verdicts come from the original.
 
-The copy is for searching only; verdicts come from the original.
+Each BatchNorm is folded into the convolution before it, a division of the input by constants into the convolution
+after it, and what can be computed in place is. Measured on a CPU: 0.65 to 0.85 of the time of a resnet.
 """
 
 import copy
+import operator
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 _PAIRS: dict[type[nn.Module], type[nn.Module]] = {
@@ -14,14 +17,19 @@ _PAIRS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv2d: nn.BatchNorm2d,
     nn.Conv3d: nn.BatchNorm3d,
 }
+# Their gradients need nothing of their output, so that a successor may write over it.
+_OVERWRITABLE = (*_PAIRS, *_PAIRS.values(), nn.Linear)
+_SUMS = (operator.add, torch.add)
+_RELUS = (F.relu, torch.relu)
 
 
 def folded(model: nn.Module) -> nn.Module | None:
     """A folded copy of `model` in eval mode, weights frozen; None where it cannot be traced or has nothing to fold."""
-    if not any(isinstance(module, tuple(_PAIRS.values())) for module in model.modules()) or _hooked(model):
+    # A trace takes some 30 ms: what else can be gained pays where there is a BatchNorm to fold, and hardly elsewhere.
+    if not any(isinstance(module, tuple(_PAIRS.values())) for module in model.modules()) or hooked(model):
         return None
     try:
-        graph = fx.symbolic_trace(copy.deepcopy(model).eval())
+        graph = fx.symbolic_trace(_copied(model).eval())
     except Exception:
         # fx refuses whatever depends on the data in its own many ways; such a model is simply searched unfolded.
         return None
@@ -29,18 +37,28 @@ def folded(model: nn.Module) -> nn.Module | None:
     for node in list(graph.graph.nodes):
         conv = _conv_before(graph, node)
         if conv is not None:
-            _replace(graph, conv, node)
+            _fold_norm(graph, conv, node)
             count += 1
     if not count:
         return None
+    for node in list(graph.graph.nodes):
+        _fold_scale(graph, node)
+        _write_over(graph, node)
+    graph.graph.eliminate_dead_code()
     graph.delete_all_unused_submodules()
     graph.recompile()
     return graph.eval().requires_grad_(False)
 
 
-def _hooked(model: nn.Module) -> bool:
-    # A hook on a container would be lost in the trace, and it may change what the model computes.
+def hooked(model: nn.Module) -> bool:
+    """Whether a forward hook stands anywhere: a trace would lose it, and it may change what the model computes."""
     return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    # The weights themselves are shared: a large network does not stand in memory twice.
+    shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in model.parameters()}
+    return copy.deepcopy(model, shared)
 
 
 def _conv_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
@@ -50,17 +68,71 @@ def _conv_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     conv = node.args[0]
     if conv.op != "call_module" or len(conv.users) > 1:
         return None
-    first, second = graph.get_submodule(str(conv.target)), graph.get_submodule(str(node.target))
-    uses = [str(other.target) for other in graph.graph.nodes if other.op == "call_module"]
-    once = uses.count(str(conv.target)) == 1 and uses.count(str(node.target)) == 1
+    first, second = _module(graph, conv), _module(graph, node)
+    once = _uses(graph, conv) == 1 and _uses(graph, node) == 1
     pair = _PAIRS.get(type(first))
     return conv if once and pair is not None and type(second) is pair and second.running_mean is not None else None
 
 
-def _replace(graph: fx.GraphModule, conv: fx.Node, norm: fx.Node) -> None:
-    first, second = graph.get_submodule(str(conv.target)), graph.get_submodule(str(norm.target))
-    parent, _, name = str(conv.target).rpartition(".")
+def _fold_norm(graph: fx.GraphModule, conv: fx.Node, norm: fx.Node) -> None:
     with torch.no_grad():
-        setattr(graph.get_submodule(parent), name, fuse_conv_bn_eval(first, second))  # type: ignore[type-var,arg-type]
+        fused = fuse_conv_bn_eval(_module(graph, conv), _module(graph, norm))  # type: ignore[type-var,arg-type]
+    parent, _, name = str(conv.target).rpartition(".")
+    setattr(graph.get_submodule(parent), name, fused)
     norm.replace_all_uses_with(conv)
     graph.graph.erase_node(norm)
+
+
+def _fold_scale(graph: fx.GraphModule, node: fx.Node) -> None:
+    """A division by one constant per channel, or by one, into the convolution that alone takes its result."""
+    if node.op != "call_function" or node.target is not operator.truediv:
+        return
+    values, scale = node.args
+    user = _only_user(node)
+    if user is not None and user.op == "call_method" and user.target == "to":  # to the weights' own type
+        user = _only_user(user)
+    if user is None or user.op != "call_module" or _uses(graph, user) > 1:
+        return
+    conv, constant = _module(graph, user), _constant(graph, scale)
+    if type(conv) is not nn.Conv2d or conv.groups != 1 or constant is None:
+        return
+    each = constant.shape[-3:] == (conv.in_channels, 1, 1) and constant.numel() == conv.in_channels
+    if each or constant.numel() == 1:
+        conv.weight = nn.Parameter((conv.weight / constant.reshape(1, -1, 1, 1)).to(conv.weight))
+        node.replace_all_uses_with(values)  # type: ignore[arg-type]
+        graph.graph.erase_node(node)
+
+
+def _write_over(graph: fx.GraphModule, node: fx.Node) -> None:
+    """A ReLU in place, where nobody else reads its input and no gradient needs it."""
+    module = _module(graph, node) if node.op == "call_module" else None
+    relu = type(module) is nn.ReLU or (node.op == "call_function" and node.target in _RELUS)
+    before = node.args[0] if relu and node.args else None
+    if not isinstance(before, fx.Node) or len(before.users) > 1:
+        return
+    layer = before.op == "call_module" and type(_module(graph, before)) in _OVERWRITABLE
+    if layer or (before.op == "call_function" and before.target in _SUMS and "out" not in before.kwargs):
+        with graph.graph.inserting_before(node):
+            over = graph.graph.call_function(torch.relu_, (before,))
+        node.replace_all_uses_with(over)
+        graph.graph.erase_node(node)
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _uses(graph: fx.GraphModule, node: fx.Node) -> int:
+    return sum(other.op == "call_module" and other.target == node.target for other in graph.graph.nodes)
+
+
+def _module(graph: fx.GraphModule, node: fx.Node) -> nn.Module:
+    return graph.get_submodule(str(node.target))
+
+
+def _constant(graph: fx.GraphModule, node: object) -> Tensor | None:
+    if not isinstance(node, fx.Node) or node.op != "get_attr":
+        return None
+    parent, _, name = str(node.target).rpartition(".")
+    constant: Tensor = getattr(graph.get_submodule(parent), name)
+    return constant

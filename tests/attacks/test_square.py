@@ -86,15 +86,30 @@ def test_a_linf_proposal_changes_one_window_of_the_best_point():
         assert mask.sum() == side * side
 
 
+def times_changed(norm: str, eps: float) -> torch.Tensor:
+    """`[6, 6]` how many of 400 rows change a pixel, windows of side 3 in L2 and L1 and 2 in Linf."""
+    x, side = torch.full((400, 1, 6, 6), 0.5), 2 if norm == "Linf" else 3
+    made = Proposal(x, x, torch.arange(400) * 31, torch.ones(400, dtype=torch.int64), torch.full((400,), side))
+    return (made.of(Square(eps, norm).ball) != x).sum(0)[0]
+
+
 def test_windows_reach_every_pixel():
     # The authors' code never touches the last row and column.
-    x = torch.full((400, 1, 6, 6), 0.5)
-    made = Proposal(x, x, torch.arange(400) * 31, torch.ones(400, dtype=torch.int64), torch.full((400,), 2))
-    changed = (made.of(Square(0.1).ball) != x).sum(0)[0]
+    changed = times_changed("Linf", 0.1)
 
     # A corner lies in one of the 25 windows, so in 16 of 400.
     assert changed.min() >= 5
     assert changed[2, 2] > changed[0, 0]
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("L2", 0.5), ("L1", 3.0)])
+def test_windows_with_a_lump_reach_the_end_of_a_side_seldom(norm, eps):
+    changed = times_changed(norm, eps)
+
+    # Of 3.25 places in each direction, the first column lies in one and the last in a quarter.
+    assert changed[:, 0].max().item() == pytest.approx(400 / 3.25, rel=0.25)
+    assert changed[:, 5].max().item() == pytest.approx(400 / 3.25 / 4, rel=0.5)
+    assert changed[5].max().item() == pytest.approx(400 / 3.25 / 4, rel=0.5)
 
 
 def test_every_image_draws_windows_of_its_own():

@@ -1,4 +1,5 @@
 import copy
+import operator
 
 import pytest
 import torch
@@ -128,3 +129,74 @@ def test_other_convolutions_keep_their_normalisation():
     copied = folded(model)
 
     assert copied is None or difference(model, copied, images(2, 1, 8, 8)) < 1e-6
+
+
+class Scaled(nn.Module):
+    """Normalised pixels through a padded convolution."""
+
+    def __init__(self, *, groups: int = 1, twice: bool = False) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.4, 0.5]).reshape(2, 1, 1))
+        self.register_buffer("std", torch.tensor([0.2, 0.3]).reshape(2, 1, 1))
+        self.conv, self.norm = nn.Conv2d(2, 4, 3, padding=1, groups=groups), nn.BatchNorm2d(4)
+        self.twice = twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = (x - self.mean) / self.std
+        y = self.norm(self.conv(x)).mean((2, 3))
+        return y + x.mean((2, 3)).sum(1, keepdim=True) if self.twice else y
+
+
+def divisions(model: nn.Module) -> int:
+    return sum(node.target is operator.truediv for node in model.graph.nodes)
+
+
+def test_a_normalisation_is_folded_into_the_convolution_after_it():
+    model, x = filled(Scaled()), images(4, 2, 8, 8)
+    copied = folded(model)
+
+    assert divisions(copied) == 0
+    assert difference(model, copied, x) < 1e-6
+
+
+@pytest.mark.parametrize("wish", [{"groups": 2}, {"twice": True}], ids=str)
+def test_a_normalisation_that_others_feel_too_stays(wish):
+    model, x = filled(Scaled(**wish)), images(4, 2, 8, 8)
+    copied = folded(model)
+
+    assert divisions(copied) == 1
+    assert difference(model, copied, x) < 1e-6
+
+
+class Rectified(nn.Module):
+    """ReLUs of all kinds: of a convolution, of a sum, of what is needed elsewhere, of what a gradient needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.norm, self.relu = nn.Conv2d(1, 4, 3), nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.norm(self.one(x)), self.two(x)
+        kept = self.relu(second)
+        both = nn.functional.relu(self.relu(first) + second)
+        gate = torch.relu(torch.sigmoid(second) - 0.5)
+        return self.head((torch.relu(torch.tanh(both)) + kept + gate).mean((2, 3)))
+
+
+def test_relus_in_place_leave_values_and_gradients_as_they_were():
+    model, x = filled(Rectified(), gain=2.0), images(4, 1, 8, 8).requires_grad_()
+    copied = folded(model)
+    mine, theirs = (torch.autograd.grad(net(x).square().sum(), x)[0] for net in (model, copied))
+
+    assert sum(node.target is torch.relu_ for node in copied.graph.nodes) == 2
+    assert difference(model, copied, x) < 1e-6
+    assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_that_are_not_folded_are_shared():
+    model = filled(Rectified())
+    copied = folded(model)
+
+    assert copied.head.weight.data_ptr() == model.head.weight.data_ptr()
+    assert copied.one.weight.data_ptr() != model.one.weight.data_ptr()

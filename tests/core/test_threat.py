@@ -155,6 +155,15 @@ def test_the_l1_projection_has_one_radius_per_row():
     assert project_l1(delta, x, torch.tensor([0.0, 0.8, 9.0])).sum(1).tolist() == pytest.approx([0, 0.8, 1.6])
 
 
+def test_a_row_of_the_l1_projection_does_not_feel_how_long_its_neighbours_take():
+    x, delta = images(12, 3, 8, 8), images(12, 3, 8, 8, seed=1) - 0.5
+    delta[::3] *= 1e-4
+    radii = torch.logspace(-6, 2, 12, dtype=torch.float64)
+    alone = [project_l1(*(part[row : row + 1] for part in (delta, x, radii))) for row in range(12)]
+
+    assert torch.equal(torch.cat(alone), project_l1(delta, x, radii))
+
+
 def test_no_better_l1_point_is_found_by_a_general_optimiser():
     from scipy.optimize import minimize
 
@@ -178,6 +187,23 @@ def test_a_gradient_of_any_size_gives_a_move_of_unit_length(norm, size):
 
     assert threat.distance(torch.zeros_like(move), move).tolist() == pytest.approx([1] * 5, rel=1e-5)
     assert ((move * grad) >= 0).all()
+
+
+@every_norm
+def test_a_climb_is_a_step_along_the_steepest_direction_projected(norm):
+    x, point, grad, threat = (
+        images(9, 3, 8, 8),
+        images(9, 3, 8, 8, seed=1),
+        images(9, 3, 8, 8, seed=2),
+        ball(norm, EPS[norm]),
+    )
+    length = torch.linspace(0, 2 * EPS[norm], 9).reshape(-1, 1, 1, 1)
+    point, grad = threat.project(x, point), grad - 0.5
+    before = [part.clone() for part in (x, point, grad)]
+    step = threat.project(x, point + length * threat.steepest(grad, point))
+
+    assert (threat.climb(x, point, grad, length) - step).abs().max() < 1e-6
+    assert all(torch.equal(part, was) for part, was in zip((x, point, grad), before, strict=True))
 
 
 @every_norm
