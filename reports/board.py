@@ -68,6 +68,11 @@ class Board:
         """The attacks and ensembles, without the members, as they come."""
         return list(dict.fromkeys(cell.attack for cell in self.cells if cell.role in ("attack", "ensemble")))
 
+    @property
+    def transferred(self) -> bool:
+        """Whether some attacks questioned another model than the one they were meant for."""
+        return any("@" in name for name in self.attacks)
+
     def clean(self, model: str) -> Cell | None:
         """The model's row without an attack."""
         return next((cell for cell in self.cells if cell.model == model and cell.role == "clean"), None)

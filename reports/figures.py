@@ -14,7 +14,7 @@ from .words import printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Stand-ins that `_themed` turns into the page's own colours; none of them is drawn as it is.
+# Stand-ins that `themed` turns into the page's own colours; none of them is drawn as it is.
 INK, RULE = "#010203", "#040506"
 SERIES: Final = tuple(f"#0a0b{i:02x}" for i in range(7))
 MARKERS: Final = "os^Dv*P"  # as the signs of MARKS in the legend
@@ -76,7 +76,7 @@ def _figure(board: Board, norm: str, prefix: str) -> Figure:
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         canvas.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     title = f"{printable(norm)}: worst-case accuracy against the radius"
-    return Figure(title, _themed(buffer.getvalue(), prefix), f"{title}. {' '.join(told)}")
+    return Figure(title, themed(buffer.getvalue(), prefix), f"{title}. {' '.join(told)}")
 
 
 def _line(axes: "Axes", board: Board, model: str, threats: list[Threat], number: int) -> str:
@@ -125,7 +125,7 @@ def _dress(axes: "Axes", norm: str, threats: list[Threat], classes: int) -> None
         )  # fmt: skip
 
 
-def _themed(svg: str, prefix: str) -> str:
+def themed(svg: str, prefix: str) -> str:
     """The bare `<svg>`: no style sheet that would reach the page, ids made unique, colours and fonts of the page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)

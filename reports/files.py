@@ -1,10 +1,8 @@
-"""Files that are whole or not there: written beside their place, flushed to disk, then moved into it."""
+"""Texts of reports as files."""
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 
+from robustkit.atomic import replace_file
 from robustkit.errors import UserError
 
 
@@ -15,32 +13,7 @@ def write_text(path: Path, text: str) -> None:
         UserError: the folder cannot be made or written to, or the disk is full. `path` is as it was before.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text.encode())
+        replace_file(path, text.encode())
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise UserError(f"Cannot write {path}: {reason}. Free some space there or choose another folder.") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # The temporary file lies in the same folder: os.replace is atomic only within one file system.
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes the file private to its owner; a report should be as readable as any other new file.
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    # The only portable way to read the mask is to set it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

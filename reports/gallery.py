@@ -114,9 +114,9 @@ def _shown(board: Board, picture: Picture) -> Shown:
         span=f"{low:g} to {high:g}",
         width=picture.x.shape[-1],
         height=picture.x.shape[-2],
-        clean=_png((picture.x.astype(np.float64) - low) / scale),
-        adversarial=_png((picture.x_adv.astype(np.float64) - low) / scale),
-        difference=_png(grey),
+        clean=png((picture.x.astype(np.float64) - low) / scale),
+        adversarial=png((picture.x_adv.astype(np.float64) - low) / scale),
+        difference=png(grey),
     )
 
 
@@ -127,7 +127,7 @@ def _span(picture: Picture) -> tuple[float, float]:
     return low, high
 
 
-def _png(image: NDArray[np.float64]) -> str:
+def png(image: NDArray[np.float64]) -> str:
     """A data URI of a `[C, H, W]` image in [0, 1]; anything but one or three channels becomes their mean."""
     from PIL import Image
 

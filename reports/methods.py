@@ -20,8 +20,14 @@ def methods(board: Board) -> str:
         "point; what an attack believed of itself plays no part. Worst-case means that an image counts as robust only "
         "if no attack broke it: the mean over images of the minimum over attacks. "
         "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
-        f"right. {_scope(board)}"
+        f"right. {_scope(board)}{_TRANSFERRED if board.transferred else ''}"
     )
+
+
+_TRANSFERRED = (
+    " ATTACK@MODEL is a transfer attack: that model, the surrogate, answered all of the attack's questions, and the "
+    "attacked model only judged the last point of each trial, so the images that it broke are its transfer success."
+)
 
 
 def unchecked(board: Board) -> list[str]:
@@ -33,7 +39,7 @@ def unchecked(board: Board) -> list[str]:
         "Stronger attacks: the robust accuracies are upper bounds, and nothing here proves a lower one.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
         f"Other changes of the input: {others}rotations, shifts, patches, blur, weather or new data.",
-        "Randomness of a model: each verdict rests on one forward, so a model that answers by chance needs more.",
+        "Randomness of a model: one that answers by chance is judged by the plurality of its answers, not by each.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",
     ]

@@ -25,7 +25,7 @@ LOSES = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n",
 def print_table(run: Run, console: Console) -> None:
     """Print `run` for a human: a table for each norm and radius, what the numbers mean, and the run's warnings."""
     board = boards([run])[0]
-    with _room(console):
+    with room(console):
         threats: list[Threat | None] = [*board.threats]
         for threat in threats or [None]:
             console.print(_fitting(board, threat, console))
@@ -34,7 +34,7 @@ def print_table(run: Run, console: Console) -> None:
 
 
 @contextmanager
-def _room(console: Console) -> Iterator[None]:
+def room(console: Console) -> Iterator[None]:
     """A console that is no terminal and whose width nobody chose, made wide enough for the table."""
     before = console.width
     if not console.is_terminal and before == RICH_PIPED:
@@ -120,6 +120,8 @@ def _notes(board: Board, run: Run) -> Iterator[str]:
     if board.threats:
         yield "worst-case: an upper bound on robust accuracy under these attacks; a stronger attack can only lower it."
         yield "passes/image: forwards+backwards for each image attacked."
+    if board.transferred:
+        yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only judged the last points."
     if n:
         yield f"Resolution: differences below about {half_width(n)} points are not visible at n={n}."
     for warning in run.manifest["warnings"]:

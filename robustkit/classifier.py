@@ -2,26 +2,35 @@
 
 Two networks stand behind one classifier. The *reference* is the caller's own module in fp32; verdicts come from it
 alone. The *search* network answers an attack's questions: BatchNorm folded into convolutions where it can be,
-channels last where that pays, bf16 or compiled on request.
+channels last where that pays, bf16 or compiled on request; or the network itself under hooks, for surrogate
+gradients and for attacks that bring hooks of their own.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from robustkit import draws as randomness
+from robustkit.answers import answered
 from robustkit.errors import UserError
-from robustkit.fold import folded
+from robustkit.fold import folded, hooked
 from robustkit.guard import exact_arithmetic, untouched
+from robustkit.nethook import Trace, bpda
 from robustkit.outputs import logits_of
-from robustkit.protocol import Attack, Seen, State
+from robustkit.preprocessed import Normalised, home, network_in
+from robustkit.protocol import Attack, FeatureAttack, FeatureSeen, HookedAttack, Seen, State
 from robustkit.rows import padded
 from robustkit.shapes import Shapes
+from robustkit.standins import StandIn
 
 _SMALL = 3 * 64 * 64  # values per image up to which 64 images are one tile
+_DRAWS = 20  # a randomised model's gradient is the mean of as many, unless asked otherwise; AutoAttack's number
+_LOOKED_AT = 4  # images asked again and again, to see whether the model is randomised
 
 
 @dataclass
@@ -30,25 +39,6 @@ class Passes:
 
     forwards: int = 0
     backwards: int = 0
-
-
-class Normalised(nn.Module):
-    """A network behind the normalisation it was trained with: `(x - mean) / std` per channel."""
-
-    def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        if len(mean) != len(std) or any(not value > 0 for value in std):
-            raise UserError("mean and std need one number per channel each, and every std must be above zero.")
-        self.network = network
-        self.mean: Tensor
-        self.std: Tensor
-        device, self.dtype = _home(network)
-        self.register_buffer("mean", torch.tensor(mean, device=device).reshape(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(std, device=device).reshape(-1, 1, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of pixels `[B, C, H, W]`."""
-        return self.network(((x - self.mean) / self.std).to(self.dtype))  # type: ignore[no-any-return]
 
 
 class Classifier:
@@ -63,6 +53,11 @@ class Classifier:
         channels_last: memory layout of the search; None chooses it on a CPU where it was measured to pay.
         compile: search with `torch.compile`.
         bf16: search under bf16 autocast; verdicts stay fp32.
+        bpda: layers by name (or glob), each with the differentiable function whose gradient the search takes in its
+            place, None for the identity. Forward values stay. Athalye et al. 2018, arXiv:1802.00420, section 4.1.
+        eot: draws of a randomised model averaged per question; None takes 20 where the model is found to be randomised.
+        draws: answers of a randomised model per verdict, which is their plurality.
+        probabilities: the model returns probabilities; the search climbs on their logarithms.
     """
 
     def __init__(
@@ -77,22 +72,31 @@ class Classifier:
         channels_last: bool | None = None,
         compile: bool = False,  # noqa: A002  # torch's own word for it
         bf16: bool = False,
+        bpda: Mapping[str, StandIn | None] | None = None,
+        eot: int | None = None,
+        draws: int = 64,
+        probabilities: bool = False,
     ) -> None:
         if not bounds[0] < bounds[1]:
             raise UserError(f"bounds must be a lower and a higher value, not {bounds}.")
         if (mean is None) != (std is None):
             raise UserError("mean and std belong together: give both or neither.")
+        if draws < 1 or (eot is not None and eot < 1):
+            raise UserError("eot and draws count answers of the model, so each must be at least 1.")
         self.model = Normalised(model, mean, std) if mean is not None and std is not None else model
         own = getattr(model, "name", None)
         self.name = name or (own if isinstance(own, str) and own else type(model).__name__.lower())
         self.bounds = bounds
         self.fold, self.channels_last, self.compile, self.bf16 = fold, channels_last, compile, bf16
-        self.device, self.dtype = _home(model)
+        self.bpda, self.eot, self.draws, self.probabilities = dict(bpda or {}), eot, draws, probabilities
+        self.randomised = False  # found out in session()
+        self.device, self.dtype = home(model)
         self.passes = Passes()
         self.shapes: Shapes | None = None
         self.folded = False
         self._search: Callable[[Tensor], object] | None = None
         self._last = False
+        self._seed = 0
 
     @contextmanager
     def session(self, images: Tensor, seed: int = 0) -> Iterator["Classifier"]:
@@ -105,6 +109,9 @@ class Classifier:
         with untouched(self.model, seed), torch.inference_mode(mode=False), exact_arithmetic(self.device):
             small = images[0].numel() <= _SMALL
             self.shapes = Shapes(64 if small else 16, exact=self.device.type == "cpu")
+            self._seed = seed
+            self.randomised = randomness.differ(lambda: self._raw(images[:_LOOKED_AT]), seed)
+            randomness.reseed(seed)
             self._prepare(images[: self.shapes.reference])
             try:
                 yield self
@@ -112,7 +119,12 @@ class Classifier:
                 self._search = None
 
     def judge(self, points: Tensor) -> Tensor:
-        """fp32 logits `[n, K]` of the unmodified model at points `[n, *S]` in [0, 1]; in parts if memory is short."""
+        """fp32 logits `[n, K]` of the unmodified model at points `[n, *S]` in [0, 1]; in parts if memory is short.
+
+        Of a randomised model they are votes, see `draws.voted`.
+        """
+        if self.randomised:
+            return torch.stack([self._vote(point) for point in points])
         logits = self._judged(points)
         if logits is not None:
             return logits
@@ -126,26 +138,72 @@ class Classifier:
         size = self._shapes.fit(len(points), self._shapes.reference, "judge")
         filled = points.index_select(0, padded(torch.arange(len(points), device=points.device), size))
 
-        @torch.no_grad()
         def ask(rows: Tensor) -> tuple[Tensor, ...]:
-            self.passes.forwards += len(rows)
-            return (logits_of(self.model(self._feed(filled.index_select(0, rows)))).float(),)
+            return (self._raw(filled.index_select(0, rows)),)
 
         try:
             return self._shapes.answer(ask, size, "judge", points.device)[0][: len(points)]
         except torch.OutOfMemoryError:
             return None
 
+    @torch.no_grad()
+    def _raw(self, points: Tensor) -> Tensor:
+        self.passes.forwards += len(points)
+        return logits_of(self.model(self.fed(points))).float()
+
+    def _vote(self, point: Tensor) -> Tensor:
+        # The same draws for every point: a verdict then depends on the point alone.
+        randomness.reseed(self._seed)
+        copies = point.unsqueeze(0).expand(self.draws, *point.shape)
+        return randomness.voted(torch.cat([self._raw(part) for part in torch.split(copies, self._shapes.reference)]))
+
+    @property
+    def network(self) -> nn.Module:
+        """The network whose layers are meant when one is named."""
+        return network_in(self.model)
+
+    @property
+    def answers(self) -> int:
+        """Passes of one image per question: the draws of a randomised model, else one."""
+        return (_DRAWS if self.eot is None else self.eot) if self.randomised else 1
+
+    @property
+    def verdicts(self) -> int:
+        """Passes of one image per verdict, likewise."""
+        return self.draws if self.randomised else 1
+
+    def prepared(self, attack: Attack, images: Tensor) -> Attack:
+        """`attack` as it can be run on this model: one that reads a layer is told the shape of its output."""
+        if not isinstance(attack, FeatureAttack):
+            return attack
+        layer = attack.layer_in(self.network)
+        with Trace(self.network, [layer]) as trace:
+            self._raw(images[:2])
+        return attack.at(tuple(trace[layer].output.shape[1:]))
+
     def ask(self, attack: Attack, state: State) -> Seen:
         """What `attack` may see of the model at `state.query`, row by row."""
-        answer = self._seen_gradients if attack.sees == "gradients" else self._seen_logits
+        if self.randomised:
+            answer = partial(self._answer, attack)
+            seen = randomness.averaged(answer, state, self.answers, self._shapes.reference)
+        else:
+            seen = self._asked(attack, state)
+        return Seen(*seen) if len(seen) == 4 else FeatureSeen(*seen)
 
+    def _asked(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
         def ask(rows: Tensor) -> tuple[Tensor, ...]:
             # A tile is never as long as the state, so as many rows are all of them, and need no copy.
-            return answer(attack, state if len(rows) == len(state) else state.take(rows))
+            return self._answer(attack, state if len(rows) == len(state) else state.take(rows))
 
-        label, logits, loss, grad = self._shapes.answer(ask, len(state), attack.sees, state.query.device)
-        return Seen(label, logits, loss, grad)
+        kind = f"{attack.sees} {type(attack).__name__}" if self._looks_inside(attack) else attack.sees
+        return self._shapes.answer(ask, len(state), kind, state.query.device)
+
+    def _answer(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
+        self.passes.backwards += len(state) * (attack.sees == "gradients")
+        return answered(
+            attack, state, partial(self._searched, inside=self._looks_inside(attack)), self.network,
+            partial(self._hooks, attack, state),
+        )  # fmt: skip
 
     def place(self, images: Tensor) -> Tensor:
         """Images of the caller's range, moved to the model's device and type and scaled to [0, 1]."""
@@ -158,7 +216,8 @@ class Classifier:
         # Never coarser than fp32, whatever the weights are: a rounded point would leave the ball.
         return points.to(self.device, torch.float64 if self.dtype == torch.float64 else torch.float32)
 
-    def _feed(self, points: Tensor, layout: torch.memory_format = torch.preserve_format) -> Tensor:
+    def fed(self, points: Tensor, layout: torch.memory_format = torch.preserve_format) -> Tensor:
+        """What the model itself is given for points in [0, 1]: a copy in its own range and type."""
         low, high = self.bounds
         # A copy: models may write into their input, and the point must not change under the attack.
         points = points.clone(memory_format=layout) if self.bounds == (0, 1) else low + (high - low) * points
@@ -170,46 +229,38 @@ class Classifier:
         assert self.shapes is not None, "a question outside of session()"
         return self.shapes
 
-    def _seen_gradients(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
-        with torch.enable_grad():
-            query = state.query.detach().requires_grad_()
-            logits = self._searched(query)
-            loss = attack.objective(logits, state.trial)
-            # The sum keeps rows apart; a mean would scale each gradient by its neighbours.
-            known = loss.requires_grad
-            grad = torch.autograd.grad(loss.sum(), query, allow_unused=True)[0] if known else None
-            if grad is None:
-                raise UserError(
-                    "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "
-                    "inside); use an attack without gradients, such as square, or mend the model."
-                )
-        self.passes.backwards += len(query)
-        return logits.argmax(1), logits.detach(), loss.detach(), grad.contiguous()
-
-    @torch.no_grad()
-    def _seen_logits(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
-        logits = self._searched(state.query)
-        label, nothing = logits.argmax(1), logits.new_zeros(len(state), 0)
-        if attack.sees == "labels":
-            return label, nothing, logits.new_zeros(len(state)), nothing
-        return label, logits, attack.objective(logits, state.trial), nothing
-
-    def _searched(self, query: Tensor) -> Tensor:
+    def _searched(self, query: Tensor, inside: bool) -> Tensor:
         assert self._search is not None, "a question outside of session()"
         self.passes.forwards += len(query)
-        points = self._feed(query, torch.channels_last if self._last else torch.preserve_format)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            logits = logits_of(self._search(points))
+        points = self.fed(query, torch.channels_last if self._last and not inside else torch.preserve_format)
+        with torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext():
+            logits = logits_of(self.model(points) if inside else self._search(points))
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
-        return logits.to(query.dtype)
+        logits = logits.to(query.dtype)
+        return logits.clamp(min=torch.finfo(logits.dtype).tiny).log() if self.probabilities else logits
+
+    def _looks_inside(self, attack: Attack) -> bool:
+        """Whether the network is asked under hooks: then it is the caller's own, unfolded and uncompiled."""
+        return isinstance(attack, (HookedAttack, FeatureAttack)) or (bool(self.bpda) and attack.sees == "gradients")
+
+    def _hooks(self, attack: Attack, state: State) -> ExitStack:
+        stack = ExitStack()
+        try:
+            for layer, stand_in in self.bpda.items():
+                stack.enter_context(bpda(self.network, layer, stand_in))
+            if isinstance(attack, HookedAttack):
+                stack.enter_context(attack.hooks(self.network, state))
+        except BaseException:
+            stack.close()
+            raise
+        return stack
 
     def _prepare(self, images: Tensor) -> None:
-        network = folded(self.model) if self.fold else None
+        network = folded(self.model) if self.fold and not self.randomised else None
         if network is not None and not self._agrees(network, images):
             network = None
         self.folded = network is not None
-        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in self.model.modules())
-        self._last = images.dim() == 4 and not hooked and self._pays(images)
+        self._last = images.dim() == 4 and not hooked(self.model) and self._pays(images)
         if self._last:
             network = network if network is not None else _copied(self.model)
             self._last = network is not None
@@ -229,19 +280,13 @@ class Classifier:
     def _agrees(self, network: nn.Module, images: Tensor) -> bool:
         self.passes.forwards += 2 * len(images)
         try:
-            mine, copied = (logits_of(net(self._feed(images))).float() for net in (self.model, network))
+            mine, copied = (logits_of(net(self.fed(images))).float() for net in (self.model, network))
         except UserError:
             raise
         except Exception:
             # A trace can hold on to the caller's tensors or control flow; then the original is searched.
             return False
         return bool((mine - copied).abs().max() <= 1e-3 * (mine.max() - mine.min()).clamp(min=1))
-
-
-def _home(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Where a model's weights are, and their floating point type."""
-    weights = [weight for weight in model.parameters() if weight.is_floating_point()]
-    return (weights[0].device, weights[0].dtype) if weights else (torch.device("cpu"), torch.float32)
 
 
 def _copied(model: nn.Module) -> nn.Module | None:

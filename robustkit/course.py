@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,19 +40,21 @@ class Course:
             return
         first, _ = setting.data.batch(setting.ids[:64])
         images = self._points(first, setting.ids[:64])
-        with classifier.session(images, setting.seed):
-            for warning in checked_model(classifier, images):
-                self._warn(f"{classifier.name}: {warning}")
+        with classifier.session(images, setting.seed), ExitStack() as stack:
+            for surrogate in setting.surrogates:
+                stack.enter_context(surrogate.session(images, setting.seed))
+            for each in (classifier, *setting.surrogates):
+                for warning in checked_model(each, images):
+                    self._warn(f"{each.name}: {warning}")
             self._timed("clean", self._clean)
             for cell in setting.plan.cells():
                 self._timed(f"{cell.threat.norm} {cell.threat.eps_text} {cell.name}", partial(self._cell, cell))
 
-    @property
-    def slots(self) -> int:
+    def slots(self, asked: Classifier) -> int:
         """Rows in flight."""
         if self.setting.slots is not None:
             return self.setting.slots
-        shapes = self.classifier.shapes
+        shapes = asked.shapes
         assert shapes is not None
         return shapes.reference if shapes.exact else 8 * shapes.reference
 
@@ -66,7 +68,7 @@ class Course:
         for part in _parts(todo, 64):
             x, y = self.setting.data.batch(part)
             logits = self.classifier.judge(self._points(x, part)).cpu()
-            self._check_logits(logits, y, part)
+            self._check_logits(self.classifier, logits, y, part)
             rows = [
                 Clean(name, number, int(label), int(row.argmax()), _ranking(row, int(label)))
                 for number, label, row in zip(part, y, logits, strict=True)
@@ -79,16 +81,14 @@ class Course:
     def _points(self, x: Tensor, part: Sequence[int]) -> Tensor:
         return self.classifier.moved(checked_images(x, (0, 1), part))
 
-    def _check_logits(self, logits: Tensor, y: Tensor, part: Sequence[int]) -> None:
+    def _check_logits(self, classifier: Classifier, logits: Tensor, y: Tensor, part: Sequence[int]) -> None:
         bad = (~logits.isfinite()).any(1).nonzero().flatten().tolist()
         if bad:
-            raise UserError(
-                f"The model {self.classifier.name} returns NaN or infinite logits for image {part[bad[0]]}."
-            )
+            raise UserError(f"The model {classifier.name} returns NaN or infinite logits for image {part[bad[0]]}.")
         high = (y >= logits.shape[1]).nonzero().flatten().tolist()
         if high:
             raise UserError(
-                f"Image {part[high[0]]} has label {int(y[high[0]])}, but the model {self.classifier.name} knows "
+                f"Image {part[high[0]]} has label {int(y[high[0]])}, but the model {classifier.name} knows "
                 f"classes 0 to {logits.shape[1] - 1}; use a model for this data set, or --num-classes."
             )
 
@@ -107,9 +107,11 @@ class Course:
         robust = len(right - broken)
         label = f"{name} {threat.norm} {threat.eps_text} {cell.name}"
         self.watch.stage(label, len(todo) + len(finished), len(finished))
+        surrogate = next((each for each in self.setting.surrogates if each.name == cell.surrogate), None)
         outcomes = engine.run(
-            self.classifier, cell.attack, self._jobs(todo, cell), slots=self.slots, seed=self.setting.seed
-        )
+            self.classifier, cell.attack, self._jobs(todo, cell, surrogate),
+            slots=self.slots(surrogate or self.classifier), seed=self.setting.seed, surrogate=surrogate,
+        )  # fmt: skip
         pending: list[Hit | Shot] = []
         since = time.monotonic()
         try:
@@ -155,13 +157,24 @@ class Course:
             if hit.success
         }
 
-    def _jobs(self, todo: Sequence[int], cell: Cell) -> Iterator[engine.Job]:
+    def _jobs(self, todo: Sequence[int], cell: Cell, surrogate: Classifier | None) -> Iterator[engine.Job]:
         """Images streamed in, as many at a time as a slot or two hold."""
         for part in _parts(todo, 64):
             x, y = self.setting.data.batch(part)
-            rankings = self.store.rankings(self.classifier.name, part)
-            for number, image, label in zip(part, self._points(x, part), y.tolist(), strict=True):
+            images = self._points(x, part)
+            rankings = self._rankings(images, y, part, surrogate)
+            for number, image, label in zip(part, images, y.tolist(), strict=True):
                 yield engine.Job(number, image, label, crafting.aims_of(cell.attack, rankings[number]))
+
+    def _rankings(
+        self, images: Tensor, y: Tensor, part: Sequence[int], surrogate: Classifier | None
+    ) -> dict[int, list[int]]:
+        """The wrong classes of each image, likeliest first, in the eyes of the model that the attack may ask."""
+        if surrogate is None:
+            return self.store.rankings(self.classifier.name, part)
+        logits = surrogate.judge(images).cpu()
+        self._check_logits(surrogate, logits, y, part)
+        return {number: crafting.likeliest(row, int(label)) for number, row, label in zip(part, logits, y, strict=True)}
 
     def _rows(self, cell: Cell, outcome: engine.Outcome) -> list[Hit | Shot]:
         threat = cell.threat

@@ -1,6 +1,7 @@
 """Attack tensors with one attack: the library's short way in."""
 
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import torch
@@ -48,6 +49,7 @@ def attack(
     method: Attack,
     *,
     target: Tensor | None = None,
+    surrogate: nn.Module | Classifier | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     batch_size: int = 64,
     seed: int = 0,
@@ -60,6 +62,8 @@ def attack(
         y: `[N]` true classes.
         method: such as `PGD(eps="8/255", steps=40)`; eps in units of pixels scaled to [0, 1].
         target: `[N]` classes that must be reached; None accepts any wrong class.
+        surrogate: the model that the attack questions in place of `model`, which only judges each trial's last point:
+            a transfer attack.
         bounds: range of valid values; a `Classifier` has its own.
         batch_size: rows in flight. On a CPU it does not change a bit of the result.
         seed: of all noise.
@@ -73,35 +77,39 @@ def attack(
         raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
-    with classifier.session(images, seed):
-        for warning in checked_model(classifier, images):
-            warnings.warn(warning, stacklevel=2)
-        logits = torch.cat([classifier.judge(part) for part in torch.split(images, 64)]).cpu()
-        y = checked_labels(y.cpu(), len(x), logits.shape[1])
-        aims = None if target is None else checked_labels(target.cpu(), len(x), logits.shape[1])
+    with classifier.session(images, seed), ExitStack() as stack:
+        asked = None
+        if surrogate is not None:
+            asked = surrogate if isinstance(surrogate, Classifier) else Classifier(surrogate, bounds=bounds)
+            stack.enter_context(asked.session(images, seed))
+        for each in filter(None, (classifier, asked)):
+            for warning in checked_model(each, images):
+                warnings.warn(warning, stacklevel=2)
+        logits = _logits(classifier, images)
+        known = logits if asked is None else _logits(asked, images)
+        y = checked_labels(y.cpu(), len(x), min(logits.shape[1], known.shape[1]))
+        aims = None if target is None else checked_labels(target.cpu(), len(x), known.shape[1])
         if aims is not None and bool((aims == y).any()):
             raise UserError("A target equals the true class; name another class for every image.")
         correct = logits.argmax(1) == y
+        goals = [None] * len(x) if aims is None else aims.tolist()
         jobs = [
-            job_of(
-                method,
-                number,
-                images[number],
-                int(y[number]),
-                logits[number],
-                None if aims is None else int(aims[number]),
-            )
+            job_of(method, number, images[number], int(y[number]), known[number], goals[number])
             for number in correct.nonzero().flatten().tolist()
         ]
-        outcomes = list(engine.run(classifier, method, jobs, slots=batch_size, seed=seed))
+        outcomes = list(engine.run(classifier, method, jobs, slots=batch_size, seed=seed, surrogate=asked))
     return _gathered(classifier, images, logits, correct, outcomes)
+
+
+def _logits(classifier: Classifier, images: Tensor) -> Tensor:
+    return torch.cat([classifier.judge(part) for part in torch.split(images, 64)]).cpu()
 
 
 def job_of(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, goal: int | None = None) -> engine.Job:
     """The engine's job for one image: aimed at its goal, or at its likeliest wrong classes, or at none."""
     if goal is not None:
         return engine.Job(number, x, y, (goal,), goal)
-    return engine.Job(number, x, y, aims_of(method, likeliest(logits, y)))
+    return engine.Job(number, x, y, aims_of(method, likeliest(logits, y)) if method.targets else (-1,))
 
 
 def likeliest(logits: Tensor, y: int) -> list[int]:
@@ -122,7 +130,7 @@ def _gathered(
     points = images.cpu().clone()
     empty = torch.zeros(len(points), dtype=torch.int64, device="cpu")
     result = Attacked(
-        points, torch.zeros_like(correct), correct, logits.argmax(1), empty, empty.clone() + 1, empty.clone()
+        points, torch.zeros_like(correct), correct, logits.argmax(1), empty, empty + classifier.verdicts, empty.clone()
     )
     for outcome in outcomes:
         at = outcome.sample

@@ -18,7 +18,7 @@ from torch import Tensor
 from robustkit import noise
 from robustkit.classifier import Classifier
 from robustkit.errors import UserError
-from robustkit.protocol import Attack, Seen, State, Trials
+from robustkit.protocol import Attack, FeatureAttack, Seen, State, Trials
 from robustkit.rows import Rows, along, padded
 
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
@@ -33,6 +33,10 @@ class Job:
     y: int
     aims: tuple[int, ...] = (-1,)  # classes aimed at, one trial each per restart; -1 aims at none
     goal: int | None = None  # class that must be reached; None: any class but y
+
+    def lost(self, label: int) -> bool:
+        """Whether this answer is what the attack is after."""
+        return label != self.y if self.goal is None else label == self.goal
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def run(
     slots: int,
     seed: int = 0,
     tick: Callable[[int], None] = lambda rows: None,
+    surrogate: Classifier | None = None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish; inside `classifier.session()`.
 
@@ -89,8 +94,10 @@ def run(
         slots: rows in flight. Outcomes do not depend on it.
         seed: of all noise.
         tick: called with the number of trials in flight after each question.
+        surrogate: the model that answers the questions, inside its own session; `classifier` then judges the last
+            point of each trial and nothing else, as in a transfer attack.
     """
-    lane = _Lane(classifier, attack, iter(jobs), slots, seed)
+    lane = _Lane(classifier, surrogate or classifier, attack, iter(jobs), slots, seed)
     while lane.fill():
         tick(lane.ask())
         yield from lane.judge()
@@ -100,6 +107,7 @@ def run(
 @dataclass
 class _Lane:
     classifier: Classifier
+    asked: Classifier  # the same one, or a surrogate
     attack: Attack
     jobs: Iterator[Job]
     slots: int
@@ -121,8 +129,8 @@ class _Lane:
         if not live and not arriving:
             self.pool, self.flights = None, []
             return bool(self.claims)
-        assert self.classifier.shapes is not None
-        self._resize(live, self.classifier.shapes.fit(len(live) + arriving, self.slots, self.attack.sees))
+        assert self.asked.shapes is not None
+        self._resize(live, self.asked.shapes.fit(len(live) + arriving, self.slots, self.attack.sees))
         self._admit(arriving)
         return True
 
@@ -138,18 +146,20 @@ class _Lane:
         for row in live:
             flight = self.flights[row]
             assert flight is not None
-            flight.forwards += 1
-            flight.backwards += self.attack.sees == "gradients"
+            flight.forwards += self.asked.answers
+            flight.backwards += self.asked.answers * (self.attack.sees == "gradients")
         # One sum tells whether any value is not finite; a sign of NaN is zero and would pass for "no gradient".
         if not bool(seen.grad.sum().isfinite()):
             samples = [flight.job.sample for flight in self.flights if flight is not None]
             _check_finite(seen.grad[torch.tensor(live, device=seen.grad.device)], samples, "input gradient")
         before, self.pool = self.pool, self.attack.step(self.pool, seen)
-        self._release(before, self._claimed(before, seen.label))
+        self._release(live, before, self._claimed(live, before, seen.label.tolist()))
         return len(live)
 
     def judge(self) -> Iterator[Outcome]:
         """Verdicts on waiting points, once enough wait or too little else is left to do."""
+        if not self.claims:
+            return
         waiting = sum(len(group.flights) for group in self.claims)
         live = sum(flight is not None for flight in self.flights)
         enough = max(1, min(_JUDGED_TOGETHER, live)) if self.dry else _JUDGED_TOGETHER
@@ -162,22 +172,26 @@ class _Lane:
     def _seen(self, pool: State) -> Seen | None:
         """The model's answer, or None if it took more memory than there is."""
         try:
-            return self.classifier.ask(self.attack, pool)
+            return self.asked.ask(self.attack, pool)
         except torch.OutOfMemoryError:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _release(self, before: State, claimed: Tensor) -> None:
+    def _release(self, live: list[int], before: State, claimed: set[int]) -> None:
         """Decided and spent trials leave their slots and wait for a verdict."""
         assert self.pool is not None
-        gone = [row for row in (claimed | self.pool.done).nonzero().flatten().tolist() if self.flights[row] is not None]
+        done = self.pool.done.tolist()
+        gone = [row for row in live if row in claimed or done[row]]
         if not gone:
             return
-        rows = torch.tensor(gone, device=claimed.device)
-        states, hit = self.pool.take(rows), claimed.index_select(0, rows)
-        points = torch.where(along(hit, states.query), before.query.index_select(0, rows), states.query)
+        rows = torch.tensor(gone, device=before.query.device)
+        hit = [row in claimed for row in gone]
+        states = self.pool.take(rows)
+        points = torch.where(
+            along(torch.tensor(hit, device=rows.device), states.query), before.query.index_select(0, rows), states.query
+        )
         flights = [flight for row in gone if (flight := self.flights[row]) is not None]
-        self.claims.append(_Claims(flights, states, points, [not claim for claim in hit.tolist()]))
+        self.claims.append(_Claims(flights, states, points, [not claim for claim in hit]))
         for row in gone:
             self.flights[row] = None
 
@@ -197,9 +211,9 @@ class _Lane:
     def _verdicts(self, group: _Claims, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
         questions = group.states.asked.tolist()
         for row, (flight, label) in enumerate(zip(group.flights, labels, strict=True)):
-            flight.forwards += 1
+            flight.forwards += self.classifier.verdicts
             job = flight.job
-            success = label != job.y if job.goal is None else label == job.goal
+            success = job.lost(label)
             restart, target = self._trial(flight)
             if not success and not group.final[row]:
                 self._go_on(group, row)
@@ -224,15 +238,17 @@ class _Lane:
         aim, restart = divmod(flight.trial, self.attack.restarts)
         return restart, flight.job.aims[aim]
 
-    def _claimed(self, state: State, label: Tensor) -> Tensor:
-        """`[B]`: rows whose query is a point of the ball that the search network gets wrong (or as aimed for)."""
-        trial = state.trial
-        wrong = torch.where(trial.goal >= 0, label == trial.goal, label != trial.y)
-        rows = wrong.nonzero().flatten()
-        if not len(rows):
-            return wrong
-        inside = self.attack.ball.contains(trial.x.index_select(0, rows), state.query.index_select(0, rows))
-        return wrong.index_copy(0, rows, inside.to(wrong.device))
+    def _claimed(self, live: list[int], state: State, labels: list[int]) -> set[int]:
+        """Rows whose query is a point of the ball that the search network gets wrong (or as aimed for)."""
+        if self.asked is not self.classifier:
+            return set()  # that a surrogate is fooled says nothing; questions to the model are none
+        # On the host: there are a few labels only, and on a small network each tensor operation shows.
+        lost = [row for row in live if (flight := self.flights[row]) is not None and flight.job.lost(labels[row])]
+        if not lost:
+            return set()
+        rows = torch.tensor(lost, device=state.query.device)
+        inside = self.attack.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
+        return {row for row, within in zip(lost, inside.tolist(), strict=True) if within}
 
     def _draw(self, count: int) -> None:
         while count > 0 and not self.dry:
@@ -258,7 +274,9 @@ class _Lane:
         resumed = [self.resuming.popleft() for _ in range(min(len(self.resuming), len(free)))]
         begun = [self.starting.popleft() for _ in range(len(free) - len(resumed))]
         fresh = Rows.cat([*(state for _, state in resumed), *([self._begin(begun)] if begun else [])])
-        if self.pool is None:
+        if len(fresh) == len(self.flights):
+            self.pool = fresh
+        elif self.pool is None:
             self.pool = fresh.take(padded(torch.arange(len(fresh), device=fresh.done.device), len(self.flights)))
         else:
             self.pool = self.pool.put(torch.tensor(free, device=fresh.done.device), fresh)
@@ -277,10 +295,13 @@ class _Lane:
         goals = [-1 if flight.job.goal is None else flight.job.goal for flight in flights]
         goal = torch.tensor(goals, device=device)
         trials = Trials(torch.stack([flight.job.x for flight in flights]), y, target, goal, key)
+        if isinstance(self.attack, FeatureAttack) and not self.attack.feature_shape:
+            self.attack = self.asked.prepared(self.attack, trials.x)
+        if len(flights) > 1:
+            return self.attack.init(trials)
         # Sums over a row take another path in a batch of one, so a lone trial begins in company.
-        count = max(len(flights), 2)
-        state = self.attack.init(trials.take(padded(torch.arange(len(flights), device=device), count)))
-        return state.take(torch.arange(len(flights), device=device))
+        alone = torch.zeros(1, dtype=torch.int64, device=device)
+        return self.attack.init(trials.take(padded(alone, 2))).take(alone)
 
     def _halve(self) -> None:
         """After an out-of-memory: half the slots, the other half's trials go on later."""

@@ -5,7 +5,7 @@ that.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,8 @@ from robustkit.environment import environment
 from robustkit.identity import compared, identity_of
 from robustkit.protocol import Attack
 from robustkit.run import Run
-from robustkit.setting import Model, Numerics, Setting, resolved
+from robustkit.setting import Model, Numerics, Remedies, Setting, resolved
+from robustkit.standins import StandIn
 from robustkit.store import Store
 from robustkit.summary import summarised
 from robustkit.watch import Silent, Watch
@@ -44,6 +45,10 @@ def evaluate(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     numerics: Numerics = _AS_IT_IS,
+    bpda: Mapping[str, StandIn | None] | None = None,
+    eot: int | None = None,
+    probabilities: bool = False,
+    surrogates: Model | Sequence[Model] = (),
     watch: Watch = _NOBODY,
 ) -> Run:
     """Accuracy of models under attack: a `Run` whose `results` is a tidy data frame.
@@ -65,6 +70,11 @@ def evaluate(
         mean: normalisation inside a model given by name.
         std: likewise.
         numerics: speed of the search.
+        bpda: layers whose gradient the search replaces, as in `Classifier`; for modules and names.
+        eot: draws of randomised models averaged per question, likewise.
+        probabilities: the models return probabilities, likewise.
+        surrogates: models that the attacks question in place of `models`, which only judge what that led to: transfer
+            attacks, each called ATTACK@SURROGATE.
         watch: is told of the progress.
 
     Raises:
@@ -73,7 +83,8 @@ def evaluate(
     setting = resolved(
         models, dataset=dataset, attacks=attacks, norm=norm, eps=eps, samples=samples, batch_size=batch_size,
         device=device, seed=seed, weights=weights, num_classes=num_classes, mean=mean, std=std, numerics=numerics,
-        watch=watch,
+        remedies=Remedies(bpda or {}, eot, probabilities), watch=watch,
+        surrogates=surrogates,
     )  # fmt: skip
     return carry_out(setting, None if out is None else Path(out), watch)
 

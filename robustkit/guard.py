@@ -1,8 +1,10 @@
 """The caller's model comes back as it was: modes, buffers, `requires_grad`, `.grad` and the global random state."""
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -21,6 +23,7 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
                for module in model.modules() for name, buffer in module._buffers.items()]  # fmt: skip
     weights = [(weight, weight.requires_grad, weight.grad, None if weight.grad is None else weight.grad.clone())
                for weight in model.parameters()]  # fmt: skip
+    others = random.getstate(), np.random.get_state()  # what models may draw from besides torch
     with torch.random.fork_rng(devices=_devices(model)):
         torch.manual_seed(seed)
         try:
@@ -28,6 +31,8 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
             _check_eval(model)
             yield
         finally:
+            random.setstate(others[0])
+            np.random.set_state(others[1])
             for module, training in modes:
                 module.training = training
             for module, name, buffer, values in buffers:

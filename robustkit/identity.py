@@ -15,28 +15,22 @@ from robustkit.errors import UserError
 from robustkit.store import SCHEMA
 
 if TYPE_CHECKING:
+    from robustkit.classifier import Classifier
     from robustkit.setting import Setting
+
+
+# A remedy is named only where it is used, so that evidence without any keeps its name.
+_USUAL: dict[str, Any] = {"bpda": {}, "eot": None, "draws": 64, "probabilities": False}
 
 
 def identity_of(setting: "Setting") -> dict[str, Any]:
     """The part of a manifest that the results depend on."""
+    crafters = [_model(each, str(getattr(each.model, "source", "given by the caller"))) for each in setting.surrogates]
     return {
         "schema": SCHEMA,
         "n": len(setting.ids),
-        "models": [
-            {
-                "name": each.name,
-                "source": source,
-                "sha256": fingerprint(each.model),
-                "bounds": list(each.bounds),
-                "fold": each.fold,
-                "channels_last": each.channels_last,
-                "compile": each.compile,
-                "bf16": each.bf16,
-                "device": each.device.type,
-            }
-            for each, source in zip(setting.classifiers, setting.sources, strict=True)
-        ],
+        "models": [_model(*pair) for pair in zip(setting.classifiers, setting.sources, strict=True)],
+        **({"surrogates": crafters} if crafters else {}),
         "dataset": {
             "name": setting.data.name,
             "split": setting.data.split,
@@ -47,6 +41,37 @@ def identity_of(setting: "Setting") -> dict[str, Any]:
         "attacks": setting.plan.described(),
         "seed": setting.seed,
     }
+
+
+def _model(classifier: "Classifier", source: str) -> dict[str, Any]:
+    remedies = {
+        "bpda": {layer: _function(stand_in) for layer, stand_in in classifier.bpda.items()},
+        "eot": classifier.eot,
+        "draws": classifier.draws,
+        "probabilities": classifier.probabilities,
+    }
+    return {
+        "name": classifier.name,
+        "source": source,
+        "sha256": fingerprint(classifier.model),
+        "bounds": list(classifier.bounds),
+        "fold": classifier.fold,
+        "channels_last": classifier.channels_last,
+        "compile": classifier.compile,
+        "bf16": classifier.bf16,
+        "device": classifier.device.type,
+        **{key: value for key, value in remedies.items() if value != _USUAL[key]},
+    }
+
+
+def _function(stand_in: object) -> str:
+    """What tells two functions apart: a module's content, or a name and its source."""
+    if stand_in is None:
+        return "identity"
+    if isinstance(stand_in, nn.Module):
+        return fingerprint(stand_in)
+    name = getattr(stand_in, "__qualname__", type(stand_in).__qualname__)
+    return f"{name} {hashlib.sha256(_source(stand_in)).hexdigest()[:16]}"
 
 
 def digest(identity: dict[str, Any]) -> str:
@@ -84,7 +109,7 @@ def _is_setting(name: str, value: object) -> bool:
     return all(isinstance(item, (int, float, str)) for item in items)
 
 
-def _source(kind: type) -> bytes:
+def _source(kind: Any) -> bytes:
     try:
         return inspect.getsource(kind).encode()
     except (OSError, TypeError):
@@ -97,18 +122,19 @@ def compared(old: dict[str, Any], new: dict[str, Any], setting: "Setting") -> No
     Raises:
         UserError: something that determines the result has changed; the sentence names it.
     """
-    changes = [_named(key, old[key], new[key]) for key in ("schema", "threats", "seed") if old[key] != new[key]]
+    changes = [_named(key, old[key], new[key]) for key in ("schema", "threats", "seed")
+               if old[key] != new[key]]  # fmt: skip
     # Grown data keep their first images: those must be the ones that were used.
     same = {**new["dataset"], "sha256": setting.data.fingerprint(setting.ids[: old["n"]])}
     if new["n"] < old["n"]:
         changes.append(f"samples was {old['n']}, now {new['n']}")
     elif old["dataset"] != same:
         changes.append(_named("dataset", old["dataset"], same))
-    for key in ("models", "attacks"):
-        now = {entry["name"]: entry for entry in new[key]}
+    for key in ("models", "attacks", "surrogates"):
+        now = {entry["name"]: entry for entry in new.get(key, [])}
         changes += [
             _named(f"{key[:-1]} {entry['name']}", entry, now.get(entry["name"]))
-            for entry in old[key]
+            for entry in old.get(key, [])
             if entry != now.get(entry["name"])
         ]
     if changes:

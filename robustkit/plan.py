@@ -30,6 +30,7 @@ class Column:
     name: str
     specifications: tuple[str, ...]
     ensemble: bool
+    surrogate: str | None = None  # the model that is asked, where it is not the attacked one
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Cell:
     name: str  # the column's name, or "column/member"
     attack: Attack
     stage: int  # position in its ensemble
+    surrogate: str | None
     smaller: str | None  # text of the next smaller radius of the same norm
 
 
@@ -59,7 +61,9 @@ class Plan:
             for column in self.columns:
                 for stage, specification in enumerate(column.specifications):
                     attack = registry.build(specification, threat.norm, threat.eps_text)
-                    yield Cell(threat, column.name, member(column, specification), attack, stage, smaller)
+                    yield Cell(
+                        threat, column.name, member(column, specification), attack, stage, column.surrogate, smaller
+                    )
             before = threat
 
     def described(self) -> list[dict[str, Any]]:
@@ -75,15 +79,16 @@ class Plan:
         ]
 
 
-def plan(attacks: Sequence[str], threats: Sequence[Threat]) -> Plan:
-    """The plan for these attack specifications and ensemble names.
+def plan(attacks: Sequence[str], threats: Sequence[Threat], surrogates: Sequence[str] = ()) -> Plan:
+    """The plan for these attack specifications and ensemble names; each on every surrogate, if there are any.
 
     Raises:
         UserError: an attack is unknown, given twice, or has no form for one of the norms.
     """
     if not attacks:
         raise UserError("No attack is given; name one, for example pgd, or the ensemble standard.")
-    columns = tuple(_column(text) for text in attacks)
+    asked: Sequence[str | None] = surrogates or [None]
+    columns = tuple(_column(text, surrogate) for surrogate in asked for text in attacks)
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:
@@ -136,10 +141,11 @@ def member(column: Column, specification: str) -> str:
     return f"{column.name}/{registry.parsed(specification)[0]}" if column.ensemble else column.name
 
 
-def _column(text: str) -> Column:
+def _column(text: str, surrogate: str | None) -> Column:
+    where = "" if surrogate is None else f"@{surrogate.replace('/', '-')}"  # a slash sets a member apart
     if text.lower() in registry.ENSEMBLES:
-        return Column(text.lower(), registry.ENSEMBLES[text.lower()], ensemble=True)
-    return Column(text.strip().lower(), (text,), ensemble=False)
+        return Column(text.lower() + where, registry.ENSEMBLES[text.lower()], ensemble=True, surrogate=surrogate)
+    return Column(text.strip().lower() + where, (text,), ensemble=False, surrogate=surrogate)
 
 
 def _pair(text: str) -> tuple[NormName | None, str]:

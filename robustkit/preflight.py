@@ -1,5 +1,6 @@
 """What must hold before any attack: images that are images, labels that exist, a model that answers each row alone."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -21,11 +22,11 @@ def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int
         raise UserError("There are no images to attack; the data set is empty.")
     if not x.is_floating_point():
         raise UserError(f"Images must be floating point numbers in [{low:g}, {high:g}], not {x.dtype}; divide by 255.")
-    bad = (~x.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
-    if bad:
-        number = bad[0] if numbers is None else numbers[bad[0]]
+    least, most = (value.item() for value in x.aminmax())
+    if not math.isfinite(least + most):
+        bad = int((~x.isfinite()).flatten(1).any(1).nonzero()[0])
+        number = bad if numbers is None else numbers[bad]
         raise UserError(f"Image {number} holds NaN or infinite values; remove it or mend the data.")
-    least, most = x.min().item(), x.max().item()
     if least < low - slack or most > high + slack:
         raise UserError(
             f"Images must lie in [{low:g}, {high:g}], but theirs is [{least:g}, {most:g}]: give pixels as they are, "
@@ -59,23 +60,27 @@ def checked_model(classifier: Classifier, images: Tensor) -> list[str]:
     tile = images[torch.arange(16, device=images.device) % len(images)]
     turned = torch.flip(tile, [0]).clone()
     turned[0] = 1 - turned[0]  # another neighbour, too
-    logits, again, other = classifier.judge(tile), classifier.judge(tile), classifier.judge(turned).flip(0)
+    if classifier.randomised:
+        return [
+            f"{classifier.name} is randomised: an attack sees the mean of {classifier.answers} draws per question, and "
+            f"each verdict is the plurality of {classifier.verdicts} draws."
+        ]
+    logits, other = classifier.judge(tile), classifier.judge(turned).flip(0)
     if not bool(logits.isfinite().all()):
         raise UserError(
             "The model returns NaN or infinite logits on clean images; check its weights and normalisation."
         )
     scale = max(float(logits.max() - logits.min()), 1e-6)
-    if bool((logits - again).abs().max() > 1e-4 * scale):
-        return [
-            "The model is randomised: it answers the same question differently, so one draw decides each verdict; "
-            "average its answers before you trust these numbers."
-        ]
     if bool((logits - other)[:-1].abs().max() > 1e-3 * scale):
         raise UserError(
             "The model's answer for an image depends on the other images of its batch, so no verdict would be its own; "
             "put BatchNorm and the like in eval mode, or feed one image at a time inside the model."
         )
-    return _probabilities(logits)
+    if classifier.eot is not None and classifier.eot > 1:
+        return [
+            "The model answers the same question alike every time, so there is nothing to average: eot is not used."
+        ]
+    return [] if classifier.probabilities else _probabilities(logits)
 
 
 def _probabilities(logits: Tensor) -> list[str]:
@@ -85,6 +90,6 @@ def _probabilities(logits: Tensor) -> list[str]:
     if sigmoid or (bool(((logits >= 0) & (logits <= 1)).all()) and bool(((sums - 1).abs() < 5e-3).all())):
         return [
             "The model seems to return probabilities, not logits: gradients through a softmax vanish and attacks look "
-            "weaker than they are; return what goes into the softmax."
+            "weaker than they are; return what goes into the softmax, or say probabilities (--probabilities)."
         ]
     return []

@@ -9,14 +9,17 @@ classes are further trials of the queue, not loops in attacks. Images lie in [0,
 bounds are.
 """
 
+import copy
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass, fields
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from numbers import Integral, Real
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from typing_extensions import Self
 
 from robustkit.errors import UserError
 from robustkit.rows import Rows
@@ -59,6 +62,14 @@ class Seen(Rows):
 
 
 @dataclass(frozen=True)
+class FeatureSeen(Seen):
+    """The answer to an attack on a layer."""
+
+    features: Tensor  # [B, *F] the layer's output at the query
+    feature_grad: Tensor  # [B, *F] the objective's gradient in it
+
+
+@dataclass(frozen=True)
 class Cost:
     """The most that one trial can spend, in passes of one image.
 
@@ -96,10 +107,10 @@ class Attack(ABC):
         _ = self.ball
         if self.ball.norm not in self.norms:
             raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}.")
-        for field in fields(self):
-            if isinstance(field.default, bool) and not isinstance(getattr(self, field.name), bool):
-                value = getattr(self, field.name)
-                raise UserError(f"{type(self).__name__}: {field.name} must be true or false, not {value!r}.")
+        for each in fields(self):
+            if isinstance(each.default, bool) and not isinstance(getattr(self, each.name), bool):
+                value = getattr(self, each.name)
+                raise UserError(f"{type(self).__name__}: {each.name} must be true or false, not {value!r}.")
         self.at_least(1, "restarts")
         self.at_least(0, "targets")
 
@@ -140,6 +151,64 @@ class Attack(ABC):
         """The state after one answer: a pure function, row by row."""
 
 
+class HookedAttack(Attack):
+    """An attack that asks the network under hooks, which change its gradients or its forward pass.
+
+    Verdicts never see the hooks.
+    """
+
+    @abstractmethod
+    def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[object]:
+        """The hooks while `network`, in eval mode and unfolded, is asked at all rows of `state.query`, in order."""
+
+
+@dataclass(frozen=True)
+class FeatureAttack(Attack):
+    """An attack whose objective reads the output of one layer.
+
+    Args:
+        layer: dotted name of the layer in the network; None takes the largest block that ends near the middle.
+    """
+
+    _: KW_ONLY
+    layer: str | None = None
+    feature_shape: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)  # known once it runs
+
+    def layer_in(self, network: nn.Module) -> str:
+        """The name of the layer."""
+        return _middle(network) if self.layer is None else self.layer
+
+    def at(self, shape: tuple[int, ...]) -> Self:
+        """The same attack, told the shape `F` of one image's features."""
+        told = copy.copy(self)
+        object.__setattr__(told, "feature_shape", shape)
+        return told
+
+    @abstractmethod
+    def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
+        """`[B]` what the attack climbs, from logits `[B, K]` and features `[B, *F]`."""
+
+
 def begin(trials: Trials, query: Tensor) -> State:
     """The state of trials that have asked nothing yet and ask at `query` first."""
     return State(trials, query, torch.zeros_like(trials.y), torch.zeros_like(trials.y, dtype=torch.bool))
+
+
+def _middle(network: nn.Module) -> str:
+    """The block that ends halfway through the network's innermost layers, give or take a tenth: the outermost of them.
+
+    Halfway among the network's children is nearly the logits where a network is one long `features`.
+    """
+    leaves = [name for name, module in network.named_modules() if not any(True for _ in module.children())]
+    ends: dict[str, int] = {}
+    for number, leaf in enumerate(leaves, 1):
+        parts = leaf.split(".")
+        ends.update(dict.fromkeys((".".join(parts[:depth]) for depth in range(1, len(parts) + 1)), number))
+    off = {name: abs(number / len(leaves) - 0.5) for name, number in ends.items() if name and _answers(network, name)}
+    near = {name: distance for name, distance in off.items() if distance <= 0.1} or off
+    return min(near, key=lambda name: (name.count("."), near[name]) if near is not off else (0, near[name]), default="")
+
+
+def _answers(network: nn.Module, name: str) -> bool:
+    """Whether the layer has a forward of its own, as a list of modules has not."""
+    return getattr(type(network.get_submodule(name)), "forward", None) is not nn.Module.forward

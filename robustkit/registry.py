@@ -8,7 +8,7 @@ import pkgutil
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 from robustkit.errors import UserError, unknown
 from robustkit.protocol import Attack
@@ -48,8 +48,8 @@ def names() -> list[str]:
     return sorted([*classes(), *VARIANTS])
 
 
-def parsed(specification: str) -> tuple[str, dict[str, Any]]:
-    """The name and the hyper-parameters of `NAME[:KEY=VALUE,...]`, unchecked."""
+def parsed(specification: str) -> tuple[str, dict[str, str]]:
+    """The name and the hyper-parameters of `NAME[:KEY=VALUE,...]`, as texts and unchecked."""
     name, _, rest = specification.partition(":")
     values = {}
     for item in filter(None, rest.split(",")):
@@ -59,7 +59,7 @@ def parsed(specification: str) -> tuple[str, dict[str, Any]]:
             raise UserError(f"In {specification!r}, {item!r} is no KEY=VALUE; write for example pgd:steps=10,loss=dlr.")
         if key in values:
             raise UserError(f"In {specification!r}, {key} is given twice; leave one out.")
-        values[key] = _value(value.strip())
+        values[key] = value.strip()
     return name.strip().lower(), values
 
 
@@ -77,7 +77,8 @@ def build(specification: str, norm: str, eps: float | str) -> Attack:
     for key in values:
         if key not in known:
             raise unknown(f"hyper-parameter of {name}", key, known)
-    return classes()[base](eps=eps, norm=norm, **{**preset, **values})
+    own = {key: _typed(text, known[key]) for key, text in values.items()}
+    return classes()[base](eps=eps, norm=norm, **{**preset, **own})
 
 
 def described(attack: Attack) -> dict[str, Any]:
@@ -108,7 +109,15 @@ def parameters(attack: type[Attack]) -> dict[str, "Field[Any]"]:
     }
 
 
-def _value(text: str) -> Any:
+def _typed(text: str, field: "Field[Any]") -> Any:
+    """A text as its field wants it: names of layers may look like numbers, and stay names."""
+    if str in (field.type, *get_args(field.type)):
+        return None if text.lower() == "none" and field.default is None else text
+    return value_of(text)
+
+
+def value_of(text: str) -> Any:
+    """What a text stands for: a truth value, none, a number, or itself."""
     words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]

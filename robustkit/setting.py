@@ -1,8 +1,8 @@
 """All that one evaluation needs, resolved and checked before any work begins."""
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from robustkit.errors import UserError
 from robustkit.models import load_model
 from robustkit.plan import Plan, plan, threats_of
 from robustkit.protocol import Attack
+from robustkit.standins import StandIn
 from robustkit.watch import Watch
 
 Model = str | nn.Module | Classifier
@@ -33,6 +34,15 @@ class Numerics:
 
 
 @dataclass(frozen=True)
+class Remedies:
+    """How the search asks models whose own gradients mislead; `Classifier` says more."""
+
+    bpda: Mapping[str, StandIn | None] = field(default_factory=dict)
+    eot: int | None = None
+    probabilities: bool = False
+
+
+@dataclass(frozen=True)
 class Setting:
     """All that one evaluation needs, resolved and checked: what `evaluate` runs and `--dry-run` prints."""
 
@@ -44,6 +54,7 @@ class Setting:
     seed: int
     slots: int | None
     device: torch.device
+    surrogates: tuple[Classifier, ...] = ()  # asked in the models' place, where attacks are transferred
 
 
 def resolved(
@@ -62,7 +73,10 @@ def resolved(
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
     numerics: Numerics,
+    remedies: Remedies,
     watch: Watch,
+    surrogates: Model | Sequence[Model] = (),
+    surrogate_weights: Sequence[str | Path] = (),
     train: bool = False,
     retrain: bool = False,
 ) -> Setting:
@@ -83,19 +97,28 @@ def resolved(
     files = _listed(weights) if weights is not None else []
     if len(files) not in (0, len(named)):
         raise UserError(f"There are {len(named)} models but {len(files)} weights; give one weights entry per model.")
-    loaded = []
-    for number, entry in enumerate(named):
+
+    def load(entry: Model, file: str | Path | None) -> Classifier:
         if isinstance(entry, str):
-            entry = load_model(  # noqa: PLW2901
-                entry, dataset=data, weights=files[number] if files else None, num_classes=num_classes, mean=mean,
-                std=std, train=train, retrain=retrain, report=_reporter(watch),
+            entry = load_model(
+                entry, dataset=data, weights=file, num_classes=num_classes, mean=mean,
+                std=std, train=train, retrain=retrain, report=reporter(watch),
             ).to(chosen)  # fmt: skip
-        loaded.append(_classifier(entry, numerics, None if device == "auto" else chosen))
+        return _classifier(entry, numerics, remedies, None if device == "auto" else chosen)
+
+    loaded = [load(entry, files[number] if files else None) for number, entry in enumerate(named)]
+    asked = _listed(surrogates)
+    if len(surrogate_weights) not in (0, len(asked)):
+        raise UserError(f"There are {len(asked)} surrogates but weights for {len(surrogate_weights)}; give one each.")
+    crafters = [load(entry, surrogate_weights[number] if surrogate_weights else None)
+                for number, entry in enumerate(asked)]  # fmt: skip
+    crafters = list(_uniquely_named(crafters))
+    planned = plan(specifications, planned.threats, [each.name for each in crafters])
     ids = tuple(pick(len(data), samples))
     sources = tuple(str(getattr(each.model, "source", "given by the caller")) for each in loaded)
     return Setting(
         tuple(_uniquely_named(loaded)), sources,
-        data, ids, planned, seed, None if batch_size == "auto" else batch_size, chosen,
+        data, ids, planned, seed, None if batch_size == "auto" else batch_size, chosen, tuple(crafters),
     )  # fmt: skip
 
 
@@ -122,15 +145,19 @@ def _asked(attacks: list[Any], norms: list[str], radii: list[str]) -> tuple[list
     return [attack if isinstance(attack, str) else registry.spelled(attack) for attack in attacks], norms, radii
 
 
-def _classifier(entry: nn.Module | Classifier, numerics: Numerics, device: torch.device | None) -> Classifier:
+def _classifier(
+    entry: nn.Module | Classifier, numerics: Numerics, remedies: Remedies, device: torch.device | None
+) -> Classifier:
     if isinstance(entry, Classifier):
         return copy.copy(entry)  # its name may be changed below
     if not isinstance(entry, nn.Module):
         raise UserError(f"A model is a name, a torch.nn.Module or a Classifier, not {type(entry).__name__}.")
-    classifier = Classifier(entry, **vars(numerics))
+    classifier = Classifier(entry, **vars(numerics), **vars(remedies))
     if device is not None and device.type != classifier.device.type:
         # A copy: the caller's own model stays where it is.
-        classifier = Classifier(copy.deepcopy(entry).to(device), name=classifier.name, **vars(numerics))
+        classifier = Classifier(
+            copy.deepcopy(entry).to(device), name=classifier.name, **vars(numerics), **vars(remedies)
+        )
     return classifier
 
 
@@ -145,7 +172,9 @@ def _uniquely_named(classifiers: Sequence[Classifier]) -> Sequence[Classifier]:
     return classifiers
 
 
-def _reporter(watch: Watch) -> Callable[[str, float | None], None]:
+def reporter(watch: Watch) -> Callable[[str, float | None], None]:
+    """What a model's training tells, as a watch takes it."""
+
     def report(text: str, share: float | None) -> None:
         if share is None:
             watch.say(text)

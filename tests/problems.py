@@ -40,6 +40,36 @@ class Cnn(nn.Module):
         return self.head(self.body(x).flatten(1))
 
 
+class Residual(nn.Module):
+    """The sum of an image's features and a branch over them, between two linear layers."""
+
+    def __init__(self, body: nn.Module, branch: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.branch, self.head = body, branch, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        return self.head((x + self.branch(x)).relu().flatten(1))
+
+
+class Attentive(nn.Module):
+    """A transformer block over six tokens of any image."""
+
+    def __init__(self, values: int, classes: int, width: int = 8) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(values, 6 * width), nn.Unflatten(1, (6, width)))
+        self.norm = nn.LayerNorm(width)
+        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        tokens = self.norm(x)
+        x = x + self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        return self.head((x + self.mlp(self.norm(x))).mean(1))
+
+
 class Digits(NamedTuple):
     model: nn.Module
     x: Tensor  # [N, 1, 8, 8] test images
@@ -66,12 +96,27 @@ def filled(model: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
 
 
 def problem(kind: str, *shape: int, classes: int = 4, count: int = 12, seed: int = 0) -> Problem:
-    """A fresh random network ("linear", "mlp" or "cnn") and images that it classifies as `y`."""
+    """A fresh random network and images that it classifies as `y`.
+
+    Args:
+        kind: "linear", "mlp", "cnn"; "residual mlp", "residual cnn", "attentive" for attacks that look for such layers.
+    """
     values = int(torch.Size(shape).numel())
-    network = {
+    network: nn.Module = {
         "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(values, classes)),
         "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(values, 16), nn.ReLU(), nn.Linear(16, classes)),
         "cnn": lambda: Cnn(shape, classes),  # type: ignore[arg-type]
+        "residual mlp": lambda: Residual(
+            nn.Sequential(nn.Flatten(), nn.Linear(values, 16), nn.ReLU()),
+            nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)),
+            nn.Linear(16, classes),
+        ),
+        "residual cnn": lambda: Residual(
+            nn.Sequential(nn.Conv2d(shape[0], 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
+            nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)),
+            nn.Linear(8 * shape[1] * shape[2], classes),
+        ),
+        "attentive": lambda: Attentive(values, classes),
     }[kind]()
     model, x = filled(network, seed), images(count, *shape, seed=seed)
     with torch.no_grad():
@@ -88,7 +133,9 @@ def jobs_of(trial: Problem, **more: object) -> list[Job]:
 
 def outcomes(classifier: Classifier, attack: Attack, jobs: list[Job], slots: int = 64, seed: int = 0) -> list[Outcome]:
     """The outcomes of a run in a session of its own, by sample."""
-    with classifier.session(torch.stack([job.x for job in jobs])):
+    x = torch.stack([job.x for job in jobs])
+    with classifier.session(x):
+        attack = classifier.prepared(attack, x)
         return sorted(run(classifier, attack, jobs, slots=slots, seed=seed), key=lambda outcome: outcome.sample)
 
 
@@ -104,6 +151,11 @@ def trials(x: Tensor, y: Tensor | None = None, key: int = 7) -> Trials:
     none = torch.full((count,), -1)
     label = torch.zeros(count, dtype=torch.int64) if y is None else y
     return Trials(x, label, none, none, torch.arange(count) * KEYS_APART + key)
+
+
+def hooks(model: nn.Module) -> int:
+    """How many hooks a network carries."""
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
 def seen(loss: list[float] | Tensor, grad: Tensor, label: int = 0, classes: int = 4) -> Seen:

@@ -13,10 +13,10 @@ def print_plan(options: dict[str, Any]) -> None:
     from robustkit.models import require_known
     from robustkit.plan import plan, threats_of
 
-    for name in options["models"]:
+    for name in (*options["models"], *options["surrogates"]):
         require_known(name)
     data = data_of(options)
-    made = plan(options["attacks"], threats_of(options["norms"], options["radii"], data.threats))
+    made = plan(options["attacks"], threats_of(options["norms"], options["radii"], data.threats), options["surrogates"])
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
     click.echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
     click.echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")

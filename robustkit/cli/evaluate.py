@@ -2,7 +2,6 @@
 
 import os
 import sys
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,8 @@ import click
 from robustkit.errors import UserError
 
 from .config import read_config
-from .options import CountOr, Numbers, data_of
+from .options import CountOr, data_of, data_options, model_options, remedies_of, remedy_options
+from .places import check_writable, remove_if_empty
 
 if TYPE_CHECKING:
     from robustkit.setting import Setting
@@ -26,19 +26,19 @@ _RUNS = Path("robustkit-runs")
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME",
               help="torchvision name, timm:NAME or file.py:factory. Repeatable.")  # fmt: skip
 @click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
-@click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint.")
-@click.option("--mean", type=Numbers(), help="Normalisation to apply inside the model.")
-@click.option("--std", type=Numbers(), help="The same, divided by.")
-@click.option("--train", is_flag=True, help="Train a model that has no weights here once.")
-@click.option("--retrain", is_flag=True, help="Train again, whatever is cached.")
-@click.option("-d", "--dataset", default="digits", show_default=True, metavar="NAME|PATH",
-              help="See `robustkit list datasets`; or a folder of pictures, .npz or .safetensors file.")  # fmt: skip
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of a published data set are.")
-@click.option("--download", is_flag=True, help="Fetch them there first.")
-@click.option("--split", default="test", show_default=True)
-@click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop the pictures of a folder to this.")
+@model_options
+@data_options
 @click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
               metavar="NAME[:K=V,...]", help="See `robustkit list attacks`. Repeatable.")  # fmt: skip
+@click.option(
+    "--surrogate",
+    "surrogates",
+    multiple=True,
+    metavar="NAME",
+    help="Transfer: attacks question this model, and the others only judge the result. Repeatable.",
+)
+@click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Theirs; one per surrogate.")  # fmt: skip
+@remedy_options
 @click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
               help="8/255, 0.5 or L2:0.5, pixels in [0, 1]. Repeatable. [default: usual for the data]")  # fmt: skip
@@ -64,7 +64,7 @@ def evaluate(**options: Any) -> None:
 
         print_plan(options)
         return
-    _check_writable(options["out"] or _RUNS)
+    check_writable(options["out"] or _RUNS)
     place = options["out"] or _RUNS
     try:
         _work(options)
@@ -74,7 +74,7 @@ def evaluate(**options: Any) -> None:
         click.echo(f"Interrupted. {kept}The same command goes on where it stopped.", err=True)
         sys.exit(130)
     finally:
-        _remove_if_empty(place)
+        remove_if_empty(place)
 
 
 def _work(options: dict[str, Any]) -> None:
@@ -105,7 +105,8 @@ def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
         weights=options["weights"] or None, num_classes=options["num_classes"], mean=options["mean"],
         std=options["std"],
         numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]), watch=bars,
-        train=options["train"], retrain=options["retrain"],
+        train=options["train"], retrain=options["retrain"], remedies=remedies_of(options),
+        surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
     )  # fmt: skip
 
 
@@ -118,19 +119,3 @@ def _folder_name(setting: "Setting") -> str:
         letter if letter.isalnum() or letter in "+-_." else "-" for letter in f"{models}-{setting.data.name}"
     )
     return f"{text[:60]}-{digest(identity_of(setting))}"
-
-
-def _check_writable(folder: Path) -> None:
-    """Meet an unwritable place before the work, not after it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(f"The folder {folder} cannot be written ({error.strerror}); give another --out.") from None
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()

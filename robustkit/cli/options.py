@@ -1,8 +1,12 @@
-"""What the options of several commands mean."""
+"""Options that several commands share, and what they mean."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
+
+Command = Callable[..., Any]
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
@@ -33,6 +37,58 @@ class CountOr(click.ParamType):  # type: ignore[type-arg]
         if not text.isdecimal() or int(text) < 1:
             self.fail(f"{value!r} is neither a whole number of at least 1 nor {self.word!r}.", param, ctx)
         return int(text)
+
+
+def model_options(command: Command) -> Command:
+    """Weights and normalisation of models given by name."""
+    return _with(
+        command,
+        click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
+        click.option("--mean", type=Numbers(), help="Normalisation to apply inside the model."),
+        click.option("--std", type=Numbers(), help="The same, divided by."),
+        click.option("--train", is_flag=True, help="Train a model that has no weights here once."),
+        click.option("--retrain", is_flag=True, help="Train again, whatever is cached."),
+    )
+
+
+def data_options(command: Command) -> Command:
+    """The data set."""
+    return _with(
+        command,
+        click.option("-d", "--dataset", default="digits", show_default=True, metavar="NAME|PATH",
+                     help="See `robustkit list datasets`; or a folder of pictures, .npz or .safetensors file."),
+        click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are."),
+        click.option("--download", is_flag=True, help="Fetch them there first."),
+        click.option("--split", default="test", show_default=True),
+        click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop a folder's pictures to this."),
+    )  # fmt: skip
+
+
+def remedy_options(command: Command) -> Command:
+    """How models are asked whose own gradients mislead."""
+    return _with(
+        command,
+        click.option("--bpda", "bpda", multiple=True, metavar="LAYER[=SURROGATE]",
+                     help="Take a layer's gradient from identity, relu, sigmoid, tanh or file.py:function; "
+                          "see `robustkit diagnose`. Repeatable."),
+        click.option("--eot", type=click.IntRange(min=1), metavar="K",
+                     help="Draws of a randomised model averaged per question. [default: 20 if it is randomised]"),
+        click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),
+    )  # fmt: skip
+
+
+def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def remedies_of(options: dict[str, Any]) -> Any:
+    """The remedies that the options name."""
+    from robustkit.setting import Remedies
+    from robustkit.standins import stand_ins
+
+    return Remedies(stand_ins(options["bpda"]), options["eot"], options["probabilities"])
 
 
 def data_of(options: dict[str, Any]) -> Any:

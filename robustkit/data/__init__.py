@@ -14,6 +14,7 @@ from .digits import SPLITS as DIGITS_SPLITS
 from .digits import load_digits
 from .folder import IMAGENET_SPLITS, load_folder, load_imagenet
 from .order import pick as pick
+from .part import Part as Part
 from .pictures import LazyData as LazyData
 from .published import PUBLISHED, load_published
 from .published import SPLITS as PUBLISHED_SPLITS
@@ -54,6 +55,19 @@ def load_dataset(
     if path.is_dir():
         return load_folder(path, split, image_size)
     raise _not_found(name, path)
+
+
+def held_out(data: Dataset, share: float) -> tuple[Dataset, Dataset]:
+    """The data without a share of its images, and that share, drawn in a fixed order.
+
+    Raises:
+        UserError: one of the two would be empty.
+    """
+    order = pick(len(data))
+    cut = round(share * len(order))
+    if not 0 < cut < len(order):
+        raise UserError(f"A share of {share:g} of {len(data)} images leaves one part empty; choose another.")
+    return Part(data, tuple(order[cut:])), Part(data, tuple(order[:cut]), "val")
 
 
 def other_split(data: Dataset, split: str) -> Dataset:

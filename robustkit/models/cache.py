@@ -3,15 +3,15 @@
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor
 
+from robustkit.atomic import PART, replace_file
+
 SUFFIX = ".safetensors"
-PART = ".part"
 
 
 class Entry(NamedTuple):
@@ -48,17 +48,9 @@ def store(path: Path, state: Mapping[str, Tensor], about: Mapping[str, str]) -> 
     """
     from safetensors.torch import save
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Copies: safetensors refuses tensors that share their memory.
     raw = save({key: value.detach().clone().contiguous() for key, value in state.items()}, dict(about))
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=PART)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_file(path, raw)
 
 
 def about(path: Path) -> dict[str, str] | None:
@@ -81,7 +73,7 @@ def clear(name: str | None = None) -> list[Path]:
     """Remove the cached models of that name, or all; the files that were removed."""
     gone = [entry.path for entry in entries() if name in (None, entry.model)]
     if name is None:
-        gone += sorted(folder().glob(f"*{PART}"))
+        gone += sorted(folder().glob(f".*{PART}"))
     for path in gone:
         path.unlink(missing_ok=True)
     return gone

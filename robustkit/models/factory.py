@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -47,14 +48,7 @@ def build(where: Address, num_classes: int | None) -> Built:
     Raises:
         UserError: the file or function is missing, fails, or returns something else.
     """
-    module, code = _imported(where.file)
-    function = getattr(module, where.function, None)
-    if not callable(function):
-        own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__]
-        found = ", ".join(sorted(own)) or "none"
-        raise UserError(
-            f"{where.file} has no function {where.function!r}; pass {where.file}:NAME, with NAME one of: {found}."
-        )
+    function, code = found(where)
     extra = {"num_classes": num_classes} if num_classes is not None and _accepts(function, "num_classes") else {}
     try:
         network = function(**extra)
@@ -65,6 +59,23 @@ def build(where: Address, num_classes: int | None) -> Built:
             f"{where.function}() in {where.file} must return a torch.nn.Module, not {type(network).__name__}."
         )
     return Built(network, code)
+
+
+def found(where: Address) -> tuple[Callable[..., object], str]:
+    """The function itself, and the SHA-256 of its file and of the neighbours that the file imports.
+
+    Raises:
+        UserError: the file cannot be imported or has no such function.
+    """
+    module, code = _imported(where.file)
+    function = getattr(module, where.function, None)
+    if callable(function):
+        return function, code
+    own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__]
+    names = ", ".join(sorted(own)) or "none"
+    raise UserError(
+        f"{where.file} has no function {where.function!r}; pass {where.file}:NAME, with NAME one of: {names}."
+    )
 
 
 def _imported(file: Path) -> tuple[ModuleType, str]:

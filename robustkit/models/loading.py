@@ -10,6 +10,7 @@ from robustkit.data import Dataset
 from robustkit.errors import UserError, unknown
 
 from . import factory, pretrained
+from .described import described
 from .fit import require_fit
 from .pixels import PixelModel
 from .target import target_of
@@ -35,7 +36,8 @@ def load_model(
     """The model called `name` as a classifier of pixels in [0, 1], in eval mode on the CPU.
 
     Args:
-        name: One of torchvision's classification models, "timm:NAME", or "path/file.py:function" for one of your own.
+        name: One of torchvision's classification models, "timm:NAME", "path/file.py:function" for one of your own, or
+            a `.safetensors` file that `robustkit finetune` wrote.
         dataset: The data it is for; decides the classes, the size, and what it is trained on.
         weights: A checkpoint file, or published weights such as "default". For "imagenet" the default; for "digits"
             the model is trained once and cached.
@@ -51,7 +53,13 @@ def load_model(
         UserError: name, weights and data do not make a model; the sentence names the fix.
     """
     require_known(name)
-    wish = Wish(name, target_of(dataset), weights, num_classes, mean, std)
+    about = described(name)
+    if about is None:
+        wish = Wish(name, target_of(dataset), weights, num_classes, mean, std)
+    elif weights is not None or train or retrain:
+        raise UserError(f"{name} has weights of its own; leave out --weights, --train and --retrain.")
+    else:
+        wish = Wish(about.architecture, target_of(dataset), name, about.num_classes, about.mean, about.std)
     # Networks are built with random weights first: the caller's generator shall not notice, and the seed makes
     # those weights of a user's own network that no checkpoint fills the same each time.
     with torch.random.fork_rng(devices=[]):
@@ -62,6 +70,7 @@ def load_model(
         else:
             model = {"own": own, "file": from_file, "published": published}[way](wish)
     model.eval()
+    model.name = model.name if about is None else about.name
     if wish.target is not None:
         require_fit(model, wish.target)
     return model
@@ -74,7 +83,7 @@ def model_names() -> list[str]:
 
 def require_known(name: str) -> None:
     """Refuse a name that no model has, without loading anything."""
-    known = name.startswith(TIMM) or factory.address(name) is not None
+    known = name.startswith(TIMM) or factory.address(name) is not None or described(name) is not None
     if not known and name not in model_names():
         raise unknown("model", name, model_names())
 

@@ -3,7 +3,6 @@
 So a threat is always in units of pixels, and an attack cannot forget the normalisation.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 import torch
@@ -11,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit.errors import UserError
+from robustkit.preprocessed import Preprocessed
 
 
-class PixelModel(nn.Module):
+class PixelModel(Preprocessed):
     """A network that takes `[B, C, H, W]` pixels in [0, 1] and returns logits `[B, K]`.
 
     What the network does not need is not done. Traceable by `torch.fx` where the network is.
@@ -69,15 +69,6 @@ class PixelModel(nn.Module):
             x = (x - self.mean) / self.std
         logits: Tensor = self.network(x)
         return logits
-
-    def fingerprint(self) -> str:
-        """The SHA-256, in hex, of all weights, of the structure and of what is done to the pixels."""
-        digest = hashlib.sha256(f"{self.network}\n{self.size} {self.gray}\n".encode())
-        constants = {"mean": self.mean, "std": self.std} if self.normalises else {}
-        for key, value in sorted({**self.state_dict(), **constants}.items()):
-            digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
 
 
 def _statistics(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[Sequence[float], Sequence[float]]:

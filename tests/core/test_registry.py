@@ -5,7 +5,7 @@ import pytest
 from robustkit.attacks import APGD, FGSM, PGD, Square
 
 from robustkit.errors import UserError
-from robustkit.registry import ENSEMBLES, VARIANTS, build, classes, described, names, parsed, spelled
+from robustkit.registry import ENSEMBLES, VARIANTS, build, classes, described, names, spelled
 
 
 @pytest.mark.parametrize("name", classes())
@@ -39,10 +39,14 @@ def test_a_specification_sets_hyper_parameters():
 
 
 def test_none_and_numbers_are_read_as_such():
-    assert parsed("pgd:step_size=none,steps=3,a=0.5,b=x") == (
-        "pgd",
-        {"step_size": None, "steps": 3, "a": 0.5, "b": "x"},
-    )
+    assert build("pgd:step_size=none,steps=3,random_start=no", "Linf", 0.1) == PGD(0.1, steps=3, random_start=False)
+    assert build("pgd:step_size=0.5", "Linf", 0.1).step_size == 0.5
+
+
+def test_a_layer_whose_name_is_a_number_stays_a_name():
+    assert build("ila:layer=0", "Linf", 0.1).layer == "0"
+    assert build("ila:layer=1.10", "Linf", 0.1).layer == "1.10"
+    assert build("ila:layer=none", "Linf", 0.1).layer is None
 
 
 def test_a_variant_is_its_attack_with_presets_that_can_be_overridden():

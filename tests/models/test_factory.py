@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from robustkit.errors import UserError
+from robustkit.identity import fingerprint
 from robustkit.models import load_model
 
 NETWORK = """
@@ -45,7 +46,7 @@ def test_a_function_of_a_file_makes_the_model(file):
 
 
 def test_random_weights_are_the_same_each_time(file):
-    prints = {load_model(f"{file}:digits_net", dataset="digits").fingerprint() for _ in range(2)}
+    prints = {fingerprint(load_model(f"{file}:digits_net", dataset="digits")) for _ in range(2)}
 
     assert len(prints) == 1
 

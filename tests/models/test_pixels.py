@@ -3,6 +3,7 @@ import torch
 from torch import fx, nn
 
 from robustkit.errors import UserError
+from robustkit.identity import fingerprint
 from robustkit.models import PixelModel
 
 
@@ -65,7 +66,7 @@ def test_statistics_that_cannot_be_are_refused(mean, std, sentence):
 
 def test_the_fingerprint_feels_every_bit_that_decides():
     def print_of(inner: nn.Module, **wishes: object) -> str:
-        return PixelModel(inner, name="a", source="", num_classes=5, **wishes).fingerprint()
+        return fingerprint(PixelModel(inner, name="a", source="", num_classes=5, **wishes))
 
     changed = network()
     with torch.no_grad():

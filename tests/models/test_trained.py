@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from robustkit.data import load_dataset
+from robustkit.identity import fingerprint
 from robustkit.models import PixelModel, Recipe, cache, load_model, trained
 from robustkit.models.training import Part, Report, train
 
@@ -38,7 +39,7 @@ def test_a_model_is_trained_once_and_then_read(trainings):
     again: list[str] = []
     model = load(first)
 
-    assert load(again, dataset=load_dataset("digits", "val")).fingerprint() == model.fingerprint()
+    assert fingerprint(load(again, dataset=load_dataset("digits", "val"))) == fingerprint(model)
     assert len(trainings) == 1
     assert first == [f"training {MODEL} once on digits (1099 images, 8 epochs); cached in {cache.entries()[0].path}"]
     assert again == []
@@ -61,13 +62,13 @@ def test_the_cache_says_what_it_holds_and_forgets_by_name(cache_folder):
 
 
 def test_a_broken_file_is_trained_again_and_said_so():
-    whole = load().fingerprint()
+    whole = fingerprint(load())
     path = cache.entries()[0].path
     path.write_bytes(path.read_bytes()[:1000])
     lines: list[str] = []
 
     assert cache.entries()[0].val_accuracy is None
-    assert load(lines).fingerprint() == whole
+    assert fingerprint(load(lines)) == whole
     assert "is broken, so it is trained again" in lines[0]
     assert cache.entries()[0].val_accuracy is not None
 
@@ -107,7 +108,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_no_failure(tmp_path: Path, 
 def test_the_cache_may_be_empty_or_hold_leftovers(cache_folder):
     assert cache.entries() == []
     cache_folder.mkdir(parents=True)
-    (cache_folder / "a-digits-0.part").write_bytes(b"half")
+    (cache_folder / ".a-digits-0.safetensors.x.part").write_bytes(b"half")
 
     assert len(cache.clear()) == 1
     assert list(cache_folder.iterdir()) == []

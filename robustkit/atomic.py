@@ -1,0 +1,38 @@
+"""Files that are whole or not there: written beside their place, flushed to disk, then moved into it."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+PART = ".part"  # the ending of what a killed process leaves behind
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, replacing what was there in one step; its folder is made if need be.
+
+    Raises:
+        OSError: the folder cannot be made or written to, or the disk is full; `path` is as it was before.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The temporary file lies in the same folder: os.replace is atomic only within one file system.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes the file private to its owner; this one should be as readable as any other new file.
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    # The only portable way to read the mask is to set it.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
