@@ -1,6 +1,6 @@
 import torch
 from robustkit.attacks import BIM, MIFGSM
-from robustkit.attacks.mifgsm import normalised
+from robustkit.attacks._momentum import normalised
 
 from robustkit import attack
 from tests.problems import problem, seen, trials
