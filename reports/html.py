@@ -14,6 +14,7 @@ from robustkit.errors import UserError
 from robustkit.run import Run
 
 from . import figures, tables
+from .beside import Beside, beside
 from .board import Board, Progress, boards
 from .files import write_text
 from .gallery import RULE, Shown, gallery
@@ -55,6 +56,7 @@ class Section(NamedTuple):
     costs: list[tables.CostBlock]
     methods: str
     unchecked: list[str]
+    beside: list[Beside]
     runs: list[RunView]
     differences: list[Difference]
 
@@ -83,8 +85,13 @@ def page(runs: Sequence[Run]) -> str:
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "ensure_ascii": False}
     sections = [_section(board, number) for number, board in enumerate(boards(runs))]
     return environment.get_template("report.html.jinja").render(
-        sections=sections, style=(HERE / "style.css").read_text(encoding="utf-8"), data=_data(runs), rule=RULE
+        sections=sections, style=_style(sections), data=_data(runs), rule=RULE
     )
+
+
+def _style(sections: Sequence[Section]) -> str:
+    files = ["style.css", *dict.fromkeys(each.style for section in sections for each in section.beside if each.style)]
+    return "".join((HERE / file).read_text(encoding="utf-8") for file in files)
 
 
 def _section(board: Board, number: int) -> Section:
@@ -105,6 +112,7 @@ def _section(board: Board, number: int) -> Section:
         costs=tables.cost_blocks(board),
         methods=methods(board),
         unchecked=unchecked(board),
+        beside=beside(board, prefix),
         runs=[_run_view(run) for run in board.runs],
         differences=differences(board.runs),
     )

@@ -1,0 +1,53 @@
+"""Straight-through gradients for steps that stand in a forward method, where no layer can be named for BPDA."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from robustkit.preprocessed import Preprocessed
+
+from .lines import STEPS, OpSite, name_of
+
+_CUTS = ("detach", "data")
+
+
+class Straightened(Preprocessed):
+    """A network whose roundings, signs, detached and `no_grad` values pass gradients on as the identity would.
+
+    Where gradients are off it is the network itself, so verdicts are about that. Bengio et al. 2013, arXiv:1308.3432.
+    Comparisons and custom autograd functions stay as they are.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Any:
+        """What the network returns."""
+        if not torch.is_grad_enabled():
+            return self.network(x)
+        with _Straight():
+            return self.network(x)
+
+
+def straightens(site: OpSite) -> bool:
+    """Whether a straightened network passes gradients through this operation."""
+    return site.op in (*STEPS, *_CUTS) or site.reason.startswith("runs without gradients")
+
+
+class _Straight(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = name_of(func)
+        first = args[0] if args and isinstance(args[0], Tensor) else None
+        if first is None or not first.requires_grad:
+            return func(*args, **(kwargs or {}))
+        if name in _CUTS:
+            return first
+        if not torch.is_grad_enabled():
+            with torch.enable_grad():
+                return func(*args, **(kwargs or {}))
+        output = func(*args, **(kwargs or {}))
+        step = name in STEPS and isinstance(output, Tensor) and output.is_floating_point()
+        return first + (output - first).detach() if step and output.shape == first.shape else output

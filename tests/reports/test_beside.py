@@ -1,0 +1,89 @@
+"""What lies in a run's folder beside its evidence stands on its page."""
+
+import re
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+from robustkit.reports import write_report
+from torch import Tensor, nn
+
+import robustkit
+from robustkit.diagnosis import diagnose
+from robustkit.diagnosis.reading import read_diagnosis
+from robustkit.errors import UserError
+from tests.small import data, linear
+
+
+class Rounds(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.round(x * 4) / 4
+
+
+@pytest.fixture(scope="module")
+def found():
+    x, y = data(16)
+    return diagnose(nn.Sequential(Rounds(), linear()), x, y, eps=0.2)
+
+
+@pytest.fixture
+def run(tmp_path):
+    x, y = data(16)
+    return robustkit.evaluate(linear(), dataset=(x, y), attacks="fgsm", eps=0.1, norm="Linf", out=tmp_path / "run")
+
+
+def test_a_diagnosis_comes_back_from_its_file(found, tmp_path):
+    (tmp_path / "diagnosis.json").write_text(found.to_json(), encoding="utf-8")
+
+    assert read_diagnosis(tmp_path / "diagnosis.json").to_json() == found.to_json()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"rows": 3}'])
+def test_a_file_that_is_no_diagnosis_is_refused(text, tmp_path):
+    (tmp_path / "diagnosis.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="no diagnosis"):
+        read_diagnosis(tmp_path / "diagnosis.json")
+
+
+def test_the_report_of_a_run_shows_the_diagnosis_in_its_folder(found, run):
+    write_report([run], run.folder / "report.html")
+    before = (run.folder / "report.html").read_text(encoding="utf-8")
+    (run.folder / "diagnosis.json").write_text(found.to_json(), encoding="utf-8")
+    write_report([run], run.folder / "report.html")
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+
+    assert "Gradients are masked" not in before
+    assert "Gradients are masked" in page
+    assert "<script>" not in page
+
+
+def test_the_report_draws_the_history_of_a_training(run):
+    rows = [(1, 0.5, 0.2, 0.1, False), (2, 0.8, 0.5, 0.4, True), (3, 0.9, 0.4, 0.3, False)]
+    columns = ["epoch", "val_clean", "val_ce", "val_worst", "best"]
+    pd.DataFrame(rows, columns=columns).to_csv(run.folder / "history.csv", index=False)
+    write_report([run], run.folder / "report.html")
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+
+    assert "epoch 2 was kept" in page
+    assert "clean 90.0 %" in page
+
+
+def test_the_marks_of_two_trainings_do_not_share_an_id(run, tmp_path):
+    frame = pd.DataFrame([(1, 0.5, 0.2, 0.1, True)], columns=["epoch", "val_clean", "val_ce", "val_worst", "best"])
+    other = replace(run, folder=tmp_path / "other")
+    other.folder.mkdir()
+    for each in (run, other):
+        frame.to_csv(each.folder / "history.csv", index=False)
+    write_report([run, other], tmp_path / "both.html")
+    ids = re.findall(r'\bid="([^"]+)"', (tmp_path / "both.html").read_text(encoding="utf-8"))
+
+    assert len(ids) == len(set(ids))
+
+
+def test_a_layers_name_cannot_write_into_the_page(found, run):
+    text = found.to_json().replace('"kind": "Rounds"', '"kind": "<b>Rounds"')
+    (run.folder / "diagnosis.json").write_text(text, encoding="utf-8")
+    write_report([run], run.folder / "report.html")
+
+    assert "<b>Rounds" not in (run.folder / "report.html").read_text(encoding="utf-8").split("robustkit-results")[0]
