@@ -1,0 +1,54 @@
+"""Linear CKA between two sets of features of the same images, from the unbiased estimate of HSIC.
+
+Kornblith et al. 2019, arXiv:1905.00414, define CKA as HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) with Gram matrices
+K = A A' and L = B B'. Their plug-in estimate of HSIC grows towards 1 when there are more features than images, which is
+always so here; the one of Song et al. 2012 (JMLR 13, eq. 5) has no bias. It needs four images, and all of them at once:
+a mean over mini-batches would be another number for every batch size.
+Bad at: few images. Its spread goes down as 1 / n, and values of unrelated features may lie below 0.
+"""
+
+import torch
+from torch import Tensor
+
+LEAST = 4  # images; the estimate divides by n - 3
+MOST = 2048  # images; the work for each layer grows with their square
+
+
+def gram(features: Tensor) -> Tensor:
+    """`[n, n]` float64 inner products of the rows of `[n, ...]`, their common mean taken out.
+
+    The mean changes nothing in HSIC, but its square would eat the digits of what remains.
+    """
+    rows = features.detach().flatten(1).double()
+    rows = rows - rows.mean(0)
+    return rows @ rows.T
+
+
+def hsic(k: Tensor, other: Tensor) -> Tensor:
+    """The unbiased estimate of HSIC from two Gram matrices `[n, n]`, n >= 4: a scalar, which may be negative."""
+    n = len(k)
+    return (_centred(k) * _centred(other)).sum() / (n * (n - 3))
+
+
+def cka(k: Tensor, other: Tensor) -> float:
+    """CKA of two Gram matrices, at most 1; NaN below four images, or where one side's features do not vary."""
+    if len(k) < LEAST:
+        return float("nan")
+    mine, theirs = _centred(k), _centred(other)
+    if torch.equal(mine, theirs):
+        return 1.0 if bool(mine.any()) else float("nan")
+    norms = torch.linalg.matrix_norm(mine) * torch.linalg.matrix_norm(theirs)
+    return ((mine * theirs).sum() / norms).item() if norms > 0 else float("nan")
+
+
+def _centred(k: Tensor) -> Tensor:
+    """The U-centred matrix (Szekely & Rizzo 2014): zero diagonal, zero row sums.
+
+    The sum of the products of two of them is eq. 5 of Song et al. up to its factor: the same number in one line, and a
+    true inner product, so that Cauchy and Schwarz bound the CKA by 1.
+    """
+    n = len(k)
+    k = k - torch.diag(k.diagonal())
+    rows = k.sum(1)
+    k = k - (rows[:, None] + rows[None, :]) / (n - 2) + rows.sum() / ((n - 1) * (n - 2))
+    return k - torch.diag(k.diagonal())

@@ -1,0 +1,92 @@
+"""Pairs of images, before and after an attack, and what the model says about each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit import registry
+from robustkit.classifier import Classifier
+from robustkit.crafting import attack as crafted
+from robustkit.errors import UserError
+from robustkit.preflight import checked_images, checked_labels
+from robustkit.protocol import Attack
+from robustkit.rows import Rows
+
+GIVEN = "points as given"
+
+
+@dataclass(frozen=True)
+class Pairs(Rows):
+    """One rightly classified image per row; everything on the CPU."""
+
+    number: Tensor  # [B] int64 what the caller calls it
+    x: Tensor  # [B, *S] in [0, 1]
+    x_adv: Tensor  # [B, *S] in [0, 1]
+    y: Tensor  # [B] int64 true class, and the clean prediction
+    prediction: Tensor  # [B] int64 class at x_adv
+    rival: Tensor  # [B] int64 wrong class with the highest logit at x_adv; equal to `prediction` where broken
+
+    @property
+    def broken(self) -> Tensor:
+        """`[B]` bool: the attack succeeded."""
+        return self.prediction != self.y
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How the perturbed points came about."""
+
+    attack: str
+    norm: str
+    eps_text: str
+    clean_wrong: int  # images that the model gets wrong without any attack; they are left out
+
+
+def made(
+    classifier: Classifier, x: Tensor, y: Tensor, attack: str | Attack, eps: float | str | None, norm: str, **how: int
+) -> tuple[Tensor, Origin]:
+    """Perturbed points in the caller's range, and their origin (clean errors still uncounted).
+
+    Raises:
+        UserError: the attack is unknown, or has no radius.
+    """
+    if isinstance(attack, str):
+        members = registry.ENSEMBLES.get(registry.parsed(attack)[0])
+        if members:
+            raise UserError(f"{attack} is several attacks, and a trace follows one; name {' or '.join(members)}.")
+        if eps is None:
+            raise UserError("An attack needs a radius: give eps, for example eps='8/255', or the points as x_adv.")
+        attack = registry.build(attack, norm, eps)
+    spelled = registry.spelled(attack) if type(attack) in registry.classes().values() else type(attack).__name__
+    origin = Origin(spelled, attack.ball.norm, str(attack.eps), 0)
+    return crafted(classifier, x, y, attack, batch_size=how["batch_size"], seed=how["seed"]).x_adv, origin
+
+
+def paired(classifier: Classifier, x: Tensor, x_adv: Tensor, y: Tensor, numbers: Sequence[int]) -> Pairs:
+    """The rightly classified images with their perturbed points, judged within a session.
+
+    Raises:
+        UserError: the tensors do not fit each other or the model, or it classifies no image rightly.
+    """
+    if len(numbers) != len(x):
+        raise UserError(f"There are {len(x)} images but {len(numbers)} numbers; give one for each, or none.")
+    if x_adv.shape != x.shape:
+        raise UserError(f"x_adv must have the shape of x, {list(x.shape)}, not {list(x_adv.shape)}.")
+    clean, moved = (classifier.place(checked_images(points.detach(), classifier.bounds)) for points in (x, x_adv))
+    before, after = _judged(classifier, clean), _judged(classifier, moved)
+    y = checked_labels(y.cpu(), len(x), before.shape[1])
+    kept = (before.argmax(1) == y).nonzero().flatten()
+    if not len(kept):
+        raise UserError(
+            f"The model gets all {len(y)} images wrong without any attack, so there is nothing to follow; "
+            "check its weights, the normalisation and the order of the classes."
+        )
+    rival = after.scatter(1, y[:, None], -torch.inf).argmax(1)
+    everything = Pairs(torch.tensor(list(numbers)), clean.cpu(), moved.cpu(), y, after.argmax(1), rival)
+    return everything.take(kept)
+
+
+def _judged(classifier: Classifier, points: Tensor) -> Tensor:
+    return torch.cat([classifier.judge(part) for part in torch.split(points, 64)]).cpu()

@@ -1,0 +1,184 @@
+"""What a trace found: for every call, numbers of each image, and what they come to over groups of images."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from .passes import Key
+from .points import Origin, Pairs
+
+# What is measured of each image at each call, in the order of reports.
+MEASURES: Final = ("relative", "gain", "amplification", "cosine", "flips", "margin", "margin_share")
+GROUPS: Final = ("all", "broken", "robust")
+MOST = 3  # calls that are marked
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles over the images of a group where the value is defined; NaN if that is none of them."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class CallTrace:
+    """One call of one layer, in execution order."""
+
+    order: int  # 0 is the input
+    key: Key
+    kind: str
+    shape: tuple[int, ...]  # of the output for one image
+    values: Mapping[str, Tensor]  # measure -> [n] float64
+    moot: bool  # it returned its input as it was, for every image
+    cka: Mapping[str, float]  # group -> linear CKA between clean and perturbed outputs, where it was taken
+
+    @property
+    def name(self) -> str:
+        """The layer, and which of its calls if it is not the first."""
+        return self.key.name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Traced:
+    """Where a perturbation grows: rightly classified images, before and after an attack, through every call.
+
+    Measures of one image at one call, with `a` the output for the clean image and `b` for the perturbed one:
+
+    - relative: ||b - a|| / ||a||
+    - gain: relative, over the relative change of what this very call was fed
+    - amplification: relative, over that of the call before, which may be in another branch
+    - cosine: of the angle between a and b
+    - flips: share of values that are above zero in one of a and b only
+    - margin: <gradient at a of z_rival - z_y, b - a>, the change of the margin that this call promises
+    - margin_share: margin, over the change that came; 1 in a linear network wherever all paths go through
+
+    Over a group there are median and quartiles of each, and `cka` between all clean and all perturbed outputs.
+    """
+
+    model: str
+    pairs: Pairs
+    origin: Origin
+    bounds: tuple[float, float]  # of the caller's images
+    seed: int
+    calls: tuple[CallTrace, ...]
+    margin_change: Tensor  # [n] float64, of z_rival - z_y
+    unseen: Mapping[str, str]  # layer -> why there are no numbers
+
+    def __repr__(self) -> str:
+        places = ", ".join(call.name for call in self.steepest) or "nowhere"
+        broken = int(self.pairs.broken.sum())
+        return (
+            f"Traced({self.model!r}: {len(self.pairs)} images, {broken} broken by {self.origin.attack}, "
+            f"{len(self.calls)} calls, grows most at {places})"
+        )
+
+    def members(self, group: str) -> Tensor:
+        """`[n]` bool: the images of "all", "broken" or "robust"."""
+        return members(self.pairs, group)
+
+    @property
+    def groups(self) -> list[str]:
+        """What reports set side by side: broken and robust images, or all of them where they are of one kind."""
+        several = bool(self.pairs.broken.any()) and not bool(self.pairs.broken.all())
+        return ["broken", "robust"] if several else ["all"]
+
+    def spread(self, call: CallTrace, measure: str, group: str = "all") -> Spread:
+        """Median and quartiles of a measure."""
+        return spread_of(call.values[measure][self.members(group)])
+
+    def cka(self, call: CallTrace, group: str = "all") -> float:
+        """Linear CKA between clean and perturbed outputs, unbiased; NaN for fewer than 4 and more than 2048 images."""
+        return call.cka.get(group, math.nan)
+
+    @property
+    def telling(self) -> list[CallTrace]:
+        """The calls without those that return their input, such as Dropout: what tables show."""
+        return [call for call in self.calls if not call.moot]
+
+    @property
+    def steepest(self) -> list[CallTrace]:
+        """The calls where it grows most: up to three with the highest median gain above 1, over the broken images."""
+        group = "broken" if bool(self.pairs.broken.any()) else "all"
+        gains = [(self.spread(call, "gain", group).median, call) for call in self.calls if call.order]
+        grown = [(gain, call) for gain, call in gains if math.isfinite(gain) and gain > 1]
+        return [call for _, call in sorted(grown, key=lambda pair: (-pair[0], pair[1].order))[:MOST]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per call and group, in execution order."""
+        steepest = {call.order for call in self.steepest}
+        rows = []
+        for call in self.calls:
+            for group in GROUPS:
+                row: dict[str, Any] = {
+                    "order": call.order, "layer": call.key.layer, "call": call.key.call, "kind": call.kind,
+                    "shape": "x".join(map(str, call.shape)), "group": group,
+                    "n": int(self.members(group).sum()),
+                }  # fmt: skip
+                for measure in MEASURES:
+                    spread = self.spread(call, measure, group)
+                    row |= {measure: spread.median, f"{measure}_q1": spread.low, f"{measure}_q3": spread.high}
+                rows.append(row | {"cka": self.cka(call, group), "steepest": call.order in steepest, "moot": call.moot})
+        return pd.DataFrame(rows)
+
+    def samples_frame(self) -> pd.DataFrame:
+        """One row per call and image: what the medians were taken of."""
+        frames = []
+        for call in self.calls:
+            columns: dict[str, Any] = {
+                "order": call.order, "layer": call.key.layer, "call": call.key.call,
+                "sample": self.pairs.number.numpy(), "broken": self.pairs.broken.numpy(),
+            }  # fmt: skip
+            frames.append(pd.DataFrame(columns | {name: call.values[name].numpy() for name in MEASURES}))
+        return pd.concat(frames, ignore_index=True)
+
+    def to_json(self) -> str:
+        """Everything but the images, as one JSON object; what is not a finite number is null."""
+        document = {
+            "model": self.model, "attack": self.origin.attack, "norm": self.origin.norm, "eps": self.origin.eps_text,
+            "seed": self.seed, "images": len(self.pairs), "clean_wrong": self.origin.clean_wrong,
+            "broken": int(self.pairs.broken.sum()),
+            "calls": _records(self.to_frame()),
+            "samples": [
+                {"sample": sample, "label": label, "prediction": prediction, "margin_change": change}
+                for sample, label, prediction, change in zip(
+                    self.pairs.number.tolist(), self.pairs.y.tolist(), self.pairs.prediction.tolist(),
+                    self.margin_change.tolist(), strict=True,
+                )
+            ],
+            "unseen": dict(self.unseen),
+        }  # fmt: skip
+        return json.dumps(document, indent=1, allow_nan=False)
+
+
+def members(pairs: Pairs, group: str) -> Tensor:
+    """`[n]` bool: the images of "all", "broken" or "robust"."""
+    return {"all": torch.ones_like(pairs.broken), "broken": pairs.broken, "robust": ~pairs.broken}[group]
+
+
+def spread_of(values: Tensor) -> Spread:
+    """Median and quartiles of the values that are defined."""
+    known = values[~values.isnan()]
+    if not len(known):
+        return Spread(math.nan, math.nan, math.nan)
+    # Between two infinite neighbours linear interpolation finds NaN.
+    way = "linear" if bool(known.isfinite().all()) else "nearest"
+    low, median, high = (known.quantile(share, interpolation=way).item() for share in (0.25, 0.5, 0.75))
+    return Spread(median, low, high)
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {
+            str(key): None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in row.items()
+        }
+        for row in frame.to_dict("records")
+    ]
