@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from robustkit.crafting import Attacked as Attacked
     from robustkit.crafting import attack as attack
     from robustkit.data import load_dataset as load_dataset
+    from robustkit.defenses import finetune as finetune  # type: ignore[import-not-found,unused-ignore]
+    from robustkit.diagnosis import diagnose as diagnose
     from robustkit.errors import UserError as UserError
     from robustkit.evaluation import evaluate as evaluate
     from robustkit.models import load_model as load_model
     from robustkit.summary import load_run as load_run
+    from robustkit.tracing import trace as trace
 
 # Loaded on first use: torch takes seconds to import, and `robustkit --help` does not need it.
 _PUBLIC = {
@@ -26,12 +29,15 @@ _PUBLIC = {
     "Classifier": "robustkit.classifier",
     "UserError": "robustkit.errors",
     "attack": "robustkit.crafting",
+    "diagnose": "robustkit.diagnosis",
     "evaluate": "robustkit.evaluation",
+    "finetune": "robustkit.defenses",
     "load_dataset": "robustkit.data",
     "load_model": "robustkit.models",
     "load_run": "robustkit.summary",
+    "trace": "robustkit.tracing",
 }
-_ROOMS = ("attacks", "defenses", "reports", "data", "models")
+_ROOMS = ("attacks", "broken", "data", "defenses", "models", "nethook", "reports")
 __all__ = list(_PUBLIC)
 
 

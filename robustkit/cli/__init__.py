@@ -1,4 +1,4 @@
-"""The command line: `robustkit evaluate`, `report`, `list` and `cache`."""
+"""The command line: one module for each command."""
 
 import os
 import sys
@@ -9,10 +9,14 @@ import click
 import robustkit
 from robustkit.errors import UserError
 
+from .ablate import ablate
 from .cache import cache
 from .catalogue import catalogue
+from .diagnose import diagnose
 from .evaluate import evaluate
+from .finetune import finetune
 from .report import report
+from .trace import trace
 
 # GNU's OpenMP spins while it waits: on two busy cores a resnet18 step took 7 times as long (0.29 s against 0.04 s),
 # with this bound 3.5 times, and on idle ones 5 % longer. Read once, when torch loads; whoever sets it keeps it.
@@ -56,6 +60,10 @@ def main() -> None:
 
 
 main.add_command(evaluate)
+main.add_command(diagnose)
+main.add_command(finetune)
 main.add_command(report)
+main.add_command(trace)
 main.add_command(catalogue)
 main.add_command(cache)
+main.add_command(ablate)

@@ -1,0 +1,80 @@
+"""What must hold before a training: images that are not also judged on, and a network with a class for each label."""
+
+import hashlib
+from itertools import combinations
+
+import torch
+from torch import nn
+
+from robustkit.data import Dataset
+from robustkit.errors import UserError
+from robustkit.guard import untouched
+from robustkit.outputs import logits_of
+
+from .batchnorm import norms_of
+from .recipe import Recipe
+
+
+class Diverged(UserError):  # noqa: N818  # what became of the training, not of the program
+    """A loss or a gradient that is no longer a number; what was kept of the training is intact."""
+
+
+def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
+    """Refuse data sets that are empty or share images.
+
+    Raises:
+        UserError: the sentence names which.
+    """
+    for data, name in ((train, "training"), (val, "validation")):
+        if not len(data):
+            raise UserError(f"There are no {name} images; give some, for the epoch is chosen on validation images.")
+    if len(train) < 2:
+        raise UserError("There is one training image alone; give more.")
+    parts = {"training": train, "validation": val, **({} if test is None else {"test": test})}
+    seen = {name: _hashes(data) for name, data in parts.items()}
+    for first, second in combinations(parts, 2):
+        shared = len(seen[first] & seen[second])
+        if shared:
+            raise UserError(
+                f"{shared} {second} images are {first} images too, so nothing could be said of new ones; "
+                "take them out of one of the two."
+            )
+
+
+def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: Recipe) -> None:
+    """Refuse a network without weights, without an output for some label, or that cannot learn in such batches.
+
+    Raises:
+        UserError: the sentence names the fix.
+    """
+    weights = next(model.parameters(), None)
+    if weights is None:
+        raise UserError("The model has no weights, so nothing could be learnt; give one that has.")
+    x, _ = data.batch([0])
+    with untouched(model), torch.no_grad():
+        try:
+            width = logits_of(model(x.to(weights.device))).shape[1]
+        except (RuntimeError, ValueError) as error:
+            raise _misfit(x.shape[1:], error) from error
+    most = int(max(data.labels.max(), held_out.labels.max()))
+    if most >= width:
+        raise UserError(
+            f"The data have classes 0 to {most}, but the model has {width} outputs; give it a head for all classes."
+        )
+    if recipe.batch == 1 and recipe.bn != "frozen" and norms_of(model):
+        raise UserError("BatchNorm has no statistics of a batch of one image; give a larger batch, or bn=frozen.")
+
+
+def _misfit(shape: torch.Size, error: Exception) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    reason = str(error).split("\n")[0].rstrip(".")
+    return UserError(f"The model does not take images of {'x'.join(map(str, shape))}: {reason}; give one that does.")
+
+
+def _hashes(data: Dataset) -> set[bytes]:
+    found = set()
+    for start in range(0, len(data), 256):
+        x, _ = data.batch(range(start, min(start + 256, len(data))))
+        found |= {hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in x}
+    return found

@@ -1,0 +1,104 @@
+"""How good an epoch is: accuracy on validation images, clean and under the worst of two attacks."""
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from robustkit import registry
+from robustkit.classifier import Classifier
+from robustkit.crafting import attack
+from robustkit.errors import UserError
+from robustkit.protocol import Attack
+
+
+@dataclass(frozen=True)
+class Level:
+    """Shares of validation images that are classified rightly."""
+
+    clean: float
+    ce: float  # under the attack on cross-entropy alone
+    worst: float  # under that and the attack on the margin
+
+    @property
+    def gap(self) -> float:
+        """How much more robust cross-entropy alone makes the network look: masked gradients, if it is large."""
+        return self.ce - self.worst
+
+    def better_than(self, other: "Level") -> bool:
+        """Whether it withstands more, or as much with fewer errors on clean images."""
+        return (self.worst, self.clean) > (other.worst, other.clean)
+
+
+def level(network: nn.Module, x: Tensor, y: Tensor, specification: str, norm: str, eps: float, seed: int) -> Level:
+    """Accuracies of a network on images, see `Judge`; it is left as it was."""
+    return Judge(x, y, specification, norm, eps, seed).level(network)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges networks on images set aside.
+
+    Args:
+        x: `[N, *S]` validation images in [0, 1]; never test images.
+        y: `[N]` their classes.
+        specification: a gradient attack that takes a `loss`, such as "pgd:steps=20".
+        norm: of the threat.
+        eps: its radius; with 0, only clean images are looked at.
+        seed: of the attacks.
+
+    Raises:
+        UserError: the attack takes no `loss`.
+    """
+
+    x: Tensor
+    y: Tensor
+    specification: str
+    norm: str
+    eps: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        _ = self._attacks
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of saying the commonest class every time."""
+        return self.y.bincount().max().item() / len(self.y)
+
+    def level(self, network: nn.Module) -> Level:
+        """Accuracies of a network that takes pixels in [0, 1]; it is left as it was."""
+        classifier = Classifier(network, name="validation")
+        if self.eps == 0:
+            with classifier.session(self.x, self.seed):
+                logits = torch.cat([classifier.judge(part) for part in torch.split(classifier.place(self.x), 64)])
+            share = (logits.argmax(1).cpu() == self.y.cpu()).double().mean().item()
+            return Level(share, share, share)
+        with warnings.catch_warnings():
+            # About a model that is no classifier yet, or no longer one, there is nothing to warn of here.
+            warnings.simplefilter("ignore")
+            return self._attacked(classifier)
+
+    def _attacked(self, classifier: Classifier) -> Level:
+        x, y, (ce, margin) = self.x, self.y, self._attacks
+        first = attack(classifier, x, y, ce, seed=self.seed)
+        left = (first.clean_correct & ~first.success).nonzero().flatten().to(x.device)
+        broken = 0
+        if len(left):
+            broken = int(attack(classifier, x[left], y[left], margin, seed=self.seed).success.sum())
+        return Level(first.clean_accuracy, first.robust_accuracy, (len(left) - broken) / len(y))
+
+    @property
+    def _attacks(self) -> tuple[Attack, Attack]:
+        name, values = registry.parsed(self.specification)
+        base = registry.classes().get(name)
+        if base is None or "loss" not in registry.parameters(base):
+            raise UserError(
+                f"Epochs are chosen by a gradient attack that takes a loss, such as pgd:steps=20, not {name}."
+            )
+        ce, margin = (
+            f"{name}:{','.join(f'{key}={value}' for key, value in {**values, 'loss': loss}.items())}"
+            for loss in ("ce", "margin")
+        )
+        return registry.build(ce, self.norm, self.eps), registry.build(margin, self.norm, self.eps)

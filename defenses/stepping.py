@@ -1,0 +1,167 @@
+"""One step of the optimizer: attack the network as it is, and learn from what broke it."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.outputs import logits_of
+from robustkit.preprocessed import network_in
+
+from .adversary import crafted
+from .average import Average
+from .awp import perturbed
+from .batches import Attacked, Batch, Told, right_of
+from .batchnorm import modes, statistics_kept
+from .checks import Diverged
+from .folding import Folded
+from .inner import Inner, scaled
+from .objectives import Asked, Climb, Learnt, Objective
+from .prior import Prior
+from .recipe import Recipe
+from .replay import Replay
+from .split import clean_branch
+
+
+class Stepper:
+    """Takes the steps of a training.
+
+    Args:
+        model: takes pixels in [0, 1]; in train mode.
+        inner: the attack, at full radius.
+        goal: what is minimised.
+        recipe: the other choices.
+        prior: of the weights.
+        optimizer: of those that learn.
+        average: of the weights, or none.
+        view: the model folded, for an attack in eval mode, or none.
+    """
+
+    def __init__(
+        self, model: nn.Module, inner: Inner, goal: Objective, recipe: Recipe, prior: Prior,
+        optimizer: torch.optim.Optimizer, average: Average | None, view: Folded | None,
+    ) -> None:  # fmt: skip
+        self.model, self.network, self.goal, self.recipe = model, network_in(model), goal, recipe
+        self.prior, self.optimizer, self.average, self.view = prior, optimizer, average, view
+        self.device = next(model.parameters()).device
+        self.ask = Asked(self._clean, self.logits)
+        self.attack_with(inner)
+
+    def step(self, batches: Sequence[Batch], radius: float) -> Told:
+        """Learn from some batches as from one.
+
+        Args:
+            batches: their gradients are added up, each weighted by its number of images.
+            radius: share of the full one.
+
+        Raises:
+            Diverged: the loss or a gradient is NaN or infinite; no weight was moved.
+        """
+        if self.replay is not None:
+            ball = scaled(self.inner.attack, radius).ball
+            told = self.replay.step(batches, ball, self._loss, hard=not self.recipe.label_smoothing)
+        else:
+            told = self._learnt(batches, radius)
+        if not math.isfinite(told.loss):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise Diverged(f"The loss became {told.loss}; lower lr, or clip the gradient.")
+        self._update()
+        return told
+
+    def attack_with(self, inner: Inner) -> None:
+        """Go on with another inner attack."""
+        self.inner = inner
+        self.replay = Replay() if inner.replays > 1 else None
+
+    def adversarial(self, batch: Batch, radius: float) -> Tensor:
+        """`[B, *S]` the images of a batch, attacked at a share of the radius; the network's modes are put back."""
+        if not self.goal.attacks or radius == 0:
+            return batch.x
+        with modes(self.model, self.recipe.attack_bn):
+            climb: Climb | None = None
+            if self.goal.asks_clean:
+                with torch.no_grad():
+                    climb = self.goal.climb(self.ask.clean(batch.x))
+            attack = scaled(self.inner.attack, radius)
+            return crafted(self._searched(), attack, batch.x, batch.y, batch.key, climb)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """`[B, K]` fp32, with gradients in whatever requires them."""
+        return self._of(self.model, x)
+
+    def _of(self, network: Callable[[Tensor], object], x: Tensor) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last) if self.recipe.channels_last and x.dim() == 4 else x
+        with self._cast():
+            return logits_of(network(x)).float()
+
+    def _clean(self, x: Tensor) -> Tensor:
+        with clean_branch(self.network):
+            return self.logits(x)
+
+    def _searched(self) -> Callable[[Tensor], Tensor]:
+        view = self.view
+        if view is None or self.recipe.attack_bn != "eval":
+            return self.logits
+        view.refresh()
+        return lambda x: self._of(view, x)
+
+    def _cast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.recipe.bf16 else nullcontext()
+
+    def _learnt(self, batches: Sequence[Batch], radius: float) -> Told:
+        images = sum(len(batch.y) for batch in batches)
+        parts = [
+            Attacked(batch.x, self.adversarial(batch, radius), batch.y, len(batch.y) / images) for batch in batches
+        ]
+        if not self.recipe.awp:
+            return self._gradient(parts, images)
+        with perturbed(self._learning(), self._ascent(parts), self.recipe.awp):
+            return self._gradient(parts, images)
+
+    def _gradient(self, parts: Sequence[Attacked], images: int) -> Told:
+        """Add the gradient of all parts to each `.grad`."""
+        loss, right = 0.0, 0
+        for part in parts:
+            learnt = self._loss(part)
+            (learnt.loss * part.share).backward()  # type: ignore[no-untyped-call]
+            loss += learnt.loss.item() * part.share
+            right += right_of(learnt.logits, part.y)
+        return Told(loss, right, images)
+
+    def _loss(self, part: Attacked) -> Learnt:
+        return self.goal.learnt(self.ask, part.x, part.x_adv, part.y, self.recipe.label_smoothing)
+
+    def _ascent(self, parts: Sequence[Attacked]) -> list[Tensor | None]:
+        """The loss's gradient in the weights that learn, without moving anything."""
+        weights = self._learning()
+        total: list[Tensor | None] = [None] * len(weights)
+        with statistics_kept(self.network):
+            for part in parts:
+                grads = torch.autograd.grad(self._loss(part).loss * part.share, weights, allow_unused=True)
+                total = [_sum(old, new) for old, new in zip(total, grads, strict=True)]
+        return total
+
+    def _update(self) -> None:
+        recipe, weights = self.recipe, self._learning()
+        length = nn.utils.clip_grad_norm_(weights, math.inf if recipe.clip is None else recipe.clip)
+        if not bool(length.isfinite()):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise Diverged("The gradient became NaN or infinite; lower lr, or clip the gradient.")
+        if recipe.optimizer == "adamw":
+            self.prior.shrink(self.network, self.optimizer.param_groups[0]["lr"])
+        else:
+            self.prior.add_to(self.network)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(self.network)
+
+    def _learning(self) -> list[nn.Parameter]:
+        return [weight for weight in self.network.parameters() if weight.requires_grad]
+
+
+def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return second if first is None else first if second is None else first + second

@@ -1,0 +1,118 @@
+"""`robustkit finetune`: a network made robust, and a report of it before and after."""
+
+import copy
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from robustkit.errors import UserError
+
+from .config import read_config
+from .options import data_of, data_options, model_options
+from .places import check_writable, remove_if_empty
+from .training import model_of, recipe_of, threat_of, training_data
+
+if TYPE_CHECKING:
+    from robustkit.data import Dataset
+
+_OUT = Path("robustkit-tuned")
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
+              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
+@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, file.py:factory or a tuned file.")
+@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights.")
+@model_options
+@data_options
+@click.option("--val-share", type=click.FloatRange(0, 0.5, min_open=True, max_open=True), metavar="SHARE",
+              help="Hold out a share of the training images, for data without a validation split.")  # fmt: skip
+@click.option("--norm", help="Linf, L2 or L1. [default: usual for the data]")
+@click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]")
+@click.option("--preset", default="safe", show_default=True, metavar="fast|safe|strong")
+@click.option("--set", "choices", multiple=True, metavar="KEY=VALUE",
+              help="Another choice of the recipe, such as epochs=20 or freeze=prefix:layer1. Repeatable.")  # fmt: skip
+@click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
+              metavar="NAME[:K=V,...]", help="Of the evaluation at the end. Repeatable.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Print what would be done and what it costs, then stop.")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
+@click.option("-o", "--out", type=click.Path(path_type=Path), default=_OUT, show_default=True, help="Folder.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def finetune(**options: Any) -> None:
+    """Adversarial fine-tuning: model.safetensors, history.csv, and an evaluation before and after.
+
+    The same command again goes on where it stopped.
+    """
+    if not options["model"]:
+        raise UserError("No model is given; add --model NAME, for example --model resnet18.")
+    if options["explain"]:
+        _explain(options)
+        return
+    check_writable(options["out"])
+    try:
+        _work(options)
+    except KeyboardInterrupt:
+        click.echo("Interrupted. The same command goes on after the last epoch that was kept.", err=True)
+        sys.exit(130)
+    finally:
+        remove_if_empty(options["out"])
+
+
+def _work(options: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from robustkit.environment import chosen_device
+    from robustkit.evaluation import carry_out
+    from robustkit.models.described import save_model
+
+    from .watch import Bars
+
+    defenses, reports = import_module("robustkit.defenses"), import_module("robustkit.reports")
+    out, test = options["out"], data_of(options)
+    train, val = training_data(test, options["val_share"])
+    recipe = recipe_of(options)
+    threat = threat_of(options, test)
+    with Bars(options["quiet"]) as bars:
+        model = model_of(options, test, bars).to(chosen_device(options["device"]))
+        before = copy.deepcopy(model)
+        tuned = defenses.finetune(
+            model, train, val, eps=threat.eps_text, norm=threat.norm, recipe=recipe, out=out, test=test, watch=bars
+        )
+        model.name = f"{model.name}-tuned"
+        architecture = options["model"]
+        save_model(out / "model.safetensors", model, architecture, model.name, {"recipe": str(tuned.recipe)})
+        tuned.history.to_csv(out / "history.csv", index=False)
+        setting = _setting([before, model], options, test, threat, bars)
+        run = carry_out(setting, out, bars)
+    reports.write_csv(run, out)
+    reports.write_report([run], out / "report.html")
+    reports.print_table(run, Console())
+    click.echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
+    click.echo(f"Use it: robustkit evaluate --model {out / 'model.safetensors'} --dataset {options['dataset']}")
+
+
+def _explain(options: dict[str, Any]) -> None:
+    from .watch import Bars
+
+    test = data_of(options)
+    train, val = training_data(test, options["val_share"])
+    threat = threat_of(options, test)
+    with Bars(options["quiet"]) as bars:
+        model = model_of(options, test, bars)
+    explain = import_module("robustkit.defenses").explain
+    click.echo(explain(model, train, recipe_of(options), eps=threat.eps_text, norm=threat.norm, held_out=len(val)))
+
+
+def _setting(models: list[Any], options: dict[str, Any], data: "Dataset", threat: Any, bars: Any) -> Any:
+    from robustkit.setting import Numerics, Remedies, resolved
+
+    return resolved(
+        models, dataset=data, attacks=options["attacks"], norm=[threat.norm], eps=[threat.eps_text], samples=1000,
+        batch_size="auto", device=options["device"], seed=options["seed"], weights=None, num_classes=None, mean=None,
+        std=None, numerics=Numerics(), remedies=Remedies(), watch=bars,
+    )  # fmt: skip

@@ -1,0 +1,74 @@
+"""What the commands that train have in common: recipe, threat, model and data of their options."""
+
+from dataclasses import fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from robustkit.errors import UserError
+
+if TYPE_CHECKING:
+    from robustkit.data import Dataset
+    from robustkit.models.pixels import PixelModel
+
+
+def recipe_of(options: dict[str, Any]) -> Any:
+    """The recipe of a preset with the choices of `--set`.
+
+    Raises:
+        UserError: there is no such preset or choice.
+    """
+    from robustkit.errors import unknown
+    from robustkit.registry import value_of
+
+    defenses = import_module("robustkit.defenses")
+    if options["preset"] not in defenses.PRESETS:
+        raise unknown("preset", options["preset"], defenses.PRESETS)
+    known = {field.name for field in fields(defenses.Recipe)}
+    changes: dict[str, Any] = {"seed": options["seed"]}
+    for text in options["choices"]:
+        key, equals, value = text.partition("=")
+        name = key.strip().replace("-", "_")
+        if not equals or name not in known:
+            raise unknown("choice of the recipe", name, known)
+        changes[name] = value if isinstance(getattr(defenses.Recipe, name), str) else value_of(value.strip())
+    return defenses.PRESETS[options["preset"]].but(**changes)
+
+
+def threat_of(options: dict[str, Any], data: "Dataset") -> Any:
+    """The first threat that is asked for, or the data's usual one."""
+    from robustkit.plan import threats_of
+
+    norms = [options["norm"]] if options["norm"] else []
+    found = threats_of(norms, [options["eps"]] if options["eps"] else [], data.threats)
+    return found[0]
+
+
+def model_of(options: dict[str, Any], data: "Dataset", bars: Any) -> "PixelModel":
+    """The model that a training begins with."""
+    from robustkit.models import load_model
+    from robustkit.setting import reporter
+
+    return load_model(
+        options["model"], dataset=data, weights=options["weights"], num_classes=options["num_classes"],
+        mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
+        report=reporter(bars),
+    )  # fmt: skip
+
+
+def training_data(test: "Dataset", share: float | None) -> tuple["Dataset", "Dataset"]:
+    """What is learnt from, and what chooses the epoch.
+
+    Raises:
+        UserError: there is no validation split and no share to hold out.
+    """
+    from robustkit.data import held_out, other_split
+
+    train = other_split(test, "train")
+    if share is not None:
+        return held_out(train, share)
+    try:
+        return train, other_split(test, "val")
+    except UserError:
+        raise UserError(
+            f"{test.name} has no validation split to choose the epoch on; hold one out, for example --val-share 0.1."
+        ) from None

@@ -1,0 +1,86 @@
+"""`robustkit ablate` as a user meets it: what it writes, that it goes on, and how it refuses."""
+
+import re
+import sys
+
+import pandas as pd
+import pytest
+
+from robustkit.data import other_split
+from robustkit.errors import UserError
+from tests.cli.conftest import MODEL
+
+QUICK = ("--set", "epochs=1", "--set", "attack=pgd:steps=1", "--set", "select=pgd:steps=1", "--judge", "pgd:steps=2")
+SMALL = ("ablate", "-q", *MODEL, *QUICK, "-n", "40", "--seeds", "1", "--eps", "0.1")
+GRID = ("-g", "label-smoothing=0,0.2", "-g", "nesterov=true,false")
+
+
+def test_a_grid_becomes_a_table_a_page_and_files_and_goes_on(robustkit, place):
+    said = robustkit(*SMALL, *GRID, "-o", "out")
+    frame = pd.read_csv(place / "out" / "ablation.csv")
+    again = robustkit(*SMALL, *GRID, "-g", "clip=none,1", "-o", "out")
+
+    assert said.status == again.status == 0
+    assert list(frame.cell) == ["baseline", "label_smoothing=0.2", "nesterov=false"]
+    assert (frame.n == 40).all()
+    for cell in frame.cell:
+        assert cell in said.out
+        assert cell in (place / "out" / "ablation.html").read_text(encoding="utf-8")
+    assert len(pd.read_csv(place / "out" / "ablation-runs.csv")) == 4
+
+
+def test_explaining_trains_and_writes_nothing(robustkit, place):
+    said = robustkit(*SMALL, *GRID, "--plan", "full", "--explain", "-o", "out")
+
+    assert said.status == 0
+    assert "4 trainings" in said.out
+    assert "label_smoothing=0.2, nesterov=false, seed 0" in said.out
+    assert "in units of a forward pass" in said.out
+    assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "No grid is given"),
+        (("-g", "freeze"), "no axis of a grid"),
+        (("-g", "freze=none,all"), "did you mean freeze"),
+        (("-g", "freeze=none,prefix:layer9"), "layer9"),
+        (("-g", "nesterov=true,false", "-g", "momentum=0.9,0", "--plan", "full"), "momentum=0"),
+        (("-g", "nesterov=true,false", "--budget", "ten"), "no time"),
+        (("-g", "nesterov=true,false", "--plan", "some"), "main-effects"),
+        (("-g", "nesterov=true,false", "--judge", "square"), "with a loss"),
+        (("-g", "nesterov=true,false", "--preset", "save"), "did you mean safe"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_run_is_one_line_and_status_2(robustkit, place, words, told):
+    said = robustkit(*SMALL, *words, "-o", "out")
+
+    assert said.status == 2
+    assert re.fullmatch(rf"Error: .*{re.escape(told)}.*\n", said.err)
+    assert said.out == ""
+    assert not (place / "out").exists()
+
+
+def test_another_setting_in_the_same_folder_is_refused(robustkit):
+    robustkit(*SMALL, "-g", "nesterov=true,false", "--budget", "1s", "-o", "out")
+
+    said = robustkit(*SMALL, "-g", "nesterov=true,false", "--set", "lr=0.001", "-o", "out")
+
+    assert said.status == 2
+    assert "another lr" in said.err
+
+
+def test_fewer_test_images_are_still_of_the_same_data_set(robustkit, monkeypatch):
+    # A model that has to be trained first asks the data set for its other splits.
+    seen = []
+
+    def loaded(options, data, bars):
+        seen.append(data)
+        raise UserError("Enough is known.")
+
+    monkeypatch.setattr(sys.modules["robustkit.cli.ablate"], "model_of", loaded)
+    robustkit(*SMALL, *GRID, "-o", "out")
+
+    assert len(other_split(seen[0], "train")) == 1099

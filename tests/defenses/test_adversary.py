@@ -1,0 +1,135 @@
+"""What an inner attack leaves as it was, and what it climbs."""
+
+import pytest
+import torch
+from robustkit.defenses.adversary import crafted, keys_of
+from robustkit.defenses.batchnorm import modes
+from robustkit.defenses.objectives import objective
+from torch.nn import functional as F
+
+from robustkit import registry
+from tests.defenses.nets import SHORT, batch, changed, digits, net, state, stepper
+
+EPS = 0.1
+
+
+def test_an_attack_leaves_buffers_gradients_and_flags_as_they_were():
+    network = net().train()
+    network.bn1.eval()
+    F.cross_entropy(network(digits(0, 8)[0]), digits(0, 8)[1]).backward()
+    before, grads = state(network), [weight.grad.clone() for weight in network.parameters()]
+    flags = [module.training for module in network.modules()]
+
+    for mode in ("eval", "batch"):
+        found = stepper(network, SHORT.but(attack_bn=mode))
+        network.train()
+        network.bn1.eval()
+        found.adversarial(batch(), 1.0)
+
+        assert changed(network, before) == set()
+        assert [module.training for module in network.modules()] == flags
+        assert all(torch.equal(weight.grad, grad) for weight, grad in zip(network.parameters(), grads, strict=True))
+
+
+def test_flags_are_put_back_after_an_exception():
+    network = net().train()
+    network.bn1.eval()
+    flags = [module.training for module in network.modules()]
+
+    with pytest.raises(ZeroDivisionError), modes(network, "batch"):
+        raise ZeroDivisionError
+
+    assert [module.training for module in network.modules()] == flags
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("eval", {False}), ("train", {True}), ("batch", {True})])
+def test_every_question_of_every_step_meets_the_same_mode(mode, expected):
+    network, seen = net(), []
+    network.bn1.register_forward_pre_hook(lambda module, inputs: seen.append(module.training))
+    found = stepper(network, SHORT.but(attack_bn=mode, attack="pgd:steps=3"))
+    for first in (0, 16, 32):
+        found.adversarial(batch(first), 1.0)
+
+    assert len(seen) == 9
+    assert set(seen) == expected
+
+
+def test_batch_statistics_are_used_without_being_tracked():
+    network = net()
+    x, _ = digits(0, 16)
+    with torch.no_grad():
+        own = network.bn1.train()(network.conv1(x))
+        network = net()
+        with modes(network, "batch"):
+            met = network.bn1(network.conv1(x))
+
+    assert torch.equal(met, own)
+    assert changed(network, state(net())) == set()
+
+
+def test_a_radius_of_nothing_is_clean_training():
+    one, other = net(), net()
+    stepper(one, SHORT.but(objective="at")).step([batch()], 0.0)
+    stepper(other, SHORT.but(objective="clean")).step([batch()], 1.0)
+
+    assert changed(one, state(other)) == set()
+
+
+def test_an_attack_of_radius_zero_gives_the_images_back():
+    x, y = digits(0, 8)
+    found = crafted(net(), registry.build("pgd:steps=3", "Linf", 0.0), x, y, torch.arange(8))
+
+    assert torch.equal(found, x)
+
+
+def test_of_several_restarts_each_image_keeps_its_worst():
+    x, y = digits(0, 16)
+    key, network = keys_of(0, 0, torch.arange(16)), net()
+
+    def losses(restarts: int) -> torch.Tensor:
+        attack = registry.build(f"noise:queries=2,restarts={restarts}", "Linf", 0.3)
+        # The noise attack itself climbs nothing; so its points are told apart by the divergence alone.
+        climb = objective("trades:1").climb(network(x).detach())
+        return climb(network(crafted(network, attack, x, y, key, climb))).detach()
+
+    one, four = losses(1), losses(4)
+
+    assert (four >= one).all()
+    assert (four > one).any()
+    assert (four == one).any()  # the first restart was the best of some image, the last one not of all
+
+
+def test_the_attack_climbs_hard_labels_however_smooth_the_loss_is():
+    plain, smooth = net(), net()
+
+    first = stepper(plain, SHORT).adversarial(batch(), 1.0)
+    second = stepper(smooth, SHORT.but(label_smoothing=0.3)).adversarial(batch(), 1.0)
+
+    assert torch.equal(first, second)
+
+
+def test_trades_leaves_the_clean_image_though_its_gradient_is_zero_there():
+    found = stepper(net(), SHORT.but(objective="trades:6", attack="bim:steps=5"), EPS).adversarial(batch(), 1.0)
+    clean = net()(batch().x)
+    gain = objective("trades:6").climb(clean)(net()(found))
+    noise = objective("trades:6").climb(clean)(net()(batch().x + 1e-3))
+
+    assert gain.mean() > 100 * noise.mean()
+
+
+def test_noise_belongs_to_an_image_not_to_its_batch():
+    network = net()
+    whole = stepper(network).adversarial(batch(0, 16), 1.0)
+    part = stepper(network).adversarial(batch(8, 8), 1.0)
+
+    torch.testing.assert_close(whole[8:], part, atol=1e-6, rtol=0)
+
+
+def test_no_gradient_in_the_weights_is_computed():
+    network, seen = net(), []
+    for weight in network.parameters():
+        weight.register_hook(seen.append)
+
+    crafted(network, registry.build("pgd:steps=2", "Linf", EPS), *digits(0, 8), torch.arange(8))
+
+    assert seen == []
