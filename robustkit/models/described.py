@@ -38,7 +38,8 @@ def described(path: str) -> Description | None:
     text = (cache.about(Path(path)) or {}).get(_KEY)
     if text is None:
         raise UserError(f"{path} does not say what network it is for; pass --model NAME --weights {path}.")
-    return Description(**json.loads(text))
+    known = json.loads(text)
+    return Description(**{key: known[key] for key in Description._fields})
 
 
 def save_model(path: Path, model: PixelModel, architecture: str, name: str, more: Mapping[str, str]) -> None:
@@ -49,7 +50,7 @@ def save_model(path: Path, model: PixelModel, architecture: str, name: str, more
         model: whose weights and normalisation are kept.
         architecture: the name that builds it, such as "resnet18".
         name: what reports call it.
-        more: further entries of the header.
+        more: what else should be known of it.
 
     Raises:
         UserError: the file cannot be written.
@@ -58,6 +59,7 @@ def save_model(path: Path, model: PixelModel, architecture: str, name: str, more
     description = Description(architecture, name, model.num_classes, mean, std)
     state: Mapping[str, Tensor] = model.network.state_dict()
     try:
-        cache.store(path, state, {_KEY: json.dumps(description._asdict()), **more})
+        # One entry: safetensors writes several in an order of its own each time, and equal trainings have equal bytes.
+        cache.store(path, state, {_KEY: json.dumps({**more, **description._asdict()})})
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}); give another --out.") from None
