@@ -14,8 +14,8 @@ import click
 from robustkit.errors import UserError
 
 from .config import read_config
-from .options import CountOr, data_of, data_options, model_options
-from .places import check_writable, remove_if_empty
+from .options import CountOr, data_of, data_options, model_options, require_model
+from .places import writing
 from .training import model_of, recipe_of, threat_of, training_data
 
 if TYPE_CHECKING:
@@ -74,21 +74,14 @@ def ablate(**options: Any) -> None:
 
     The same command again goes on where it stopped; a larger grid or more seeds keep what was run.
     """
-    if not options["model"]:
-        raise UserError("No model is given; add --model NAME, for example --model resnet18.")
+    require_model(options)
     if not options["grid"]:
         raise UserError("No grid is given; add for example --grid freeze=none,prefix:layer1 --grid bn=batch,frozen.")
     if options["explain"]:
         _explain(options)
         return
-    check_writable(options["out"])
-    try:
+    with writing(options["out"], "The same command goes on after the last epoch that was kept."):
         _work(options)
-    except KeyboardInterrupt:
-        click.echo("Interrupted. The same command goes on after the last epoch that was kept.", err=True)
-        sys.exit(130)
-    finally:
-        remove_if_empty(options["out"])
 
 
 def _work(options: dict[str, Any]) -> None:

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from robustkit.errors import UserError
-
 from .config import read_config
-from .options import CountOr, data_of, data_options, model_options, remedies_of, remedy_options
-from .places import check_writable, remove_if_empty
+from .options import (
+    CountOr,
+    data_options,
+    model_options,
+    remedy_options,
+    require_model,
+    setting_of,
+)
+from .places import writing
 
 if TYPE_CHECKING:
     from robustkit.diagnosis import Diagnosis
-    from robustkit.setting import Setting
 
 _OUT = Path("robustkit-diagnosis")
 STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconclusive": 4}
@@ -49,16 +53,9 @@ def diagnose(**options: Any) -> int:
     Writes diagnosis.html and diagnosis.json. Exit status: 0 clear, 3 masked (or stochastic, or the loss saturated),
     4 inconclusive. Clear does not mean robust.
     """
-    if not options["model"]:
-        raise UserError("No model is given; add --model NAME, for example --model resnet18.")
-    check_writable(options["out"])
-    try:
+    require_model(options)
+    with writing(options["out"]):
         return STATUS[_work(options).verdict]
-    except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
-        sys.exit(130)
-    finally:
-        remove_if_empty(options["out"])
 
 
 def _work(options: dict[str, Any]) -> "Diagnosis":
@@ -70,7 +67,7 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
 
     out = options["out"]
     with Bars(options["quiet"]) as bars:
-        setting = _resolved(options, bars)
+        setting = setting_of(options, f"pgd:loss={options['loss']}", bars)
         (classifier,), threat = setting.classifiers, setting.plan.threats[0]
         x, y = setting.data.batch(setting.ids)
         found = examine(
@@ -84,16 +81,3 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
     import_module("robustkit.reports.diagnosis_terminal").print_diagnosis(found, Console())
     click.echo(f"\n{out}{os.sep}  diagnosis.html  diagnosis.json")
     return found
-
-
-def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
-    from robustkit.setting import Numerics, resolved
-
-    return resolved(
-        [options["model"]], dataset=data_of(options), attacks=[f"pgd:loss={options['loss']}"],
-        norm=[options["norm"]] if options["norm"] else [], eps=[options["eps"]] if options["eps"] else [],
-        samples=None if options["samples"] == "all" else options["samples"], batch_size=options["batch_size"],
-        device=options["device"], seed=options["seed"], weights=[options["weights"]] if options["weights"] else None,
-        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], numerics=Numerics(),
-        remedies=remedies_of(options), watch=bars, train=options["train"], retrain=options["retrain"],
-    )  # fmt: skip

@@ -2,18 +2,15 @@
 
 import copy
 import os
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from robustkit.errors import UserError
-
 from .config import read_config
-from .options import data_of, data_options, model_options
-from .places import check_writable, remove_if_empty
+from .options import data_of, data_options, model_options, require_model
+from .places import writing
 from .training import model_of, recipe_of, threat_of, training_data
 
 if TYPE_CHECKING:
@@ -48,19 +45,12 @@ def finetune(**options: Any) -> None:
 
     The same command again goes on where it stopped.
     """
-    if not options["model"]:
-        raise UserError("No model is given; add --model NAME, for example --model resnet18.")
+    require_model(options)
     if options["explain"]:
         _explain(options)
         return
-    check_writable(options["out"])
-    try:
+    with writing(options["out"], "The same command goes on after the last epoch that was kept."):
         _work(options)
-    except KeyboardInterrupt:
-        click.echo("Interrupted. The same command goes on after the last epoch that was kept.", err=True)
-        sys.exit(130)
-    finally:
-        remove_if_empty(options["out"])
 
 
 def _work(options: dict[str, Any]) -> None:

@@ -2,9 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from robustkit.errors import UserError
+
+if TYPE_CHECKING:
+    from robustkit.setting import Setting
 
 Command = Callable[..., Any]
 
@@ -98,4 +103,28 @@ def data_of(options: dict[str, Any]) -> Any:
     return load_dataset(
         options["dataset"], options["split"], data_dir=options["data_dir"], download=options["download"],
         image_size=options["image_size"],
+    )  # fmt: skip
+
+
+def require_model(options: dict[str, Any]) -> None:
+    """Refuse a command without a model.
+
+    Raises:
+        UserError: none is named.
+    """
+    if not options["model"]:
+        raise UserError("No model is given; add --model NAME, for example --model resnet18.")
+
+
+def setting_of(options: dict[str, Any], attack: str, bars: Any) -> "Setting":
+    """The setting of a command about one model in one threat model."""
+    from robustkit.setting import Numerics, resolved
+
+    return resolved(
+        [options["model"]], dataset=data_of(options), attacks=[attack],
+        norm=[options["norm"]] if options["norm"] else [], eps=[options["eps"]] if options["eps"] else [],
+        samples=None if options["samples"] == "all" else options["samples"], batch_size=options["batch_size"],
+        device=options["device"], seed=options["seed"], weights=[options["weights"]] if options["weights"] else None,
+        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], numerics=Numerics(),
+        remedies=remedies_of(options), watch=bars, train=options["train"], retrain=options["retrain"],
     )  # fmt: skip

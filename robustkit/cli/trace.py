@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from robustkit.errors import UserError
-
 from .config import read_config
-from .options import CountOr, data_of, data_options, model_options, remedies_of, remedy_options
-from .places import check_writable, remove_if_empty
+from .options import (
+    CountOr,
+    data_options,
+    model_options,
+    remedy_options,
+    require_model,
+    setting_of,
+)
+from .places import writing
 
 if TYPE_CHECKING:
     from robustkit.setting import Setting
@@ -48,16 +53,9 @@ _FEW = 3
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def trace(**options: Any) -> None:
     """Where a perturbation grows, layer by layer: a table, trace.html with pictures, trace.csv and trace.json."""
-    if not options["model"]:
-        raise UserError("No model is given; add --model NAME, for example --model resnet18.")
-    check_writable(options["out"])
-    try:
+    require_model(options)
+    with writing(options["out"]):
         _work(options)
-    except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
-        sys.exit(130)
-    finally:
-        remove_if_empty(options["out"])
 
 
 def _work(options: dict[str, Any]) -> None:
@@ -68,7 +66,7 @@ def _work(options: dict[str, Any]) -> None:
     out = options["out"]
     with Bars(options["quiet"]) as bars, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        setting = _resolved(options, bars)
+        setting = setting_of(options, options["attack"], bars)
         traced, pictures = _traced(setting, options, bars)
     for text in dict.fromkeys(str(warning.message) for warning in said):
         click.echo(f"Warning: {text}", err=True)
@@ -95,16 +93,3 @@ def _traced(setting: "Setting", options: dict[str, Any], bars: "Bars") -> "tuple
         seed=options["seed"], batch_size=setting.slots or 64, numbers=setting.ids,
     )  # fmt: skip
     return traced, album(classifier, traced, layers=layers, **({"images": _FEW} if x[0].numel() > _LARGE else {}))
-
-
-def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
-    from robustkit.setting import Numerics, resolved
-
-    return resolved(
-        [options["model"]], dataset=data_of(options), attacks=[options["attack"]],
-        norm=[options["norm"]] if options["norm"] else [], eps=[options["eps"]] if options["eps"] else [],
-        samples=None if options["samples"] == "all" else options["samples"], batch_size=options["batch_size"],
-        device=options["device"], seed=options["seed"], weights=[options["weights"]] if options["weights"] else None,
-        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], numerics=Numerics(),
-        remedies=remedies_of(options), watch=bars, train=options["train"], retrain=options["retrain"],
-    )  # fmt: skip
