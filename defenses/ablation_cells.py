@@ -3,7 +3,6 @@
 import hashlib
 import shutil
 import time
-import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -14,12 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from robustkit import registry
-from robustkit.classifier import Classifier
-from robustkit.crafting import attack
 from robustkit.data import Dataset
 from robustkit.errors import UserError
 from robustkit.preprocessed import network_in
+from robustkit.threat import norm_name, radius
 from robustkit.watch import Watch
 
 from .ablation_grid import Cell
@@ -30,6 +27,7 @@ from .finetuning import finetune
 from .freezing import frozen_names
 from .keeping import keep, kept
 from .recipe import Recipe
+from .selection import Judge
 
 _VERDICTS = ("clean", "ce", "worst")
 
@@ -100,19 +98,10 @@ def trained(model: nn.Module, recipe: Recipe, ground: Ground, folder: Path | Non
 
 def judged(model: nn.Module, ground: Ground) -> dict[str, Any]:
     """`clean`, `ce` and `worst`: for each test image whether it is classified rightly, and still so under attack."""
-    classifier = Classifier(model, name="test")
     x, y = ground.test.batch(range(len(ground.test)))
-    with warnings.catch_warnings():
-        # A network that collapsed is to be judged like any other.
-        warnings.simplefilter("ignore")
-        first = attack(classifier, x, y, _formed(ground, "ce"))
-        ce = first.clean_correct & ~first.success
-        left = ce.nonzero().flatten()
-        worst = ce.clone()
-        if len(left):
-            second = attack(classifier, x[left], y[left], _formed(ground, "margin"))
-            worst[left] = second.clean_correct & ~second.success
-    return {"clean": first.clean_correct.numpy(), "ce": ce.numpy(), "worst": worst.numpy()}
+    eps = radius(norm_name(ground.norm), ground.eps)
+    found = Judge(x, y, ground.judge, ground.norm, eps, seed=0).verdicts(model)
+    return {name: right.numpy() for name, right in found._asdict().items()}
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -166,12 +155,6 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.parent.rmdir()
-
-
-def _formed(ground: Ground, loss: str) -> Any:
-    name, values = registry.parsed(ground.judge)
-    told = ",".join(f"{key}={value}" for key, value in {**values, "loss": loss}.items())
-    return registry.build(f"{name}:{told}", ground.norm, ground.eps)
 
 
 def _short(value: object) -> str:

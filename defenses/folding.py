@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from robustkit.fold import hooked
 from robustkit.outputs import logits_of
 
 from .batchnorm import modes
@@ -72,7 +73,7 @@ def fold(network: nn.Module, x: Tensor) -> Folded | None:
         network: it is not changed.
         x: `[B, *S]` some images to compare the answers on.
     """
-    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
+    if hooked(network):
         return None
     with modes(network, "eval"), torch.no_grad():
         try:

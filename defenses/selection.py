@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +32,12 @@ class Level:
         return (self.worst, self.clean) > (other.worst, other.clean)
 
 
-def level(network: nn.Module, x: Tensor, y: Tensor, specification: str, norm: str, eps: float, seed: int) -> Level:
-    """Accuracies of a network on images, see `Judge`; it is left as it was."""
-    return Judge(x, y, specification, norm, eps, seed).level(network)
+class Verdicts(NamedTuple):
+    """For each image whether it is classified rightly; `[N]` bool on the CPU."""
+
+    clean: Tensor
+    ce: Tensor  # still so under the attack on cross-entropy
+    worst: Tensor  # and under the one on the margin
 
 
 @dataclass(frozen=True)
@@ -69,25 +73,28 @@ class Judge:
 
     def level(self, network: nn.Module) -> Level:
         """Accuracies of a network that takes pixels in [0, 1]; it is left as it was."""
-        classifier = Classifier(network, name="validation")
         if self.eps == 0:
+            classifier = Classifier(network, name="validation")
             with classifier.session(self.x, self.seed):
                 logits = torch.cat([classifier.judge(part) for part in torch.split(classifier.place(self.x), 64)])
             share = (logits.argmax(1).cpu() == self.y.cpu()).double().mean().item()
             return Level(share, share, share)
+        return Level(*(int(right.sum()) / len(self.y) for right in self.verdicts(network)))
+
+    def verdicts(self, network: nn.Module) -> Verdicts:
+        """What the two attacks leave standing, the second asked only about what the first left."""
+        classifier, x, y, (ce, margin) = Classifier(network, name="validation"), self.x, self.y, self._attacks
         with warnings.catch_warnings():
             # About a model that is no classifier yet, or no longer one, there is nothing to warn of here.
             warnings.simplefilter("ignore")
-            return self._attacked(classifier)
-
-    def _attacked(self, classifier: Classifier) -> Level:
-        x, y, (ce, margin) = self.x, self.y, self._attacks
-        first = attack(classifier, x, y, ce, seed=self.seed)
-        left = (first.clean_correct & ~first.success).nonzero().flatten().to(x.device)
-        broken = 0
-        if len(left):
-            broken = int(attack(classifier, x[left], y[left], margin, seed=self.seed).success.sum())
-        return Level(first.clean_accuracy, first.robust_accuracy, (len(left) - broken) / len(y))
+            first = attack(classifier, x, y, ce, seed=self.seed)
+            kept = first.clean_correct & ~first.success
+            left, worst = kept.nonzero().flatten(), kept.clone()
+            if len(left):
+                rows = left.to(x.device)
+                second = attack(classifier, x[rows], y[rows], margin, seed=self.seed)
+                worst[left] = second.clean_correct & ~second.success
+        return Verdicts(first.clean_correct, kept, worst)
 
     @property
     def _attacks(self) -> tuple[Attack, Attack]:

@@ -15,9 +15,9 @@ import pandas as pd
 
 from .csv import csv_text
 from .files import write_text
+from .rendering import rendered, styles
 from .words import DASH, printable
 
-HERE = Path(__file__).parent
 BASELINE = "baseline"
 MINUS = "\N{MINUS SIGN}"
 
@@ -115,15 +115,9 @@ def write_ablation(frame: pd.DataFrame, runs: pd.DataFrame, folder: Path, about:
 
 def page(frame: pd.DataFrame, runs: pd.DataFrame, about: About) -> str:
     """The page about an ablation as HTML."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "ensure_ascii": False}
     shown = rows(frame)
-    return environment.get_template("ablation.html.jinja").render(
-        style="".join((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "ablation.css")),
+    return rendered("ablation.html.jinja",
+        style=styles("style.css", "ablation.css"),
         about=_printable(about),
         model=printable(about.model),
         verdict=_verdict(frame, shown, about),

@@ -1,18 +1,18 @@
 """An ablation as a table in the terminal: a row per cell, the baseline first, cells in trouble marked."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import pandas as pd
 from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from .ablation import About, Row, rows
-from .terminal import room
+from .terminal import fitting, room
 from .words import DASH, printable
 
 COLUMNS: Final = ("95 %", "clean", "CE", "gap", "epoch", "learns %", "s/epoch", "MiB")
@@ -32,19 +32,9 @@ FEW: Final = 6
 def print_ablation(frame: pd.DataFrame, about: About, console: Console) -> None:
     """Print an ablation for a human: a row per cell, and what the columns mean."""
     with room(console):
-        console.print(_fitting(frame, about, console))
+        console.print(fitting(partial(_table, rows(frame), about), COLUMNS, LOSES, console))
         for note in _notes(frame, about):
             console.print(Padding(Text(note), (0, 0, 0, 1)))
-
-
-def _fitting(frame: pd.DataFrame, about: About, console: Console) -> Table:
-    shown = rows(frame)
-    for lost in LOSES:
-        table = _table(shown, about, [name for name in COLUMNS if name not in lost])
-        # Asked with room to spare: rich never measures more than it is given.
-        if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
-            break
-    return table
 
 
 def _table(shown: Sequence[Row], about: About, columns: Sequence[str]) -> Table:

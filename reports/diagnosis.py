@@ -15,9 +15,9 @@ from robustkit.diagnosis.diagnosis import CAVEAT
 from robustkit.diagnosis.text import NO_GAIN, short_path
 
 from .files import write_text
+from .rendering import rendered, styles
 from .words import DASH, printable
 
-HERE = Path(__file__).parent
 WORDS = {
     "clear": "No masking found",
     "masked": "Gradients are masked",
@@ -83,7 +83,7 @@ def write_diagnosis(diagnosis: Diagnosis, folder: Path, about: About | None = No
 
 def page(diagnosis: Diagnosis, about: About) -> str:
     """The whole page as HTML."""
-    style = "".join((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "diagnosis.css"))
+    style = styles("style.css", "diagnosis.css")
     data = json.loads(diagnosis.to_json())
     about = About(printable(about.dataset), printable(about.command))
     return _rendered("diagnosis.html.jinja", diagnosis, about=about, style=style, data=data)
@@ -95,13 +95,8 @@ def section(diagnosis: Diagnosis) -> str:
 
 
 def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "ensure_ascii": False}
-    return environment.get_template(template).render(
+    return rendered(
+        template,
         diagnosis=diagnosis,
         model=printable(diagnosis.model),
         title=WORDS[diagnosis.verdict],

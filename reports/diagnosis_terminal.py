@@ -1,10 +1,10 @@
 """A diagnosis as a table in the terminal: every call, the guilty ones marked, then what was found and what to do."""
 
+from functools import partial
 from typing import Final
 
 from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +12,7 @@ from rich.text import Text
 from robustkit.diagnosis import Diagnosis, LayerRow
 from robustkit.diagnosis.text import COLUMNS, chosen, findings, lines_of
 
-from .terminal import room
+from .terminal import fitting, room
 from .words import printable
 
 # What a narrow terminal loses, in this order; fidelity and verdict stay to the last.
@@ -24,7 +24,7 @@ _WORD: Final = 8  # columns of the words before the findings
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     """Print a diagnosis for a human: a row per call, then findings, remedies and their proof."""
     with room(console):
-        console.print(_fitting(diagnosis, console))
+        console.print(fitting(partial(_table, diagnosis), COLUMNS, LOSES, console))
         left_out = len(diagnosis.rows) - len(chosen(diagnosis))
         if left_out:
             console.print(Text(f" {left_out} more calls, none of them guilty.", style="dim"))
@@ -34,15 +34,6 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
             entry.add_column(overflow="fold")
             entry.add_row(word, Text(printable(text), style="bold" if word in ("verdict", "proof") else ""))
             console.print(Padding(entry, (0, 0, 0, 1)))
-
-
-def _fitting(diagnosis: Diagnosis, console: Console) -> Table:
-    for lost in LOSES:
-        table = _table(diagnosis, [name for name in COLUMNS if name not in lost])
-        # Asked with room to spare: rich never measures more than it is given.
-        if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
-            break
-    return table
 
 
 def _table(diagnosis: Diagnosis, shown: list[str]) -> Table:

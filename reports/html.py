@@ -20,10 +20,9 @@ from .files import write_text
 from .gallery import RULE, Shown, gallery
 from .manifest import Difference, Entry, differences, entries
 from .methods import methods, unchecked
+from .rendering import rendered, styles
 from .verdict import Verdict, verdicts
 from .words import half_width, printable
-
-HERE = Path(__file__).parent
 
 
 class RunView(NamedTuple):
@@ -76,22 +75,13 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
 
 def page(runs: Sequence[Run]) -> str:
     """The report about `runs` as HTML."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    # Sorted keys would put the columns of a record out of their order.
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "ensure_ascii": False}
     sections = [_section(board, number) for number, board in enumerate(boards(runs))]
-    return environment.get_template("report.html.jinja").render(
-        sections=sections, style=_style(sections), data=_data(runs), rule=RULE
-    )
+    return rendered("report.html.jinja", sections=sections, style=_style(sections), data=_data(runs), rule=RULE)
 
 
 def _style(sections: Sequence[Section]) -> str:
     files = ["style.css", *dict.fromkeys(each.style for section in sections for each in section.beside if each.style)]
-    return "".join((HERE / file).read_text(encoding="utf-8") for file in files)
+    return styles(*files)
 
 
 def _section(board: Board, number: int) -> Section:

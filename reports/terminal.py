@@ -1,7 +1,8 @@
 """Accuracy under attack as a table in the terminal: one for each norm and radius, every number with its interval."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from rich import box
 from rich.console import Console
@@ -28,7 +29,7 @@ def print_table(run: Run, console: Console) -> None:
     with room(console):
         threats: list[Threat | None] = [*board.threats]
         for threat in threats or [None]:
-            console.print(_fitting(board, threat, console))
+            console.print(fitting(partial(_table, board, threat), COLUMNS, LOSES, console))
         for note in _notes(board, run):
             console.print(Padding(Text(note), (0, 0, 0, 1)))
 
@@ -46,9 +47,19 @@ def room(console: Console) -> Iterator[None]:
             console.width = before
 
 
-def _fitting(board: Board, threat: Threat | None, console: Console) -> Table:
-    for lost in LOSES:
-        table = _table(board, threat, [name for name in COLUMNS if name not in lost])
+def fitting(
+    table_of: Callable[[list[str]], Table], columns: Sequence[str], loses: Iterable[Sequence[str]], console: Console
+) -> Table:
+    """The table with as many of its columns as the console has room for.
+
+    Args:
+        table_of: makes it with some of the columns.
+        columns: all of them.
+        loses: which are left out, from nothing on; the last is shown whether it fits or not.
+        console: where it is to stand.
+    """
+    for lost in loses:
+        table = table_of([name for name in columns if name not in lost])
         # Asked with room to spare: rich never measures more than it is given.
         if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
             break

@@ -19,10 +19,10 @@ from .csv import csv_text
 from .figures import Legend
 from .files import write_text
 from .gallery import TIMES
+from .rendering import rendered, styles
 from .trace_pictures import number, sheets
 from .words import DASH, percent, printable
 
-HERE = Path(__file__).parent
 LARGE = 64  # pixels of a side: smaller images are enlarged pixel by pixel
 
 
@@ -96,14 +96,10 @@ def write_trace(traced: Traced, album: Album | None, folder: Path, about: About 
 
 def page(traced: Traced, album: Album | None, about: About) -> str:
     """The page about a trace as HTML."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     groups = traced.groups
-    return environment.get_template("trace.html.jinja").render(
-        style="".join((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "trace.css")),
+    return rendered(
+        "trace.html.jinja",
+        style=styles("style.css", "trace.css"),
         model=printable(traced.model),
         about=about,
         traced=traced,

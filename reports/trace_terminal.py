@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from robustkit.tracing import CallTrace, Traced
 
-from .terminal import room
+from .terminal import fitting, room
 from .words import percent, printable
 
 COLUMNS: Final = ("kind", "x input", "cosine", "CKA", "flips", "margin")
@@ -31,18 +31,9 @@ BAR: Final = 8  # cells
 def print_trace(traced: Traced, console: Console) -> None:
     """Print a trace for a human: a row per call, and what the columns mean."""
     with room(console):
-        console.print(_fitting(traced, console))
+        console.print(fitting(partial(_table, traced), COLUMNS, LOSES, console))
         for note in _notes(traced):
             console.print(Padding(Text(note), (0, 0, 0, 1)))
-
-
-def _fitting(traced: Traced, console: Console) -> Table:
-    for lost in LOSES:
-        table = _table(traced, [name for name in COLUMNS if name not in lost])
-        # Asked with room to spare: rich never measures more than it is given.
-        if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
-            break
-    return table
 
 
 def _table(traced: Traced, shown: Sequence[str]) -> Table:

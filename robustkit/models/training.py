@@ -4,7 +4,6 @@ A baseline to attack, not a record: no augmentation, which would be wrong for so
 Chosen on the validation split of digits; the test split was never looked at.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError
+from robustkit.schedule import one_cycle
 
 from .pixels import PixelModel
 
@@ -83,15 +83,8 @@ def batches(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def rate(recipe: Recipe, share: float) -> float:
-    """The learning rate after a share of the steps: up from 1/25 of the largest, then down to 0, along cosines.
-
-    Smith & Topin 2018, arXiv:1708.07120. torch's own scheduler divides by zero for a few short trainings.
-    """
-    if share < recipe.warmup:
-        low, risen = 1 / 25, share / recipe.warmup
-        return recipe.lr * (low + (1 - low) * (1 - math.cos(math.pi * risen)) / 2)
-    fallen = (share - recipe.warmup) / (1 - recipe.warmup)
-    return recipe.lr * (1 + math.cos(math.pi * fallen)) / 2
+    """The learning rate after a share of the steps."""
+    return recipe.lr * one_cycle(recipe.warmup, share)
 
 
 @torch.enable_grad()
