@@ -33,8 +33,7 @@ def answered(attack: Attack, state: State, forward: Forward, network: nn.Module,
             return _features(attack, state, query, forward, network)
         logits = forward(query)
         loss = attack.objective(logits, state.trial)
-        # The sum keeps rows apart; a mean would scale each gradient by its neighbours.
-        grad = _gradients(loss.sum(), [query])[0]
+        grad = _gradients(loss, [query])[0]
     return logits.argmax(1), logits.detach(), loss.detach(), grad.contiguous()
 
 
@@ -47,7 +46,7 @@ def _features(
         features = trace[layer].output
         loss = attack.feature_objective(logits, features, state)
         # The edge, not the tensor: a later layer may have written into it.
-        grad, inner = _gradients(loss.sum(), [query, trace[layer].last.edge])
+        grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
     return logits.argmax(1), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner
 
@@ -62,8 +61,10 @@ def _scores(attack: Attack, state: State, forward: Forward) -> tuple[Tensor, ...
 
 
 def _gradients(loss: Tensor, points: list[Any]) -> list[Any]:
-    """The loss's gradient in each of the tensors or gradient edges; only the first must have one."""
-    grads = torch.autograd.grad(loss, points, allow_unused=True) if loss.requires_grad else [None] * len(points)
+    """Each row's gradient of its loss in each of the tensors or gradient edges; only the first must have one."""
+    # The sum over rows keeps them apart; a mean would scale each gradient by its neighbours.
+    ones = torch.ones_like(loss)
+    grads = torch.autograd.grad(loss, points, ones, allow_unused=True) if loss.requires_grad else [None] * len(points)
     if grads[0] is None:
         raise UserError(
             "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "

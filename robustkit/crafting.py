@@ -93,10 +93,8 @@ def attack(
             raise UserError("A target equals the true class; name another class for every image.")
         correct = logits.argmax(1) == y
         goals = [None] * len(x) if aims is None else aims.tolist()
-        jobs = [
-            job_of(method, number, images[number], int(y[number]), known[number], goals[number])
-            for number in correct.nonzero().flatten().tolist()
-        ]
+        rows = zip(range(len(x)), images, y.tolist(), known, goals, correct.tolist(), strict=True)
+        jobs = [job_of(method, number, x, y, logits, goal) for number, x, y, logits, goal, right in rows if right]
         outcomes = list(engine.run(classifier, method, jobs, slots=batch_size, seed=seed, surrogate=asked))
     return _gathered(classifier, images, logits, correct, outcomes)
 
@@ -132,12 +130,16 @@ def _gathered(
     result = Attacked(
         points, torch.zeros_like(correct), correct, logits.argmax(1), empty, empty + classifier.verdicts, empty.clone()
     )
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([getattr(outcome, name) for outcome in outcomes], dtype=torch.int64, device="cpu")
+
+    at = column("sample")
     for outcome in outcomes:
-        at = outcome.sample
-        points[at] = outcome.x_adv
-        result.success[at] = outcome.success
-        result.prediction[at] = outcome.label
-        result.questions[at] = outcome.question
-        result.forwards[at] += outcome.forwards
-        result.backwards[at] = outcome.backwards
+        points[outcome.sample] = outcome.x_adv
+    result.success[at] = column("success").bool()
+    result.prediction[at] = column("label")
+    result.questions[at] = column("question")
+    result.forwards[at] += column("forwards")
+    result.backwards[at] = column("backwards")
     return result if classifier.bounds == (0, 1) else replace(result, x_adv=low + (high - low) * points)

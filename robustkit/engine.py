@@ -279,7 +279,7 @@ class _Lane:
         elif self.pool is None:
             self.pool = fresh.take(padded(torch.arange(len(fresh), device=fresh.done.device), len(self.flights)))
         else:
-            self.pool = self.pool.put(torch.tensor(free, device=fresh.done.device), fresh)
+            self.pool = self.pool.overwritten(torch.tensor(free, device=fresh.done.device), fresh)
         for row, flight in zip(free, [*(flight for flight, _ in resumed), *begun], strict=True):
             self.flights[row] = flight
 

@@ -43,7 +43,10 @@ class Trials(Rows):
 
 @dataclass(frozen=True)
 class State(Rows):
-    """The part of an attack's state that the engine reads."""
+    """The part of an attack's state that the engine reads.
+
+    A state that was handed over is the engine's own: an attack keeps no tensor of it elsewhere.
+    """
 
     trial: Trials
     query: Tensor  # [B, *S] where the model is asked next; once done, the point to be judged

@@ -1,6 +1,7 @@
 """A frozen struct of tensors whose first axis is the row: what an attack's state is made of.
 
-Rows are values: nothing here writes in place, so a struct taken from another one never changes under its owner.
+Rows are values: a struct taken from another one never changes under its owner. Only `overwritten` writes in place, for
+the engine, which alone holds the state of the rows in flight.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +25,21 @@ class Rows:
         """The given rows, in that order; `rows` is `[n]` int64 and may repeat."""
         return self._each(lambda values: values.index_select(0, rows))
 
-    def put(self, rows: Tensor, other: Self) -> Self:
-        """The same struct with `rows` replaced by the rows of `other`, one for one."""
-        return self._with(other, lambda mine, theirs: mine.index_copy(0, rows, theirs))
+    def overwritten(self, rows: Tensor, other: Self) -> Self:
+        """The same struct with `rows` replaced by the rows of `other`, one for one, in the memory of this one.
+
+        This one must not be used afterwards. Two fields may be one tensor: each still gets its own rows.
+        """
+        written: set[int] = set()
+
+        def merge(mine: Tensor, theirs: Tensor) -> Tensor:
+            place = mine.untyped_storage().data_ptr()
+            if place in written or not mine.is_contiguous():
+                return mine.index_copy(0, rows, theirs)
+            written.add(place)
+            return mine.index_copy_(0, rows, theirs)
+
+        return self._with(other, merge)
 
     def where(self, mask: Tensor, other: Self) -> Self:
         """Row by row: this struct where `mask` `[B]` holds, `other` elsewhere."""

@@ -36,15 +36,36 @@ def test_take_gives_the_rows_in_the_order_asked_for_and_repeats_them():
     assert numbers(outer(5, 6, 7).take(torch.tensor([2, 0, 0]))) == [7, 5, 5]
 
 
-def test_put_replaces_rows_one_for_one():
-    assert numbers(outer(1, 2, 3).put(torch.tensor([2, 0]), outer(8, 9))) == [9, 2, 8]
+def test_overwritten_replaces_rows_one_for_one():
+    assert numbers(outer(1, 2, 3).overwritten(torch.tensor([2, 0]), outer(8, 9))) == [9, 2, 8]
 
 
-def test_put_leaves_its_owner_alone():
+def test_overwriting_needs_no_second_memory():
     before = outer(1, 2, 3)
-    before.put(torch.tensor([0]), outer(9))
+    after = before.overwritten(torch.tensor([0]), outer(9))
 
-    assert numbers(before) == [1, 2, 3]
+    assert after.picture.data_ptr() == before.picture.data_ptr()
+
+
+@dataclass(frozen=True)
+class Two(Rows):
+    one: Tensor  # [B]
+    other: Tensor  # [B]
+
+
+@pytest.mark.parametrize("alias", [lambda values: values, lambda values: values[:], lambda values: values.detach()])
+def test_two_fields_that_are_one_tensor_get_their_own_rows(alias):
+    values = torch.tensor([1, 2, 3])
+    after = Two(values, alias(values)).overwritten(torch.tensor([1]), Two(torch.tensor([7]), torch.tensor([8])))
+
+    assert (after.one.tolist(), after.other.tolist()) == ([1, 7, 3], [1, 8, 3])
+
+
+def test_an_expanded_tensor_gets_rows_of_its_own():
+    rows = Two(torch.zeros(1).expand(3), torch.zeros(3))
+    after = rows.overwritten(torch.tensor([1]), Two(torch.ones(1), torch.ones(1)))
+
+    assert after.one.tolist() == [0, 1, 0]
 
 
 def test_where_chooses_row_by_row():

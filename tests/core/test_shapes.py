@@ -1,5 +1,9 @@
+import gc
+import weakref
+
+import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustkit.shapes import Shapes
 
@@ -75,18 +79,91 @@ def test_a_refused_size_is_not_chosen_again():
     assert shapes.fit(10, 100, "logits") == 16
 
     shapes.refused.add(("logits", 16))
-    assert shapes.fit(10, 100, "logits") == 32
+    assert shapes.fit(10, 100, "logits") == 24
     assert shapes.fit(10, 100, "gradients") == 16
 
 
-def test_the_size_is_a_power_of_two_or_all_slots():
+def test_a_size_is_at_most_half_as_much_again_as_its_rows_or_all_slots():
     shapes = Shapes(64, exact=True)
 
-    assert [shapes.fit(rows, 100, "logits") for rows in (1, 16, 17, 65, 100)] == [16, 16, 32, 100, 100]
+    assert [shapes.fit(rows, 100, "logits") for rows in (1, 16, 17, 25, 49, 97)] == [16, 16, 24, 32, 64, 100]
 
 
 def test_whole_tiles_are_always_to_be_had():
     shapes = Shapes(64, exact=True)
-    shapes.refused |= {("logits", size) for size in (16, 32, 64, 100, 128)}
+    shapes.refused |= {("logits", size) for size in (16, 24, 32, 48, 64, 96, 100, 128)}
 
     assert shapes.fit(70, 100, "logits") == 128
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.power = nn.Linear(4, 3), 2
+
+
+def sizes_known(network: nn.Module, *traits: object) -> set[tuple[str, int]]:
+    return Shapes.of(network, 4, True, *traits).proven
+
+
+def test_what_was_proven_of_a_network_is_known_in_its_next_session():
+    network, model = Named(), Model()
+    answered(Shapes.of(network, 4, True), model, 8)
+    answered(Shapes.of(network, 4, True), model, 8)
+
+    assert model.sizes == [8]
+
+
+def another_power(network: Named) -> None:
+    network.power = 3
+
+
+def another_layout(network: Named) -> None:
+    network.layer.weight = nn.Parameter(network.layer.weight.t().contiguous().t())
+
+
+def another_layer(network: Named) -> None:
+    network.layer = nn.Linear(4, 3, bias=False)
+
+
+@pytest.mark.parametrize("change", [another_power, another_layout, another_layer, nn.Module.double])
+def test_a_network_that_was_rebuilt_is_proven_anew(change):
+    network = Named()
+    answered(Shapes.of(network, 4, True), Model(), 8)
+    assert sizes_known(network)
+
+    change(network)
+    assert not sizes_known(network)
+
+
+def test_other_images_other_threads_and_other_networks_are_proven_on_their_own():
+    network, threads = Named(), torch.get_num_threads()
+    answered(Shapes.of(network, 4, True, "8x8"), Model(), 8)
+    assert sizes_known(network, "8x8")
+
+    assert not sizes_known(network, "16x16")
+    assert not sizes_known(Named(), "8x8")
+    torch.set_num_threads(threads + 1)
+    try:
+        assert not sizes_known(network, "8x8")
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_new_weights_need_no_new_proof():
+    network = Named()
+    answered(Shapes.of(network, 4, True), Model(), 8)
+    with torch.no_grad():
+        network.layer.weight.zero_()
+
+    assert sizes_known(network)
+
+
+def test_a_network_is_not_kept_alive():
+    network = Named()
+    answered(Shapes.of(network, 4, True), Model(), 8)
+    gone = weakref.ref(network)
+    del network
+    gc.collect()
+
+    assert gone() is None
