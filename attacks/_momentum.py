@@ -10,10 +10,11 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
-from robustkit import losses
-from robustkit.protocol import Attack, Cost, HookedAttack, Seen, State, Trials, begin
+from robustkit.protocol import HookedAttack, Seen, State, Trials, begin
 from robustkit.rows import along
 from robustkit.threat import levelled
+
+from ._ascent import Stepped
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class MomentumState(State):
 
 
 @dataclass(frozen=True)
-class Momentum(Attack):
+class Momentum(Stepped):
     """Iterative fast gradient sign with momentum.
 
     Args:
@@ -36,34 +37,16 @@ class Momentum(Attack):
     """
 
     _: KW_ONLY
-    steps: int = 10
-    step_size: float | None = None
     decay: float = 1.0
-    loss: str = "log-odds"
 
     norms = ("Linf", "L2")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "steps")
         self.at_least(0.0, "decay")
-        self.at_least_or_none(0.0, "step_size")
-        losses.loss(self.loss)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(self.steps + 1, self.steps)
-
-    @property
-    def step_length(self) -> float:
-        """The step size that is used."""
-        return self.ball.eps / self.steps if self.step_size is None else self.step_size
 
     def init(self, trials: Trials) -> MomentumState:
         return MomentumState(**vars(begin(trials, trials.x)), point=trials.x, velocity=torch.zeros_like(trials.x))
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.target)
 
     def step(self, state: State, seen: Seen) -> MomentumState:
         assert isinstance(state, MomentumState)

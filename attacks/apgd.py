@@ -12,10 +12,11 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from robustkit import losses, noise
-from robustkit.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit import noise
+from robustkit.protocol import Cost, Seen, State, Trials, begin
 from robustkit.rows import along
 
+from ._ascent import Ascent
 from .apgd_l1 import SparseState, sparse_begin, sparse_cost, sparse_step
 
 
@@ -39,7 +40,7 @@ class ApgdState(State):
 
 
 @dataclass(frozen=True)
-class APGD(Attack):
+class APGD(Ascent):
     """Auto-PGD on any of the losses, in Linf, L2 or L1.
 
     Args:
@@ -50,23 +51,17 @@ class APGD(Attack):
 
     _: KW_ONLY
     steps: int = 100
-    loss: str = "log-odds"
     rho: float = 0.75
 
     norms = ("Linf", "L2", "L1")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "steps")
         self.at_least(0.0, "rho")
-        losses.loss(self.loss)
 
     @property
     def cost(self) -> Cost:
-        return sparse_cost(self.steps) if self.ball.norm == "L1" else Cost(self.steps + 1, self.steps)
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.target)
+        return sparse_cost(self.steps) if self.ball.norm == "L1" else super().cost
 
     def init(self, trials: Trials) -> State:
         if self.ball.norm == "L1":

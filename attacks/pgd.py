@@ -7,14 +7,13 @@ models that mask gradients, and at a large `step_size` with few `steps`.
 
 from dataclasses import KW_ONLY, dataclass, replace
 
-from torch import Tensor
+from robustkit.protocol import Seen, State, Trials, begin
 
-from robustkit import losses
-from robustkit.protocol import Attack, Cost, Seen, State, Trials, begin
+from ._ascent import Stepped
 
 
 @dataclass(frozen=True)
-class PGD(Attack):
+class PGD(Stepped):
     """Projected gradient descent (on the negated loss).
 
     Args:
@@ -26,19 +25,7 @@ class PGD(Attack):
 
     _: KW_ONLY
     steps: int = 40
-    step_size: float | None = None
     random_start: bool = True
-    loss: str = "log-odds"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least(1, "steps")
-        self.at_least_or_none(0.0, "step_size")
-        losses.loss(self.loss)
-
-    @property
-    def cost(self) -> Cost:
-        return Cost(self.steps + 1, self.steps)
 
     @property
     def step_length(self) -> float:
@@ -50,9 +37,6 @@ class PGD(Attack):
     def init(self, trials: Trials) -> State:
         start = self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x
         return begin(trials, start)
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.target)
 
     def step(self, state: State, seen: Seen) -> State:
         asked = state.asked + 1
