@@ -242,7 +242,7 @@ class Classifier:
     def _searched(self, query: Tensor, inside: bool) -> Tensor:
         assert self._search is not None, "a question outside of session()"
         self.passes.forwards += len(query)
-        if inside or self._last or not self._spares or not query.requires_grad:
+        if inside or not self._spares or not query.requires_grad:
             points = self.fed(query, torch.channels_last if self._last and not inside else torch.preserve_format)
         else:
             points = query  # a write would not go unseen: autograd refuses one into what it differentiates in
@@ -279,8 +279,8 @@ class Classifier:
             self._last = network is not None
         if self._last and network is not None:
             network = network.to(memory_format=torch.channels_last)
-        self._spares = network is None and not self.compile and self._leaves_alone(images[:_LOOKED_AT])
         network = network if network is not None else self.model
+        self._spares = not self._last and self._leaves_alone(network, images[:_LOOKED_AT])
         self._search = torch.compile(network) if self.compile else network
 
     def _pays(self, images: Tensor) -> bool:
@@ -291,12 +291,12 @@ class Classifier:
         return self.device.type == "cpu" and max(channels, default=0) >= 32 and images[0, 0].numel() >= 256
 
     @torch.no_grad()
-    def _leaves_alone(self, images: Tensor) -> bool:
-        """Whether the model takes points as they are and writes nothing into them."""
+    def _leaves_alone(self, network: nn.Module, images: Tensor) -> bool:
+        """Whether a network takes points as they are and writes nothing into them."""
         given, same_range = self.fed(images), self.bounds == (0, 1)
-        if hooked(self.model) or given.dtype != images.dtype or not same_range:
+        if hooked(network) or given.dtype != images.dtype or not same_range:
             return False
-        self.model(given)
+        network(given)
         self.passes.forwards += len(images)
         # The count of writes, too: one that changes nothing here may change something elsewhere.
         return given._version == 0 and torch.equal(given, images)

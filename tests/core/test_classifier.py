@@ -1,4 +1,6 @@
 import copy
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -254,6 +256,32 @@ def test_a_batchnorm_network_is_searched_folded_and_left_as_it_was():
 
     assert classifier.folded
     assert all(torch.equal(value, before[name]) for name, value in grey.model.state_dict().items())
+
+
+def test_a_compiled_search_asks_the_compiled_network_and_verdicts_do_not(monkeypatch):
+    grey = problem("mlp", 1, 8, 8, count=40)
+    asked: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+        def run(*values: object) -> object:
+            asked.append("compiled")
+            return graph(*values)
+
+        return run
+
+    # The tracing is torch's own; only the machine code is left out, which needs a compiler on the machine.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    method = PGD(0.03, steps=5)
+    classifier = Classifier(grey.model, compile=True)
+    compiled, plain = attack(classifier, grey.x, grey.y, method), attack(grey.model, grey.x, grey.y, method)
+
+    assert len(asked) >= method.steps
+    assert torch.equal(compiled.success, plain.success)
+    assert torch.equal(grey.model(compiled.x_adv).argmax(1), compiled.prediction)
+    with classifier.session(grey.x):
+        asked.clear()
+        classifier.judge(grey.x)
+    assert not asked
 
 
 class Moody(Wrapped):
