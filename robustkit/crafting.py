@@ -1,6 +1,7 @@
 """Attack tensors with one attack: the library's short way in."""
 
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -53,6 +54,7 @@ def attack(
     bounds: tuple[float, float] = (0.0, 1.0),
     batch_size: int = 64,
     seed: int = 0,
+    numbers: Sequence[int] | None = None,
 ) -> Attacked:
     """Attack every rightly classified image of `x` and say what became of it.
 
@@ -67,6 +69,8 @@ def attack(
         bounds: range of valid values; a `Classifier` has its own.
         batch_size: rows in flight. On a CPU it does not change a bit of the result.
         seed: of all noise.
+        numbers: of the images, all different, by which each has its noise: in parts, a set of images is then attacked
+            as in one call. By default 0 to N - 1.
 
     Raises:
         UserError: something about images, labels or model is wrong; the sentence names the fix.
@@ -93,9 +97,13 @@ def attack(
             raise UserError("A target equals the true class; name another class for every image.")
         correct = logits.argmax(1) == y
         goals = [None] * len(x) if aims is None else aims.tolist()
-        rows = zip(range(len(x)), images, y.tolist(), known, goals, correct.tolist(), strict=True)
+        names = range(len(x)) if numbers is None else numbers
+        rows = zip(names, images, y.tolist(), known, goals, correct.tolist(), strict=True)
         jobs = [job_of(method, number, x, y, logits, goal) for number, x, y, logits, goal, right in rows if right]
         outcomes = list(engine.run(classifier, method, jobs, slots=batch_size, seed=seed, surrogate=asked))
+    if numbers is not None:
+        row_of = {number: row for row, number in enumerate(numbers)}
+        outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
     return _gathered(classifier, images, logits, correct, outcomes)
 
 

@@ -52,6 +52,18 @@ def test_a_single_image_is_attacked():
     assert attack(made.model, made.x, made.y, SHORT).success.shape == (1,)
 
 
+def test_numbered_images_are_attacked_in_parts_as_in_one_call():
+    made = problem("cnn", 1, 8, 8)
+    whole = attack(made.model, made.x, made.y, SHORT)
+
+    for part in (range(1, 12, 2), range(0, 12, 2)):
+        rows = list(part)
+        found = attack(made.model, made.x[rows], made.y[rows], SHORT, numbers=part)
+        assert torch.equal(found.x_adv, whole.x_adv[rows])
+        assert torch.equal(found.success, whole.success[rows])
+        assert torch.equal(found.questions, whole.questions[rows])
+
+
 def test_every_class_of_the_literature_aims_at_the_likeliest_wrong_ones_first():
     assert likeliest(torch.tensor([0.1, 0.9, 0.5, 0.9]), 3) == [1, 2, 0]
 
