@@ -23,6 +23,7 @@ from .ablation_table import Outcome, runs_table, table
 from .checks import checked_data
 from .finetuning import Data, as_dataset, inner_of
 from .freezing import frozen_names
+from .parallel import several
 from .prior import prior
 from .recipe import Recipe
 
@@ -95,6 +96,8 @@ def ablate(
     Raises:
         UserError: something cannot be done as asked; the sentence names the fix.
     """
+    if several():
+        raise UserError("An ablation is one process, for it keeps one folder; start it without torchrun.")
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, not {seeds}.")
     axes = axes_of(grid)

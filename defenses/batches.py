@@ -11,6 +11,12 @@ class Batch(NamedTuple):
     x: Tensor  # [B, *S] in [0, 1]
     y: Tensor  # [B] int64
     key: Tensor  # [B] int64 noise streams of the attack
+    whole: int = 0  # images of the batch over all processes; 0 for these alone
+
+    @property
+    def size(self) -> int:
+        """Images of the batch over all processes."""
+        return self.whole or len(self.y)
 
 
 class Attacked(NamedTuple):
@@ -19,7 +25,8 @@ class Attacked(NamedTuple):
     x: Tensor
     x_adv: Tensor
     y: Tensor
-    share: float  # of the images of the step
+    share: float  # of the images of the step; over all batches and processes 1
+    counted: slice = slice(None)  # images that no other process counts
 
 
 class Told(NamedTuple):
@@ -28,6 +35,7 @@ class Told(NamedTuple):
     loss: float  # mean over its images
     right: int  # images still classified rightly after the inner attack
     images: int
+    share: float = 1.0  # that this process answers for
 
 
 def right_of(logits: Tensor, y: Tensor) -> int:

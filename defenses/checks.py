@@ -41,8 +41,15 @@ def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
             )
 
 
-def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: Recipe) -> None:
+def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: Recipe, processes: int = 1) -> None:
     """Refuse a network without weights, without an output for some label, or that cannot learn in such batches.
+
+    Args:
+        model: takes pixels in [0, 1].
+        data: training images.
+        held_out: validation images.
+        recipe: whose batch is shared by all processes.
+        processes: that train together.
 
     Raises:
         UserError: the sentence names the fix.
@@ -60,6 +67,11 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
     if most >= width:
         raise UserError(
             f"The data have classes 0 to {most}, but the model has {width} outputs; give it a head for all classes."
+        )
+    if processes > 1 and recipe.batch < 2 * processes:
+        raise UserError(
+            f"A batch of {recipe.batch} is too small for {processes} processes, each of which needs two images; give a "
+            "larger batch, or fewer processes."
         )
     if recipe.batch == 1 and recipe.bn != "frozen" and norms_of(model):
         raise UserError("BatchNorm has no statistics of a batch of one image; give a larger batch, or bn=frozen.")

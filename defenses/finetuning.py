@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from robustkit.data import Dataset, from_tensors
@@ -12,6 +13,7 @@ from robustkit.watch import Silent, Watch
 from .checks import checked_data
 from .inner import Inner, inner
 from .objectives import objective
+from .parallel import processes
 from .recipe import PRESETS, Recipe
 from .training import Training
 from .training import Tuned as Tuned
@@ -35,6 +37,10 @@ def finetune(
 ) -> Tuned:
     """Fine-tune a classifier so that it withstands an attack; the best epoch on validation images is kept.
 
+    Called in each process that `torchrun` started, or of a process group, all train together, each on the device of
+    its model, and all have the same weights at the end (see `parallel`). The recipe's batch is what they share; the
+    first process keeps and tells. `bn=frozen` makes the result independent of their number, up to rounding.
+
     Args:
         model: takes pixels in [0, 1], returns logits; it is changed in place and left in eval mode. Weights with
             requires_grad=False stay as they are, whatever the recipe freezes beside them.
@@ -55,10 +61,16 @@ def finetune(
         if recipe not in PRESETS:
             raise UserError(f"There is no preset {recipe!r}; take one of {', '.join(PRESETS)}.")
         recipe = PRESETS[recipe]
-    data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
-    attack = inner_of(recipe, norm, eps)
-    checked_data(data, held_out, None if test is None else as_dataset(test, "test"))
-    return Training(model, data, held_out, attack, recipe, None if out is None else Path(out), watch).run()
+    with processes(_device_of(model)) as team, team.one_fate():
+        data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
+        attack = inner_of(recipe, norm, eps)
+        team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))
+        return Training(model, data, held_out, attack, recipe, None if out is None else Path(out), watch, team).run()
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    weights = next(model.parameters(), None)
+    return torch.device("cpu") if weights is None else weights.device
 
 
 def inner_of(recipe: Recipe, norm: str, eps: float | str) -> Inner:

@@ -14,15 +14,16 @@ from robustkit import registry
 from robustkit.data import Dataset
 from robustkit.errors import UserError
 
+from . import keeping
 from .average import Average
 from .checks import Diverged
 from .inner import Inner
-from .keeping import flattened, keep, kept, restored
 from .recipe import Recipe
 from .selection import Level
 from .stepping import Stepper
 
 _FORMAT = 1
+_FILE = "training.safetensors"
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Kept:
     @property
     def file(self) -> Path:
         """The file itself."""
-        return self.folder / "training.safetensors"
+        return self.folder / _FILE
 
     def write(self, progress: Progress, stepper: Stepper, best: Mapping[str, Tensor]) -> None:
         """Keep everything, whole or not at all.
@@ -76,43 +77,53 @@ class Kept:
         weights = copied(stepper.network)
         if not all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()):
             raise Diverged("The weights became NaN or infinite; lower lr, or clip the gradient.")
-        groups = {"weights": weights, "best": best, "optimizer": flattened(stepper.optimizer)}
+        groups = {"weights": weights, "best": best, "optimizer": keeping.flattened(stepper.optimizer)}
         notes = {"format": _FORMAT, "identity": self.identity, "progress": asdict(progress)}
         if stepper.average is not None:
             groups["average"] = stepper.average.weights
             notes["averaged"] = stepper.average.steps
         if stepper.replay is not None and stepper.replay.change is not None:
             groups["change"] = {"images": stepper.replay.change}
-        keep(self.file, groups, notes)
+        keeping.keep(self.file, groups, notes)
 
-    def read(self, stepper: Stepper) -> tuple[Progress, dict[str, Tensor]] | None:
-        """Bring a fresh training to where the file was written: its progress and best weights; None without a file.
+    def read(self) -> keeping.Kept | None:
+        """What the file holds; None without a file.
 
         Raises:
             UserError: the file is broken, or it is of another training.
         """
-        found = kept(self.file)
+        found = keeping.kept(self.file)
         if found is None:
             return None
-        groups, notes = found
-        differs = _difference(notes.get("identity"), self.identity) if notes.get("format") == _FORMAT else "format"
+        notes = found.notes
+        differs = difference(notes.get("identity"), self.identity) if notes.get("format") == _FORMAT else "format"
         if differs is not None:
             raise UserError(
                 f"{self.folder} holds another training (its {differs} differs); give another --out, or the "
                 "old settings."
             )
-        try:
-            progress = _progress(notes["progress"])
-            stepper.network.load_state_dict(groups["weights"])
-            restored(stepper.optimizer, groups.get("optimizer", {}))
-            if stepper.average is not None:
-                stepper.average.load(groups["average"], notes["averaged"])
-            if "change" in groups and stepper.replay is not None:
-                stepper.replay.change = groups["change"]["images"].to(stepper.device)
-            best = groups["best"]
-        except (KeyError, TypeError, ValueError, RuntimeError):
-            raise UserError(f"{self.file} is not whole; remove it, or give another --out.") from None
-        return progress, best
+        return found
+
+
+def resumed(found: keeping.Kept, stepper: Stepper) -> tuple[Progress, dict[str, Tensor]]:
+    """Bring a fresh training to where its file was written: its progress and best weights.
+
+    Raises:
+        UserError: something is missing.
+    """
+    groups, notes = found
+    try:
+        progress = _progress(notes["progress"])
+        stepper.network.load_state_dict(groups["weights"])
+        keeping.restored(stepper.optimizer, groups.get("optimizer", {}))
+        if stepper.average is not None:
+            stepper.average.load(groups["average"], notes["averaged"])
+        if "change" in groups and stepper.replay is not None:
+            stepper.replay.change = groups["change"]["images"].to(stepper.device)
+        best = groups["best"]
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        raise UserError(f"{_FILE} is not whole; remove it, or give another --out.") from None
+    return progress, best
 
 
 def identity_of(network: nn.Module, data: Dataset, held_out: Dataset, inner: Inner, recipe: Recipe) -> dict[str, Any]:
@@ -122,14 +133,24 @@ def identity_of(network: nn.Module, data: Dataset, held_out: Dataset, inner: Inn
         digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     frozen = [name for name, weight in network.named_parameters() if not weight.requires_grad]
-    ball = inner.attack.ball
     return {
         "model": digest.hexdigest(),
         "frozen": frozen,
         "recipe": asdict(recipe),
-        "attack": registry.described(inner.attack) | {"norm": ball.norm, "eps": ball.eps, "replays": inner.replays},
+        "attack": _described(inner),
         "training images": data.fingerprint(range(len(data))),
         "validation images": held_out.fingerprint(range(len(held_out))),
+    }
+
+
+def likeness_of(network: nn.Module, data: Dataset, held_out: Dataset, inner: Inner, recipe: Recipe) -> dict[str, Any]:
+    """What the processes of one training must have in common, at no cost: images by their labels, no weight's value."""
+    return {
+        "model": [(name, list(weight.shape), weight.requires_grad) for name, weight in network.named_parameters()],
+        "recipe": asdict(recipe),
+        "attack": _described(inner),
+        "training images": hashlib.sha256(data.labels.cpu().numpy().tobytes()).hexdigest(),
+        "validation images": hashlib.sha256(held_out.labels.cpu().numpy().tobytes()).hexdigest(),
     }
 
 
@@ -143,11 +164,16 @@ def fresh_average(network: nn.Module, recipe: Recipe) -> Average | None:
     return None if recipe.ema is None else Average(network, recipe.ema)
 
 
+def _described(inner: Inner) -> dict[str, Any]:
+    ball = inner.attack.ball
+    return registry.described(inner.attack) | {"norm": ball.norm, "eps": ball.eps, "replays": inner.replays}
+
+
 def _progress(values: dict[str, Any]) -> Progress:
     return Progress(**{**values, "start": Level(**values["start"]), "best": Level(**values["best"])})
 
 
-def _difference(old: Any, new: Mapping[str, Any]) -> str | None:
+def difference(old: Any, new: Mapping[str, Any]) -> str | None:
     """What two identities differ in first, in words."""
     if not isinstance(old, dict) or set(old) != set(new):
         return "format"

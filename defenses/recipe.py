@@ -28,7 +28,7 @@ class Recipe:
 
     Args:
         epochs: passes over the training images.
-        batch: images per step.
+        batch: images per step, of all processes together.
         objective: "clean", "at", "trades:BETA" or "mart:BETA".
         attack: the inner attack, such as "pgd:steps=7"; "rs-fgsm", "nfgsm" and "free:4" are made for training.
         eps_warmup: share of the training over which the radius grows from 0; None is one half where the start is not

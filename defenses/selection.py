@@ -13,6 +13,8 @@ from robustkit.crafting import attack
 from robustkit.errors import UserError
 from robustkit.protocol import Attack
 
+from .parallel import ALONE, Team
+
 
 @dataclass(frozen=True)
 class Level:
@@ -51,6 +53,7 @@ class Judge:
         norm: of the threat.
         eps: its radius; with 0, only clean images are looked at.
         seed: of the attacks.
+        team: processes that have the same network and images; each judges its share, with the verdicts of one alone.
 
     Raises:
         UserError: the attack takes no `loss`.
@@ -62,6 +65,7 @@ class Judge:
     norm: str
     eps: float
     seed: int
+    team: Team = ALONE
 
     def __post_init__(self) -> None:
         _ = self._attacks
@@ -74,27 +78,40 @@ class Judge:
     def level(self, network: nn.Module) -> Level:
         """Accuracies of a network that takes pixels in [0, 1]; it is left as it was."""
         if self.eps == 0:
-            classifier = Classifier(network, name="validation")
-            with classifier.session(self.x, self.seed):
-                logits = torch.cat([classifier.judge(part) for part in torch.split(classifier.place(self.x), 64)])
-            share = (logits.argmax(1).cpu() == self.y.cpu()).double().mean().item()
-            return Level(share, share, share)
+            right, _ = self.team.added(self._right(network), 0)
+            return Level(*[right / len(self.y)] * 3)
         return Level(*(int(right.sum()) / len(self.y) for right in self.verdicts(network)))
 
     def verdicts(self, network: nn.Module) -> Verdicts:
         """What the two attacks leave standing, the second asked only about what the first left."""
-        classifier, x, y, (ce, margin) = Classifier(network, name="validation"), self.x, self.y, self._attacks
+        classifier, (ce, margin) = Classifier(network, name="validation"), self._attacks
         with warnings.catch_warnings():
             # About a model that is no classifier yet, or no longer one, there is nothing to warn of here.
             warnings.simplefilter("ignore")
-            first = attack(classifier, x, y, ce, seed=self.seed)
-            kept = first.clean_correct & ~first.success
+            clean, kept = self._attacked(classifier, ce, self.x, self.y)
             left, worst = kept.nonzero().flatten(), kept.clone()
             if len(left):
-                rows = left.to(x.device)
-                second = attack(classifier, x[rows], y[rows], margin, seed=self.seed)
-                worst[left] = second.clean_correct & ~second.success
-        return Verdicts(first.clean_correct, kept, worst)
+                rows = left.to(self.x.device)
+                worst[left] = self._attacked(classifier, margin, self.x[rows], self.y[rows])[1]
+        return Verdicts(clean, kept, worst)
+
+    def _attacked(self, classifier: Classifier, method: Attack, x: Tensor, y: Tensor) -> Tensor:
+        """`[2, n]` bool on the CPU: whether each image is classified rightly, and still so under an attack."""
+        own, found = self.team.own(len(y)), torch.zeros(2, len(y))
+        if len(y[own]):
+            seen = attack(classifier, x[own], y[own], method, seed=self.seed, numbers=range(len(y))[own])
+            found[:, own] = torch.stack([seen.clean_correct, seen.clean_correct & ~seen.success]).float()
+        return self.team.total(found.to(x.device)).cpu().bool()
+
+    def _right(self, network: nn.Module) -> int:
+        """How many images of this process's share are classified rightly."""
+        own = self.team.own(len(self.y))
+        x, y, classifier = self.x[own], self.y[own], Classifier(network, name="validation")
+        if not len(y):
+            return 0
+        with classifier.session(x, self.seed):
+            logits = torch.cat([classifier.judge(part) for part in torch.split(classifier.place(x), 64)])
+        return int((logits.argmax(1).cpu() == y.cpu()).sum())
 
     @property
     def _attacks(self) -> tuple[Attack, Attack]:

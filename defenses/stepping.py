@@ -19,7 +19,9 @@ from .batchnorm import modes, statistics_kept
 from .checks import Diverged
 from .folding import Folded
 from .inner import Inner, scaled
+from .learner import Learner
 from .objectives import Asked, Climb, Learnt, Objective
+from .parallel import ALONE, Team
 from .prior import Prior
 from .recipe import Recipe
 from .replay import Replay
@@ -38,23 +40,30 @@ class Stepper:
         optimizer: of those that learn.
         average: of the weights, or none.
         view: the model folded, for an attack in eval mode, or none.
+        team: the processes that take each step together.
     """
 
     def __init__(
         self, model: nn.Module, inner: Inner, goal: Objective, recipe: Recipe, prior: Prior,
-        optimizer: torch.optim.Optimizer, average: Average | None, view: Folded | None,
+        optimizer: torch.optim.Optimizer, average: Average | None, view: Folded | None, team: Team = ALONE,
     ) -> None:  # fmt: skip
         self.model, self.network, self.goal, self.recipe = model, network_in(model), goal, recipe
         self.prior, self.optimizer, self.average, self.view = prior, optimizer, average, view
         self.device = next(model.parameters()).device
         self.ask = Asked(self._clean, self.logits)
+        self.team, self.learner = team, Learner(team, self._loss)
         self.attack_with(inner)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Steps are taken by all processes while the context lasts, in which the same weights learn."""
+        return self.learner.wrapped(self._learning())
 
     def step(self, batches: Sequence[Batch], radius: float) -> Told:
         """Learn from some batches as from one.
 
         Args:
-            batches: their gradients are added up, each weighted by its number of images.
+            batches: their gradients are added up, each weighted by its number of images; of several processes, each
+                gives its shares of the same batches.
             radius: share of the full one.
 
         Raises:
@@ -62,9 +71,10 @@ class Stepper:
         """
         if self.replay is not None:
             ball = scaled(self.inner.attack, radius).ball
-            told = self.replay.step(batches, ball, self._loss, hard=not self.recipe.label_smoothing)
+            told = self.replay.step(batches, ball, self.learner, hard=not self.recipe.label_smoothing)
         else:
             told = self._learnt(batches, radius)
+        told = self._of_all(told)
         if not math.isfinite(told.loss):
             self.optimizer.zero_grad(set_to_none=True)
             raise Diverged(f"The loss became {told.loss}; lower lr, or clip the gradient.")
@@ -112,10 +122,8 @@ class Stepper:
         return torch.autocast(self.device.type, torch.bfloat16) if self.recipe.bf16 else nullcontext()
 
     def _learnt(self, batches: Sequence[Batch], radius: float) -> Told:
-        images = sum(len(batch.y) for batch in batches)
-        parts = [
-            Attacked(batch.x, self.adversarial(batch, radius), batch.y, len(batch.y) / images) for batch in batches
-        ]
+        images = sum(batch.size for batch in batches)
+        parts = [self.learner.part(batch, self.adversarial(batch, radius), images) for batch in batches]
         if not self.recipe.awp:
             return self._gradient(parts, images)
         with perturbed(self._learning(), self._ascent(parts), self.recipe.awp):
@@ -125,11 +133,19 @@ class Stepper:
         """Add the gradient of all parts to each `.grad`."""
         loss, right = 0.0, 0
         for part in parts:
-            learnt = self._loss(part)
-            (learnt.loss * part.share).backward()  # type: ignore[no-untyped-call]
+            with self.learner.turn(part, last=part is parts[-1]) as learnt:
+                pass
             loss += learnt.loss.item() * part.share
-            right += right_of(learnt.logits, part.y)
-        return Told(loss, right, images)
+            right += right_of(learnt.logits[part.counted], part.y[part.counted])
+        return Told(loss, right, images, sum(part.share for part in parts))
+
+    def _of_all(self, told: Told) -> Told:
+        """What all processes found together, whose statistics are then equal."""
+        if self.team.alone:
+            return told
+        self.team.blend(self.network, told.share)
+        loss, right = self.team.added(told.loss, told.right)
+        return Told(loss, round(right), told.images)
 
     def _loss(self, part: Attacked) -> Learnt:
         return self.goal.learnt(self.ask, part.x, part.x_adv, part.y, self.recipe.label_smoothing)
@@ -142,7 +158,7 @@ class Stepper:
             for part in parts:
                 grads = torch.autograd.grad(self._loss(part).loss * part.share, weights, allow_unused=True)
                 total = [_sum(old, new) for old, new in zip(total, grads, strict=True)]
-        return total
+        return self.team.gradients(weights, total)
 
     def _update(self) -> None:
         recipe, weights = self.recipe, self._learning()

@@ -19,7 +19,7 @@ from robustkit.data import Dataset, pick
 from robustkit.errors import UserError
 from robustkit.guard import exact_arithmetic
 from robustkit.preprocessed import network_in
-from robustkit.watch import Watch
+from robustkit.watch import Silent, Watch
 
 from . import guards
 from .batchnorm import norms_of, recalibrated, statistics_frozen
@@ -30,8 +30,9 @@ from .freezing import chosen, frozen, frozen_names, phases, still_layers
 from .images import APART, Images, placed
 from .inner import Inner, stronger
 from .objectives import objective
+from .parallel import ALONE, Team
 from .prior import Prior, prior
-from .progress import Kept, Progress, copied, fresh_average, identity_of
+from .progress import Kept, Progress, copied, difference, fresh_average, identity_of, likeness_of, resumed
 from .recipe import Recipe
 from .schedule import radius_share, rate
 from .selection import Judge, Level
@@ -44,6 +45,7 @@ _SHOWN_TO_FISHER = 256
 _KEEP_SECONDS = 60.0  # within an epoch
 _FEW = 8  # images that show whether the attack does anything
 _ROLL_BACKS = 2
+_PROCESSES_APART = 0x9E3779B1  # between the random streams of two processes: a torch generator on a CPU takes 32 bits
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,22 @@ class Training:
         recipe: all other choices.
         folder: where it is kept, or None.
         watch: is told of the progress.
+        team: the processes that train together. The first one keeps and tells; the rest is done by all alike.
     """
 
     def __init__(
         self, model: nn.Module, data: Dataset, held_out: Dataset, inner: Inner, recipe: Recipe,
-        folder: Path | None, watch: Watch,
+        folder: Path | None, watch: Watch, team: Team = ALONE,
     ) -> None:  # fmt: skip
         self.goal = objective(recipe.objective)
-        checked_network(model, data, held_out, recipe)
+        checked_network(model, data, held_out, recipe, team.size)
         self.model, self.network = model, network_in(model)
         self.device = next(model.parameters()).device
-        self.data, self.held_out, self.inner, self.recipe, self.watch = data, held_out, inner, recipe, watch
+        self.data, self.held_out, self.inner, self.recipe, self.team = data, held_out, inner, recipe, team
+        self.watch: Watch = watch if team.first else Silent()
+        team.same(lambda: likeness_of(self.network, data, held_out, inner, recipe), difference)
         self.kept = None
-        if folder is not None:
+        if folder is not None and team.first:
             self.kept = Kept(folder, identity_of(self.network, data, held_out, inner, recipe))
         self.images = Images(data, recipe, self.device)
         self.steps = self.images.groups * inner.replays  # per epoch
@@ -113,12 +118,13 @@ class Training:
 
     def _prepare(self) -> None:
         recipe, network = self.recipe, self.network
+        self.team.equal(network.state_dict().values())
         weights = self._ever_free()
         few = self.images.batch(0, range(min(_FEW, len(self.data))))
         view = fold(self.model, few.x) if self.goal.attacks else None
         self.stepper = Stepper(
             self.model, self.inner, self.goal, recipe, Prior({}), _optimizer(list(weights.values()), recipe),
-            fresh_average(network, recipe), view,
+            fresh_average(network, recipe), view, self.team,
         )  # fmt: skip
         if self.goal.attacks and torch.equal(self.stepper.adversarial(few, 1.0), few.x):
             raise UserError(
@@ -128,12 +134,14 @@ class Training:
         self.stepper.prior = self._prior(set(weights))
         x_val, y_val = placed(self.held_out, sorted(pick(len(self.held_out))[:_JUDGED_ON]), self.device)
         ball = self.inner.attack.ball
-        self.judge = Judge(x_val, y_val, recipe.select, ball.norm, ball.eps if self.goal.attacks else 0.0, recipe.seed)
-        found = None if self.kept is None else self.kept.read(self.stepper)
+        self.judge = Judge(
+            x_val, y_val, recipe.select, ball.norm, ball.eps if self.goal.attacks else 0.0, recipe.seed, self.team
+        )
+        found = self.team.from_first(lambda: None if self.kept is None else self.kept.read())
         if found is None:
             self._begin()
         else:
-            self.progress, self.best_weights = found
+            self.progress, self.best_weights = resumed(found, self.stepper)
             for _ in self.progress.rolled_back:
                 self.stepper.attack_with(stronger(self.stepper.inner) or self.stepper.inner)
 
@@ -156,7 +164,8 @@ class Training:
             if over is not None:
                 return over
             names = frozen_names(self.network, self.recipe.freeze, epoch)
-            with frozen(self.network, names), statistics_frozen(still_layers(self.network, names, self.recipe.bn)):
+            still = still_layers(self.network, names, self.recipe.bn)
+            with frozen(self.network, names), statistics_frozen(still), self.stepper.together():
                 try:
                     self._epoch(epoch)
                 except Diverged as error:
@@ -197,10 +206,13 @@ class Training:
         for settings in self.stepper.optimizer.param_groups:
             settings["lr"] = recipe.lr * rate(recipe.schedule, recipe.warmup, share)
         # Not torch.manual_seed: it would also seed every other GPU, and those are not put back.
-        torch.default_generator.manual_seed(recipe.seed * APART + progress.step)
+        # Each process draws for its own images; the first one as if it were alone.
+        number = recipe.seed * APART + progress.step + self.team.rank * _PROCESSES_APART
+        torch.default_generator.manual_seed(number)
         if self.device.type == "cuda":
-            torch.cuda.manual_seed(recipe.seed * APART + progress.step)
-        told = self.stepper.step([self.images.batch(epoch, ids) for ids in group], radius_share(progress.warmup, share))
+            torch.cuda.manual_seed(number)
+        batches = [self.images.batch(epoch, ids[self.team.share(len(ids))])._replace(whole=len(ids)) for ids in group]
+        told = self.stepper.step(batches, radius_share(progress.warmup, share))
         progress.loss += told.loss * told.images
         progress.right += told.right
         progress.images += told.images
@@ -275,6 +287,7 @@ class Training:
             if self.recipe.recalibrate:
                 shown = self.images.order(epoch)[:_SHOWN_TO_STATISTICS]
                 recalibrated(self.model, (x for x, _ in self._adversarial(epoch, shown)))
+                self.team.equal(self.network.buffers())
             yield
         finally:
             self.network.load_state_dict(before)
@@ -290,6 +303,7 @@ class Training:
         if recipe.prior.strip().lower().startswith("ewc"):
             shown = self._adversarial(0, self.images.order(0)[:_SHOWN_TO_FISHER])
             information = fisher(self.stepper.logits, self.model, self.network, names, shown)
+            self.team.equal(information.values())
         fresh = chosen([name for name, _ in self.network.named_parameters()], recipe.fresh)
         return prior(
             recipe.prior, self.network, len(self.data), fresh=fresh, fisher=information,

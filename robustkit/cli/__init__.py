@@ -14,6 +14,7 @@ from .cache import cache
 from .catalogue import catalogue
 from .diagnose import diagnose
 from .evaluate import evaluate
+from .failure import complain
 from .finetune import finetune
 from .report import report
 from .trace import trace
@@ -49,7 +50,7 @@ class Commands(click.Group):
 
 
 def _fail(sentence: str) -> NoReturn:
-    click.echo(f"Error: {' '.join(sentence.split())}", err=True)
+    complain(sentence)
     sys.exit(2)
 
 

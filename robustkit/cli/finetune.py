@@ -2,6 +2,7 @@
 
 import copy
 import os
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 from .config import read_config
 from .options import data_of, data_options, model_options, require_model
 from .places import writing
+from .processes import together
 from .training import model_of, recipe_of, threat_of, training_data
 
 if TYPE_CHECKING:
@@ -43,36 +45,44 @@ _OUT = Path("robustkit-tuned")
 def finetune(**options: Any) -> None:
     """Adversarial fine-tuning: model.safetensors, history.csv, and an evaluation before and after.
 
-    The same command again goes on where it stopped.
+    The same command again goes on where it stopped. On several GPUs: torchrun --nproc-per-node N -m robustkit finetune
+    ..., each process learning from its share of every batch.
     """
-    require_model(options)
-    if options["explain"]:
-        _explain(options)
-        return
-    with writing(options["out"], "The same command goes on after the last epoch that was kept."):
-        _work(options)
+    with together(options["device"]) as team:
+        require_model(options)
+        if options["explain"]:
+            if team.first:
+                _explain(options)
+            return
+        place = writing(options["out"], "The same command goes on after the last epoch that was kept.")
+        with place if team.first else nullcontext():
+            _work(options, team)
 
 
-def _work(options: dict[str, Any]) -> None:
+def _work(options: dict[str, Any], team: Any) -> None:
     from rich.console import Console
 
-    from robustkit.environment import chosen_device
     from robustkit.evaluation import carry_out
     from robustkit.models.described import save_model
 
     from .watch import Bars
 
     defenses, reports = import_module("robustkit.defenses"), import_module("robustkit.reports")
-    out, test = options["out"], data_of(options)
+    out, test = options["out"], team.in_turn(lambda leads: data_of(options))
     train, val = training_data(test, options["val_share"])
     recipe = recipe_of(options)
     threat = threat_of(options, test)
-    with Bars(options["quiet"]) as bars:
-        model = model_of(options, test, bars).to(chosen_device(options["device"]))
+    with Bars(options["quiet"] or not team.first) as bars:
+        # What the process that leads has trained or fetched lies ready for the others of its machine.
+        model = team.in_turn(
+            lambda leads: model_of({**options, "retrain": options["retrain"] and leads}, test, bars)
+        ).to(team.device)
         before = copy.deepcopy(model)
         tuned = defenses.finetune(
             model, train, val, eps=threat.eps_text, norm=threat.norm, recipe=recipe, out=out, test=test, watch=bars
         )
+        if not team.first:
+            return
         model.name = f"{model.name}-tuned"
         architecture = options["model"]
         save_model(out / "model.safetensors", model, architecture, model.name, {"recipe": str(tuned.recipe)})

@@ -1,0 +1,38 @@
+"""One command in several processes, as `torchrun` starts them: the first speaks and writes, the others help it."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from robustkit.errors import UserError
+
+from .failure import complain
+
+
+@contextmanager
+def together(device: str) -> Iterator[Any]:
+    """The team of all processes while the context lasts; an error of one ends all with status 2 and one line.
+
+    Args:
+        device: as on the command line; "auto" and "cuda" are a GPU for each process.
+
+    Raises:
+        UserError: the only process there is met it.
+    """
+    from robustkit.environment import chosen_device
+
+    parallel = import_module("robustkit.defenses.parallel")
+    with parallel.processes(parallel.own_device(chosen_device(device))) as team:
+        try:
+            with team.one_fate():
+                yield team
+        except UserError as error:
+            if team.alone:
+                raise
+            if team.first:
+                complain(str(error))
+            # Whoever ends first is noticed by torchrun, which ends the others: only after that line.
+            team.farewell()
+            sys.exit(2)

@@ -1,0 +1,244 @@
+"""Trainings for one process and for two: `python -m tests.defenses.team FOLDER RANK` carries all of them out."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from robustkit.defenses import Recipe, finetune, stepping
+from robustkit.defenses.batchnorm import norms_of
+from robustkit.defenses.images import Images
+from robustkit.defenses.inner import inner
+from robustkit.defenses.objectives import objective
+from robustkit.defenses.parallel import processes
+from robustkit.defenses.prior import Prior
+from robustkit.defenses.selection import Judge, Level
+from robustkit.defenses.stepping import Stepper
+from torch import Tensor, nn
+
+from robustkit.data import from_tensors
+from robustkit.errors import UserError
+from tests.defenses.nets import SHORT, VAL, batch, digits, net, state
+
+FROZEN = SHORT.but(bn="frozen", lr=0.005, clip=1.0)
+# Batches of odd size, and a last one that is too small to be shared.
+IMAGES = digits(0, 158)
+ODD = FROZEN.but(batch=31)
+
+RECIPES: dict[str, Recipe] = {
+    "at": ODD,
+    "clean": ODD.but(objective="clean"),
+    "trades": ODD.but(objective="trades:6", label_smoothing=0.1),
+    "mart": ODD.but(objective="mart:5", optimizer="adamw", lr=1e-3),
+    "accumulated": ODD.but(accumulate=2, ema=0.9, prior="l2sp:0.01"),
+    "awp": ODD.but(awp=0.01, accumulate=2),
+    "free": ODD.but(attack="free:3", accumulate=2),
+    "free, smooth": ODD.but(attack="free:2", label_smoothing=0.2),
+    "unfreezing": ODD.but(freeze="0:all-but:fc;1:none"),
+}
+MOVING: dict[str, Recipe] = {
+    "batch": SHORT.but(batch=31, recalibrate=True, ema=0.9),
+    "attacked in train mode": SHORT.but(attack_bn="train"),
+    "split": SHORT.but(objective="trades:2", bn="split"),
+    "ewc": SHORT.but(prior="ewc:1", freeze="conv1"),
+}
+
+
+@contextmanager
+def last_epoch_kept() -> Iterator[None]:
+    """Each judgement better than the one before, so that what is compared is where a training ends."""
+    with mock.patch.object(Judge, "level", side_effect=[Level(0.9, share / 99, share / 99) for share in range(99)]):
+        yield
+
+
+def trained(recipe: Recipe, network: nn.Module | None = None, **more: Any) -> dict[str, Any]:
+    """Where a training ends: weights, buffers and history."""
+    network = network or net()
+    with last_epoch_kept():
+        found = finetune(network, IMAGES, VAL, eps=0.1, recipe=recipe, **more)
+    return {"state": state(network), "history": found.history.drop(columns="seconds").to_dict("list")}
+
+
+class Unused(nn.Module):
+    """With a layer that no loss depends on, and a weight that does not learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.aside = net(), nn.Linear(3, 3)
+        with torch.no_grad():
+            self.aside.weight.fill_(1 + rank())
+        self.inner.conv1.weight.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+class Fails(nn.Module):
+    """Cannot do with one image, which lies in the share of one process alone."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.inner, self.how = net(), how
+
+    def forward(self, x: Tensor) -> Tensor:
+        # While it is attacked, or while it learns.
+        if self.training == (self.how == "gradient") or (x[:, 0, 0, 0] < 0.5).all():
+            return self.inner(x)
+        if self.how == "dies":
+            os._exit(0)
+        if self.how == "raises":
+            raise ZeroDivisionError("first line\nsecond line")
+        return self.inner(x) * torch.nan
+
+
+def failing(how: str) -> dict[str, Any]:
+    """A training that the second process cannot go on with."""
+    x, y = IMAGES[0].clone(), IMAGES[1]
+    # Odd places of a batch fall to it.
+    x[Images(from_tensors(x, y), SHORT, x.device).order(0)[33], 0, 0, 0] = 1.0
+    finetune(Fails(how), (x, y), VAL, eps=0.1, recipe=SHORT)
+    return {}
+
+
+def dropped() -> dict[str, Any]:
+    """A training with dropout, and where values surely stayed and surely were dropped in its first step."""
+    network, seen = net(dropout=0.5), []
+
+    def remember(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        if module.training:
+            seen.append((output != 0, (output == 0) & (inputs[0] != 0)))
+
+    network.drop.register_forward_hook(remember)
+    return {**trained(FROZEN, network), "stayed": seen[0][0], "dropped": seen[0][1]}
+
+
+def different() -> dict[str, Any]:
+    return trained(SHORT.but(lr=0.01 * (1 + rank())))
+
+
+def broken_off(folder: Path) -> dict[str, Any]:
+    """A training that the first process breaks off in its second epoch, and then the same again."""
+
+    class Breaks:
+        left = 9
+
+        def training(self, text: str, share: float) -> None:
+            self.left -= 1
+            if self.left == 0:
+                raise InterruptedError("here")
+
+        def say(self, text: str) -> None: ...
+
+    said = ""
+    recipe = FROZEN.but(attack="free:2", ema=0.9, freeze="0:all-but:fc;1:none")
+    try:
+        trained(recipe, out=folder / "kept", watch=Breaks())
+    except (UserError, InterruptedError) as error:
+        said = f"{type(error).__name__}: {error}"
+    return {"said": said, **trained(recipe, out=folder / "kept" if rank() == 0 else None)}
+
+
+def judged(recipe: Recipe) -> dict[str, Any]:
+    """As `trained`, but the epoch is chosen on validation images, from starts that differ."""
+    network = net()
+    with torch.no_grad():
+        network.fc.bias += rank()
+    found = finetune(network, IMAGES, VAL, eps=0.1, recipe=recipe)
+    return {"state": state(network), "best": found.best, "start": found.start, "notes": found.notes}
+
+
+def first_attack() -> dict[str, Any]:
+    """Noise streams and adversarial images of the first two steps."""
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    crafted = stepping.crafted
+
+    def remember(network: Any, attack: Any, x: Tensor, y: Tensor, key: Tensor, climb: Any) -> Tensor:
+        seen.append((x, key, crafted(network, attack, x, y, key, climb)))
+        return seen[-1][2]
+
+    with mock.patch.object(stepping, "crafted", remember):
+        trained(ODD.but(epochs=1, lr=1e-9))
+    # Without the trial of the attack before the training.
+    return {"seen": [torch.cat(parts) for parts in zip(*seen[1:3], strict=True)]}
+
+
+def alone_in_the_attack() -> dict[str, Any]:
+    """Inside the wrapper the first process attacks as often as it likes; then all take a step."""
+    network = net().train()
+    with processes(torch.device("cpu")) as team, team.one_fate():
+        optimizer = torch.optim.SGD(network.parameters(), 0.01)
+        taker = Stepper(
+            network, inner("pgd:steps=2", "Linf", 0.1), objective("at"), SHORT, Prior({}), optimizer, None, None, team
+        )
+        with taker.together():
+            before = state(network)
+            for _ in range(3 if team.first else 0):
+                taker.adversarial(batch(), 1.0)
+            untouched = all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+            clean = all(weight.grad is None for weight in network.parameters())
+            own = batch(16 * rank(), 16)._replace(whole=32)
+            told = taker.step([own], 1.0)
+    return {"untouched": untouched, "no gradients": clean, "told": tuple(told), "state": state(network)}
+
+
+def blended() -> dict[str, Any]:
+    """Running statistics after one step in train mode, with 3 images here and 1 there."""
+    network = net().train()
+    with processes(torch.device("cpu")) as team:
+        network(digits(20 * team.rank, 16)[0])
+        own = [norm.running_var.clone() for norm in norms_of(network)]
+        network.bn1.eval()
+        with torch.no_grad():
+            network.bn1.running_mean.fill_(1 / 3)
+        team.blend(network, 1.0 if team.alone else (0.75, 0.25)[team.rank])
+    return {"own": own, "state": state(network)}
+
+
+SCENES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    **{name: lambda _, recipe=recipe: trained(recipe) for name, recipe in {**RECIPES, **MOVING}.items()},  # type: ignore[misc]
+    "unused": lambda _: trained(SHORT.but(bn="frozen"), Unused()),
+    "dropout": lambda _: dropped(),
+    "judged": lambda _: judged(FROZEN.but(prior="l2sp:0.1")),
+    "judged, clean": lambda _: judged(FROZEN.but(objective="clean")),
+    "first attack": lambda _: first_attack(),
+    "alone in the attack": lambda _: alone_in_the_attack(),
+    "blended": lambda _: blended(),
+    "loss": lambda _: failing("loss"),
+    "gradient": lambda _: failing("gradient"),
+    "raises": lambda _: failing("raises"),
+    "different": lambda _: different(),
+    "too small": lambda _: trained(SHORT.but(batch=3)),
+    "broken off": broken_off,
+    "dies": lambda _: failing("dies"),
+}
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def played(name: str, folder: Path) -> dict[str, Any]:
+    """What a scene comes to, its error included."""
+    try:
+        return SCENES[name](folder)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    folder, number = Path(sys.argv[1]), int(sys.argv[2])
+    dist.init_process_group("gloo", init_method=(folder / "meeting").as_uri(), rank=number, world_size=2)
+    found = {}
+    for name in SCENES:
+        found[name] = played(name, folder)
+        # One by one, since in the last of them a process is gone.
+        torch.save(found, folder / f"{number}.pt")
+    # Not by destroying the group, which would wait for that one.
+    os._exit(0)
