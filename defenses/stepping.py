@@ -119,7 +119,11 @@ class Stepper:
         return lambda x: self._of(view, x)
 
     def _cast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16) if self.recipe.bf16 else nullcontext()
+        if not self.recipe.bf16:
+            return nullcontext()
+        # Its cache lives as long as the outermost autocast, which is the whole training: all steps would be learnt
+        # from bf16 copies of the first step's weights.
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     def _learnt(self, batches: Sequence[Batch], radius: float) -> Told:
         images = sum(batch.size for batch in batches)

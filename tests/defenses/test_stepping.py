@@ -10,6 +10,7 @@ from robustkit.defenses.batches import Batch
 from torch import nn
 from torch.nn import functional as F
 
+from robustkit.guard import exact_arithmetic
 from robustkit.preprocessed import Normalised
 from tests.defenses.nets import SHORT, batch, changed, digits, net, state, stepper
 from tests.small import linear
@@ -174,6 +175,19 @@ def test_bf16_is_for_the_network_alone():
     assert told.loss == pytest.approx(exact.loss, rel=0.05)
     assert told.loss != exact.loss
     assert changed(network, before)
+
+
+def test_bf16_asks_the_weights_as_they_are_now():
+    # autocast forgets its copies of the weights where the outermost context ends, and a whole training lies in one.
+    network = net()
+    found = stepper(network, SHORT.but(bf16=True))
+    with exact_arithmetic(torch.device("cpu")):
+        found.logits(batch().x)
+        with torch.no_grad():
+            network.fc.weight.zero_()
+            network.fc.bias.fill_(0.25)
+
+        assert (found.logits(batch().x) == 0.25).all()
 
 
 def test_noise_streams_name_epoch_and_image():

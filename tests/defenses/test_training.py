@@ -113,6 +113,14 @@ def test_another_memory_layout_changes_no_number_much():
     assert other.layer1[0].weight.is_contiguous()
 
 
+def test_bf16_changes_no_number_much():
+    recipe = SHORT.but(lr=0.05, schedule="flat", warmup=0.0)
+    exact = finetune(net(), TRAIN, VAL, eps=EPS, recipe=recipe)
+    coarse = finetune(net(), TRAIN, VAL, eps=EPS, recipe=recipe.but(bf16=True))
+
+    assert coarse.history["loss"].tolist() == pytest.approx(exact.history["loss"].tolist(), rel=0.25)
+
+
 def test_folding_changes_no_number_much(monkeypatch):
     first = finetune(net(), TRAIN, VAL, eps=EPS, recipe=SHORT.but(epochs=1))
     monkeypatch.setattr(training, "fold", lambda network, x: None)
