@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from robustkit import noise
-from robustkit.protocol import Cost, Seen, State, Trials, begin
+from robustkit.protocol import BestState, Cost, Seen, State, Trials, begin
 from robustkit.rows import along
 
 from ._ascent import Ascent
@@ -21,14 +21,12 @@ from .apgd_l1 import SparseState, sparse_begin, sparse_cost, sparse_step
 
 
 @dataclass(frozen=True)
-class ApgdState(State):
+class ApgdState(BestState):
     """What one trial remembers (Linf and L2)."""
 
     # changes at every step
     old: Tensor  # [B, *S] the iterate before the query
-    best: Tensor  # [B, *S] the iterate of the highest loss
-    best_grad: Tensor  # [B, *S] the gradient there
-    best_loss: Tensor  # [B]
+    best_grad: Tensor  # [B, *S] the gradient at the best iterate
     last_loss: Tensor  # [B] of the iterate before
     rises: Tensor  # [B] int64 steps since the last checkpoint at which the loss rose
     # changes at checkpoints
@@ -54,6 +52,7 @@ class APGD(Ascent):
     rho: float = 0.75
 
     norms = ("Linf", "L2", "L1")
+    keeps_best = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

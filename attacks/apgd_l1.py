@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from robustkit import noise
-from robustkit.protocol import Cost, Seen, State, Trials, begin
+from robustkit.protocol import BestState, Cost, Seen, Trials, begin
 from robustkit.rows import along
 from robustkit.threat import Ball, project_l1
 
@@ -20,13 +20,11 @@ _SHRINK, _LEAST = 1.5, 0.1  # a step size is divided by 1.5 at a checkpoint, dow
 
 
 @dataclass(frozen=True)
-class SparseState(State):
-    """What one trial remembers (L1)."""
+class SparseState(BestState):
+    """What one trial remembers (L1); the best point is that of this stage."""
 
     # changes at every step
-    best: Tensor  # [B, *S] the iterate of the highest loss in this stage
-    best_grad: Tensor  # [B, *S] the gradient there
-    best_loss: Tensor  # [B]
+    best_grad: Tensor  # [B, *S] the gradient at the best point
     # changes at checkpoints
     step_size: Tensor  # [B] in units of the stage's radius
     share: Tensor  # [B] of the values moved per step

@@ -16,21 +16,13 @@ from torch import Tensor
 
 from robustkit import losses
 from robustkit.errors import UserError
-from robustkit.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit.protocol import Attack, BestState, Cost, Seen, State, Trials, begin
 from robustkit.rows import along
 
 from .square_windows import Proposal, lumps, plane, stripes
 
 # The share of pixels in a window is halved when these of 10 000 queries are spent (the paper's schedule).
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
-
-
-@dataclass(frozen=True)
-class SquareState(State):
-    """The best point so far; the query is a change of it."""
-
-    best: Tensor  # [B, *S]
-    best_loss: Tensor  # [B] margin there, the higher the nearer to an error
 
 
 @dataclass(frozen=True)
@@ -48,6 +40,7 @@ class Square(Attack):
 
     sees = "logits"
     norms = ("Linf", "L2", "L1")
+    keeps_best = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,18 +53,18 @@ class Square(Attack):
     def cost(self) -> Cost:
         return Cost(self.queries, 0)
 
-    def init(self, trials: Trials) -> SquareState:
+    def init(self, trials: Trials) -> BestState:
         flat = plane(trials.x)
         begin_with = stripes if self.ball.norm == "Linf" else lumps
         start = begin_with(flat, trials.key, self.ball).reshape(trials.x.shape)
         unknown = torch.full((len(start),), -torch.inf, device=start.device, dtype=start.dtype)
-        return SquareState(**vars(begin(trials, start)), best=start, best_loss=unknown)
+        return BestState(**vars(begin(trials, start)), best=start, best_loss=unknown)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         return losses.loss("margin")(logits, trials.y, trials.target)
 
-    def step(self, state: State, seen: Seen) -> SquareState:
-        assert isinstance(state, SquareState)
+    def step(self, state: State, seen: Seen) -> BestState:
+        assert isinstance(state, BestState)
         better = seen.loss > state.best_loss
         best = torch.where(along(better, state.best), state.query, state.best)
         asked = state.asked + 1
@@ -79,7 +72,7 @@ class Square(Attack):
         sides = _sides(self.queries, self.p_init, x.shape[-2] * x.shape[-1], self.ball.norm != "Linf")
         side = sides.to(asked.device).index_select(0, (asked - 1).clamp(max=self.queries - 1))
         query = Proposal(x, point, state.trial.key, asked, side).of(self.ball).reshape(best.shape)
-        return SquareState(
+        return BestState(
             state.trial, query, asked, asked >= self.queries - 1, best, torch.where(better, seen.loss, state.best_loss)
         )
 

@@ -1,7 +1,8 @@
 """Adversarial images for one training step: the attack against the network as it is now, all rows in step.
 
 Gradients come from `autograd.grad` in the images alone, so no weight's `.grad` is touched and a step costs two units,
-not three. Nothing is judged here: `k` steps cost `k` forwards and `k` backwards.
+not three. Nothing is judged here: `k` steps cost `k` forwards and `k` backwards, and one forward more where the attack
+keeps its best point.
 """
 
 from dataclasses import replace
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from robustkit import noise
-from robustkit.protocol import Attack, Seen, State, Trials
+from robustkit.protocol import Attack, BestState, Seen, State, Trials
 from robustkit.rows import along
 
 from .checks import Diverged
@@ -21,7 +22,9 @@ _NUDGES = 1 << 20  # a draw that no attack comes to
 
 
 def crafted(network: Network, attack: Attack, x: Tensor, y: Tensor, key: Tensor, climb: Climb | None = None) -> Tensor:
-    """`[B, *S]` the last points of one trial per image; of several restarts, each image's worst.
+    """`[B, *S]` the points that one trial per image ends with; of several restarts, each image's worst.
+
+    That is the last point, or the best one of an attack that keeps it.
 
     Args:
         network: in whatever mode the attack shall meet it.
@@ -58,7 +61,11 @@ def _climbed(network: Network, attack: Attack, x: Tensor, y: Tensor, key: Tensor
         state = replace(state, query=start)
     while not bool(state.done.all()):
         state = attack.step(state, _seen(network, attack, state, climb))
-    return state.query.detach()
+    if not isinstance(state, BestState):
+        return state.query.detach()
+    # The last point was not asked yet, and may be better still.
+    rose = _loss(network, attack, state.query, state.trial.x, state.trial.y, climb) > state.best_loss
+    return torch.where(along(rose, state.query), state.query, state.best).detach()
 
 
 def _trials(x: Tensor, y: Tensor, key: Tensor) -> Trials:

@@ -230,9 +230,10 @@ def crafting_passes(recipe: Recipe, made: Inner) -> Passes:
     if not goal.attacks or made.replays > 1:
         return Passes()
     # An attack's own cost has one forward more, which judges its last point; a training judges nothing, but compares
-    # the last points of restarts.
+    # that point with the best one, if the attack keeps it, and the restarts with each other.
     compared = Passes(attack.restarts if attack.restarts > 1 else 0)
-    asked = Passes(attack.restarts * (attack.cost.forwards - 1), attack.restarts * attack.cost.backwards)
+    forwards = attack.cost.forwards - (not attack.keeps_best)
+    asked = Passes(attack.restarts * forwards, attack.restarts * attack.cost.backwards)
     return asked.plus(compared).plus(Passes(int(goal.asks_clean)))
 
 

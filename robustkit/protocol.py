@@ -55,6 +55,17 @@ class State(Rows):
 
 
 @dataclass(frozen=True)
+class BestState(State):
+    """The state of an attack that goes on from its best point so far, wherever it asks next.
+
+    Only points inside the ball compete.
+    """
+
+    best: Tensor  # [B, *S] the point asked so far where the objective was highest
+    best_loss: Tensor  # [B] the objective there
+
+
+@dataclass(frozen=True)
 class Seen(Rows):
     """The model's answer at `state.query`."""
 
@@ -105,6 +116,7 @@ class Attack(ABC):
 
     sees: ClassVar[Sees] = "gradients"
     norms: ClassVar[tuple[NormName, ...]] = NORMS
+    keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
 
     def __post_init__(self) -> None:
         _ = self.ball

@@ -17,7 +17,7 @@ from robustkit.crafting import Attacked
 from robustkit.engine import run
 from robustkit.errors import UserError
 from robustkit.preprocessed import Preprocessed
-from robustkit.protocol import Attack, FeatureAttack, FeatureSeen, HookedAttack, Seen, State
+from robustkit.protocol import Attack, BestState, FeatureAttack, FeatureSeen, HookedAttack, Seen, State
 from robustkit.registry import classes
 from robustkit.rows import Rows
 from robustkit.shapes import Answer, Shapes
@@ -157,6 +157,17 @@ def test_every_point_lies_in_the_ball_and_in_the_box(name, norm):
     assert (ball.distance(home(name, "cnn", *GREY).x, result.x_adv) <= ball.eps).all()
     assert result.x_adv.min() >= 0
     assert result.x_adv.max() <= 1
+
+
+@every_attack
+def test_it_keeps_its_best_point_if_it_says_so(name, norm):
+    attack, state = lone(name, norm), None
+    for turn in range(4):
+        state = (
+            attack.init(trials(images(3, *GREY))) if state is None else attack.step(state, answer(state, turn, attack))
+        )
+
+    assert isinstance(state, BestState) == attack.keeps_best
 
 
 @every_attack

@@ -4,11 +4,13 @@ import pytest
 import torch
 from robustkit.defenses.adversary import crafted, keys_of
 from robustkit.defenses.batchnorm import modes
+from robustkit.defenses.inner import inner
 from robustkit.defenses.objectives import objective
 from torch.nn import functional as F
 
 from robustkit import registry
 from tests.defenses.nets import SHORT, batch, changed, digits, net, state, stepper
+from tests.problems import trials
 
 EPS = 0.1
 
@@ -97,6 +99,34 @@ def test_of_several_restarts_each_image_keeps_its_worst():
     assert (four >= one).all()
     assert (four > one).any()
     assert (four == one).any()  # the first restart was the best of some image, the last one not of all
+
+
+@pytest.mark.parametrize("goal", ["at", "trades:1"])
+@pytest.mark.parametrize(
+    ("text", "norm", "eps"),
+    [("apgd:steps=6", "Linf", 0.2), ("apgd:steps=6", "L2", 1.0), ("apgd:steps=10", "L1", 4.0),
+     ("apgd:steps=1", "Linf", 0.2), ("apgd:steps=1", "L1", 4.0), ("square:queries=12", "Linf", 0.3)],
+)  # fmt: skip
+def test_an_attack_that_keeps_its_best_point_is_learnt_from_there_not_where_it_ended(text, norm, eps, goal):
+    x, y = digits(0, 16)
+    network, attack = net(), inner(text, norm, eps).attack
+    climb = objective(goal).climb(network(x).detach())
+    points, losses = [], []
+
+    def ask(point: torch.Tensor) -> torch.Tensor:
+        logits = network(point)
+        points.append(point.detach())
+        losses.append((attack.objective(logits, trials(x, y)) if climb is None else climb(logits)).detach())
+        return logits
+
+    found = crafted(ask, attack, x, y, keys_of(0, 0, torch.arange(16)), climb)
+
+    inside = torch.stack([attack.ball.contains(x, point) for point in points])
+    met = torch.stack(losses).masked_fill(~inside, -torch.inf)
+    expected = torch.stack(points)[met.argmax(0), torch.arange(16)]
+    assert len(points) == attack.cost.forwards
+    assert torch.equal(found, expected)
+    assert not torch.equal(found, points[-1]) or attack.cost.forwards == 2
 
 
 def test_the_attack_climbs_hard_labels_however_smooth_the_loss_is():

@@ -51,6 +51,8 @@ class Passing:
         ("at", "pgd:steps=1"),
         ("at", "pgd:steps=7"),
         ("at", "apgd:steps=5"),
+        ("trades:6", "apgd:steps=2,restarts=2"),
+        ("at", "square:queries=4"),
         ("at", "mifgsm:steps=4"),
         ("at", "pgd:steps=2,restarts=2"),
         ("trades:6", "pgd:steps=3"),
