@@ -60,9 +60,12 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
     x, _ = data.batch([0])
     with untouched(model), torch.no_grad():
         try:
-            width = logits_of(model(x.to(weights.device))).shape[1]
-        except (RuntimeError, ValueError) as error:
+            logits = logits_of(model(x.to(weights.device)))
+        except Exception as error:
             raise _misfit(x.shape[1:], error) from error
+    if not bool(logits.isfinite().all()):
+        raise UserError("The model's logits of a training image are not finite; check its weights and normalisation.")
+    width = logits.shape[1]
     most = int(max(data.labels.max(), held_out.labels.max()))
     if most >= width:
         raise UserError(
@@ -80,7 +83,7 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
 def _misfit(shape: torch.Size, error: Exception) -> UserError:
     if isinstance(error, UserError):
         return error
-    reason = str(error).split("\n")[0].rstrip(".")
+    reason = str(error).split("\n")[0].rstrip(".") or type(error).__name__
     return UserError(f"The model does not take images of {'x'.join(map(str, shape))}: {reason}; give one that does.")
 
 

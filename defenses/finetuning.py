@@ -43,7 +43,8 @@ def finetune(
 
     Args:
         model: takes pixels in [0, 1], returns logits; it is changed in place and left in eval mode. Weights with
-            requires_grad=False stay as they are, whatever the recipe freezes beside them.
+            requires_grad=False stay as they are, and so do the statistics of a BatchNorm of theirs, whatever the
+            recipe freezes beside them. No weight has a gradient afterwards.
         train: a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`.
         val: likewise; chooses the epoch (by 2000 of them at most), so report on other images.
         eps: radius, in units of pixels in [0, 1]; "8/255" is exact.

@@ -74,12 +74,13 @@ def still_layers(network: nn.Module, names: set[str], bn: str) -> list[nn.Module
 
     Args:
         network: the whole.
-        names: of its frozen parameters.
+        names: of its frozen parameters; those that require no gradient are frozen, too.
         bn: "frozen", all of it; "frozen-prefix", also BatchNorm before the last frozen weight, though its own weights
             learn; else what is frozen alone.
     """
     if bn == "frozen":
         return [network]
+    names = names | {name for name, weight in network.named_parameters() if not weight.requires_grad}
     layers = frozen_layers(network, names)
     if bn == "frozen-prefix" and names:
         order = [name for name, _ in network.named_parameters()]

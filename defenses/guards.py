@@ -84,7 +84,7 @@ def before(recipe: Recipe, start: Level, *, prefix: bool, norms: bool, attacks: 
         )
     if recipe.bn != "batch" and not norms:
         notes.append(f"The network has no BatchNorm, so bn={recipe.bn} changes nothing.")
-    if recipe.bn == "frozen-prefix" and recipe.freeze == "none":
+    if recipe.bn == "frozen-prefix" and recipe.freeze == "none" and not prefix:
         notes.append("Nothing is frozen, so bn=frozen-prefix is the same as bn=batch; freeze a prefix.")
     if recipe.label_smoothing > _SMOOTH:
         notes.append(

@@ -22,6 +22,7 @@ from robustkit.preprocessed import network_in
 from robustkit.watch import Silent, Watch
 
 from . import guards
+from .batches import Batch
 from .batchnorm import norms_of, recalibrated, statistics_frozen
 from .checks import Diverged, checked_network
 from .fisher import fisher
@@ -104,6 +105,11 @@ class Training:
             stack.enter_context(torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []))
             stack.enter_context(exact_arithmetic(self.device))
             stack.callback(self.model.eval)
+            # In train mode, questions before the first step would move the statistics it starts from.
+            self.model.eval()
+            # A gradient left behind would be learnt from in the first step.
+            self.model.zero_grad(set_to_none=True)
+            stack.callback(self.model.zero_grad, set_to_none=True)
             if self.recipe.bn == "split":
                 stack.enter_context(split(self.network))
             if self.recipe.channels_last:
@@ -126,11 +132,8 @@ class Training:
             self.model, self.inner, self.goal, recipe, Prior({}), _optimizer(list(weights.values()), recipe),
             fresh_average(network, recipe), view, self.team,
         )  # fmt: skip
-        if self.goal.attacks and torch.equal(self.stepper.adversarial(few, 1.0), few.x):
-            raise UserError(
-                f"The attack {recipe.attack!r} changes none of the first images, so nothing would be learnt from it: "
-                "the model's gradient is zero there; give an attack with a random start, or mend the model."
-            )
+        if self.goal.attacks:
+            self._check_attack(few)
         self.stepper.prior = self._prior(set(weights))
         x_val, y_val = placed(self.held_out, sorted(pick(len(self.held_out))[:_JUDGED_ON]), self.device)
         ball = self.inner.attack.ball
@@ -145,14 +148,28 @@ class Training:
             for _ in self.progress.rolled_back:
                 self.stepper.attack_with(stronger(self.stepper.inner) or self.stepper.inner)
 
+    def _check_attack(self, few: Batch) -> None:
+        try:
+            found = self.stepper.adversarial(few, 1.0)
+        except Diverged:
+            raise UserError(
+                "The model's gradient in its input is NaN or infinite before any training; look for sqrt, log or a "
+                "division at zero in it."
+            ) from None
+        if torch.equal(found, few.x):
+            raise UserError(
+                f"The attack {self.recipe.attack!r} changes none of the first images, so nothing would be learnt from "
+                "it: the model's gradient is zero there; give an attack with a random start, or mend the model."
+            )
+
     def _begin(self) -> None:
         recipe, start = self.recipe, self.judge.level(self.model)
         weak = self.goal.attacks and start.worst < guards.ROBUST
         warmup = recipe.eps_warmup if recipe.eps_warmup is not None else 0.5 if weak else 0.0
         self.progress, self.best_weights = Progress(start=start, best=start, warmup=warmup), copied(self.network)
-        first = next(iter(dict(self.network.named_parameters())))
+        first, weight = next(self.network.named_parameters())
         for note in guards.before(
-            recipe, start, prefix=first in frozen_names(self.network, recipe.freeze),
+            recipe, start, prefix=first in frozen_names(self.network, recipe.freeze) or not weight.requires_grad,
             norms=bool(norms_of(self.network)), attacks=self.goal.attacks,
         ):  # fmt: skip
             self._note(note)

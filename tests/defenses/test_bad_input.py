@@ -78,6 +78,49 @@ def test_an_attack_that_changes_no_image_is_refused():
     refused("changes none of the first images", model=Blind(), recipe=SHORT.but(attack="fgsm"))
 
 
+class Failing(nn.Module):
+    """Takes no image, each time in a way of its own."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.layer, self.error = nn.Linear(64, 10), error
+
+    def forward(self, x):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(AssertionError("Wrong height"), "1x8x8: Wrong height"), (AssertionError(), "1x8x8: AssertionError"),
+     (IndexError("no such dimension.\nmore"), "1x8x8: no such dimension;"), (TypeError("bad"), "1x8x8: bad")],
+)  # fmt: skip
+def test_a_model_that_takes_no_such_images_is_refused_however_it_fails(error, words):
+    refused(words, model=Failing(error))
+
+
+class Undefined(nn.Module):
+    """Answers no number, or has no gradient that is one, from the beginning."""
+
+    def __init__(self, *, forwards):
+        super().__init__()
+        self.inner, self.forwards = net(), forwards
+
+    def forward(self, x):
+        return self.inner(x) * float("nan") if self.forwards else self.inner(x) + (x * 0).sqrt().mean()
+
+
+@pytest.mark.parametrize("objective", ["clean", "at", "trades:6"])
+def test_a_model_that_answers_no_numbers_is_named_before_any_step(objective):
+    refused("weights and normalisation", model=Undefined(forwards=True), recipe=SHORT.but(objective=objective))
+
+
+def test_a_model_without_an_input_gradient_is_not_told_to_lower_lr():
+    with pytest.raises(UserError, match="before any training") as caught:
+        finetune(Undefined(forwards=False), TRAIN, VAL, eps=0.1, recipe=SHORT)
+
+    assert "lr" not in str(caught.value)
+
+
 def test_a_model_without_weights_is_refused():
     refused("no weights", model=nn.Flatten())
 

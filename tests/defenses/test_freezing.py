@@ -153,6 +153,25 @@ def test_what_the_caller_froze_stays_frozen():
     assert [weight.requires_grad for weight in network.parameters()].count(False) == 1
 
 
+def test_statistics_of_a_batchnorm_that_the_caller_froze_stand_still():
+    network, seen = net(), []
+    for layer in (network.conv1, network.bn1):
+        layer.requires_grad_(False)
+    before = state(network)
+
+    class Spy:
+        def training(self, words, share):
+            seen.append(changed(network, before))
+
+        def say(self, words): ...
+
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(attack_bn="train"), watch=Spy())
+
+    moved = set().union(*seen)
+    assert not any(name.startswith(("conv1", "bn1")) for name in moved)
+    assert "layer1.1.running_mean" in moved
+
+
 def test_a_gradient_left_behind_is_taken_away():
     network = net()
     network.conv1.weight.grad = torch.zeros_like(network.conv1.weight)

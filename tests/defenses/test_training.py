@@ -67,6 +67,45 @@ def test_the_same_seed_makes_the_same_bits_and_another_one_others():
     torch.set_rng_state(random)
 
 
+def test_gradients_left_behind_by_the_caller_are_not_learnt_from():
+    one, other = net(), net()
+    watch = last_of(one), last_of(other)
+    for weight in other.parameters():
+        weight.grad = torch.ones_like(weight)
+    finetune(one, TRAIN, VAL, eps=EPS, recipe=SHORT.but(epochs=1), watch=watch[0])
+    finetune(other, TRAIN, VAL, eps=EPS, recipe=SHORT.but(epochs=1), watch=watch[1])
+
+    assert changed(watch[0].model, state(watch[1].model)) == set()
+
+
+def test_a_training_that_is_broken_off_leaves_no_gradient_behind():
+    network, calls = net(), []
+
+    def broken_off(grad):
+        calls.append(grad)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    network.layer1[0].weight.register_hook(broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT)
+
+    assert all(weight.grad is None and weight.requires_grad for weight in network.parameters())
+    assert not any(module.training for module in network.modules())
+
+
+@pytest.mark.parametrize("prior", ["none", "ewc:1"])
+def test_a_model_given_in_train_mode_starts_with_the_statistics_it_has(prior, monkeypatch):
+    # The start is better than any epoch, so the weights must be as before.
+    levels = iter([Level(0.9, 0.5, 0.5), Level(0.9, 0.4, 0.4)])
+    monkeypatch.setattr("robustkit.defenses.selection.Judge.level", lambda self, network: next(levels))
+    network = net().train()
+    before = state(network)
+    finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT.but(epochs=1, attack_bn="train", prior=prior))
+
+    assert changed(network, before) == set()
+
+
 def test_the_global_random_state_is_left_alone():
     network, before = net(dropout=0.5), torch.get_rng_state()
     finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT)
