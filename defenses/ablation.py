@@ -20,12 +20,13 @@ from robustkit.watch import Silent, Watch
 from .ablation_cells import Ground, discard, file_of, fingerprint, found, store, trained
 from .ablation_grid import Axis, Cell, axes_of, cells_of
 from .ablation_table import Outcome, runs_table, table
-from .checks import checked_data
+from .checks import checked_data, checked_network
 from .finetuning import Data, as_dataset, inner_of
-from .freezing import frozen_names
+from .freezing import chosen, ever_free
 from .parallel import several
 from .prior import prior
 from .recipe import Recipe
+from .selection import pair_of
 
 _NOBODY = Silent()
 _USUAL = Recipe()
@@ -136,12 +137,16 @@ def checked_cells(cells: Sequence[Cell], base: Recipe, model: nn.Module, ground:
     """
     if "loss" not in registry.parameters(type(registry.build(ground.judge, ground.norm, ground.eps))):
         raise UserError(f"Verdicts are passed by an attack with a loss, such as pgd:steps=20, not {ground.judge}.")
+    network = network_in(model)
     for cell in cells:
         recipe = cell.recipe(base)
         try:
-            frozen_names(network_in(model), recipe.freeze)
             inner_of(recipe, ground.norm, ground.eps)
-            prior(recipe.prior, model, len(ground.train), names=())
+            checked_network(model, ground.train, ground.val, recipe)
+            ever_free(network, recipe.freeze, recipe.epochs)
+            prior(recipe.prior, network, len(ground.train), names=())
+            chosen([name for name, _ in network.named_parameters()], recipe.fresh)
+            pair_of(recipe.select, ground.norm, ground.eps)
         except UserError as error:
             raise UserError(f"In the cell {cell.name}: {error}") from None
 

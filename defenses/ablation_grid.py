@@ -90,9 +90,11 @@ def axes_of(grid: Mapping[str, Sequence[object]]) -> tuple[Axis, ...]:
                 raise UserError(f"The grid varies {key} twice; put all its values in one axis.")
             seen.add(key)
         levels = tuple((value,) if len(keys) == 1 else _joined(name, value, len(keys)) for value in values)
-        if len(levels) < 2 or len(set(map(repr, levels))) < len(levels):
+        axis = Axis(keys, levels)
+        # As they are written: a cell is called by that, and its file, too.
+        if len(levels) < 2 or len({axis.spelled(level) for level in range(len(levels))}) < len(levels):
             raise UserError(f"The axis {name} needs at least two values, all different; the first is the baseline's.")
-        axes.append(Axis(keys, levels))
+        axes.append(axis)
     if not axes:
         raise UserError("The grid is empty; give at least one axis, such as freeze=none,prefix:layer1.")
     return tuple(axes)

@@ -20,7 +20,7 @@ class Diverged(UserError):  # noqa: N818  # what became of the training, not of 
 
 
 def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
-    """Refuse data sets that are empty or share images.
+    """Refuse data sets that are empty, that share images, or whose labels mean different classes.
 
     Raises:
         UserError: the sentence names which.
@@ -31,6 +31,8 @@ def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
     if len(train) < 2:
         raise UserError("There is one training image alone; give more.")
     parts = {"training": train, "validation": val, **({} if test is None else {"test": test})}
+    for (first, one), (second, other) in combinations(parts.items(), 2):
+        _check_classes(one, first, other, second)
     seen = {name: _hashes(data) for name, data in parts.items()}
     for first, second in combinations(parts, 2):
         shared = len(seen[first] & seen[second])
@@ -78,6 +80,15 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
         )
     if recipe.batch == 1 and recipe.bn != "frozen" and norms_of(model):
         raise UserError("BatchNorm has no statistics of a batch of one image; give a larger batch, or bn=frozen.")
+
+
+def _check_classes(one: Dataset, first: str, other: Dataset, second: str) -> None:
+    for number, (mine, its) in enumerate(zip(one.class_names, other.class_names, strict=False)):
+        if mine != its:
+            raise UserError(
+                f"Label {number} would mean two things: class {number} is {mine!r} in the {first} images but {its!r} "
+                f"in the {second} images; give all splits the same classes, empty folders included."
+            )
 
 
 def _misfit(shape: torch.Size, error: Exception) -> UserError:

@@ -46,6 +46,25 @@ def frozen_names(network: nn.Module, text: str, epoch: int = 0) -> set[str]:
     return found
 
 
+def ever_free(network: nn.Module, text: str, epochs: int) -> dict[str, nn.Parameter]:
+    """The parameters that learn in some of so many epochs, by name; `text` as in `frozen_names`.
+
+    Raises:
+        UserError: it names nothing, or everything, or begins after the last epoch.
+    """
+    begins = [epoch for epoch, _ in phases(text)]
+    always = set.intersection(*(frozen_names(network, text, epoch) for epoch in begins))
+    if begins[-1] >= epochs:
+        raise UserError(
+            f"freeze={text!r} changes at epoch {begins[-1]}, but there are {epochs} epochs, counted from 0; give more "
+            "epochs or earlier changes."
+        )
+    free = {name: weight for name, weight in network.named_parameters() if weight.requires_grad and name not in always}
+    if not free:
+        raise UserError("All weights that freeze leaves free have requires_grad=False; set it on some.")
+    return free
+
+
 def phases(text: str) -> list[tuple[int, str]]:
     """The epochs at which the freezing changes, and what holds from each on: one for a text without epochs.
 

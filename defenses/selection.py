@@ -115,14 +115,21 @@ class Judge:
 
     @property
     def _attacks(self) -> tuple[Attack, Attack]:
-        name, values = registry.parsed(self.specification)
-        base = registry.classes().get(name)
-        if base is None or "loss" not in registry.parameters(base):
-            raise UserError(
-                f"Epochs are chosen by a gradient attack that takes a loss, such as pgd:steps=20, not {name}."
-            )
-        ce, margin = (
-            f"{name}:{','.join(f'{key}={value}' for key, value in {**values, 'loss': loss}.items())}"
-            for loss in ("ce", "margin")
-        )
-        return registry.build(ce, self.norm, self.eps), registry.build(margin, self.norm, self.eps)
+        return pair_of(self.specification, self.norm, self.eps)
+
+
+def pair_of(specification: str, norm: str, eps: float | str) -> tuple[Attack, Attack]:
+    """The attack that chooses epochs, on cross-entropy and on the margin.
+
+    Raises:
+        UserError: it takes no `loss`, or there is none such.
+    """
+    name, values = registry.parsed(specification)
+    base = registry.classes().get(name)
+    if base is None or "loss" not in registry.parameters(base):
+        raise UserError(f"Epochs are chosen by a gradient attack that takes a loss, such as pgd:steps=20, not {name}.")
+    ce, margin = (
+        f"{name}:{','.join(f'{key}={value}' for key, value in {**values, 'loss': loss}.items())}"
+        for loss in ("ce", "margin")
+    )
+    return registry.build(ce, norm, eps), registry.build(margin, norm, eps)

@@ -27,7 +27,7 @@ from .batchnorm import norms_of, recalibrated, statistics_frozen
 from .checks import Diverged, checked_network
 from .fisher import fisher
 from .folding import fold
-from .freezing import chosen, frozen, frozen_names, phases, still_layers
+from .freezing import chosen, ever_free, frozen, frozen_names, still_layers
 from .images import APART, Images, placed
 from .inner import Inner, stronger
 from .objectives import objective
@@ -125,7 +125,7 @@ class Training:
     def _prepare(self) -> None:
         recipe, network = self.recipe, self.network
         self.team.equal(network.state_dict().values())
-        weights = self._ever_free()
+        weights = ever_free(network, recipe.freeze, recipe.epochs)
         few = self.images.batch(0, range(min(_FEW, len(self.data))))
         view = fold(self.model, few.x) if self.goal.attacks else None
         self.stepper = Stepper(
@@ -326,21 +326,6 @@ class Training:
             recipe.prior, self.network, len(self.data), fresh=fresh, fisher=information,
             decay_norms=recipe.decay_norms, names=names,
         )  # fmt: skip
-
-    def _ever_free(self) -> dict[str, nn.Parameter]:
-        """The parameters that learn in some epoch."""
-        begins = [epoch for epoch, _ in phases(self.recipe.freeze)]
-        if begins[-1] >= self.recipe.epochs:
-            raise UserError(
-                f"freeze={self.recipe.freeze!r} changes at epoch {begins[-1]}, but there are {self.recipe.epochs} "
-                "epochs, counted from 0; give more epochs or earlier changes."
-            )
-        always = set.intersection(*(frozen_names(self.network, self.recipe.freeze, epoch) for epoch in begins))
-        free = {name: weight for name, weight in self.network.named_parameters()
-                if weight.requires_grad and name not in always}  # fmt: skip
-        if not free:
-            raise UserError("All weights that freeze leaves free have requires_grad=False; set it on some.")
-        return free
 
     def _forget_frozen(self) -> None:
         """Take what the optimizer remembers of a weight that was frozen since: its momentum would move it later."""

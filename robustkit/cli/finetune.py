@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from robustkit.errors import UserError
+
 from .config import read_config
 from .options import data_of, data_options, model_options, require_model
 from .places import writing
@@ -64,6 +66,7 @@ def _work(options: dict[str, Any], team: Any) -> None:
 
     from robustkit.evaluation import carry_out
     from robustkit.models.described import save_model
+    from robustkit.plan import plan
 
     from .watch import Bars
 
@@ -72,6 +75,9 @@ def _work(options: dict[str, Any], team: Any) -> None:
     train, val = training_data(test, options["val_share"])
     recipe = recipe_of(options)
     threat = threat_of(options, test)
+    # What the end needs is looked at before the training, not after it.
+    plan(options["attacks"], [threat])
+    _check_free(out)
     with Bars(options["quiet"] or not team.first) as bars:
         # What the process that leads has trained or fetched lies ready for the others of its machine.
         model = team.in_turn(
@@ -94,6 +100,11 @@ def _work(options: dict[str, Any], team: Any) -> None:
     reports.print_table(run, Console())
     click.echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
     click.echo(f"Use it: robustkit evaluate --model {out / 'model.safetensors'} --dataset {options['dataset']}")
+
+
+def _check_free(out: Path) -> None:
+    if (out / "run.sqlite").exists() and not (out / "training.safetensors").exists():
+        raise UserError(f"{out} holds an evaluation and no training; give another --out.")
 
 
 def _explain(options: dict[str, Any]) -> None:

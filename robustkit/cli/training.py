@@ -30,6 +30,8 @@ def recipe_of(options: dict[str, Any]) -> Any:
         name = key.strip().replace("-", "_")
         if not equals or name not in known:
             raise unknown("choice of the recipe", name, known)
+        if name == "seed":
+            raise UserError("The seed is no choice for --set; give --seed to finetune, --seeds to ablate.")
         changes[name] = value if isinstance(getattr(defenses.Recipe, name), str) else value_of(value.strip())
     return defenses.PRESETS[options["preset"]].but(**changes)
 

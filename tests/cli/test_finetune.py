@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.test_bad_input import refused
+from tests.small import data
 
 TUNE = (
     "finetune", "-q", "-m", "net.py:factory", "--eps", "0.1", "--preset", "fast", "-a", "fgsm",
@@ -67,8 +68,38 @@ def test_an_explanation_trains_nothing(robustkit, place):
         (("--set", "momentum=0"), "momentum"),
         (("--eps", "3"), "3/255"),
         (("-d", "digits.npz"), "train"),
+        (("-a", "pdg"), "pgd"),
+        (("-a", "pgd:steps=0"), "steps"),
+        (("--norm", "L0", "--eps", "3", "--set", "attack=pgd:steps=1"), "no L0 form"),
+        (("--seed", "1", "--set", "seed=2"), "--seed"),
     ],
 )
 def test_what_cannot_be_trained_is_one_line(robustkit, place, words, match):
     refused(robustkit(*TUNE, *words), match)
     assert not (place / "tuned").exists()
+
+
+def test_the_folder_of_an_evaluation_is_refused_before_any_training(robustkit, place):
+    robustkit("evaluate", "-q", "-m", "net.py:factory", "-d", "digits.npz", "-a", "fgsm", "--eps", "0.1", "-o", "tuned")
+    before = {file.name: file.read_bytes() for file in (place / "tuned").iterdir()}
+
+    refused(robustkit(*TUNE), "tuned holds an evaluation")
+    assert before == {file.name: file.read_bytes() for file in (place / "tuned").iterdir()}
+
+
+def test_a_class_that_is_missing_in_one_split_is_refused(robustkit, place):
+    from torchvision.utils import save_image
+
+    x, y = data(30)
+    for split in ("train", "val", "test"):
+        for number, label in enumerate(y.tolist()):
+            folder = place / "pictures" / split / "abcdefghij"[label]
+            folder.mkdir(parents=True, exist_ok=True)
+            save_image(x[number], folder / f"{number}.png")
+    for file in (place / "pictures" / "val" / "a").iterdir():
+        file.unlink()
+    (place / "pictures" / "val" / "a").rmdir()
+    (place / "rgb.py").write_text("from torch import nn\n\ndef factory():\n"
+                                  "    return nn.Sequential(nn.Flatten(), nn.Linear(192, 10))\n")  # fmt: skip
+
+    refused(robustkit(*TUNE, "-m", "rgb.py:factory", "-d", "pictures"), "class 0 is 'a' in the training images")

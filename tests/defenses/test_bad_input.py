@@ -3,8 +3,10 @@
 import pytest
 import torch
 from robustkit.defenses import PRESETS, Recipe, finetune
+from robustkit.defenses.checks import checked_data
 from torch import nn
 
+from robustkit.data import from_tensors
 from robustkit.errors import UserError
 from tests.defenses.nets import SHORT, TRAIN, VAL, changed, digits, net, state
 
@@ -167,6 +169,17 @@ def test_presets_are_recipes_that_can_be_trained():
 
     for recipe in PRESETS.values():
         assert inner_of(recipe, "Linf", "8/255").attack.ball.eps == pytest.approx(8 / 255)
+
+
+def test_labels_that_mean_other_classes_are_refused():
+    train = from_tensors(*TRAIN, class_names=[f"digit {number}" for number in range(10)])
+    shifted = from_tensors(*VAL, class_names=[f"digit {number + 1}" for number in range(10)])
+    refused("class 0 is 'digit 0' in the training images but 'digit 1' in the validation", train=train, val=shifted)
+
+
+def test_a_class_without_images_at_the_end_is_no_other_class():
+    x, y = VAL
+    checked_data(from_tensors(*TRAIN), from_tensors(x[y < 9], y[y < 9]), None)
 
 
 def test_images_that_are_no_tensors_of_images_are_named():

@@ -122,5 +122,6 @@ def test_the_choice_of_an_epoch_never_sees_a_test_label():
     first = finetune(net(), TRAIN, VAL, eps=0.1, recipe=SHORT)
     second = finetune(net(), TRAIN, VAL, eps=0.1, recipe=SHORT, test=test)
 
-    assert set(test.read) == {"batch"}  # pixels, to find images that are learnt from too
+    # Pixels, to find images that are learnt from too, and what the labels are called.
+    assert set(test.read) == {"batch", "class_names"}
     assert first.history.drop(columns="seconds").equals(second.history.drop(columns="seconds"))
