@@ -270,6 +270,8 @@ class Training:
         if not self.recipe.guard or not self.goal.attacks or then is None:
             return
         start, rows = progress.start.worst, progress.rows
+        if radius_share(progress.warmup, (len(rows) - 1) / self.recipe.epochs) < guards.GROWN:
+            return
         inner = [start, *(row["train_attacked"] for row in rows)]
         worst = [start, *(row["val_worst"] for row in rows)]
         if not guards.overfitted(inner, worst):

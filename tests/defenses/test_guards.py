@@ -104,6 +104,24 @@ def test_a_training_that_overfits_goes_back_and_on_with_a_stronger_attack(monkey
     assert any("Catastrophic overfitting in epoch 2" in note for note in found.notes)
 
 
+def test_forgetting_at_a_small_radius_is_no_overfitting(monkeypatch):
+    # The start is robust at the full radius; what the first epochs attack with is half of it at most.
+    levels = [Level(0.9, 0.5, 0.5), Level(0.9, 0.2, 0.2), Level(0.9, 0.1, 0.1)]
+    recipe = SHORT.but(epochs=2, attack="rs-fgsm", lr=1e-4, eps_warmup=1.0)
+    found, _ = tuned(monkeypatch, levels, recipe)
+
+    assert found.history["train_attacked"].min() > 0.7
+    assert not found.history["rolled_back"].any()
+
+
+def test_overfitting_is_seen_while_the_radius_grows_its_last_part(monkeypatch):
+    monkeypatch.setattr("robustkit.defenses.guards.overfitted", lambda inner, worst: True)
+    levels = [Level(0.9, 0.3, 0.3)] * 7
+    found, _ = tuned(monkeypatch, levels, SHORT.but(epochs=6, attack="fgsm", lr=1e-4, eps_warmup=1.0))
+
+    assert found.history["rolled_back"].tolist() == [False] * 5 + [True]
+
+
 def test_without_the_guard_it_goes_on(monkeypatch):
     levels = [Level(0.9, 0.3, 0.3), Level(0.8, 0.5, 0.45), Level(0.9, 0.02, 0.0), Level(0.8, 0.6, 0.5)]
     found, _ = tuned(monkeypatch, levels, SHORT.but(epochs=3, attack="rs-fgsm", lr=1e-4, guard=False))
