@@ -1,7 +1,7 @@
 """N-FGSM: one step from strong noise, without the projection that makes FGSM training collapse.
 
-De Jorge et al. 2022, arXiv:2202.01181. Ours differs: the noise, too, is cut to [0, 1], so that the network
-never sees an invalid image, and norms other than Linf take noise from their own ball. The images lie up to
+De Jorge et al. 2022, arXiv:2202.01181. As in the authors' code, the noise, too, is cut to [0, 1], so that the network
+never sees an invalid image. Ours differs: norms other than Linf take noise from their own ball. The images lie up to
 `(noise + 1) eps` away: this makes images to learn from and is no attack to evaluate with, so it is not in `attacks/`.
 """
 

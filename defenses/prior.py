@@ -100,9 +100,7 @@ def prior(
     Raises:
         UserError: there is no such prior, or its strength is no positive number.
     """
-    kind, _, rest = text.strip().lower().partition(":")
-    if kind not in _KINDS:
-        raise unknown("prior", kind, _KINDS)
+    kind, rest = _parsed(text)
     if kind == "none":
         return Prior({})
     precision = _precision(text, rest, images)
@@ -132,13 +130,25 @@ def both_ways(text: str, images: int) -> str | None:
     Raises:
         UserError: there is no such prior.
     """
-    kind, _, rest = text.strip().lower().partition(":")
-    if kind not in _KINDS:
-        raise unknown("prior", kind, _KINDS)
+    kind, rest = _parsed(text)
     if kind == "none":
         return None
     decay = _precision(text, rest, images)
     return f"weight decay {decay:.3g}, standard deviation {std_of(decay, images):.3g} over {images} images"
+
+
+def _parsed(text: str) -> tuple[str, str]:
+    """Kind and strength."""
+    kind, colon, rest = text.strip().lower().partition(":")
+    if kind not in _KINDS:
+        raise unknown("prior", kind, _KINDS)
+    if kind == "none" and colon:
+        raise _refused(text)
+    return kind, rest
+
+
+def _refused(text: str) -> UserError:
+    return UserError(f"{text!r} is no prior; write none, gaussian:decay=5e-4, gaussian:std=0.2, l2sp:0.01 or ewc:1.")
 
 
 def _precision(text: str, rest: str, images: int) -> float:
@@ -148,7 +158,7 @@ def _precision(text: str, rest: str, images: int) -> float:
     except ValueError:
         number = -1.0
     if (equals and key not in ("std", "decay")) or not 0 < number < math.inf:
-        raise UserError(f"{text!r} is no prior; write none, gaussian:decay=5e-4, gaussian:std=0.2, l2sp:0.01 or ewc:1.")
+        raise _refused(text)
     return 1 / (images * number**2) if key == "std" else number
 
 

@@ -32,11 +32,12 @@ class Recipe:
         objective: "clean", "at", "trades:BETA" or "mart:BETA".
         attack: the inner attack, such as "pgd:steps=7"; "rs-fgsm", "nfgsm" and "free:4" are made for training.
         eps_warmup: share of the training over which the radius grows from 0; None is one half where the start is not
-            robust, else 0.
+            robust, else 0. Gaussian noise keeps its sigma.
         label_smoothing: of the outer loss, in torch's convention: the true class keeps `1 - s + s / K`.
         bn: what BatchNorm does in the outer step: "batch" statistics; "frozen" ones everywhere; "frozen-prefix", up to
             the last frozen weight; "split", one layer for clean images and one for adversarial ones, which is kept.
         attack_bn: what it does while attacking: "eval", "train", or "batch" statistics without tracking them.
+            "free:N" attacks in the pass that it learns from, so in train mode.
         recalibrate: judge and keep each epoch's weights with BatchNorm statistics taken anew on adversarial batches.
         freeze: which weights stay: "none", "prefix:LAYER", "all-but:LAYER", "bn-only", or globs of parameters; by
             epoch as "0:all-but:fc;2:prefix:layer2;4:none".

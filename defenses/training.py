@@ -186,7 +186,11 @@ class Training:
                 try:
                     self._epoch(epoch)
                 except Diverged as error:
-                    kept = " What was kept of the training is as it was." if self.kept is not None else ""
+                    kept = (
+                        " What was kept of the training is as it was."
+                        if self.kept is not None and self.kept.file.exists()
+                        else ""
+                    )
                     raise Diverged(f"In epoch {epoch + 1} of {self.recipe.epochs}: {error}{kept}") from None
         return self._over(self.recipe.epochs) or "finished"
 

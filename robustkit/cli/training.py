@@ -28,8 +28,10 @@ def recipe_of(options: dict[str, Any]) -> Any:
     for text in options["choices"]:
         key, equals, value = text.partition("=")
         name = key.strip().replace("-", "_")
-        if not equals or name not in known:
+        if name not in known:
             raise unknown("choice of the recipe", name, known)
+        if not equals:
+            raise UserError(f"--set {text} gives {name} no value; write KEY=VALUE, for example --set epochs=20.")
         if name == "seed":
             raise UserError("The seed is no choice for --set; give --seed to finetune, --seeds to ablate.")
         changes[name] = value if isinstance(getattr(defenses.Recipe, name), str) else value_of(value.strip())

@@ -61,7 +61,8 @@ def test_an_explanation_trains_nothing(robustkit, place):
     [
         (("--preset", "saef"), "safe"),
         (("--set", "epoch=3"), "epochs"),
-        (("--set", "epochs"), "epochs"),
+        (("--set", "epochs"), "KEY=VALUE"),
+        (("--set", "prior=none:5"), "no prior"),
         (("--set", "lr=-1"), "lr"),
         (("--set", "freeze=*"), "every weight"),
         (("--set", "objective=trade"), "trades"),
