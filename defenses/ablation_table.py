@@ -57,7 +57,8 @@ class Outcome:
 def difference(mine: Verdicts, other: Verdicts) -> Interval:
     """The mean of `mine - other`, image by image and seed by seed, with its interval.
 
-    With one seed the interval speaks of that seed alone. With few, seeds are drawn from few: it is a little short.
+    With one seed the interval speaks of that seed alone. With few, seeds are drawn from few: in simulations of three
+    seeds it covered 97 % where their accuracies scatter by one point, 90 % by four, 78 % by twelve.
     """
     apart = mine.astype(np.float64) - other
     images = apart.shape[1]

@@ -111,6 +111,8 @@ class Judge:
             return 0
         with classifier.session(x, self.seed):
             logits = torch.cat([classifier.judge(part) for part in torch.split(classifier.place(x), 64)])
+        if not bool(logits.isfinite().all()):
+            raise UserError("The model returns NaN or infinite logits on validation images; check its weights.")
         return int((logits.argmax(1).cpu() == y.cpu()).sum())
 
     @property

@@ -207,6 +207,23 @@ def test_a_loss_that_diverges_is_one_sentence_and_leaves_what_was_kept(tmp_path)
     assert again.history.drop(columns="seconds").equals(found.history.drop(columns="seconds"))
 
 
+@pytest.mark.parametrize("objective", ["clean", "at"])
+def test_weights_that_are_no_numbers_after_the_last_step_are_no_result(objective):
+    network, steps = net(), []
+
+    class Breaks:
+        def training(self, text, share):
+            steps.append(share)
+            if len(steps) == 10:
+                with torch.no_grad():
+                    network.fc.weight.fill_(float("nan"))
+
+        def say(self, text): ...
+
+    with pytest.raises(Diverged, match="In epoch 2 of 2: .*no longer be judged"):
+        finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT.but(objective=objective), watch=Breaks())
+
+
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
     network, steps = net(), []
 
