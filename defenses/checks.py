@@ -14,6 +14,10 @@ from robustkit.outputs import logits_of
 from .batchnorm import norms_of
 from .recipe import Recipe
 
+# Pixels of 8 bits, divided by 255 or by 256, are whole numbers of it, so that the rounding of a division is none of the
+# image's own: x / 255 and x * (1 / 255) differ in most values.
+_LEVELS = 255 * 256
+
 
 class Diverged(UserError):  # noqa: N818  # what became of the training, not of the program
     """A loss or a gradient that is no longer a number; what was kept of the training is intact."""
@@ -99,8 +103,10 @@ def _misfit(shape: torch.Size, error: Exception) -> UserError:
 
 
 def _hashes(data: Dataset) -> set[bytes]:
+    """One of each image, the same however the image was scaled to [0, 1]."""
     found = set()
     for start in range(0, len(data), 256):
         x, _ = data.batch(range(start, min(start + 256, len(data))))
-        found |= {hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in x}
+        levels = (x * _LEVELS).round().to(torch.int32)
+        found |= {hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in levels}
     return found

@@ -171,6 +171,21 @@ def test_presets_are_recipes_that_can_be_trained():
         assert inner_of(recipe, "Linf", "8/255").attack.ball.eps == pytest.approx(8 / 255)
 
 
+def test_the_same_image_scaled_in_another_way_is_the_same_image():
+    x = torch.arange(192).reshape(3, 1, 8, 8).to(torch.uint8)
+    y = torch.tensor([0, 1, 2])
+    other = torch.cat([x[1:2].float() * torch.tensor(1 / 255), VAL[0][:3]])
+    assert not torch.equal(other[0], from_tensors(x, y).batch([1])[0][0])
+
+    with pytest.raises(UserError, match="1 validation images are training images"):
+        checked_data(from_tensors(x, y), from_tensors(other, VAL[1][:4]), None)
+
+
+def test_images_that_differ_by_one_grey_level_are_two():
+    x, y = TRAIN
+    checked_data(from_tensors(x, y), from_tensors((x - 1 / 255).clamp(0, 1), y), None)
+
+
 def test_labels_that_mean_other_classes_are_refused():
     train = from_tensors(*TRAIN, class_names=[f"digit {number}" for number in range(10)])
     shifted = from_tensors(*VAL, class_names=[f"digit {number + 1}" for number in range(10)])

@@ -220,7 +220,7 @@ def test_weights_that_are_no_numbers_after_the_last_step_are_no_result(objective
 
         def say(self, text): ...
 
-    with pytest.raises(Diverged, match="In epoch 2 of 2: .*no longer be judged"):
+    with pytest.raises(Diverged, match=r"In epoch 2 of 2: .*no longer be judged"):
         finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT.but(objective=objective), watch=Breaks())
 
 
