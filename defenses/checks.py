@@ -15,7 +15,7 @@ from .batchnorm import norms_of
 from .recipe import Recipe
 
 # Pixels of 8 bits, divided by 255 or by 256, are whole numbers of it, so that the rounding of a division is none of the
-# image's own: x / 255 and x * (1 / 255) differ in most values.
+# image's own: x / 255 and x * (1 / 255) differ in half of the values.
 _LEVELS = 255 * 256
 
 

@@ -12,6 +12,7 @@ GROWN = 0.8
 ROBUST = 0.05  # share of validation images that survive from which a start counts as robust
 
 _ABOVE_CHANCE = 0.1  # of the way from chance to perfect: a network that learnt anything is further
+_TIMES_CHANCE = 3  # or this often chance: of a hundred classes one in ten right is much
 _FALL = 0.2  # Wong et al. 2020, arXiv:2001.03994: a fall of robust accuracy by more points is no fluctuation
 _HALVED = 0.5  # where robust accuracy is low, losing half of it says as much
 _NOTICED = 0.05  # of all images: smaller falls are noise of small validation sets
@@ -31,7 +32,7 @@ def collapsed(clean: float, chance: float) -> bool:
         clean: accuracy on clean validation images.
         chance: share of the commonest class among them.
     """
-    return clean < chance + _ABOVE_CHANCE * (1 - chance)
+    return clean < min(chance + _ABOVE_CHANCE * (1 - chance), _TIMES_CHANCE * chance)
 
 
 def hopeless(clean: Sequence[float], chance: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from robustkit.errors import UserError
 from robustkit.outputs import logits_of
 from robustkit.preprocessed import network_in
 
@@ -152,7 +153,10 @@ class Stepper:
         return Told(loss, round(right), told.images)
 
     def _loss(self, part: Attacked) -> Learnt:
-        return self.goal.learnt(self.ask, part.x, part.x_adv, part.y, self.recipe.label_smoothing)
+        learnt = self.goal.learnt(self.ask, part.x, part.x_adv, part.y, self.recipe.label_smoothing)
+        if not learnt.loss.requires_grad:
+            raise _without_effect(self.recipe)
+        return learnt
 
     def _ascent(self, parts: Sequence[Attacked]) -> list[Tensor | None]:
         """The loss's gradient in the weights that learn, without moving anything."""
@@ -166,6 +170,8 @@ class Stepper:
 
     def _update(self) -> None:
         recipe, weights = self.recipe, self._learning()
+        if all(weight.grad is None for weight in weights):
+            raise _without_effect(recipe)
         length = nn.utils.clip_grad_norm_(weights, math.inf if recipe.clip is None else recipe.clip)
         if not bool(length.isfinite()):
             self.optimizer.zero_grad(set_to_none=True)
@@ -181,6 +187,10 @@ class Stepper:
 
     def _learning(self) -> list[nn.Parameter]:
         return [weight for weight in self.network.parameters() if weight.requires_grad]
+
+
+def _without_effect(recipe: Recipe) -> UserError:
+    return UserError(f"The logits depend on no weight that learns under freeze={recipe.freeze!r}; leave others free.")
 
 
 def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:

@@ -127,6 +127,22 @@ def test_a_model_without_weights_is_refused():
     refused("no weights", model=nn.Flatten())
 
 
+class Detached(nn.Module):
+    """Has a layer that nothing depends on."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.spare = nn.Linear(64, 10), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))
+
+
+@pytest.mark.parametrize("attack", ["pgd:steps=2", "free:2"])
+def test_weights_that_change_no_logit_are_refused(attack):
+    refused("no weight that learns", model=Detached(), recipe=SHORT.but(freeze="all-but:spare", attack=attack))
+
+
 def test_a_model_whose_every_weight_stays_is_refused():
     network = net().requires_grad_(False)
     with pytest.raises(UserError, match="requires_grad=False"):

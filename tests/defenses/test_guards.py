@@ -47,6 +47,8 @@ def test_collapse_is_told_from_chance():
     assert collapsed(0.101, 0.10)
     assert not collapsed(0.288, 0.10)  # little, but learnt
     assert collapsed(0.5, 0.5)  # two classes
+    assert collapsed(0.012, 0.01)  # a hundred
+    assert not collapsed(0.08, 0.01)  # eight times better than one class for all
     assert not collapsed(0.6, 0.5)
     assert hopeless([0.9, 0.1, 0.1, 0.1], 0.1)
     assert not hopeless([0.1, 0.1, 0.9, 0.1, 0.1], 0.1)
