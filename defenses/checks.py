@@ -63,15 +63,7 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
     weights = next(model.parameters(), None)
     if weights is None:
         raise UserError("The model has no weights, so nothing could be learnt; give one that has.")
-    x, _ = data.batch([0])
-    with untouched(model), torch.no_grad():
-        try:
-            logits = logits_of(model(x.to(weights.device)))
-        except Exception as error:
-            raise _misfit(x.shape[1:], error) from error
-    if not bool(logits.isfinite().all()):
-        raise UserError("The model's logits of a training image are not finite; check its weights and normalisation.")
-    width = logits.shape[1]
+    width = min(_width(model, part, weights.device) for part in (data, held_out))
     most = int(max(data.labels.max(), held_out.labels.max()))
     if most >= width:
         raise UserError(
@@ -84,6 +76,19 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
         )
     if recipe.batch == 1 and recipe.bn != "frozen" and norms_of(model):
         raise UserError("BatchNorm has no statistics of a batch of one image; give a larger batch, or bn=frozen.")
+
+
+def _width(model: nn.Module, data: Dataset, device: torch.device) -> int:
+    """Logits of an image."""
+    x, _ = data.batch([0])
+    with untouched(model), torch.no_grad():
+        try:
+            logits = logits_of(model(x.to(device)))
+        except Exception as error:
+            raise _misfit(x.shape[1:], error) from error
+    if not bool(logits.isfinite().all()):
+        raise UserError("The model's logits of an image are not finite; check its weights and normalisation.")
+    return logits.shape[1]
 
 
 def _check_classes(one: Dataset, first: str, other: Dataset, second: str) -> None:

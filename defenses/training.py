@@ -104,6 +104,8 @@ class Training:
         with ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []))
             stack.enter_context(exact_arithmetic(self.device))
+            stack.enter_context(torch.inference_mode(mode=False))
+            stack.enter_context(torch.enable_grad())
             stack.callback(self.model.eval)
             # In train mode, questions before the first step would move the statistics it starts from.
             self.model.eval()

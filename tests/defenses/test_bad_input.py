@@ -38,6 +38,7 @@ X, Y = TRAIN
         ({"train": (X, Y + 5)}, "classes 0 to 14, but the model has 10 outputs"),
         ({"val": (VAL[0], VAL[1] + 7)}, "classes 0 to 16"),
         ({"train": (X.expand(-1, 3, -1, -1), Y), "val": (VAL[0].expand(-1, 3, -1, -1), VAL[1])}, "1x8x8|3x8x8"),
+        ({"val": (VAL[0].expand(-1, 3, -1, -1), VAL[1])}, "images of 3x8x8"),
         ({"eps": 8}, "8/255"),
         ({"eps": 0}, "objective=clean"),
         ({"eps": "x"}, "radius"),

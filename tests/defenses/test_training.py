@@ -67,6 +67,17 @@ def test_the_same_seed_makes_the_same_bits_and_another_one_others():
     torch.set_rng_state(random)
 
 
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_a_caller_without_gradients_does_not_matter(without):
+    one, other = net(), net()
+    first = finetune(one, TRAIN, VAL, eps=EPS, recipe=SHORT.but(epochs=1, prior="ewc:1"))
+    with without():
+        second = finetune(other, TRAIN, VAL, eps=EPS, recipe=SHORT.but(epochs=1, prior="ewc:1"))
+
+    assert changed(one, state(other)) == set()
+    assert second.best == first.best
+
+
 def test_gradients_left_behind_by_the_caller_are_not_learnt_from():
     one, other = net(), net()
     watch = last_of(one), last_of(other)
