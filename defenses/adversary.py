@@ -42,7 +42,7 @@ def crafted(network: Network, attack: Attack, x: Tensor, y: Tensor, key: Tensor,
         return best
     most = _loss(network, attack, best, x, y, climb)
     for restart in range(1, attack.restarts):
-        point = _climbed(network, attack, x, y, noise.finalise(key + restart), climb)
+        point = _climbed(network, attack, x, y, noise.keys(restart, key), climb)
         found = _loss(network, attack, point, x, y, climb)
         best, most = torch.where(along(found > most, x), point, best), torch.maximum(found, most)
     return best

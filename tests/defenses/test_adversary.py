@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from robustkit.defenses import adversary
 from robustkit.defenses.adversary import crafted, keys_of
 from robustkit.defenses.batchnorm import modes
 from robustkit.defenses.inner import inner
@@ -9,6 +10,7 @@ from robustkit.defenses.objectives import objective
 from torch.nn import functional as F
 
 from robustkit import registry
+from robustkit.threat import finer
 from tests.defenses.nets import SHORT, batch, changed, digits, net, state, stepper
 from tests.problems import trials
 
@@ -99,6 +101,18 @@ def test_of_several_restarts_each_image_keeps_its_worst():
     assert (four >= one).all()
     assert (four > one).any()
     assert (four == one).any()  # the first restart was the best of some image, the last one not of all
+
+
+def test_restarts_share_no_noise(monkeypatch):
+    x, y = digits(0, 4)
+    keys = []
+    monkeypatch.setattr(adversary, "_climbed", lambda network, attack, x, y, key, climb: (keys.append(key), x)[1])
+    crafted(net(), registry.build("pgd:restarts=4", "L2", 0.5), x, y, keys_of(0, 0, torch.arange(4)))
+
+    # A ball draws from two streams: that of the key, and a finer one beside it.
+    streams = torch.cat([*keys, *map(finer, keys)])
+    assert len(keys) == 4
+    assert len(streams.unique()) == len(streams)
 
 
 @pytest.mark.parametrize("goal", ["at", "trades:1"])
