@@ -89,6 +89,10 @@ def _work(options: dict[str, Any], team: Any) -> None:
         )
         if not team.first:
             return
+        if options["quiet"]:
+            # What came of it is no progress.
+            for note in tuned.notes:
+                click.echo(note, err=True)
         model.name = f"{model.name}-tuned"
         architecture = options["model"]
         save_model(out / "model.safetensors", model, architecture, model.name, {"recipe": str(tuned.recipe)})

@@ -42,6 +42,15 @@ def test_the_tuned_model_is_evaluated_by_its_file_alone(tuned, robustkit, place)
     assert again.accuracy.tolist() == first.loc["net.factory-tuned"].accuracy.tolist()
 
 
+@pytest.mark.parametrize("quiet", [("-q",), ()])
+def test_a_training_that_changed_nothing_says_so_once_also_quietly(robustkit, place, quiet):
+    words = [word for word in TUNE if word != "-q"]
+    said = robustkit(*words, *quiet, "--set", "lr=1e-30", "--set", "bn=frozen")
+
+    assert said.status == 0
+    assert said.err.count("No epoch was better on validation images than the start") == 1
+
+
 def test_the_same_command_again_adds_nothing(tuned, robustkit, place):
     before = {file.name: file.read_bytes() for file in (place / "tuned").iterdir() if file.suffix != ".sqlite"}
     robustkit(*TUNE)
