@@ -15,6 +15,7 @@ from tests.defenses.nets import changed, state
 
 ROOT = Path(__file__).parents[2]
 ADAMW = SHORT.but(optimizer="adamw", lr=1e-3, objective="trades:2", bn="split", guard=False)
+BF16 = SHORT.but(bf16=True, awp=0.01, ema=0.9, attack="apgd:steps=2")
 FREE = SHORT.but(attack="free:3", eps_warmup=0.5)
 
 
@@ -33,7 +34,9 @@ def assert_same(one, other) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "steps"), [(ALL, (1, 4, 8)), (ADAMW, (6,)), (FREE, (17,))], ids=["all", "adamw", "free"]
+    ("recipe", "steps"),
+    [(ALL, (1, 4, 8)), (ADAMW, (6,)), (FREE, (17,)), (BF16, (7,))],
+    ids=["all", "adamw", "free", "bf16"],
 )
 def test_broken_off_anywhere_it_ends_as_if_left_alone(tmp_path, recipe, steps):
     whole = run(None, recipe)
