@@ -80,7 +80,7 @@ def _notes(frame: pd.DataFrame, about: About) -> Iterator[str]:
     if about.seeds == 1:
         yield "One seed: the intervals speak of these trainings alone, not of what another seed would have given."
     if bool(frame["masked"].any()):
-        yield "gap with !: cross-entropy alone overstates by more than 5 points, so gradients are masked."
+        yield "gap with !: cross-entropy alone overstates by more than 5 points: a sign of masked gradients."
     if about.missing:
         few = "; ".join(printable(name) for name in about.missing[:FEW])
         more = "; ..." if len(about.missing) > FEW else ""
