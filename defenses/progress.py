@@ -112,6 +112,7 @@ def resumed(found: keeping.Kept, stepper: Stepper) -> tuple[Progress, dict[str, 
         UserError: something is missing.
     """
     groups, notes = found
+    before = copied(stepper.network)
     try:
         progress = _progress(notes["progress"])
         stepper.network.load_state_dict(groups["weights"])
@@ -122,6 +123,7 @@ def resumed(found: keeping.Kept, stepper: Stepper) -> tuple[Progress, dict[str, 
             stepper.replay.change = groups["change"]["images"].to(stepper.device)
         best = groups["best"]
     except (KeyError, TypeError, ValueError, RuntimeError):
+        stepper.network.load_state_dict(before)
         raise UserError(f"{_FILE} is not whole; remove it, or give another --out.") from None
     return progress, best
 

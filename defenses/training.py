@@ -233,7 +233,8 @@ class Training:
         number = recipe.seed * APART + progress.step + self.team.rank * _PROCESSES_APART
         torch.default_generator.manual_seed(number)
         if self.device.type == "cuda":
-            torch.cuda.manual_seed(number)
+            with torch.cuda.device(self.device):  # else the current one, which need not be the model's
+                torch.cuda.manual_seed(number)
         batches = [self.images.batch(epoch, ids[self.team.share(len(ids))])._replace(whole=len(ids)) for ids in group]
         told = self.stepper.step(batches, radius_share(progress.warmup, share))
         progress.loss += told.loss * told.images

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from robustkit.defenses import training
+from robustkit.defenses import finetune, training
 
 from robustkit.errors import UserError
 from tests.defenses.crash import ALL, SHORT, StopError, run
-from tests.defenses.nets import changed, state
+from tests.defenses.nets import TRAIN, VAL, changed, net, state
 
 ROOT = Path(__file__).parents[2]
 ADAMW = SHORT.but(optimizer="adamw", lr=1e-3, objective="trades:2", bn="split", guard=False)
@@ -132,6 +132,21 @@ def test_a_broken_file_is_named(tmp_path, damage):
 
     with pytest.raises(UserError, match="another --out"):
         run(tmp_path, SHORT)
+
+
+def test_a_file_that_is_not_whole_leaves_the_model_as_it_was(tmp_path):
+    from robustkit.defenses.keeping import keep, kept
+
+    run(tmp_path, SHORT)
+    file = tmp_path / "training.safetensors"
+    found = kept(file)
+    keep(file, {name: group for name, group in found.groups.items() if name != "best"}, found.notes)
+    network = net()
+    before = state(network)
+
+    with pytest.raises(UserError, match="not whole"):
+        finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT, out=tmp_path)
+    assert changed(network, before) == set()
 
 
 def test_nothing_but_the_file_is_left(tmp_path):
