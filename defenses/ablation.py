@@ -14,19 +14,15 @@ from torch import nn
 
 from robustkit import registry
 from robustkit.errors import UserError
-from robustkit.preprocessed import network_in
 from robustkit.watch import Silent, Watch
 
 from .ablation_cells import Ground, discard, file_of, fingerprint, found, store, trained
 from .ablation_grid import Axis, Cell, axes_of, cells_of
 from .ablation_table import Outcome, runs_table, table
-from .checks import checked_data, checked_network
-from .finetuning import Data, as_dataset, inner_of
-from .freezing import chosen, ever_free
+from .checks import checked_data
+from .finetuning import Data, as_dataset, checked_recipe
 from .parallel import several
-from .prior import prior
 from .recipe import Recipe
-from .selection import pair_of
 
 _NOBODY = Silent()
 _USUAL = Recipe()
@@ -137,16 +133,10 @@ def checked_cells(cells: Sequence[Cell], base: Recipe, model: nn.Module, ground:
     """
     if "loss" not in registry.parameters(type(registry.build(ground.judge, ground.norm, ground.eps))):
         raise UserError(f"Verdicts are passed by an attack with a loss, such as pgd:steps=20, not {ground.judge}.")
-    network = network_in(model)
     for cell in cells:
         recipe = cell.recipe(base)
         try:
-            inner_of(recipe, ground.norm, ground.eps)
-            checked_network(model, ground.train, ground.val, recipe)
-            ever_free(network, recipe.freeze, recipe.epochs)
-            prior(recipe.prior, network, len(ground.train), names=())
-            chosen([name for name, _ in network.named_parameters()], recipe.fresh)
-            pair_of(recipe.select, ground.norm, ground.eps)
+            checked_recipe(model, ground.train, ground.val, recipe, eps=ground.eps, norm=ground.norm)
         except UserError as error:
             raise UserError(f"In the cell {cell.name}: {error}") from None
 

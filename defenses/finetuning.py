@@ -8,13 +8,17 @@ from torch import Tensor, nn
 
 from robustkit.data import Dataset, from_tensors
 from robustkit.errors import UserError
+from robustkit.preprocessed import network_in
 from robustkit.watch import Silent, Watch
 
-from .checks import checked_data
+from .checks import checked_data, checked_network
+from .freezing import chosen, ever_free
 from .inner import Inner, inner
 from .objectives import objective
 from .parallel import processes
+from .prior import prior
 from .recipe import PRESETS, Recipe
+from .selection import pair_of
 from .training import Training
 from .training import Tuned as Tuned
 
@@ -91,6 +95,23 @@ def inner_of(recipe: Recipe, norm: str, eps: float | str) -> Inner:
             f"{recipe.attack} takes both gradients in one pass, which goes with objective=at and no awp alone."
         )
     return found
+
+
+def checked_recipe(
+    model: nn.Module, train: Dataset, val: Dataset, recipe: Recipe, *, eps: float | str, norm: str
+) -> None:
+    """Refuse what can be known to fail before any training.
+
+    Raises:
+        UserError: a choice cannot be met by the model or by another choice.
+    """
+    network = network_in(model)
+    inner_of(recipe, norm, eps)
+    checked_network(model, train, val, recipe)
+    ever_free(network, recipe.freeze, recipe.epochs)
+    prior(recipe.prior, network, len(train), names=())
+    chosen([name for name, _ in network.named_parameters()], recipe.fresh)
+    pair_of(recipe.select, norm, eps)
 
 
 def as_dataset(data: Data, split: str) -> Dataset:

@@ -58,7 +58,8 @@ class Recipe:
         channels_last: memory layout while training. Measured on 8 x 8 images and one thread, it costs a fifth.
         select: attack that chooses the epoch on validation images, in its cross-entropy and margin forms.
         patience: epochs without a better one after which training stops; None never stops early.
-        guard: on catastrophic overfitting, go back to the best epoch and on with a stronger inner attack.
+        guard: on catastrophic overfitting, go back to the best epoch and on with a stronger inner attack;
+            it looks at epochs that begin with 0.8 of the radius or more.
         seed: of order, noise and dropout.
 
     Raises:

@@ -123,9 +123,12 @@ def _explain(options: dict[str, Any]) -> None:
     test = data_of(options)
     train, val = training_data(test, options["val_share"])
     threat = threat_of(options, test)
-    recipe = cells[0].recipe(_recipe(options))
+    base = _recipe(options)
+    recipe = cells[0].recipe(base)
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
+    ground = defenses.Ground(train, val, test, threat.norm, threat.eps_text, options["judge"], start="")
+    defenses.checked_cells(cells, base, model, ground)
     known = import_module("robustkit.defenses.cost_warnings").explained(
         model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)
     )

@@ -112,15 +112,20 @@ def _check_free(out: Path) -> None:
 
 
 def _explain(options: dict[str, Any]) -> None:
+    from robustkit.plan import plan
+
     from .watch import Bars
 
+    finetuning = import_module("robustkit.defenses.finetuning")
     test = data_of(options)
     train, val = training_data(test, options["val_share"])
-    threat = threat_of(options, test)
+    recipe, threat = recipe_of(options), threat_of(options, test)
+    plan(options["attacks"], [threat])
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
+    finetuning.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)
     explain = import_module("robustkit.defenses").explain
-    click.echo(explain(model, train, recipe_of(options), eps=threat.eps_text, norm=threat.norm, held_out=len(val)))
+    click.echo(explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))
 
 
 def _setting(models: list[Any], options: dict[str, Any], data: "Dataset", threat: Any, bars: Any) -> Any:

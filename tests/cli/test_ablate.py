@@ -62,8 +62,9 @@ def test_explaining_trains_and_writes_nothing(robustkit, place):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_run_is_one_line_and_status_2(robustkit, place, words, told):
-    said = robustkit(*SMALL, *words, "-o", "out")
+@pytest.mark.parametrize("explain", [(), ("--explain",)], ids=str)
+def test_what_cannot_be_run_is_one_line_and_status_2(robustkit, place, words, told, explain):
+    said = robustkit(*SMALL, *words, *explain, "-o", "out")
 
     assert said.status == 2
     assert re.fullmatch(rf"Error: .*{re.escape(told)}.*\n", said.err)

@@ -78,14 +78,18 @@ def test_an_explanation_trains_nothing(robustkit, place):
         (("--set", "momentum=0"), "momentum"),
         (("--eps", "3"), "3/255"),
         (("-d", "digits.npz"), "train"),
+        (("--set", "freeze=0:none;9:1.bias"), "changes at epoch 9"),
+        (("--set", "fresh=head"), "head"),
+        (("--set", "select=square"), "loss"),
         (("-a", "pdg"), "pgd"),
         (("-a", "pgd:steps=0"), "steps"),
         (("--norm", "L0", "--eps", "3", "--set", "attack=pgd:steps=1"), "no L0 form"),
         (("--seed", "1", "--set", "seed=2"), "--seed"),
     ],
 )
-def test_what_cannot_be_trained_is_one_line(robustkit, place, words, match):
-    refused(robustkit(*TUNE, *words), match)
+@pytest.mark.parametrize("explain", [(), ("--explain",)])
+def test_what_cannot_be_trained_is_one_line(robustkit, place, words, match, explain):
+    refused(robustkit(*TUNE, *words, *explain), match)
     assert not (place / "tuned").exists()
 
 
