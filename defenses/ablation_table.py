@@ -1,34 +1,19 @@
 """The table of an ablation: a row for each cell, with what changed against the baseline and how sure that is.
 
-Cells share their test images and seeds, so they are compared pair by pair: the interval of a difference comes from
-drawing images and seeds anew, the same for both (Owen 2007, "The pigeonhole bootstrap", Annals of Applied Statistics).
+Cells share their test images and seeds, so they are compared pair by pair.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from robustkit.statistics import proportion
-
 from .ablation_grid import Cell
-
-Verdicts = NDArray[np.bool_]  # [seeds, images]
+from .ablation_intervals import Interval, average, difference
 
 MASKED = 0.05  # gap between cross-entropy alone and the worst case from which a cell is flagged
-_DRAWS = 4000
-_LEVEL = 0.95
-
-
-class Interval(NamedTuple):
-    """A mean with its 95 % interval; NaN where there is nothing to say."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -52,29 +37,6 @@ class Outcome:
     def judged(self) -> bool:
         """Whether there is a network to speak of."""
         return self.status != "diverged"
-
-
-def difference(mine: Verdicts, other: Verdicts) -> Interval:
-    """The mean of `mine - other`, image by image and seed by seed, with its interval.
-
-    With one seed the interval speaks of that seed alone. With few, seeds are drawn from few: in simulations of three
-    seeds it covered 97 % where their accuracies scatter by one point, 90 % by four, 78 % by twelve.
-    """
-    apart = mine.astype(np.float64) - other
-    images = apart.shape[1]
-    if not apart.any():
-        # Nothing to draw from says little: of n images without a difference, some share below this may still have one.
-        most = 1 - (1 - _LEVEL) ** (1 / images)
-        return Interval(0.0, -most, most)
-    return Interval(float(apart.mean()), *_drawn(apart))
-
-
-def average(mine: Verdicts) -> Interval:
-    """The mean over seeds and images with its interval."""
-    if len(mine) == 1 or mine.all() or not mine.any():
-        one = proportion(int(mine[0].sum()), mine.shape[1])
-        return Interval(one.value, one.low, one.high)
-    return Interval(float(mine.mean()), *_drawn(mine.astype(np.float64)))
 
 
 def table(outcomes: Mapping[Cell, Sequence[Outcome]], planned: int) -> pd.DataFrame:
@@ -162,19 +124,6 @@ def _status(found: Sequence[Outcome]) -> str:
     counts = {word: sum(one.status == word for one in found) for word in ("finished", "collapsed", "diverged")}
     told = {word: count for word, count in counts.items() if count}
     return next(iter(told)) if len(told) == 1 else ", ".join(f"{count} {word}" for word, count in told.items())
-
-
-def _drawn(values: NDArray[np.float64]) -> tuple[float, float]:
-    """The middle 95 % of means of `[seeds, images]` values whose rows and columns are drawn anew."""
-    seeds, images = values.shape
-    # Images alike in all seeds are drawn together: with few seeds there are few kinds of them.
-    kinds, counts = np.unique(values, axis=1, return_counts=True)
-    # The same draws for every cell: a table has the same bytes each time, and equal rows have equal intervals.
-    source = np.random.default_rng(0)
-    columns = source.multinomial(images, counts / images, size=_DRAWS) / images
-    rows = source.multinomial(seeds, np.full(seeds, 1 / seeds), size=_DRAWS) / seeds
-    low, high = np.quantile(((columns @ kinds.T) * rows).sum(1), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    return float(low), float(high)
 
 
 def _share(right: NDArray[np.bool_]) -> float:
