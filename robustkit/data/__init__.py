@@ -33,8 +33,8 @@ def load_dataset(
     """The data set called `name`, or in the file or folder of that path.
 
     Args:
-        name: One of `NAMES` in any case; a `.npz` or `.safetensors` file with arrays `x` and `y`; a folder with one
-            sub-folder of pictures for each class.
+        name: One of `NAMES` in any case; a `.npz` or `.safetensors` file with arrays `x` and `y`, or `x_train`,
+            `y_train` and so on for each split; a folder with one sub-folder of pictures for each class.
         split: "test" is what results are reported on; ImageNet's is its validation set.
         data_dir: Where the files of a published data set are.
         download: Fetch them there first if they are missing.
@@ -78,7 +78,10 @@ def other_split(data: Dataset, split: str) -> Dataset:
     """
     origin = data.origin if isinstance(data, TensorData | LazyData) else None
     if origin is None or split not in origin.splits:
-        raise UserError(f"{data.name} has no split called {split!r} beside {data.split!r}.")
+        raise UserError(
+            f"{data.name} has no split called {split!r} beside {data.split!r}; give a folder with one sub-folder for each "
+            f"split, or a file with arrays x_{split} and y_{split} too."
+        )
     return load_dataset(origin.name, split, data_dir=origin.data_dir, image_size=origin.image_size)
 
 

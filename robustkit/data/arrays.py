@@ -1,10 +1,15 @@
-"""Data sets from arrays: tensors of the caller, `.npz` and `.safetensors` files with `x` and `y`."""
+"""Data sets from arrays: tensors of the caller, `.npz` and `.safetensors` files.
+
+A file has images `x` and labels `y`, which are one split; or `x_train`, `y_train`, `x_test`, `y_test` and so on.
+"""
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +20,8 @@ from robustkit.errors import UserError
 
 from .checks import checked, named_classes
 from .dataset import Origin, TensorData, Threat
+
+Read = Callable[[str], Any]
 
 THREATS = (Threat("Linf", "8/255"),)
 SUFFIXES = (".npz", ".safetensors")
@@ -41,41 +48,63 @@ def from_tensors(
 
 
 def load_arrays(path: Path, split: str) -> TensorData:
-    """The data set in a `.npz` or `.safetensors` file; a file is one split, called as asked."""
-    arrays = _read_npz(path) if path.suffix.lower() == ".npz" else _read_safetensors(path)
-    missing = [key for key in ("x", "y") if key not in arrays]
+    """The data set in a `.npz` or `.safetensors` file; a file with `x` and `y` alone is one split, called as asked.
+
+    Raises:
+        UserError: the file is broken, or has no such arrays; the sentence names them.
+    """
+    names, read = _npz(path) if path.suffix.lower() == ".npz" else _safetensors(path)
+    splits = tuple(sorted(name[2:] for name in names if name.startswith("x_") and f"y_{name[2:]}" in names))
+    if splits and split not in splits and "x" not in names:
+        raise UserError(f"{path} has no arrays for a split called {split!r}; there are {', '.join(splits)}.")
+    x_name, y_name = (f"x_{split}", f"y_{split}") if split in splits else ("x", "y")
+    missing = [key for key in (x_name, y_name) if key not in names]
     if missing:
-        found = ", ".join(sorted(arrays)) or "nothing"
+        found = ", ".join(sorted(names)) or "nothing"
         raise UserError(
-            f"{path} has no array {' and no '.join(missing)} (found: {found}); save the images as x, the labels as y."
+            f"{path} has no array {' and no '.join(missing)} (found: {found}); save the images as x and the labels as "
+            "y, or those of each split as x_train, y_train, x_test, y_test."
         )
-    names = arrays.get("class_names")
-    listed = None if names is None else [str(name) for name in names.tolist()]
-    x, y = (_tensor(arrays[key], key, path) for key in ("x", "y"))
+    listed = [str(name) for name in read("class_names").tolist()] if "class_names" in names else None
+    x, y = (_tensor(read(key), key, path) for key in (x_name, y_name))
     data = from_tensors(x, y, name=path.stem, class_names=listed, split=split)
-    return replace(data, origin=Origin(str(path)))
+    return replace(data, origin=Origin(str(path), splits=splits))
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[np.generic] | Tensor]:
+def _npz(path: Path) -> tuple[list[str], Read]:
+    def read(key: str) -> NDArray[np.generic]:
+        with _readable(path), np.load(path, allow_pickle=False) as file:
+            return file[key]  # type: ignore[no-any-return]
+
+    with _readable(path), zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
+        return list(file.files), read
+
+
+def _safetensors(path: Path) -> tuple[list[str], Read]:
+    from safetensors import safe_open
+
+    def read(key: str) -> Tensor:
+        with _readable(path), safe_open(path, "pt") as file:
+            return file.get_tensor(key)  # type: ignore[no-any-return]
+
+    with _readable(path), safe_open(path, "pt") as file:
+        return list(file.keys()), read
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say of a file that cannot be read what is wrong with it."""
+    from safetensors import SafetensorError
+
     try:
-        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError) as error:
+        yield
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, SafetensorError) as error:
         if "allow_pickle" in str(error):
             raise UserError(
                 f"{path} holds Python objects, and reading them could run code; save plain number arrays."
             ) from error
-        raise UserError(f"{path} is not a whole .npz file ({error}); save or copy it again.") from error
-
-
-def _read_safetensors(path: Path) -> dict[str, NDArray[np.generic] | Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return dict(load_file(path))
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} is not a whole safetensors file ({error}); save or copy it again.") from error
+        kind = path.suffix.lower()
+        raise UserError(f"{path} is not a whole {kind} file ({error}); save or copy it again.") from error
 
 
 def _tensor(array: NDArray[np.generic] | Tensor, key: str, path: Path) -> Tensor:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from robustkit.data import from_tensors, load_dataset
+from robustkit.data import from_tensors, load_dataset, other_split
 from robustkit.errors import UserError
 
 X = np.linspace(0, 1, 4 * 3 * 5 * 5, dtype=np.float32).reshape(4, 3, 5, 5)
@@ -33,6 +33,35 @@ def test_a_safetensors_file_is_the_same_data_set(tmp_path):
 
     same = load_dataset(str(tmp_path / "a.safetensors")).fingerprint([0, 1, 2, 3])
     assert same == load_dataset(saved(tmp_path, x=X, y=Y)).fingerprint([0, 1, 2, 3])
+
+
+SPLITS = {"x_train": X[:3], "y_train": Y[:3], "x_test": X[3:], "y_test": Y[3:]}
+
+
+def both(folder: Path) -> list[str]:
+    save_file({key: torch.from_numpy(value.copy()) for key, value in SPLITS.items()}, folder / "mine.safetensors")
+    return [saved(folder, **SPLITS), str(folder / "mine.safetensors")]
+
+
+def test_a_file_may_hold_several_splits(tmp_path):
+    for path in both(tmp_path):
+        test = load_dataset(path)
+        train = other_split(test, "train")
+
+        assert np.array_equal(test.batch([0])[0].numpy(), X[3:])
+        assert np.array_equal(train.batch([0, 1, 2])[0].numpy(), X[:3])
+        assert (test.split, train.split, train.labels.tolist()) == ("test", "train", [0, 1, 2])
+
+
+def test_a_split_that_the_file_has_not_is_refused_with_those_it_has(tmp_path):
+    for path in both(tmp_path):
+        with pytest.raises(UserError, match="'val'; there are test, train"):
+            load_dataset(path, "val")
+
+
+def test_a_file_of_one_split_has_no_other(tmp_path):
+    with pytest.raises(UserError, match="no split called 'train'"):
+        other_split(load_dataset(saved(tmp_path, x=X, y=Y)), "train")
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 9, 3), (2, 8, 9, 1), (2, 8, 9), (2, 3, 8, 9)])
