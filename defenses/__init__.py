@@ -1,4 +1,8 @@
-"""Adversarial fine-tuning and what it is made of."""
+"""Adversarial fine-tuning and what it is made of; randomized smoothing, whose core the evaluation shares."""
+
+from robustkit.certify import certify as certify
+from robustkit.certify import predict as predict
+from robustkit.smoothing import Certified as Certified
 
 from .ablation import Ablation as Ablation
 from .ablation import ablate as ablate
@@ -11,7 +15,4 @@ from .freezing import frozen as frozen
 from .freezing import frozen_names as frozen_names
 from .recipe import PRESETS as PRESETS
 from .recipe import Recipe as Recipe
-from .smoothing import Certified as Certified
-from .smoothing import certify as certify
-from .smoothing import predict as predict
 from .training import Tuned as Tuned

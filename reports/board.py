@@ -1,14 +1,15 @@
 """Runs side by side: those over the same images share a board, the others get their own."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from robustkit.run import Picture, Run
+from robustkit.smoothing import ABSTAINS
 
 from .cells import Cell, Placed, Threat, cells, placed
 from .words import printable
@@ -40,6 +41,7 @@ class Board:
     samples: pd.DataFrame
     pictures: tuple[Picture, ...]
     unfinished: dict[str, Progress]  # by model
+    smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -81,12 +83,18 @@ class Board:
         """The model's row in which an image counts as robust if no attack broke it."""
         return next((cell for cell in self._at(model, threat) if cell.role == "worst-case"), None)
 
+    def certified(self, model: str, threat: Threat) -> Cell | None:
+        """A smoothed model's row in which an image counts as robust if that is certain."""
+        return next((cell for cell in self._at(model, threat) if cell.role == "certified"), None)
+
     def placed(self, model: str, threat: Threat) -> list[Placed]:
         """The model's attacks in reading order, each ensemble followed by its members."""
         return placed(self._at(model, threat))
 
     def class_name(self, label: int) -> str:
-        """The class's name, or its number."""
+        """The class's name, or its number; of a smoothed model that abstains, that."""
+        if label == ABSTAINS:
+            return "no class"
         return printable(self.class_names[label]) if 0 <= label < len(self.class_names) else str(label)
 
     def _at(self, model: str, threat: Threat) -> list[Cell]:
@@ -139,16 +147,23 @@ def _board(key: Images, runs: list[Run]) -> Board:
     frames: list[pd.DataFrame] = []
     pictures: list[Picture] = []
     unfinished: dict[str, Progress] = {}
+    smoothing: dict[str, Mapping[str, Any]] = {}
     for run, new in zip(runs, names, strict=True):
         rows += [replace(cell, model=new[cell.model]) for cell in cells(run.results)]
         frames.append(run.samples.assign(model=[new[printable(str(model))] for model in run.samples["model"]]))
         pictures += [replace(picture, model=new[printable(picture.model)]) for picture in run.pictures]
+        smoothing |= {new[name]: how for name, how in _smoothing(run).items() if name in new}
         state = progress(run)
         if state:
             unfinished |= dict.fromkeys(new.values(), state)
     # An empty frame has no column types, and would take them from the others.
     samples = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
-    return Board(tuple(runs), key, tuple(rows), samples, tuple(pictures), unfinished)
+    return Board(tuple(runs), key, tuple(rows), samples, tuple(pictures), unfinished, smoothing)
+
+
+def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:
+    entries = [entry for entry in run.manifest["identity"]["models"] if isinstance(entry, Mapping)]
+    return {printable(str(entry["name"])): entry["smoothing"] for entry in entries if "smoothing" in entry}
 
 
 def _names(runs: list[Run]) -> list[dict[str, str]]:

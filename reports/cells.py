@@ -38,6 +38,7 @@ class Cell:
     broken: int
     forwards: int
     backwards: int
+    abstained: int = 0  # of a smoothed model's clean images
 
     @property
     def percent(self) -> str:
@@ -91,6 +92,7 @@ def cells(results: pd.DataFrame) -> tuple[Cell, ...]:
             broken=_count(row["broken"]),
             forwards=_count(row["forwards"]),
             backwards=_count(row["backwards"]),
+            abstained=_count(row.get("abstained")),
         )
         for row in results.to_dict("records")
     )

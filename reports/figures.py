@@ -91,7 +91,16 @@ def _line(axes: "Axes", board: Board, model: str, threats: list[Threat], number:
     y = [100 * cell.correct / cell.n for _, cell in points]
     axes.plot(x, y, color=colour, marker=mark, markersize=5, linewidth=1.6, clip_on=False)
     values = ", ".join(f"{cell.percent} at {cell.threat.eps_text if cell.threat else '0'}" for _, cell in points)
-    return f"{model}: {values or 'no values'}."
+    certain = [(threat, cell) for threat in threats if (cell := board.certified(model, threat)) and cell.n]
+    if not certain:
+        return f"{model}: {values or 'no values'}."
+    y = [100 * cell.correct / cell.n for _, cell in certain]
+    axes.plot(
+        [threat.eps for threat, _ in certain], y, color=colour, marker=mark, markersize=4, linewidth=1.2,
+        linestyle=(0, (4, 2)), clip_on=False,
+    )  # fmt: skip
+    proven = ", ".join(f"{cell.percent} at {threat.eps_text}" for threat, cell in certain)
+    return f"{model}: {values or 'no values'}; certified {proven}."
 
 
 def _dress(axes: "Axes", norm: str, threats: list[Threat], classes: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.run import Picture
+from robustkit.smoothing import ABSTAINS
 
 from .board import Board
 from .words import printable
@@ -67,11 +68,16 @@ def distance(picture: Picture) -> float:
 
 def _chosen(board: Board, model: str, most: int) -> list[Picture]:
     own = [picture for picture in board.pictures if picture.model == model and picture.clean_pred == picture.label]
-    broken = _fresh_first(_in_turn(picture for picture in own if picture.adv_pred != picture.label))
-    robust = _fresh_first(_in_turn(picture for picture in own if picture.adv_pred == picture.label))
+    broken = _fresh_first(_in_turn(picture for picture in own if _fell(picture)))
+    robust = _fresh_first(_in_turn(picture for picture in own if not _fell(picture)))
     share = max(most - len(robust), round(most * BROKEN_SHARE), 1)
     first = broken[:share]
     return first + robust[: most - len(first)]
+
+
+def _fell(picture: Picture) -> bool:
+    """Whether another class was read; that a smoothed model abstains is not enough."""
+    return picture.adv_pred not in (picture.label, ABSTAINS)
 
 
 def _in_turn(pictures: Iterable[Picture]) -> list[Picture]:
@@ -108,7 +114,7 @@ def _shown(board: Board, picture: Picture) -> Shown:
         label=board.class_name(picture.label),
         clean_pred=board.class_name(picture.clean_pred),
         adv_pred=board.class_name(picture.adv_pred),
-        broken=picture.adv_pred != picture.label,
+        broken=_fell(picture),
         distance=f"{moved:.0f}" if picture.norm == "L0" else f"{moved:.3g}",
         factor=f"{TIMES} {scale / (2 * largest):.3g}" if largest else "no difference",
         span=f"{low:g} to {high:g}",

@@ -13,7 +13,7 @@ import pandas as pd
 from robustkit.errors import UserError
 from robustkit.run import Run
 
-from . import figures, tables
+from . import certified, figures, tables
 from .beside import Beside, beside
 from .board import Board, Progress, boards
 from .files import write_text
@@ -53,6 +53,7 @@ class Section(NamedTuple):
     classes: list[tables.ClassTable]
     gallery: list[Shown]
     costs: list[tables.CostBlock]
+    certified: list[str]
     methods: str
     unchecked: list[str]
     beside: list[Beside]
@@ -100,6 +101,7 @@ def _section(board: Board, number: int) -> Section:
         classes=tables.class_tables(board),
         gallery=gallery(board),
         costs=tables.cost_blocks(board),
+        certified=certified.notes(board),
         methods=methods(board),
         unchecked=unchecked(board),
         beside=beside(board, prefix),

@@ -1,5 +1,6 @@
 """How the numbers came about, in a paragraph written from the manifest, and what nobody has checked."""
 
+from . import certified
 from .board import Board
 from .manifest import attacks
 
@@ -20,7 +21,7 @@ def methods(board: Board) -> str:
         "point; what an attack believed of itself plays no part. Worst-case means that an image counts as robust only "
         "if no attack broke it: the mean over images of the minimum over attacks. "
         "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
-        f"right. {_scope(board)}{_TRANSFERRED if board.transferred else ''}"
+        f"right. {_scope(board)}{certified.methods(board)}{_TRANSFERRED if board.transferred else ''}"
     )
 
 
@@ -35,8 +36,11 @@ def unchecked(board: Board) -> list[str]:
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
     missing = [norm for norm in ("Linf", "L2", "L1", "L0") if norm not in norms]
     others = f"changes measured in {', '.join(missing)}, and " if missing else ""
+    proven = (
+        "; only the certified accuracies are lower ones" if board.smoothing else ", and nothing here proves a lower one"
+    )
     return [
-        "Stronger attacks: the robust accuracies are upper bounds, and nothing here proves a lower one.",
+        f"Stronger attacks: the robust accuracies are upper bounds{proven}.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
         f"Other changes of the input: {others}rotations, shifts, patches, blur, weather or new data.",
         "Randomness of a model: one that answers by chance is judged by the plurality of its answers, not by each.",

@@ -15,6 +15,7 @@ class AccuracyRow(NamedTuple):
     model: str
     clean: Cell | None
     worst: Cell | None
+    certified: Cell | None
     attacks: list[Cell | None]
 
 
@@ -108,9 +109,8 @@ def cost_blocks(board: Board) -> list[CostBlock]:
 
 def _accuracy(board: Board, model: str, threat: Threat) -> AccuracyRow:
     rows = {row.cell.attack: row.cell for row in board.placed(model, threat) if not row.ensemble}
-    return AccuracyRow(
-        model, board.clean(model), board.worst(model, threat), [rows.get(name) for name in board.attacks]
-    )
+    bounds = board.worst(model, threat), board.certified(model, threat)
+    return AccuracyRow(model, board.clean(model), *bounds, [rows.get(name) for name in board.attacks])
 
 
 def _contributions(board: Board, threat: Threat) -> list[ContributionRow]:

@@ -15,6 +15,7 @@ from robustkit.run import Run
 
 from .board import Board, boards
 from .cells import Cell, Threat
+from .certified import notes
 from .words import DASH, UNKNOWN, half_width, per_image, printable
 
 RICH_PIPED, OURS_PIPED = 80, 100  # rich takes 80 columns for a file; our seven columns need a few more
@@ -106,6 +107,9 @@ def _lines(board: Board, model: str, threat: Threat | None) -> Iterator[tuple[st
     worst = board.worst(model, threat)
     if worst:
         yield "worst-case", _texts(worst), "bold"
+    certified = board.certified(model, threat)
+    if certified:
+        yield "certified", _texts(certified), "bold"
 
 
 def _texts(cell: Cell) -> dict[str, str]:
@@ -116,7 +120,7 @@ def _texts(cell: Cell) -> dict[str, str]:
         "95 % interval": f"({bounds})" if "=" in bounds else bounds,
         "k/n": cell.count,
     }
-    if cell.role != "clean":
+    if cell.role not in ("clean", "certified"):
         texts["broke"] = f"{cell.broken} of {cell.attacked}"
     if cell.forwards or cell.backwards:
         forwards, backwards = (per_image(passes, cell.images) for passes in (cell.forwards, cell.backwards))
@@ -130,6 +134,7 @@ def _notes(board: Board, run: Run) -> Iterator[str]:
         yield f"Unfinished: {state.done} of {state.planned} images; numbers under attack are partial."
     if board.threats:
         yield "worst-case: an upper bound on robust accuracy under these attacks; a stronger attack can only lower it."
+        yield from notes(board)
         yield "passes/image: forwards+backwards for each image attacked."
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only judged the last points."

@@ -8,10 +8,11 @@ from .words import in_plain_words
 
 
 class Level(NamedTuple):
-    """The worst case at one threat."""
+    """The worst case at one threat, and below it what is certain of a smoothed model."""
 
     threat: Threat
     cell: Cell
+    certified: Cell | None
 
 
 class Verdict(NamedTuple):
@@ -33,7 +34,8 @@ def verdicts(board: Board) -> list[Verdict]:
 
 def _verdict(board: Board, model: str) -> Verdict:
     clean = board.clean(model)
-    levels = [Level(threat, cell) for threat in board.threats if (cell := board.worst(model, threat))]
+    worst = [(threat, cell) for threat in board.threats if (cell := board.worst(model, threat))]
+    levels = [Level(threat, cell, board.certified(model, threat)) for threat, cell in worst]
     first = levels[0] if levels else None
     words = in_plain_words(first.threat.norm, first.threat.eps_text) if first else ""
     state = board.unfinished.get(model)
@@ -47,6 +49,8 @@ def _comment(board: Board, clean: Cell | None, first: Level | None) -> str:
     cell = first.cell
     if cell.n < 30:
         return f"With {cell.n} image{'' if cell.n == 1 else 's'} this is a trial of the tool, not a measurement."
+    if first.certified and first.certified.correct == cell.correct:
+        return "The two bounds meet: between them nothing is left to find."
     if clean and clean.correct == cell.correct and clean.correct:
         return "No attack broke any image: either the radius is small, or the attacks fail on this model. Check which."
     classes = len(board.class_names)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from robustkit.errors import UserError as UserError
     from robustkit.evaluation import evaluate as evaluate
     from robustkit.models import load_model as load_model
+    from robustkit.smoothing import Smoothing as Smoothing
     from robustkit.summary import load_run as load_run
     from robustkit.tracing import trace as trace
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Attacked": "robustkit.crafting",
     "Classifier": "robustkit.classifier",
+    "Smoothing": "robustkit.smoothing",
     "UserError": "robustkit.errors",
     "attack": "robustkit.crafting",
     "diagnose": "robustkit.diagnosis",

@@ -13,9 +13,17 @@ from robustkit.protocol import Attack, FeatureAttack, State
 
 Forward = Callable[[Tensor], Tensor]
 Hooks = Callable[[], AbstractContextManager[object]]
+Said = Callable[[Tensor], Tensor]
 
 
-def answered(attack: Attack, state: State, forward: Forward, network: nn.Module, hooks: Hooks) -> tuple[Tensor, ...]:
+def likeliest(logits: Tensor) -> Tensor:
+    """`[B]` the class of the largest logit."""
+    return logits.argmax(1)
+
+
+def answered(
+    attack: Attack, state: State, forward: Forward, network: nn.Module, hooks: Hooks, said: Said = likeliest
+) -> tuple[Tensor, ...]:
     """The fields of `Seen`, or of `FeatureSeen`, in their order.
 
     Args:
@@ -24,21 +32,22 @@ def answered(attack: Attack, state: State, forward: Forward, network: nn.Module,
         forward: logits `[B, K]` at points `[B, *S]`, through `network`.
         network: whose layers a feature attack reads.
         hooks: entered around the forward and the backward pass.
+        said: classes `[B]` that logits `[B, K]` speak for.
     """
     if attack.sees != "gradients":
-        return _scores(attack, state, forward)
+        return _scores(attack, state, forward, said)
     with torch.enable_grad(), hooks():
         query = state.query.detach().requires_grad_()
         if isinstance(attack, FeatureAttack):
-            return _features(attack, state, query, forward, network)
+            return _features(attack, state, query, forward, network, said)
         logits = forward(query)
         loss = attack.objective(logits, state.trial)
         grad = _gradients(loss, [query])[0]
-    return logits.argmax(1), logits.detach(), loss.detach(), grad.contiguous()
+    return said(logits), logits.detach(), loss.detach(), grad.contiguous()
 
 
 def _features(
-    attack: FeatureAttack, state: State, query: Tensor, forward: Forward, network: nn.Module
+    attack: FeatureAttack, state: State, query: Tensor, forward: Forward, network: nn.Module, said: Said
 ) -> tuple[Tensor, ...]:
     layer = attack.layer_in(network)
     with Trace(network, [layer], grad=True, detach=False) as trace:
@@ -48,13 +57,13 @@ def _features(
         # The edge, not the tensor: a later layer may have written into it.
         grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
-    return logits.argmax(1), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner
+    return said(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner
 
 
 @torch.no_grad()
-def _scores(attack: Attack, state: State, forward: Forward) -> tuple[Tensor, ...]:
+def _scores(attack: Attack, state: State, forward: Forward, said: Said) -> tuple[Tensor, ...]:
     logits = forward(state.query)
-    label, nothing = logits.argmax(1), logits.new_zeros(len(state), 0)
+    label, nothing = said(logits), logits.new_zeros(len(state), 0)
     if attack.sees == "labels":
         return label, nothing, logits.new_zeros(len(state)), nothing
     return label, logits, attack.objective(logits, state.trial), nothing

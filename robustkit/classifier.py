@@ -3,7 +3,7 @@
 Two networks stand behind one classifier. The *reference* is the caller's own module in fp32; verdicts come from it
 alone. The *search* network answers an attack's questions: BatchNorm folded into convolutions where it can be,
 channels last where that pays, bf16 or compiled on request; or the network itself under hooks, for surrogate
-gradients and for attacks that bring hooks of their own.
+gradients and for attacks that bring hooks of their own. Of a smoothed classifier both are asked about noisy copies.
 """
 
 import copy
@@ -15,6 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from robustkit import copies, smoothing
 from robustkit import draws as randomness
 from robustkit.answers import answered
 from robustkit.errors import UserError
@@ -26,10 +27,11 @@ from robustkit.preprocessed import Normalised, home, network_in
 from robustkit.protocol import Attack, FeatureAttack, FeatureSeen, HookedAttack, Seen, State
 from robustkit.rows import padded
 from robustkit.shapes import Shapes
+from robustkit.smoothing import Smoothing
 from robustkit.standins import StandIn
 
 _SMALL = 3 * 64 * 64  # values per image up to which 64 images are one tile
-_DRAWS = 20  # a randomised model's gradient is the mean of as many, unless asked otherwise; AutoAttack's number
+DRAWS = 20  # a randomised model's gradient is the mean of as many, unless asked otherwise; AutoAttack's number
 _LOOKED_AT = 4  # images asked again and again, to see whether the model is randomised
 
 
@@ -55,9 +57,10 @@ class Classifier:
         bf16: search under bf16 autocast; verdicts stay fp32.
         bpda: layers by name (or glob), each with the differentiable function whose gradient the search takes in its
             place, None for the identity. Forward values stay. Athalye et al. 2018, arXiv:1802.00420, section 4.1.
-        eot: draws of a randomised model averaged per question; None takes 20 where the model is found to be randomised.
+        eot: draws of a randomised or smoothed model averaged per question; None takes 20.
         draws: answers of a randomised model per verdict, which is their plurality.
         probabilities: the model returns probabilities; the search climbs on their logarithms.
+        smoothing: what is questioned and judged is the class that the model says most often under this noise.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Classifier:
         eot: int | None = None,
         draws: int = 64,
         probabilities: bool = False,
+        smoothing: Smoothing | None = None,
     ) -> None:
         if not bounds[0] < bounds[1]:
             raise UserError(f"bounds must be a lower and a higher value, not {bounds}.")
@@ -85,10 +89,13 @@ class Classifier:
             raise UserError("eot and draws count answers of the model, so each must be at least 1.")
         self.model = Normalised(model, mean, std) if mean is not None and std is not None else model
         own = getattr(model, "name", None)
-        self.name = name or (own if isinstance(own, str) and own else type(model).__name__.lower())
+        self.name = name or (own if isinstance(own, str) and own else type(model).__name__.lower()) + (
+            "" if smoothing is None else "-smoothed"
+        )
         self.bounds = bounds
         self.fold, self.channels_last, self.compile, self.bf16 = fold, channels_last, compile, bf16
         self.bpda, self.eot, self.draws, self.probabilities = dict(bpda or {}), eot, draws, probabilities
+        self.smoothing = smoothing
         self.randomised = False  # found out in session()
         self.device, self.dtype = home(model)
         self.passes = Passes()
@@ -112,6 +119,11 @@ class Classifier:
             self.shapes = self._sizes(64 if small else 16, images[0].shape)
             self._seed = seed
             self.randomised = randomness.differ(lambda: self._raw(images[:_LOOKED_AT]), seed)
+            if self.randomised and self.smoothing is not None:
+                raise UserError(
+                    f"{self.name} answers by chance already, and only a network that repeats its answers is smoothed; "
+                    "switch its own randomness off, or evaluate it without smoothing."
+                )
             randomness.reseed(seed)
             self._prepare(images[: self.shapes.reference])
             try:
@@ -120,12 +132,35 @@ class Classifier:
                 self._search = None
 
     def judge(self, points: Tensor) -> Tensor:
-        """fp32 logits `[n, K]` of the unmodified model at points `[n, *S]` in [0, 1]; in parts if memory is short.
+        """`[n, K]` scores of the unmodified model at points `[n, *S]` in [0, 1], which `decided` reads.
 
-        Of a randomised model they are votes, see `draws.voted`.
+        They are its fp32 logits; of a randomised model (`draws.voted`) or a smoothed one (`smoothing.judged`) votes.
         """
+        if self.smoothing is not None:
+            return smoothing.judged(self.logits, points, self.smoothing, self._seed, self._at_once).float()
         if self.randomised:
             return torch.stack([self._vote(point) for point in points])
+        return self.logits(points)
+
+    def decided(self, scores: Tensor, tests: int = 1) -> Tensor:
+        """`[n]` int64 classes that the scores speak for; of a smoothed model -1 where too few copies agree.
+
+        Args:
+            scores: `[n, K]` of `judge`.
+            tests: how many points of an image may be judged, so that all verdicts together keep to `alpha`.
+        """
+        if self.smoothing is None:
+            return scores.argmax(1)
+        return smoothing.predicted(scores, self.smoothing.alpha / tests)
+
+    def poll(self, images: Tensor, numbers: Sequence[int]) -> smoothing.Poll:
+        """The votes of a smoothed model's noisy copies of clean images, in the image's own noise."""
+        assert self.smoothing is not None
+        names = torch.tensor(list(numbers), device=images.device)
+        return smoothing.poll(self.logits, images, names, self.smoothing, self._seed, self._at_once)
+
+    def logits(self, points: Tensor) -> Tensor:
+        """fp32 logits `[n, K]` of the unmodified network, asked once per point; in parts if memory is short."""
         logits = self._judged(points)
         if logits is not None:
             return logits
@@ -133,7 +168,7 @@ class Classifier:
             raise UserError("The model does not fit into memory even for a single image; use another --device.")
         torch.cuda.empty_cache()
         first, second = points[: len(points) // 2], points[len(points) // 2 :]
-        return torch.cat([self.judge(first), self.judge(second)])
+        return torch.cat([self.logits(first), self.logits(second)])
 
     def _judged(self, points: Tensor) -> Tensor | None:
         size = self._shapes.fit(len(points), self._shapes.reference, "judge")
@@ -165,18 +200,23 @@ class Classifier:
 
     @property
     def answers(self) -> int:
-        """Passes of one image per question: the draws of a randomised model, else one."""
-        return (_DRAWS if self.eot is None else self.eot) if self.randomised else 1
+        """Passes of one image per question: the draws of a randomised or smoothed model, else one."""
+        by_chance = self.randomised or self.smoothing is not None
+        return (DRAWS if self.eot is None else self.eot) if by_chance else 1
 
     @property
     def verdicts(self) -> int:
         """Passes of one image per verdict, likewise."""
+        if self.smoothing is not None:
+            return self.smoothing.judges
         return self.draws if self.randomised else 1
 
     def prepared(self, attack: Attack, images: Tensor) -> Attack:
         """`attack` as it can be run on this model: one that reads a layer is told the shape of its output."""
         if not isinstance(attack, FeatureAttack):
             return attack
+        if self.smoothing is not None:
+            copies.check_askable(attack)
         layer = attack.layer_in(self.network)
         with Trace(self.network, [layer]) as trace:
             self._raw(images[:2])
@@ -184,7 +224,9 @@ class Classifier:
 
     def ask(self, attack: Attack, state: State) -> Seen:
         """What `attack` may see of the model at `state.query`, row by row."""
-        if self.randomised:
+        if self.smoothing is not None:
+            seen = self._through_noise(attack, state)
+        elif self.randomised:
             answer = partial(self._answer, attack)
             seen = randomness.averaged(answer, state, self.answers, self._shapes.reference)
         else:
@@ -200,11 +242,25 @@ class Classifier:
         return self._shapes.answer(ask, len(state), kind, state.query.device)
 
     def _answer(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
-        self.passes.backwards += len(state) * (attack.sees == "gradients")
+        forward = partial(self._searched, inside=self._looks_inside(attack))
+        if self.smoothing is None:
+            self.passes.backwards += len(state) * (attack.sees == "gradients")
+            return answered(attack, state, forward, self.network, partial(self._hooks, attack, state))
+        count = self.answers
+        self.passes.backwards += count * len(state) * (attack.sees == "gradients")
         return answered(
-            attack, state, partial(self._searched, inside=self._looks_inside(attack)), self.network,
-            partial(self._hooks, attack, state),
+            attack, state, copies.smoothed(forward, state, self.smoothing.sigma, count), self.network,
+            partial(self._hooks, attack, copies.repeated(state, count)), partial(copies.leading, count=count),
         )  # fmt: skip
+
+    def _through_noise(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
+        """The answer in tiles of as many rows as together have the usual number of copies."""
+        size = max(1, self._at_once // self.answers)
+        answers = []
+        for part in torch.split(torch.arange(len(state), device=state.query.device), size):
+            full = padded(part, size) if self._shapes.exact else part
+            answers.append(tuple(values[: len(part)] for values in self._answer(attack, state.take(full))))
+        return tuple(torch.cat(values) for values in zip(*answers, strict=True))
 
     def place(self, images: Tensor) -> Tensor:
         """Images of the caller's range, moved to the model's device and type and scaled to [0, 1]."""
@@ -238,6 +294,11 @@ class Classifier:
     def _shapes(self) -> Shapes:
         assert self.shapes is not None, "a question outside of session()"
         return self.shapes
+
+    @property
+    def _at_once(self) -> int:
+        """Noisy copies in flight."""
+        return self._shapes.reference if self._shapes.exact else 8 * self._shapes.reference
 
     def _searched(self, query: Tensor, inside: bool) -> Tensor:
         assert self._search is not None, "a question outside of session()"

@@ -8,13 +8,13 @@ from functools import partial
 
 from torch import Tensor
 
-from robustkit import crafting, engine
+from robustkit import crafting, engine, smoothing
 from robustkit.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.plan import Cell
 from robustkit.preflight import checked_images, checked_model
 from robustkit.setting import Setting
-from robustkit.store import Clean, Hit, Shot, Store
+from robustkit.store import Certificate, Clean, Hit, Shot, Store
 from robustkit.threat import NORMS, ball
 from robustkit.watch import Watch
 
@@ -46,6 +46,7 @@ class Course:
             for each in (classifier, *setting.surrogates):
                 for warning in checked_model(each, images):
                     self._warn(f"{each.name}: {warning}")
+            self._warn_out_of_reach(images[0].numel())
             self._timed("clean", self._clean)
             for cell in setting.plan.cells():
                 self._timed(f"{cell.threat.norm} {cell.threat.eps_text} {cell.name}", partial(self._cell, cell))
@@ -65,18 +66,33 @@ class Course:
         self.watch.stage(f"{name} clean", len(self.setting.ids), len(known))
         right = sum(row.pred == row.label for row in known.values())
         done = len(known)
-        for part in _parts(todo, 64):
+        # The many copies of an image that is smoothed are worth a commit of its own.
+        for part in _parts(todo, 64 if self.classifier.smoothing is None else 1):
             x, y = self.setting.data.batch(part)
-            logits = self.classifier.judge(self._points(x, part)).cpu()
-            self._check_logits(self.classifier, logits, y, part)
-            rows = [
-                Clean(name, number, int(label), int(row.argmax()), _ranking(row, int(label)))
-                for number, label, row in zip(part, y, logits, strict=True)
-            ]
-            self.store.write(rows)
-            right += sum(row.pred == row.label for row in rows)
-            done += len(rows)
-            self.watch.advance(len(rows), right / done)
+            said, proofs = self._said(self._points(x, part), y, part)
+            self.store.write([*said, *proofs])
+            right += sum(row.pred == row.label for row in said)
+            done += len(said)
+            self.watch.advance(len(said), right / done)
+
+    def _said(self, images: Tensor, y: Tensor, part: Sequence[int]) -> tuple[list[Clean], list[Certificate]]:
+        """What the model says of clean images, and what of it is certain."""
+        name, how = self.classifier.name, self.classifier.smoothing
+        votes = None if how is None else self.classifier.poll(images, part)
+        scores = (self.classifier.judge(images) if votes is None else votes.counted).cpu()
+        self._check_logits(self.classifier, scores, y, part)
+        said = [
+            Clean(name, number, int(label), int(pred), _ranking(row, int(label)))
+            for number, label, pred, row in zip(part, y, self.classifier.decided(scores), scores, strict=True)
+        ]
+        if how is None or votes is None:
+            return said, []
+        proof = smoothing.certified(votes, how, images[0].numel())
+        top = votes.chosen.argmax(1)
+        radii = [proof.radius_in(norm) for norm in ("Linf", "L2", "L1")]
+        columns = (top, votes.counted.gather(1, top[:, None]).squeeze(1), proof.probability, *radii)
+        rows = zip(part, *(column.tolist() for column in columns), strict=True)
+        return said, [Certificate(name, *row) for row in rows]
 
     def _points(self, x: Tensor, part: Sequence[int]) -> Tensor:
         return self.classifier.moved(checked_images(x, (0, 1), part))
@@ -227,6 +243,18 @@ class Course:
                 key = f"{self.classifier.name} {label}"
                 seconds[key] = round(seconds.get(key, 0) + time.monotonic() - start, 3)
                 self.store.note(seconds=seconds)
+
+    def _warn_out_of_reach(self, values: int) -> None:
+        how = self.classifier.smoothing
+        if how is None:
+            return
+        for norm, text, eps in self.setting.plan.threats:
+            most = how.reach * smoothing.share_of(norm, values)
+            if eps > most:
+                self._warn(
+                    f"{self.classifier.name}: at {norm} {text} nothing can be certified: with sigma {how.sigma:g} and "
+                    f"{how.n:,} copies no radius exceeds {most:.3g}; take a larger sigma or more copies."
+                )
 
     def _warn(self, text: str) -> None:
         warnings = self.store.manifest()["warnings"]

@@ -22,7 +22,7 @@ class Attacked:
     x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried
     success: Tensor  # [N] bool, classified rightly before and wrongly (or as the target) at `x_adv`
     clean_correct: Tensor  # [N] bool
-    prediction: Tensor  # [N] int64 class at `x_adv`
+    prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed model abstains
     questions: Tensor  # [N] int64 questions asked in the deciding trial, 0 where clean wrong
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
@@ -95,7 +95,8 @@ def attack(
         aims = None if target is None else checked_labels(target.cpu(), len(x), known.shape[1])
         if aims is not None and bool((aims == y).any()):
             raise UserError("A target equals the true class; name another class for every image.")
-        correct = logits.argmax(1) == y
+        said = classifier.decided(logits)
+        correct = said == y
         goals = [None] * len(x) if aims is None else aims.tolist()
         names = range(len(x)) if numbers is None else numbers
         rows = zip(names, images, y.tolist(), known, goals, correct.tolist(), strict=True)
@@ -104,7 +105,7 @@ def attack(
     if numbers is not None:
         row_of = {number: row for row, number in enumerate(numbers)}
         outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
-    return _gathered(classifier, images, logits, correct, outcomes)
+    return _gathered(classifier, images, said, correct, outcomes)
 
 
 def _logits(classifier: Classifier, images: Tensor) -> Tensor:
@@ -130,13 +131,13 @@ def aims_of(method: Attack, ranking: list[int]) -> tuple[int, ...]:
 
 
 def _gathered(
-    classifier: Classifier, images: Tensor, logits: Tensor, correct: Tensor, outcomes: list[engine.Outcome]
+    classifier: Classifier, images: Tensor, said: Tensor, correct: Tensor, outcomes: list[engine.Outcome]
 ) -> Attacked:
     low, high = classifier.bounds
     points = images.cpu().clone()
     empty = torch.zeros(len(points), dtype=torch.int64, device="cpu")
     result = Attacked(
-        points, torch.zeros_like(correct), correct, logits.argmax(1), empty, empty + classifier.verdicts, empty.clone()
+        points, torch.zeros_like(correct), correct, said, empty, empty + classifier.verdicts, empty.clone()
     )
 
     def column(name: str) -> Tensor:

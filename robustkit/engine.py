@@ -20,6 +20,7 @@ from robustkit.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.protocol import Attack, FeatureAttack, Seen, State, Trials
 from robustkit.rows import Rows, along, padded
+from robustkit.smoothing import ABSTAINS
 
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
 
@@ -35,8 +36,8 @@ class Job:
     goal: int | None = None  # class that must be reached; None: any class but y
 
     def lost(self, label: int) -> bool:
-        """Whether this answer is what the attack is after."""
-        return label != self.y if self.goal is None else label == self.goal
+        """Whether this answer is what the attack is after; none (-1) is not."""
+        return label not in (self.y, ABSTAINS) if self.goal is None else label == self.goal
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Outcome:
     success: bool
     x: Tensor  # [*S] the clean image, on the CPU
     x_adv: Tensor  # [*S] the judged point, inside ball and box: the witness, or the last point tried
-    label: int  # what the unmodified model says there
+    label: int  # what the unmodified model says there, -1 for nothing
     question: int  # of the deciding trial, how many questions had been asked
     restart: int
     target: int  # -1 for none
@@ -202,7 +203,7 @@ class _Lane:
         points = self.attack.ball.settle(torch.cat([group.states.trial.x for group in groups]), points)
         logits = self.classifier.judge(points)
         _check_finite(logits, samples, "output")
-        labels = logits.argmax(1).tolist()
+        labels = self.classifier.decided(logits, most_claims(self.attack)).tolist()
         for group in groups:
             count = len(group.flights)
             yield group, points[:count].cpu(), labels[:count]
@@ -313,6 +314,11 @@ class _Lane:
             if flight is not None:
                 self.resuming.append((flight, self.pool.take(torch.tensor([row], device=self.pool.done.device))))
         self.pool, self.flights = None, []
+
+
+def most_claims(attack: Attack) -> int:
+    """How many points of one image an attack may have judged: one per question, and the last of each trial."""
+    return attack.restarts * max(attack.targets, 1) * attack.cost.forwards
 
 
 def _check_finite(values: Tensor, samples: list[int], what: str) -> None:

@@ -1,7 +1,7 @@
 """Evaluate models: every attack in every threat model on every image, with evidence that survives being killed.
 
 The headline is the mean over images of the worst case over attacks. It is an upper bound on robust accuracy, and only
-that.
+that; a smoothed classifier has its certified accuracy beside it, a lower one.
 """
 
 import sys
@@ -19,6 +19,7 @@ from robustkit.identity import compared, identity_of
 from robustkit.protocol import Attack
 from robustkit.run import Run
 from robustkit.setting import Model, Numerics, Remedies, Setting, resolved
+from robustkit.smoothing import Smoothing
 from robustkit.standins import StandIn
 from robustkit.store import Store
 from robustkit.summary import summarised
@@ -49,6 +50,7 @@ def evaluate(
     eot: int | None = None,
     probabilities: bool = False,
     surrogates: Model | Sequence[Model] = (),
+    smooth: float | Smoothing | None = None,
     watch: Watch = _NOBODY,
 ) -> Run:
     """Accuracy of models under attack: a `Run` whose `results` is a tidy data frame.
@@ -75,6 +77,8 @@ def evaluate(
         probabilities: the models return probabilities, likewise.
         surrogates: models that the attacks question in place of `models`, which only judge what that led to: transfer
             attacks, each called ATTACK@SURROGATE.
+        smooth: sigma, or a `Smoothing`: what is attacked and certified is then the class that a module, or model given
+            by name, says most often of noisy copies; a `Classifier` has its own.
         watch: is told of the progress.
 
     Raises:
@@ -84,7 +88,7 @@ def evaluate(
         models, dataset=dataset, attacks=attacks, norm=norm, eps=eps, samples=samples, batch_size=batch_size,
         device=device, seed=seed, weights=weights, num_classes=num_classes, mean=mean, std=std, numerics=numerics,
         remedies=Remedies(bpda or {}, eot, probabilities), watch=watch,
-        surrogates=surrogates,
+        surrogates=surrogates, smooth=smooth,
     )  # fmt: skip
     return carry_out(setting, None if out is None else Path(out), watch)
 

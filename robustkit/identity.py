@@ -61,6 +61,7 @@ def _model(classifier: "Classifier", source: str) -> dict[str, Any]:
         "bf16": classifier.bf16,
         "device": classifier.device.type,
         **{key: value for key, value in remedies.items() if value != _USUAL[key]},
+        **({} if classifier.smoothing is None else {"smoothing": vars(classifier.smoothing)}),
     }
 
 
@@ -145,10 +146,18 @@ def compared(old: dict[str, Any], new: dict[str, Any], setting: "Setting") -> No
 
 def _named(key: str, old: Any, new: Any) -> str:
     if isinstance(old, dict) and isinstance(new, dict):
+        old, new = _flat(old), _flat(new)
         parts = [f"{name} was {_short(old.get(name))}, now {_short(new.get(name))}" for name in {**old, **new}
                  if old.get(name) != new.get(name)]  # fmt: skip
         return f"{key}: {', '.join(parts)}"
     return f"{key} was {_short(old)}, now {_short(new)}"
+
+
+def _flat(entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry with what lies one level down named as `key.inner`."""
+    flat = {key: value for key, value in entry.items() if not isinstance(value, dict)}
+    nested = {key: value for key, value in entry.items() if isinstance(value, dict)}
+    return flat | {f"{key}.{inner}": value for key, values in nested.items() for inner, value in values.items()}
 
 
 def _short(value: Any) -> str:

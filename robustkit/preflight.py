@@ -65,7 +65,7 @@ def checked_model(classifier: Classifier, images: Tensor) -> list[str]:
             f"{classifier.name} is randomised: an attack sees the mean of {classifier.answers} draws per question, and "
             f"each verdict is the plurality of {classifier.verdicts} draws."
         ]
-    logits, other = classifier.judge(tile), classifier.judge(turned).flip(0)
+    logits, other = classifier.logits(tile), classifier.logits(turned).flip(0)
     if not bool(logits.isfinite().all()):
         raise UserError(
             "The model returns NaN or infinite logits on clean images; check its weights and normalisation."
@@ -76,7 +76,7 @@ def checked_model(classifier: Classifier, images: Tensor) -> list[str]:
             "The model's answer for an image depends on the other images of its batch, so no verdict would be its own; "
             "put BatchNorm and the like in eval mode, or feed one image at a time inside the model."
         )
-    if classifier.eot is not None and classifier.eot > 1:
+    if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
         return [
             "The model answers the same question alike every time, so there is nothing to average: eot is not used."
         ]

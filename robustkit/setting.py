@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from robustkit import registry
 from robustkit.classifier import Classifier
+from robustkit.copies import check_askable
 from robustkit.data import Dataset, from_tensors, load_dataset, pick
 from robustkit.environment import chosen_device
 from robustkit.errors import UserError
 from robustkit.models import load_model
 from robustkit.plan import Plan, plan, threats_of
 from robustkit.protocol import Attack
+from robustkit.smoothing import Smoothing
 from robustkit.standins import StandIn
 from robustkit.watch import Watch
 
@@ -79,6 +81,7 @@ def resolved(
     surrogate_weights: Sequence[str | Path] = (),
     train: bool = False,
     retrain: bool = False,
+    smooth: float | Smoothing | None = None,
 ) -> Setting:
     """The setting of an evaluation: data and models loaded, everything checked that can be before work begins."""
     data = _data(dataset)
@@ -98,15 +101,17 @@ def resolved(
     if len(files) not in (0, len(named)):
         raise UserError(f"There are {len(named)} models but {len(files)} weights; give one weights entry per model.")
 
-    def load(entry: Model, file: str | Path | None) -> Classifier:
+    smoothing = Smoothing(smooth) if isinstance(smooth, (int, float)) else smooth
+
+    def load(entry: Model, file: str | Path | None, smoothing: Smoothing | None = None) -> Classifier:
         if isinstance(entry, str):
             entry = load_model(
                 entry, dataset=data, weights=file, num_classes=num_classes, mean=mean,
                 std=std, train=train, retrain=retrain, report=reporter(watch),
             ).to(chosen)  # fmt: skip
-        return _classifier(entry, numerics, remedies, None if device == "auto" else chosen)
+        return _classifier(entry, numerics, remedies, None if device == "auto" else chosen, smoothing)
 
-    loaded = [load(entry, files[number] if files else None) for number, entry in enumerate(named)]
+    loaded = [load(entry, files[number] if files else None, smoothing) for number, entry in enumerate(named)]
     asked = _listed(surrogates)
     if len(surrogate_weights) not in (0, len(asked)):
         raise UserError(f"There are {len(asked)} surrogates but weights for {len(surrogate_weights)}; give one each.")
@@ -114,12 +119,27 @@ def resolved(
                 for number, entry in enumerate(asked)]  # fmt: skip
     crafters = list(_uniquely_named(crafters))
     planned = plan(specifications, planned.threats, [each.name for each in crafters])
+    if any(each.smoothing is not None for each in loaded):
+        check_smoothable(planned)
     ids = tuple(pick(len(data), samples))
     sources = tuple(str(getattr(each.model, "source", "given by the caller")) for each in loaded)
     return Setting(
         tuple(_uniquely_named(loaded)), sources,
         data, ids, planned, seed, None if batch_size == "auto" else batch_size, chosen, tuple(crafters),
     )  # fmt: skip
+
+
+def check_smoothable(planned: Plan) -> None:
+    """Check that all of a plan has a meaning for smoothed classifiers.
+
+    Raises:
+        UserError: nothing can be certified in one of the norms, or an attack reads a layer of a single pass.
+    """
+    if any(threat.norm == "L0" for threat in planned.threats):
+        raise UserError("A smoothed classifier is certified in L2, L1 and Linf, and in L0 nothing is; leave L0 out.")
+    for cell in planned.cells():
+        if cell.surrogate is None:
+            check_askable(cell.attack)
 
 
 def _data(dataset: str | Dataset | tuple[Tensor, Tensor]) -> Dataset:
@@ -146,18 +166,23 @@ def _asked(attacks: list[Any], norms: list[str], radii: list[str]) -> tuple[list
 
 
 def _classifier(
-    entry: nn.Module | Classifier, numerics: Numerics, remedies: Remedies, device: torch.device | None
+    entry: nn.Module | Classifier,
+    numerics: Numerics,
+    remedies: Remedies,
+    device: torch.device | None,
+    smoothing: Smoothing | None,
 ) -> Classifier:
     if isinstance(entry, Classifier):
+        if smoothing is not None:
+            raise UserError("A Classifier brings its own smoothing: Classifier(..., smoothing=Smoothing(0.25)).")
         return copy.copy(entry)  # its name may be changed below
     if not isinstance(entry, nn.Module):
         raise UserError(f"A model is a name, a torch.nn.Module or a Classifier, not {type(entry).__name__}.")
-    classifier = Classifier(entry, **vars(numerics), **vars(remedies))
+    settings = {**vars(numerics), **vars(remedies), "smoothing": smoothing}
+    classifier = Classifier(entry, **settings)
     if device is not None and device.type != classifier.device.type:
         # A copy: the caller's own model stays where it is.
-        classifier = Classifier(
-            copy.deepcopy(entry).to(device), name=classifier.name, **vars(numerics), **vars(remedies)
-        )
+        classifier = Classifier(copy.deepcopy(entry).to(device), name=classifier.name, **settings)
     return classifier
 
 

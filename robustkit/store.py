@@ -19,6 +19,9 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS clean (
     model TEXT, sample INT, label INT, pred INT, ranking TEXT, PRIMARY KEY (model, sample)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS certified (
+    model TEXT, sample INT, top INT, votes INT, probability REAL, linf REAL, l2 REAL, l1 REAL,
+    PRIMARY KEY (model, sample)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS attacked (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, question INT, restart INT,
     target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
@@ -36,8 +39,22 @@ class Clean:
     model: str
     sample: int
     label: int
-    pred: int
+    pred: int  # -1 where a smoothed model abstains
     ranking: str  # the likeliest wrong classes, as "3 1 7"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is certain of a smoothed model and one clean image; written together with its `Clean`."""
+
+    model: str
+    sample: int
+    top: int  # class that the first noisy copies chose
+    votes: int  # of the further ones for it
+    probability: float  # lower bound of its chance
+    linf: float  # radii; 0 where nothing is certain
+    l2: float
+    l1: float
 
 
 @dataclass(frozen=True)
@@ -76,7 +93,8 @@ class Shot:
     x_adv: bytes
 
 
-_OF = {Clean: "clean", Hit: "attacked", Shot: "picture"}
+Row = Clean | Certificate | Hit | Shot
+_OF = {Clean: "clean", Certificate: "certified", Hit: "attacked", Shot: "picture"}
 
 
 class Store:
@@ -115,7 +133,7 @@ class Store:
         """Whether there is not a single row of evidence."""
         return not self._read("SELECT 1 FROM clean LIMIT 1")
 
-    def write(self, rows: Iterable[Clean | Hit | Shot]) -> None:
+    def write(self, rows: Iterable[Row]) -> None:
         """Add rows in one transaction; a row that is there already stays as it is."""
         with _explained(self.folder), self._open:
             for row in rows:
@@ -139,6 +157,11 @@ class Store:
         """What is known of clean images, by number, but for the rankings, which can be long."""
         found = self._read("SELECT model, sample, label, pred, '' FROM clean WHERE model = ?", model)
         return {row[1]: Clean(*row) for row in found}
+
+    def certificates(self, model: str) -> dict[int, Certificate]:
+        """What is certain of clean images, by number; only for a model that is smoothed."""
+        found = self._read("SELECT * FROM certified WHERE model = ?", model)
+        return {row[1]: Certificate(*row) for row in found}
 
     def rankings(self, model: str, samples: Sequence[int]) -> dict[int, list[int]]:
         """The likeliest wrong classes of some images."""

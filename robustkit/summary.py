@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from robustkit import certified
 from robustkit.errors import UserError
 from robustkit.run import Picture, Run
 from robustkit.statistics import proportion
@@ -89,10 +90,16 @@ def summarised(store: Store, folder: Path) -> Run:
     hits: dict[tuple[str, ...], list[Hit]] = {}
     for hit in store.hits():
         hits.setdefault((hit.model, hit.norm, hit.eps_text, hit.attack), []).append(hit)
-    results, samples = [], []
-    for model in (entry["name"] for entry in identity["models"]):
+    results, samples, warnings = [], [], []
+    for entry in identity["models"]:
+        model = entry["name"]
         clean = store.clean(model)
-        results.append(_clean_row(model, identity, clean))
+        smoothing = entry.get("smoothing")
+        proofs = None if smoothing is None else store.certificates(model)
+        results.append(_clean_row(model, identity, clean, smoothing))
+        if proofs is not None:
+            broken = [hit for key, group in hits.items() if key[0] == model for hit in group]
+            warnings += certified.contradictions(model, smoothing, clean, proofs, broken)
         for norm, eps_text in identity["threats"]:
             groups = _groups(identity["attacks"])
             outcomes = {
@@ -100,12 +107,20 @@ def summarised(store: Store, folder: Path) -> Run:
             }
             made = _threat_rows(clean, groups, outcomes)
             base = {"model": model, "norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
+            if proofs is not None:
+                held = certified.certified(clean, proofs, norm, base["eps"])
+                made.append(_measured("certified", "certified", len(clean), len(held), []))
             results += [{**base, "dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"], **row}
                         for row in made]  # fmt: skip
             for column, names in groups.items():
                 samples += _sample_rows(base, clean, column, names, outcomes)
+            if proofs is not None:
+                samples += certified.sample_rows(base, clean, proofs)
+    smoothed = any("smoothing" in entry for entry in identity["models"])
     return Run(
-        folder, manifest, pd.DataFrame(results, columns=_RESULTS), _typed(pd.DataFrame(samples, columns=_SAMPLES)),
+        folder, manifest | ({"warnings": [*manifest["warnings"], *warnings]} if warnings else {}),
+        _typed(pd.DataFrame(results, columns=[*_RESULTS, "abstained"] if smoothed else _RESULTS)),
+        _typed(pd.DataFrame(samples, columns=[*_SAMPLES, "radius"] if smoothed else _SAMPLES)),
         _pictures(store), tuple(identity["class_names"]),
     )  # fmt: skip
 
@@ -120,11 +135,15 @@ def _groups(attacks: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
     return groups
 
 
-def _clean_row(model: str, identity: dict[str, Any], clean: dict[int, Clean]) -> dict[str, Any]:
+def _clean_row(
+    model: str, identity: dict[str, Any], clean: dict[int, Clean], smoothing: dict[str, Any] | None
+) -> dict[str, Any]:
     correct = sum(row.pred == row.label for row in clean.values())
+    spent = len(clean) * certified.passes(smoothing)
     return {
         "model": model, "dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"], "norm": "-",
-        "eps": 0.0, "eps_text": "0", **_measured("clean", "clean", len(clean), correct, [], len(clean), 0),
+        "eps": 0.0, "eps_text": "0", **_measured("clean", "clean", len(clean), correct, [], spent, 0),
+        "abstained": None if smoothing is None else certified.abstained(clean),
     }  # fmt: skip
 
 
@@ -205,10 +224,11 @@ def _sample_rows(
     return rows
 
 
-def _typed(samples: pd.DataFrame) -> pd.DataFrame:
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     """Whole numbers stay whole where a row has none."""
-    whole = ["adv_pred", "question", "restart", "target", "l0", "forwards", "backwards"]
-    return samples.astype(dict.fromkeys(whole, "Int64"))
+    whole = {"adv_pred", "question", "restart", "target", "l0", "abstained"} & {*frame.columns}
+    whole |= {"forwards", "backwards"} if "sample" in frame.columns else set()
+    return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
 def _pictures(store: Store) -> list[Picture]:

@@ -11,7 +11,16 @@ import click
 from robustkit.errors import UserError
 
 from .config import read_config
-from .options import CountOr, data_of, data_options, model_options, remedies_of, remedy_options
+from .options import (
+    CountOr,
+    data_of,
+    data_options,
+    model_options,
+    remedies_of,
+    remedy_options,
+    smoothing_of,
+    smoothing_options,
+)
 from .places import check_writable, remove_if_empty
 
 if TYPE_CHECKING:
@@ -39,6 +48,7 @@ _RUNS = Path("robustkit-runs")
 )
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Theirs; one per surrogate.")  # fmt: skip
 @remedy_options
+@smoothing_options
 @click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
               help="8/255, 0.5 or L2:0.5, pixels in [0, 1]. Repeatable. [default: usual for the data]")  # fmt: skip
@@ -107,6 +117,7 @@ def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
         numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]), watch=bars,
         train=options["train"], retrain=options["retrain"], remedies=remedies_of(options),
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
+        smooth=smoothing_of(options),
     )  # fmt: skip
 
 

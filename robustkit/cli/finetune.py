@@ -103,7 +103,18 @@ def _work(options: dict[str, Any], team: Any) -> None:
     reports.write_report([run], out / "report.html")
     reports.print_table(run, Console())
     click.echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
-    click.echo(f"Use it: robustkit evaluate --model {out / 'model.safetensors'} --dataset {options['dataset']}")
+    words = f"--model {out / 'model.safetensors'} --dataset {options['dataset']}{_smoothed(recipe.attack)}"
+    click.echo(f"Use it: robustkit evaluate {words}")
+
+
+def _smoothed(attack: str) -> str:
+    """The option that smooths a network trained on noise, as it is meant to be used."""
+    from robustkit.registry import parsed
+
+    # Not every inner attack reads as NAME:KEY=VALUE; this one does.
+    if attack.strip().lower().partition(":")[0] != "gaussian":
+        return ""
+    return f" --smooth {parsed(attack)[1]['sigma']} --norm L2"
 
 
 def _check_free(out: Path) -> None:

@@ -77,8 +77,21 @@ def remedy_options(command: Command) -> Command:
                      help="Take a layer's gradient from identity, relu, sigmoid, tanh or file.py:function; "
                           "see `robustkit diagnose`. Repeatable."),
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
-                     help="Draws of a randomised model averaged per question. [default: 20 if it is randomised]"),
+                     help="Draws of a randomised or smoothed model averaged per question. [default: 20]"),
         click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),
+    )  # fmt: skip
+
+
+def smoothing_options(command: Command) -> Command:
+    """Randomized smoothing, whose certificates stand beside the attacks."""
+    return _with(
+        command,
+        click.option("--smooth", type=float, metavar="SIGMA",
+                     help="Attack and certify the class said most often under Gaussian noise, pixels in [0, 1]."),
+        click.option("--smooth-draws", type=click.IntRange(min=1), metavar="N",
+                     help="Noisy copies of an image for its certificate. [default: 10000]"),
+        click.option("--smooth-alpha", type=float, metavar="A",
+                     help="Chance at most that a certificate is wrong. [default: 0.001]"),
     )  # fmt: skip
 
 
@@ -94,6 +107,23 @@ def remedies_of(options: dict[str, Any]) -> Any:
     from robustkit.standins import stand_ins
 
     return Remedies(stand_ins(options["bpda"]), options["eot"], options["probabilities"])
+
+
+def smoothing_of(options: dict[str, Any]) -> Any:
+    """How the options say that models are smoothed; None for not at all.
+
+    Raises:
+        UserError: a value is out of range, or there is one for a smoothing that is not asked for.
+    """
+    from robustkit.smoothing import Smoothing
+
+    chosen = {"n": options["smooth_draws"], "alpha": options["smooth_alpha"]}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if options["smooth"] is not None:
+        return Smoothing(options["smooth"], **given)
+    if given:
+        raise UserError("--smooth-draws and --smooth-alpha are for a smoothed classifier; add --smooth SIGMA.")
+    return None
 
 
 def data_of(options: dict[str, Any]) -> Any:

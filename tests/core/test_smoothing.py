@@ -6,11 +6,12 @@ from statistics import NormalDist
 import pytest
 import torch
 from robustkit.defenses.adversary import crafted, keys_of
-from robustkit.defenses.smoothing import ABSTAINS, Certified, certify, lower_bound, predict
 from robustkit.defenses.smoothing_noise import Gaussian
 from torch import Tensor, nn
 
+from robustkit.certify import certify, predict
 from robustkit.errors import UserError
+from robustkit.smoothing import ABSTAINS, Certified, lower_bound
 
 torch.set_num_threads(1)
 

@@ -1,0 +1,96 @@
+"""`--smooth`: the lower bound on the command line."""
+
+import pandas as pd
+import pytest
+
+from tests.cli.conftest import DATA, MODEL
+from tests.cli.test_bad_input import refused
+from tests.cli.test_finetune import TUNE
+
+ASKED = ("evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--norm", "L2", "--eps", "0.1", "--eps", "0.2", "-n", "10")
+SMOOTH = ("--smooth", "0.2", "--smooth-draws", "200")
+
+
+def test_both_bounds_stand_in_one_table(robustkit, place):
+    said = robustkit(*ASKED, *SMOOTH, "--out", "run")
+    results, samples = (pd.read_csv(place / "run" / name) for name in ("results.csv", "samples.csv"))
+
+    assert said.status == 0
+    assert results.role.tolist() == ["clean", *["attack", "worst-case", "certified"] * 2]
+    assert "certified" in said.out
+    assert samples[samples.attack == "certified"].groupby("eps")["sample"].count().tolist() == [10, 10]
+    assert (samples.radius[samples.verdict == "certified"] >= samples.eps[samples.verdict == "certified"]).all()
+    assert "lower bound" in (place / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_same_command_goes_on_and_another_smoothing_is_refused(robustkit, place):
+    first = robustkit(*ASKED, *SMOOTH, "--out", "run")
+    before = (place / "run" / "results.csv").read_bytes()
+
+    assert robustkit(*ASKED, *SMOOTH, "--out", "run") == first
+    assert (place / "run" / "results.csv").read_bytes() == before
+    for more, words in (
+        (("--smooth", "0.3"), "smoothing.sigma was 0.2, now 0.3"),
+        (("--smooth-draws", "300"), "smoothing.n was 200, now 300"),
+        (("--smooth-alpha", "0.01"), "smoothing.alpha was 0.001, now 0.01"),
+    ):
+        said = robustkit(*ASKED, *SMOOTH, *more, "--out", "run")
+        assert said.status == 2
+        assert said.err.count("\n") == 1
+        assert words in said.err
+
+
+def test_a_report_of_it_needs_no_model(robustkit, place):
+    robustkit(*ASKED, *SMOOTH, "--out", "run")
+    (place / "net.py").unlink()
+
+    assert robustkit("report", "run", "--out", "again.html").status == 0
+    assert (place / "again.html").read_bytes() == (place / "run" / "report.html").read_bytes()
+
+
+WORDS = {
+    "sigma 0": (["--smooth", "0"], ["sigma", "positive"]),
+    "sigma nan": (["--smooth", "nan"], ["sigma", "nan"]),
+    "sigma abc": (["--smooth", "abc"], ["--smooth", "abc"]),
+    "alpha 1": (["--smooth", "0.2", "--smooth-alpha", "1"], ["alpha", "0.5"]),
+    "no draws": (["--smooth", "0.2", "--smooth-draws", "0"], ["--smooth-draws", "0"]),
+    "too few draws": (["--smooth", "0.2", "--smooth-draws", "5"], ["5 copies", "at least 10"]),
+    "draws of nothing": (["--smooth-draws", "100"], ["--smooth SIGMA"]),
+    "L0": (["--smooth", "0.2", "--norm", "L0", "--eps", "L0:3", "--eps", "L2:0.1"], ["L0"]),
+    "a layer of many copies": (["--smooth", "0.2", "-a", "fia"], ["fia", "layer"]),
+}
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry"])
+@pytest.mark.parametrize("case", WORDS)
+def test_a_smoothing_that_cannot_be_is_refused(case, dry, robustkit):
+    words, told = WORDS[case]
+
+    eps = [] if "--eps" in words else ["--eps", "0.1"]
+    refused(robustkit("evaluate", "-q", *MODEL, *DATA, "--norm", "L2", "-a", "fgsm", *eps, *words, *dry), *told)
+
+
+def test_a_network_that_learnt_from_noise_is_told_how_it_is_meant_to_be_used(robustkit, place):
+    said = robustkit(*TUNE, "--norm", "L2", "--set", "attack=gaussian:sigma=0.25")
+    (line,) = [line for line in said.out.splitlines() if line.startswith("Use it: robustkit ")]
+    words = line.removeprefix("Use it: robustkit ").split()
+
+    more = ("-q", "-n", "5", "-a", "fgsm", "--eps", "0.1", "--smooth-draws", "100", "--out", "again")
+    assert robustkit(*words, *more).status == 0
+    results = pd.read_csv(place / "again" / "results.csv")
+    assert results.role.tolist() == ["clean", "attack", "worst-case", "certified"]
+    assert results.model[0] == "net.factory-tuned-smoothed"
+
+
+def test_a_dry_run_tells_what_the_copies_cost(robustkit, place):
+    words = (*MODEL, *DATA, "-a", "pgd:steps=3", "--norm", "L2", "--eps", "0.001", "-n", "10", *SMOOTH, "--eot", "5")
+    told = robustkit("evaluate", *words, "--dry-run").out
+    robustkit("evaluate", "-q", *words, "--out", "run")
+    table = pd.read_csv(place / "run" / "results.csv")
+    spent = table[table.role.isin(["clean", "worst-case"])]
+
+    # 300 copies for the certificates of 10 images; 3 questions of 5 copies and a verdict of 200.
+    assert f"{10 * 300:,}" in told
+    assert f"at most {10 * (300 + 3 * 5 + 200):,} forwards and {10 * 3 * 5:,} backwards" in told
+    assert spent.forwards.sum() <= 10 * (300 + 3 * 5 + 200)
+    assert spent.forwards[0] == 10 * 300
