@@ -1,7 +1,7 @@
 """A network in eval mode with each BatchNorm folded into the convolution before it, while its weights keep moving.
 
 For the inner attack alone, which asks the same weights many times: resnet18 on 8 x 8 images, batch 128, one thread,
-0.151 s a question instead of 0.169 s, for 0.017 s a step to `refresh`. All other layers are the network's own, so only
+0.151 s a question instead of 0.169 s, for 0.008 s a step to `refresh`. All other layers are the network's own, so only
 the convolutions are copied. Logits and input gradients agree with the network's to 1e-5.
 """
 
@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeGuard
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from robustkit.fold import hooked
 from robustkit.outputs import logits_of
@@ -53,17 +52,13 @@ class Folded:
             assert mean is not None
             assert var is not None
             assert folded.bias is not None
-            weight, bias = fuse_conv_bn_weights(
-                conv.weight,
-                conv.bias,
-                mean,
-                var,
-                norm.eps,
-                norm.weight,
-                norm.bias,
-            )
-            folded.weight.copy_(weight)
-            folded.bias.copy_(bias)
+            # torch's own fusion returns new tensors; on a wide network fresh memory costs more than the arithmetic.
+            inverse = (var + norm.eps).rsqrt()
+            scale = inverse if norm.weight is None else inverse * norm.weight
+            torch.mul(conv.weight, scale.reshape(-1, *[1] * (conv.weight.dim() - 1)), out=folded.weight)
+            shift = (-mean if conv.bias is None else conv.bias - mean) * inverse
+            shift = shift if norm.weight is None else shift * norm.weight
+            folded.bias.copy_(shift if norm.bias is None else shift + norm.bias)
 
 
 def fold(network: nn.Module, x: Tensor) -> Folded | None:

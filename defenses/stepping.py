@@ -170,12 +170,15 @@ class Stepper:
 
     def _update(self) -> None:
         recipe, weights = self.recipe, self._learning()
-        if all(weight.grad is None for weight in weights):
+        grads = [weight.grad for weight in weights if weight.grad is not None]
+        if not grads:
             raise _without_effect(recipe)
-        length = nn.utils.clip_grad_norm_(weights, math.inf if recipe.clip is None else recipe.clip)
+        length = nn.utils.get_total_norm(grads)
         if not bool(length.isfinite()):
             self.optimizer.zero_grad(set_to_none=True)
             raise Diverged("The gradient became NaN or infinite; lower lr, or clip the gradient.")
+        if recipe.clip is not None:
+            nn.utils.clip_grads_with_norm_(weights, recipe.clip, length)
         if recipe.optimizer == "adamw":
             self.prior.shrink(self.network, self.optimizer.param_groups[0]["lr"])
         else:

@@ -52,6 +52,22 @@ def test_it_follows_the_weights():
     assert_alike(view, network)
 
 
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("biased", [True, False])
+def test_it_follows_whatever_weights_there_are(affine, biased):
+    norm = nn.BatchNorm2d(4, affine=affine)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3, bias=biased), norm, nn.Flatten(), nn.Linear(144, 10)).eval()
+    view = fold(network, X)
+    generator = torch.Generator().manual_seed(0)
+    for value in network.parameters():
+        value.data.copy_(torch.rand(value.shape, generator=generator) - 0.5)
+    for value in (norm.running_mean, norm.running_var):
+        value.copy_(torch.rand(value.shape, generator=generator) + 0.5)
+    view.refresh()
+
+    assert_alike(view, network)
+
+
 def test_the_network_stays_as_it_is():
     network = net().train()
     before, flags = state(network), [module.training for module in network.modules()]
