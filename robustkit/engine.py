@@ -7,6 +7,7 @@ so what an image costs and what it ends as depend on nothing but the image, the 
 Success is decided here and nowhere else: by a forward of the unmodified model at the point exactly projected.
 """
 
+import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ from robustkit.protocol import Attack, FeatureAttack, Seen, State, Trials
 from robustkit.rows import Rows, along, padded
 from robustkit.smoothing import ABSTAINS
 
+_AHEAD = 4  # trials begun before there is a slot for them: the slots by this
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
 
 
@@ -116,6 +118,8 @@ class _Lane:
     pool: State | None = None
     flights: list[_Flight | None] = field(default_factory=list)  # one per row of the pool, None where idle
     starting: deque[_Flight] = field(default_factory=deque)  # trials to begin
+    begun: deque[_Flight] = field(default_factory=deque)  # trials with a first question and no slot yet,
+    first: State | None = None  # which is in the last rows of this
     resuming: deque[tuple[_Flight, State]] = field(default_factory=deque)  # trials to go on with
     claims: list[_Claims] = field(default_factory=list)
     dry: bool = False  # no more jobs
@@ -125,8 +129,9 @@ class _Lane:
         live = [row for row, flight in enumerate(self.flights) if flight is not None]
         if live and len(live) == len(self.flights) >= self.slots:
             return True
-        self._draw(self.slots - len(live) - len(self.starting) - len(self.resuming))
-        arriving = min(self.slots - len(live), len(self.starting) + len(self.resuming))
+        free = self.slots - len(live)
+        self._draw(free - self._waiting)
+        arriving = min(free, self._waiting)
         if not live and not arriving:
             self.pool, self.flights = None, []
             return bool(self.claims)
@@ -144,17 +149,18 @@ class _Lane:
             self._halve()
             return 0
         live = [row for row, flight in enumerate(self.flights) if flight is not None]
-        for row in live:
-            flight = self.flights[row]
-            assert flight is not None
-            flight.forwards += self.asked.answers
-            flight.backwards += self.asked.answers * (self.attack.sees == "gradients")
+        forwards = self.asked.answers
+        backwards = forwards * (self.attack.sees == "gradients")
+        for flight in self.flights:
+            if flight is not None:
+                flight.forwards += forwards
+                flight.backwards += backwards
         # One sum tells whether any value is not finite; a sign of NaN is zero and would pass for "no gradient".
-        if not bool(seen.grad.sum().isfinite()):
+        if not math.isfinite(seen.grad.sum().item()):
             samples = [flight.job.sample for flight in self.flights if flight is not None]
             _check_finite(seen.grad[torch.tensor(live, device=seen.grad.device)], samples, "input gradient")
         before, self.pool = self.pool, self.attack.step(self.pool, seen)
-        self._release(live, before, self._claimed(live, before, seen.label.tolist()))
+        self._release(live, before, self._claimed(live, before, seen.label))
         return len(live)
 
     def judge(self) -> Iterator[Outcome]:
@@ -239,11 +245,14 @@ class _Lane:
         aim, restart = divmod(flight.trial, self.attack.restarts)
         return restart, flight.job.aims[aim]
 
-    def _claimed(self, live: list[int], state: State, labels: list[int]) -> set[int]:
+    def _claimed(self, live: list[int], state: State, label: Tensor) -> set[int]:
         """Rows whose query is a point of the ball that the search network gets wrong (or as aimed for)."""
         if self.asked is not self.classifier:
             return set()  # that a surrogate is fooled says nothing; questions to the model are none
+        if torch.equal(label, state.trial.y):
+            return set()
         # On the host: there are a few labels only, and on a small network each tensor operation shows.
+        labels = label.tolist()
         lost = [row for row in live if (flight := self.flights[row]) is not None and flight.job.lost(labels[row])]
         if not lost:
             return set()
@@ -251,14 +260,20 @@ class _Lane:
         inside = self.attack.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
         return {row for row, within in zip(lost, inside.tolist(), strict=True) if within}
 
+    @property
+    def _waiting(self) -> int:
+        """How many trials could take a slot."""
+        return len(self.starting) + len(self.begun) + len(self.resuming)
+
     def _draw(self, count: int) -> None:
-        while count > 0 and not self.dry:
+        """At least `count` more jobs, and some ahead: to begin a few trials takes as long as to begin one."""
+        ahead = self.slots // _AHEAD
+        for _ in range(count + ahead if count > 0 else 0):
             job = next(self.jobs, None)
             if job is None:
                 self.dry = True
                 return
             self.starting.append(_Flight(job))
-            count -= 1
 
     def _resize(self, live: list[int], size: int) -> None:
         """Keep the pool at `size` rows: idle rows repeat a live one, and nobody reads them."""
@@ -273,16 +288,34 @@ class _Lane:
         if not free:
             return
         resumed = [self.resuming.popleft() for _ in range(min(len(self.resuming), len(free)))]
-        begun = [self.starting.popleft() for _ in range(len(free) - len(resumed))]
-        fresh = Rows.cat([*(state for _, state in resumed), *([self._begin(begun)] if begun else [])])
+        flights, states = [flight for flight, _ in resumed], [state for _, state in resumed]
+        while len(flights) < len(free):
+            some, state = self._next(len(free) - len(flights))
+            flights += some
+            states.append(state)
+        fresh = Rows.cat(states)
         if len(fresh) == len(self.flights):
             self.pool = fresh
         elif self.pool is None:
             self.pool = fresh.take(padded(torch.arange(len(fresh), device=fresh.done.device), len(self.flights)))
         else:
             self.pool = self.pool.overwritten(torch.tensor(free, device=fresh.done.device), fresh)
-        for row, flight in zip(free, [*(flight for flight, _ in resumed), *begun], strict=True):
+        for row, flight in zip(free, flights, strict=True):
             self.flights[row] = flight
+
+    def _next(self, most: int) -> tuple[list[_Flight], State]:
+        """At most so many trials with their first questions."""
+        if self.first is None:
+            self.begun, self.starting = self.starting, deque()
+            self.first = self._begin(list(self.begun))
+        state, begin = self.first, len(self.first) - len(self.begun)
+        count = min(most, len(self.begun))
+        flights = [self.begun.popleft() for _ in range(count)]
+        if not self.begun:
+            self.first = None
+        if count == len(state):
+            return flights, state
+        return flights, state.take(torch.arange(begin, begin + count, device=state.done.device))
 
     def _begin(self, flights: list[_Flight]) -> State:
         device = flights[0].job.x.device

@@ -5,6 +5,7 @@ stream of key `k` is `finalise(k + c * GAMMA)`. Integer arithmetic only, so the 
 batch and in every order. `normal` needs log and cos, which may differ between devices in the last place.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from torch import Tensor
 _GAMMA = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _STREAM = 1 << 32  # numbers per draw: more than the values of any image
+_BLOCK = 1 << 16  # numbers made at once on a CPU: their bits stay in its cache, in two thirds of the time
 
 
 def keys(seed: int, *parts: Tensor) -> Tensor:
@@ -32,6 +34,14 @@ def bits(key: Tensor, draw: Tensor | int, count: int) -> Tensor:
 
 def uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
     """`[B, *shape]` float32 in [0, 1), multiples of 2^-24."""
+    rows = max(1, _BLOCK // max(math.prod(shape), 1))
+    if len(key) <= rows or key.device.type != "cpu":
+        return _uniform(key, draw, shape)
+    draws = torch.split(draw, rows) if isinstance(draw, Tensor) else itertools.repeat(draw)
+    return torch.cat([_uniform(*part, shape) for part in zip(torch.split(key, rows), draws, strict=False)])
+
+
+def _uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
     top = (bits(key, draw, math.prod(shape)) >> 40).bitwise_and_(0xFFFFFF)
     return top.to(torch.float32).mul_(2.0**-24).reshape(len(key), *shape)
 

@@ -38,6 +38,7 @@ class Shapes:
     exact: bool
     proven: Sizes = field(default_factory=set)
     refused: Sizes = field(default_factory=set)
+    _numbers: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)  # made once: each step needs them
 
     @classmethod
     def of(cls, network: nn.Module, reference: int, exact: bool, *traits: object) -> Self:
@@ -64,7 +65,9 @@ class Shapes:
 
     def answer(self, ask: Answer, rows: int, kind: str, device: torch.device) -> tuple[Tensor, ...]:
         """`ask` for all rows, in one call where its size is proven, else in tiles of the reference size."""
-        everything = torch.arange(rows, device=device)
+        everything = self._numbers.get((rows, device))
+        if everything is None:
+            everything = self._numbers[rows, device] = torch.arange(rows, device=device)
         if not self.exact or rows == self.reference or (kind, rows) in self.proven:
             return ask(everything)
         tiled = self._tiled(ask, everything)

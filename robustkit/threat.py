@@ -86,7 +86,13 @@ class Linf(Ball):
         return self._cut(x, point - x)
 
     def climb(self, x: Tensor, point: Tensor, grad: Tensor, length: float | Tensor) -> Tensor:
-        return self._cut(x, grad.sign().mul_(length).add_(point).sub_(x))
+        move = grad.sign()
+        if isinstance(length, Tensor):
+            move.mul_(length).add_(point)
+        else:
+            # A sign times a number is exact, so one pass over both gives the bits of two.
+            torch.add(point, move, alpha=length, out=move)
+        return self._cut(x, move.sub_(x))
 
     def _cut(self, x: Tensor, delta: Tensor) -> Tensor:
         # In place: on a small network, fresh memory costs more than all the arithmetic of a step.
