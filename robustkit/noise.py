@@ -5,7 +5,6 @@ stream of key `k` is `finalise(k + c * GAMMA)`. Integer arithmetic only, so the 
 batch and in every order. `normal` needs log and cos, which may differ between devices in the last place.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -37,8 +36,11 @@ def uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
     rows = max(1, _BLOCK // max(math.prod(shape), 1))
     if len(key) <= rows or key.device.type != "cpu":
         return _uniform(key, draw, shape)
-    draws = torch.split(draw, rows) if isinstance(draw, Tensor) else itertools.repeat(draw)
-    return torch.cat([_uniform(*part, shape) for part in zip(torch.split(key, rows), draws, strict=False)])
+    parts = []
+    for start in range(0, len(key), rows):
+        block = slice(start, start + rows)
+        parts.append(_uniform(key[block], draw[block] if isinstance(draw, Tensor) else draw, shape))
+    return torch.cat(parts)
 
 
 def _uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:

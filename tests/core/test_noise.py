@@ -81,3 +81,13 @@ def test_the_largest_and_the_smallest_uniform_give_finite_normals(monkeypatch):
         monkeypatch.setattr(noise, "uniform", lambda key, draw, shape, value=value: torch.full((1, *shape), value))
 
         assert noise.normal(KEY, 0, (3,)).isfinite().all()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_large_rows_are_made_in_parts_with_the_same_numbers(rows):
+    key, draws = noise.keys(5, torch.arange(rows)), torch.arange(rows) * 3
+    together = noise.uniform(key, draws, (3, 40, 40))
+
+    for row in range(0, rows, 6):
+        top = (noise.bits(key[row : row + 1], int(draws[row]), 4800) >> 40) & 0xFFFFFF
+        assert torch.equal(together[row].flatten(), top[0].float() * 2.0**-24)
