@@ -1,6 +1,7 @@
 """One training in two processes, against the same in one."""
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -30,9 +31,14 @@ class Ends(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Ends:
+def folder(tmp_path_factory) -> Path:
+    """Where the two processes keep what they keep."""
+    return tmp_path_factory.mktemp("pair")
+
+
+@pytest.fixture(scope="module")
+def pair(folder) -> Ends:
     """What all scenes came to in each of two processes."""
-    folder = tmp_path_factory.mktemp("pair")
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.defenses.team", str(folder), str(number)], cwd=ROOT,
@@ -133,6 +139,16 @@ def test_broken_off_in_one_process_both_go_on_where_it_was_kept(pair, tmp_path):
     torch.testing.assert_close(
         pair.second["broken off"]["state"], played("broken off", tmp_path)["state"], **CLOSE
     )  # fmt: skip
+
+
+def test_what_two_processes_kept_one_does_not_go_on_with(pair, folder, tmp_path):
+    assert "state" in pair.first["broken off"]
+    shutil.copytree(folder / "kept", tmp_path / "kept")
+
+    found = played("broken off", tmp_path)
+
+    assert found["error"].startswith("UserError")
+    assert "its number of processes differs" in found["error"]
 
 
 @pytest.mark.parametrize(
