@@ -33,6 +33,7 @@ class Case(NamedTuple):
 
 CASES = (
     Case("nothing breaks, no BatchNorm", "resnet2b_cifar", "cifar10", 0.02 / 255, 256, 64),
+    Case("nothing breaks, no BatchNorm, six times the network", "smallcnn_mnist", "mnist", 0.0005, 256, 64),
     Case("robust, little breaks", "resnet2b_cifar", "cifar10", 1 / 255, 256, 64),
     Case("about 60 % robust", "resnet2b_cifar", "cifar10", 4 / 255, 256, 64),
     Case("about 60 % robust, a longer queue", "trades_mnist", "mnist", 0.34, 1024, 64),
