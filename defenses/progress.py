@@ -128,7 +128,9 @@ def resumed(found: keeping.Kept, stepper: Stepper) -> tuple[Progress, dict[str, 
     return progress, best
 
 
-def identity_of(network: nn.Module, data: Dataset, held_out: Dataset, inner: Inner, recipe: Recipe) -> dict[str, Any]:
+def identity_of(
+    network: nn.Module, data: Dataset, held_out: Dataset, inner: Inner, recipe: Recipe, processes: int
+) -> dict[str, Any]:
     """All that a training's result depends on, in plain values; the network as it is before."""
     digest = hashlib.sha256(type(network).__name__.encode())
     for name, value in sorted(network.state_dict().items()):
@@ -142,6 +144,7 @@ def identity_of(network: nn.Module, data: Dataset, held_out: Dataset, inner: Inn
         "attack": _described(inner),
         "training images": data.fingerprint(range(len(data))),
         "validation images": held_out.fingerprint(range(len(held_out))),
+        "number of processes": processes,
     }
 
 

@@ -110,10 +110,10 @@ class Judge:
         if not len(y):
             return 0
         with classifier.session(x, self.seed):
-            logits = torch.cat([classifier.judge(part) for part in torch.split(classifier.place(x), 64)])
+            logits = classifier.judge_all(classifier.place(x))
         if not bool(logits.isfinite().all()):
             raise UserError("The model returns NaN or infinite logits on validation images; check its weights.")
-        return int((logits.argmax(1).cpu() == y.cpu()).sum())
+        return int((logits.argmax(1) == y.cpu()).sum())
 
     @property
     def _attacks(self) -> tuple[Attack, Attack]:

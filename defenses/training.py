@@ -90,8 +90,7 @@ class Training:
         team.same(lambda: likeness_of(self.network, data, held_out, inner, recipe), difference)
         self.kept = None
         if folder is not None and team.first:
-            identity = identity_of(self.network, data, held_out, inner, recipe)
-            self.kept = Kept(folder, {**identity, "number of processes": team.size})
+            self.kept = Kept(folder, identity_of(self.network, data, held_out, inner, recipe, team.size))
         self.images = Images(data, recipe, self.device)
         self.steps = self.images.groups * inner.replays  # per epoch
         self.total = self.steps * recipe.epochs

@@ -4,10 +4,10 @@ Both are about the same images and the same smoothed classifier. The truth betwe
 predicted rightly and whose smoothed class no change within the radius can turn.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from robustkit.smoothing import ABSTAINS
+from robustkit.smoothing import ABSTAINS, Smoothing
 from robustkit.store import Certificate, Clean, Hit
 
 Proofs = Mapping[int, Certificate]  # by image
@@ -17,7 +17,7 @@ _NAMED = 5  # images that a warning names
 
 def passes(smoothing: Mapping[str, Any] | None) -> int:
     """Forwards of one clean image."""
-    return 1 if smoothing is None else int(smoothing["n0"] + smoothing["n"])
+    return 1 if smoothing is None else Smoothing(**smoothing).polled
 
 
 def abstained(clean: Mapping[int, Clean]) -> int:
@@ -34,9 +34,10 @@ def certified(clean: Mapping[int, Clean], proofs: Proofs, norm: str, eps: float)
     }
 
 
-def sample_rows(base: dict[str, Any], clean: Mapping[int, Clean], proofs: Proofs) -> list[dict[str, Any]]:
-    """One row per image: the class that is certain, and its radius in the norm of `base`."""
-    held = certified(clean, proofs, base["norm"], base["eps"])
+def sample_rows(
+    base: dict[str, Any], clean: Mapping[int, Clean], proofs: Proofs, held: Set[int]
+) -> list[dict[str, Any]]:
+    """One row per image: the class that is certain, and its radius in the norm of `base`; `held` are certified."""
     rows = []
     for number in sorted(clean):
         row, proof = clean[number], proofs[number]

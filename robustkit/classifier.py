@@ -26,12 +26,13 @@ from robustkit.outputs import logits_of
 from robustkit.preprocessed import Normalised, home, network_in
 from robustkit.protocol import Attack, FeatureAttack, FeatureSeen, HookedAttack, Seen, State
 from robustkit.rows import padded
-from robustkit.shapes import Shapes
+from robustkit.shapes import Shapes, tiled
 from robustkit.smoothing import Smoothing
 from robustkit.standins import StandIn
 
 _SMALL = 3 * 64 * 64  # values per image up to which 64 images are one tile
 DRAWS = 20  # a randomised model's gradient is the mean of as many, unless asked otherwise; AutoAttack's number
+_JUDGED_AT_ONCE = 64
 _LOOKED_AT = 4  # images asked again and again, to see whether the model is randomised
 
 
@@ -141,6 +142,10 @@ class Classifier:
         if self.randomised:
             return torch.stack([self._vote(point) for point in points])
         return self.logits(points)
+
+    def judge_all(self, points: Tensor) -> Tensor:
+        """`[N, K]` the same of any number of points, some at a time; on the CPU."""
+        return torch.cat([self.judge(part) for part in torch.split(points, _JUDGED_AT_ONCE)]).cpu()
 
     def decided(self, scores: Tensor, tests: int = 1) -> Tensor:
         """`[n]` int64 classes that the scores speak for; of a smoothed model -1 where too few copies agree.
@@ -255,12 +260,12 @@ class Classifier:
 
     def _through_noise(self, attack: Attack, state: State) -> tuple[Tensor, ...]:
         """The answer in tiles of as many rows as together have the usual number of copies."""
-        size = max(1, self._at_once // self.answers)
-        answers = []
-        for part in torch.split(torch.arange(len(state), device=state.query.device), size):
-            full = padded(part, size) if self._shapes.exact else part
-            answers.append(tuple(values[: len(part)] for values in self._answer(attack, state.take(full))))
-        return tuple(torch.cat(values) for values in zip(*answers, strict=True))
+
+        def ask(rows: Tensor) -> tuple[Tensor, ...]:
+            return self._answer(attack, state.take(rows))
+
+        everything = torch.arange(len(state), device=state.query.device)
+        return tiled(ask, everything, max(1, self._at_once // self.answers), filled=self._shapes.exact)
 
     def place(self, images: Tensor) -> Tensor:
         """Images of the caller's range, moved to the model's device and type and scaled to [0, 1]."""

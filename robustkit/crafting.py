@@ -89,8 +89,8 @@ def attack(
         for each in filter(None, (classifier, asked)):
             for warning in checked_model(each, images):
                 warnings.warn(warning, stacklevel=2)
-        logits = _logits(classifier, images)
-        known = logits if asked is None else _logits(asked, images)
+        logits = classifier.judge_all(images)
+        known = logits if asked is None else asked.judge_all(images)
         y = checked_labels(y.cpu(), len(x), min(logits.shape[1], known.shape[1]))
         aims = None if target is None else checked_labels(target.cpu(), len(x), known.shape[1])
         if aims is not None and bool((aims == y).any()):
@@ -106,10 +106,6 @@ def attack(
         row_of = {number: row for row, number in enumerate(numbers)}
         outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
     return _gathered(classifier, images, said, correct, outcomes)
-
-
-def _logits(classifier: Classifier, images: Tensor) -> Tensor:
-    return torch.cat([classifier.judge(part) for part in torch.split(images, 64)]).cpu()
 
 
 def job_of(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, goal: int | None = None) -> engine.Job:

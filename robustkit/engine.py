@@ -7,7 +7,6 @@ so what an image costs and what it ends as depend on nothing but the image, the 
 Success is decided here and nowhere else: by a forward of the unmodified model at the point exactly projected.
 """
 
-import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from robustkit import noise
 from robustkit.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.protocol import Attack, FeatureAttack, Seen, State, Trials
-from robustkit.rows import Rows, along, padded
+from robustkit.rows import Rows, along, finite, padded
 from robustkit.smoothing import ABSTAINS
 
 _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
@@ -155,8 +154,8 @@ class _Lane:
             if flight is not None:
                 flight.forwards += forwards
                 flight.backwards += backwards
-        # One sum tells whether any value is not finite; a sign of NaN is zero and would pass for "no gradient".
-        if not math.isfinite(seen.grad.sum().item()):
+        # A sign of NaN is zero, and would pass for "no gradient".
+        if not finite(seen.grad):
             samples = [flight.job.sample for flight in self.flights if flight is not None]
             _check_finite(seen.grad[torch.tensor(live, device=seen.grad.device)], samples, "input gradient")
         before, self.pool = self.pool, self.attack.step(self.pool, seen)
@@ -351,7 +350,7 @@ class _Lane:
 
 def most_claims(attack: Attack) -> int:
     """How many points of one image an attack may have judged: one per question, and the last of each trial."""
-    return attack.restarts * max(attack.targets, 1) * attack.cost.forwards
+    return attack.trials * attack.cost.forwards
 
 
 def _check_finite(values: Tensor, samples: list[int], what: str) -> None:

@@ -149,6 +149,11 @@ class Attack(ABC):
             self.at_least(least, name)
 
     @property
+    def trials(self) -> int:
+        """The most trials of one image."""
+        return self.restarts * max(self.targets, 1)
+
+    @property
     @abstractmethod
     def cost(self) -> Cost:
         """What one trial can cost at most, the judgement of its last point included."""

@@ -4,6 +4,7 @@ Rows are values: a struct taken from another one never changes under its owner. 
 the engine, which alone holds the state of the rows in flight.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TypeVar
@@ -74,6 +75,11 @@ class Rows:
 def along(values: Tensor, like: Tensor) -> Tensor:
     """`[B]` values shaped `[B, 1, ...]`, so that they broadcast over the rows of `like`."""
     return values.reshape(len(values), *[1] * (like.dim() - 1))
+
+
+def finite(values: Tensor) -> bool:
+    """Whether none is NaN or infinite; one pass where that is so, and on a small network each pass shows."""
+    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 
 def padded(rows: Tensor, length: int) -> Tensor:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from robustkit.rows import padded
+
 # Row numbers [n] -> tensors [n, ...]
 Answer = Callable[[Tensor], tuple[Tensor, ...]]
 
@@ -70,22 +72,24 @@ class Shapes:
             everything = self._numbers[rows, device] = torch.arange(rows, device=device)
         if not self.exact or rows == self.reference or (kind, rows) in self.proven:
             return ask(everything)
-        tiled = self._tiled(ask, everything)
+        tiles = tiled(ask, everything, self.reference)
         if (kind, rows) not in self.refused:
             whole = ask(everything)
-            same = all(torch.equal(one, other) for one, other in zip(whole, tiled, strict=True))
+            same = all(torch.equal(one, other) for one, other in zip(whole, tiles, strict=True))
             (self.proven if same else self.refused).add((kind, rows))
-        return tiled
+        return tiles
 
     def _usable(self, size: int, kind: str) -> bool:
         return (kind, size) not in self.refused or size % self.reference == 0
 
-    def _tiled(self, ask: Answer, rows: Tensor) -> tuple[Tensor, ...]:
-        answers = []
-        for tile in torch.split(rows, self.reference):
-            full = torch.cat([tile, tile[:1].expand(self.reference - len(tile))])
-            answers.append(tuple(part[: len(tile)] for part in ask(full)))
-        return tuple(torch.cat(parts) for parts in zip(*answers, strict=True))
+
+def tiled(ask: Answer, rows: Tensor, size: int, *, filled: bool = True) -> tuple[Tensor, ...]:
+    """`ask` for row numbers `[n]`, so many at a time, a last tile `filled` up with repeats."""
+    answers = [
+        tuple(part[: len(tile)] for part in ask(padded(tile, size) if filled else tile))
+        for tile in torch.split(rows, size)
+    ]
+    return tuple(torch.cat(parts) for parts in zip(*answers, strict=True))
 
 
 def _build(network: nn.Module) -> tuple[object, ...]:

@@ -66,6 +66,11 @@ class Smoothing:
             )
 
     @property
+    def polled(self) -> int:
+        """Copies of a clean image."""
+        return self.n0 + self.n
+
+    @property
     def judges(self) -> int:
         """Copies of a point that an attack found."""
         return min(max(self.n, _LEAST_JUDGES), _MOST_JUDGES)

@@ -4,7 +4,7 @@ Only what inputs and seed determine goes in, so two equal runs give equal bytes.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ _SAMPLES = [
     "forwards",
     "backwards",
 ]
+_NUMBERS = ["adv_pred", "question", "restart", "target", "l0", "forwards", "backwards"]
 
 
 def load_run(folder: str | Path) -> Run:
@@ -107,20 +108,21 @@ def summarised(store: Store, folder: Path) -> Run:
             }
             made = _threat_rows(clean, groups, outcomes)
             base = {"model": model, "norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
+            held = set() if proofs is None else certified.certified(clean, proofs, norm, base["eps"])
             if proofs is not None:
-                held = certified.certified(clean, proofs, norm, base["eps"])
                 made.append(_measured("certified", "certified", len(clean), len(held), []))
             results += [{**base, "dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"], **row}
                         for row in made]  # fmt: skip
             for column, names in groups.items():
                 samples += _sample_rows(base, clean, column, names, outcomes)
             if proofs is not None:
-                samples += certified.sample_rows(base, clean, proofs)
+                samples += certified.sample_rows(base, clean, proofs, held)
     smoothed = any("smoothing" in entry for entry in identity["models"])
+    more, further = (["abstained"], ["radius"]) if smoothed else ([], [])
     return Run(
         folder, manifest | ({"warnings": [*manifest["warnings"], *warnings]} if warnings else {}),
-        _typed(pd.DataFrame(results, columns=[*_RESULTS, "abstained"] if smoothed else _RESULTS)),
-        _typed(pd.DataFrame(samples, columns=[*_SAMPLES, "radius"] if smoothed else _SAMPLES)),
+        _whole(pd.DataFrame(results, columns=[*_RESULTS, *more]), more),
+        _whole(pd.DataFrame(samples, columns=[*_SAMPLES, *further]), _NUMBERS),
         _pictures(store), tuple(identity["class_names"]),
     )  # fmt: skip
 
@@ -224,11 +226,9 @@ def _sample_rows(
     return rows
 
 
-def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+def _whole(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Whole numbers stay whole where a row has none."""
-    whole = {"adv_pred", "question", "restart", "target", "l0", "abstained"} & {*frame.columns}
-    whole |= {"forwards", "backwards"} if "sample" in frame.columns else set()
-    return frame.astype(dict.fromkeys(whole, "Int64"))
+    return frame.astype(dict.fromkeys(columns, "Int64"))
 
 
 def _pictures(store: Store) -> list[Picture]:

@@ -24,14 +24,13 @@ def print_plan(options: dict[str, Any]) -> None:
         check_smoothable(made)
     copies = 1 if smoothing is None else options["eot"] or DRAWS
     judges = 1 if smoothing is None else smoothing.judges
-    clean = 1 if smoothing is None else smoothing.n0 + smoothing.n
+    clean = 1 if smoothing is None else smoothing.polled
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
     click.echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
     click.echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
     forwards = backwards = 0
     for cell in made.cells():
-        trials = cell.attack.restarts * max(cell.attack.targets, 1)
-        cost, asked = cell.attack.cost, copies if cell.surrogate is None else 1
+        trials, cost, asked = cell.attack.trials, cell.attack.cost, copies if cell.surrogate is None else 1
         ahead = images * trials * ((cost.forwards - 1) * asked + judges)
         back = images * trials * cost.backwards * asked
         forwards, backwards = forwards + ahead, backwards + back

@@ -75,7 +75,7 @@ def paired(classifier: Classifier, x: Tensor, x_adv: Tensor, y: Tensor, numbers:
     if x_adv.shape != x.shape:
         raise UserError(f"x_adv must have the shape of x, {list(x.shape)}, not {list(x_adv.shape)}.")
     clean, moved = (classifier.place(checked_images(points.detach(), classifier.bounds)) for points in (x, x_adv))
-    before, after = _judged(classifier, clean), _judged(classifier, moved)
+    before, after = classifier.judge_all(clean), classifier.judge_all(moved)
     y = checked_labels(y.cpu(), len(x), before.shape[1])
     kept = (before.argmax(1) == y).nonzero().flatten()
     if not len(kept):
@@ -86,7 +86,3 @@ def paired(classifier: Classifier, x: Tensor, x_adv: Tensor, y: Tensor, numbers:
     rival = after.scatter(1, y[:, None], -torch.inf).argmax(1)
     everything = Pairs(torch.tensor(list(numbers)), clean.cpu(), moved.cpu(), y, after.argmax(1), rival)
     return everything.take(kept)
-
-
-def _judged(classifier: Classifier, points: Tensor) -> Tensor:
-    return torch.cat([classifier.judge(part) for part in torch.split(points, 64)]).cpu()

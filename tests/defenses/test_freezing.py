@@ -1,5 +1,7 @@
 """Weights that stay, to the bit, through everything that moves the others."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from robustkit.defenses import finetune, training
@@ -14,6 +16,18 @@ EVERYTHING = SHORT.but(ema=0.9, recalibrate=True, clip=1.0, prior="gaussian:deca
 
 def heads(names: set[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
+
+
+class Spy:
+    """Looks after each step."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self.look = look
+
+    def training(self, words, share):
+        self.look()
+
+    def say(self, words): ...
 
 
 @pytest.mark.parametrize(
@@ -60,13 +74,8 @@ def test_frozen_weights_and_statistics_are_the_same_bits_in_the_end(text, optimi
     names = frozen_names(network, text)
     seen = []
 
-    class Spy:
-        def training(self, words, share):
-            seen.append(changed(network, before))
-
-        def say(self, words): ...
-
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=EVERYTHING.but(freeze=text, optimizer=optimizer), watch=Spy())
+    spy = Spy(lambda: seen.append(changed(network, before)))
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=EVERYTHING.but(freeze=text, optimizer=optimizer), watch=spy)
 
     moved = set().union(*seen, changed(network, before))
     layers = {name.rpartition(".")[0] for name in names}
@@ -88,13 +97,8 @@ def test_batch_statistics_move_where_weights_learn():
     network, seen = net(), []
     before = state(network)
 
-    class Spy:
-        def training(self, words, share):
-            seen.append(changed(network, before))
-
-        def say(self, words): ...
-
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(freeze="prefix:bn1"), watch=Spy())
+    spy = Spy(lambda: seen.append(changed(network, before)))
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(freeze="prefix:bn1"), watch=spy)
 
     assert "layer1.1.running_mean" in seen[-1]
     assert "bn1.running_mean" not in seen[-1]
@@ -103,14 +107,9 @@ def test_batch_statistics_move_where_weights_learn():
 def test_weights_that_become_free_begin_without_momentum():
     network, seen = net(), []
 
-    class Spy:
-        def training(self, words, share):
-            seen.append((network.conv1.weight.detach().clone(), network.fc.weight.detach().clone()))
-
-        def say(self, words): ...
-
+    spy = Spy(lambda: seen.append((network.conv1.weight.detach().clone(), network.fc.weight.detach().clone())))
     recipe = SHORT.but(epochs=3, freeze="0:all-but:fc;1:fc;2:none", schedule="flat", warmup=0.0, prior="none")
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=Spy())
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=spy)
 
     convs, heads_ = zip(*seen, strict=True)
     assert all(torch.equal(conv, net().conv1.weight) for conv in convs[:5])
@@ -128,15 +127,10 @@ def test_the_optimizer_forgets_what_is_frozen(monkeypatch):
         made.append(usual(weights, recipe))
         return made[-1]
 
-    class Spy:
-        def training(self, words, share):
-            seen.append({name for name, weight in network.named_parameters() if weight in made[0].state})
-
-        def say(self, words): ...
-
+    spy = Spy(lambda: seen.append({name for name, weight in network.named_parameters() if weight in made[0].state}))
     monkeypatch.setattr(training, "_optimizer", spied)
     recipe = SHORT.but(freeze="0:all-but:fc;1:fc", guard=False)
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=Spy())
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=spy)
 
     head, whole = {"fc.weight", "fc.bias"}, {name for name, _ in network.named_parameters()}
     assert seen[:5] == [head] * 5
@@ -159,13 +153,8 @@ def test_statistics_of_a_batchnorm_that_the_caller_froze_stand_still():
         layer.requires_grad_(False)
     before = state(network)
 
-    class Spy:
-        def training(self, words, share):
-            seen.append(changed(network, before))
-
-        def say(self, words): ...
-
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(attack_bn="train"), watch=Spy())
+    spy = Spy(lambda: seen.append(changed(network, before)))
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(attack_bn="train"), watch=spy)
 
     moved = set().union(*seen)
     assert not any(name.startswith(("conv1", "bn1")) for name in moved)

@@ -1,6 +1,7 @@
 """Whole trainings: what they reach, what they keep, and what they leave as it was."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -193,22 +194,29 @@ def test_clean_training_needs_no_attack():
     assert list(found.history["eps"]) == [0, 0]
 
 
+class Breaks:
+    """After a step it spoils the network."""
+
+    def __init__(self, step: int, spoil: Callable[[], object]) -> None:
+        self.left, self.spoil = step, spoil
+
+    def training(self, text, share):
+        self.left -= 1
+        if self.left == 0:
+            with torch.no_grad():
+                self.spoil()
+
+    def say(self, text): ...
+
+
 def test_a_loss_that_diverges_is_one_sentence_and_leaves_what_was_kept(tmp_path):
     recipe = SHORT.but(epochs=3, schedule="flat", warmup=0.0, lr=0.001, guard=False)
     x, y = TRAIN
-    network, steps = net(), []
-
-    class Breaks:
-        def training(self, text, share):
-            steps.append(share)
-            if len(steps) == 7:
-                with torch.no_grad():
-                    network.fc.weight.fill_(float("nan"))
-
-        def say(self, text): ...
+    network = net()
+    breaks = Breaks(7, lambda: network.fc.weight.fill_(float("nan")))
 
     with pytest.raises(Diverged, match=r"In epoch 2 of 3: .*kept"):
-        finetune(network, (x, y), VAL, eps=EPS, recipe=recipe, out=tmp_path, watch=Breaks())
+        finetune(network, (x, y), VAL, eps=EPS, recipe=recipe, out=tmp_path, watch=breaks)
 
     assert all(weight.isfinite().all() for weight in network.parameters())
     whole, resumed = net(), net()
@@ -220,35 +228,19 @@ def test_a_loss_that_diverges_is_one_sentence_and_leaves_what_was_kept(tmp_path)
 
 @pytest.mark.parametrize("objective", ["clean", "at"])
 def test_weights_that_are_no_numbers_after_the_last_step_are_no_result(objective):
-    network, steps = net(), []
-
-    class Breaks:
-        def training(self, text, share):
-            steps.append(share)
-            if len(steps) == 10:
-                with torch.no_grad():
-                    network.fc.weight.fill_(float("nan"))
-
-        def say(self, text): ...
+    network = net()
+    breaks = Breaks(10, lambda: network.fc.weight.fill_(float("nan")))
 
     with pytest.raises(Diverged, match=r"In epoch 2 of 2: .*no longer be judged"):
-        finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT.but(objective=objective), watch=Breaks())
+        finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT.but(objective=objective), watch=breaks)
 
 
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
-    network, steps = net(), []
-
-    class Breaks:
-        def training(self, text, share):
-            steps.append(share)
-            if len(steps) == 5:
-                with torch.no_grad():
-                    network.fc.weight[0, 0] = float("inf")
-
-        def say(self, text): ...
+    network = net()
+    breaks = Breaks(5, lambda: network.fc.weight[0, 0].fill_(float("inf")))
 
     with pytest.raises(Diverged, match="lower lr"):
-        finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT, out=tmp_path, watch=Breaks())
+        finetune(network, TRAIN, VAL, eps=EPS, recipe=SHORT, out=tmp_path, watch=breaks)
     assert list(tmp_path.iterdir()) == []
 
 
