@@ -12,8 +12,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from torch import Tensor
 
-from robustkit import losses
-from robustkit.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit.primitives import losses
+from robustkit.primitives.protocol import Attack, Cost, Seen, State, Trials, begin
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ went from 0.7 to 0.5 after pooling of exact ties read 0.71 on the held half.
 
 Honest networks: those of the zoo (clean, PGD, TRADES, certified; see README.md), torchvision's trained on digits, small
 ones with pooling and with activations that bend both ways, and stock architectures with random weights. Broken
-networks: `robustkit.broken` on base networks of two seeds, at three radii.
+networks: `robustkit.masked_defenses` on base networks of two seeds, at three radii.
 
 The cost is that of `diagnose` of resnet18 on 64 digits, in forward and backward passes of the same batch: both are
 timed in turn, and the median of the ratios is given. One thread, CPU time.
@@ -40,9 +40,11 @@ from subjects import _imported
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustkit import attack, broken, load_dataset, load_model, registry
+from robustkit import attack, load_dataset, load_model
+from robustkit import masked_defenses as broken
 from robustkit.diagnosis import Diagnosis, diagnose
 from robustkit.diagnosis.verdicts import LINEAR, MIXED, SMALL_FAITHFUL
+from robustkit.primitives import registry
 
 STOCK = (
     "resnet18", "vgg11_bn", "densenet121", "mobilenet_v3_small", "convnext_tiny", "vit_b_16", "swin_t",

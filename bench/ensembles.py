@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from subjects import Subject, zoo
 
-from robustkit import attack, load_dataset, load_model, registry
+from robustkit import attack, load_dataset, load_model
+from robustkit.primitives import registry
 
 BUDGETS = {
     "thorough": registry.ENSEMBLES["thorough"],

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from robustkit import attack
 from robustkit.models.stem import build_torchvision, stem_for, with_stem
-from robustkit.protocol import Attack
+from robustkit.primitives.protocol import Attack
 
 FEW, MANY = 10, 110
 

@@ -25,7 +25,7 @@ from subjects import Subject, digits, zoo
 from torch import Tensor, nn
 
 from robustkit import attack
-from robustkit.protocol import Attack
+from robustkit.primitives.protocol import Attack
 
 BATCH = 64
 STEPS = 100  # torchattacks' own default is 10, so it is always passed

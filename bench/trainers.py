@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from robustkit.defenses.adversary import keys_of
-from robustkit.defenses.folding import fold
-from robustkit.defenses.images import Images
-from robustkit.defenses.inner import inner
-from robustkit.defenses.objectives import AT
-from robustkit.defenses.prior import prior
-from robustkit.defenses.recipe import Recipe
-from robustkit.defenses.stepping import Stepper
+from robustkit.defenses.inner_attack.crafting import keys_of
+from robustkit.defenses.inner_attack.objectives import AT
+from robustkit.defenses.inner_attack.specification import inner
+from robustkit.defenses.training.images import Images
+from robustkit.defenses.training.recipe import Recipe
+from robustkit.defenses.training.stepping import Stepper
+from robustkit.defenses.weights.folding import fold
+from robustkit.defenses.weights.prior import prior
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit.data import TensorData, from_tensors
-from robustkit.preprocessed import network_in
+from robustkit.models.preprocessing import network_in
 
 MOMENTUM, DECAY = 0.9, 5e-4
 

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit import UserError, attack, load_dataset, load_model, registry
+from robustkit import UserError, attack, load_dataset, load_model
 from robustkit.models import cache, checkpoint
 from robustkit.models.training import Recipe
-from robustkit.statistics import proportion
+from robustkit.primitives import registry
+from robustkit.statistics.intervals import proportion
 
 EPOCHS = 25  # of the transformer
 CNNS = ("resnet18", "densenet121", "mobilenet_v3_small")

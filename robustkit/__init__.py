@@ -11,35 +11,35 @@ if not (_here / "attacks").is_dir():  # a checkout: attacks/, defenses/ and repo
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from robustkit.classifier import Classifier as Classifier
-    from robustkit.crafting import Attacked as Attacked
-    from robustkit.crafting import attack as attack
+    from robustkit.classifier.classifier import Classifier as Classifier
+    from robustkit.classifier.smoothing import Smoothing as Smoothing
     from robustkit.data import load_dataset as load_dataset
     from robustkit.defenses import finetune as finetune  # type: ignore[import-not-found,unused-ignore]
     from robustkit.diagnosis import diagnose as diagnose
+    from robustkit.engine.attack_tensors import Attacked as Attacked
+    from robustkit.engine.attack_tensors import attack as attack
     from robustkit.errors import UserError as UserError
-    from robustkit.evaluation import evaluate as evaluate
+    from robustkit.evaluation.evaluation import evaluate as evaluate
+    from robustkit.evidence.tables import load_run as load_run
     from robustkit.models import load_model as load_model
-    from robustkit.smoothing import Smoothing as Smoothing
-    from robustkit.summary import load_run as load_run
     from robustkit.tracing import trace as trace
 
 # Loaded on first use: torch takes seconds to import, and `robustkit --help` does not need it.
 _PUBLIC = {
-    "Attacked": "robustkit.crafting",
-    "Classifier": "robustkit.classifier",
-    "Smoothing": "robustkit.smoothing",
+    "Attacked": "robustkit.engine.attack_tensors",
+    "Classifier": "robustkit.classifier.classifier",
+    "Smoothing": "robustkit.classifier.smoothing",
     "UserError": "robustkit.errors",
-    "attack": "robustkit.crafting",
+    "attack": "robustkit.engine.attack_tensors",
     "diagnose": "robustkit.diagnosis",
-    "evaluate": "robustkit.evaluation",
+    "evaluate": "robustkit.evaluation.evaluation",
     "finetune": "robustkit.defenses",
     "load_dataset": "robustkit.data",
     "load_model": "robustkit.models",
-    "load_run": "robustkit.summary",
+    "load_run": "robustkit.evidence.tables",
     "trace": "robustkit.tracing",
 }
-_ROOMS = ("attacks", "broken", "data", "defenses", "models", "nethook", "reports")
+_ROOMS = ("attacks", "data", "defenses", "masked_defenses", "models", "nethook", "reports")
 __all__ = list(_PUBLIC)
 
 

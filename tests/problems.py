@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier import Classifier
-from robustkit.engine import Job, Outcome, run
-from robustkit.protocol import Attack, Seen, Trials
+from robustkit.classifier.classifier import Classifier
+from robustkit.engine.scheduler import Job, Outcome, run
+from robustkit.primitives.protocol import Attack, Seen, Trials
 
 # Two busy cores: with more threads torch waits for its own workers.
 torch.set_num_threads(1)

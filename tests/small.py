@@ -10,8 +10,8 @@ import torch
 from robustkit.reports import write_csv
 from torch import Tensor, nn
 
-from robustkit.run import Run
-from robustkit.watch import Silent
+from robustkit.evidence.run import Run
+from robustkit.host.progress import Silent
 from tests.problems import filled
 
 # An ensemble in which every member breaks some images that the ones before left (at Linf 0.1).

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from robustkit import attack as attacked
-from robustkit.classifier import Classifier, Passes
-from robustkit.crafting import Attacked
-from robustkit.engine import run
+from robustkit.classifier.batch_sizes import Answer, Shapes
+from robustkit.classifier.classifier import Classifier, Passes
+from robustkit.engine.attack_tensors import Attacked
+from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
-from robustkit.preprocessed import Preprocessed
-from robustkit.protocol import Attack, BestState, FeatureAttack, FeatureSeen, HookedAttack, Seen, State
-from robustkit.registry import classes
-from robustkit.rows import Rows
-from robustkit.shapes import Answer, Shapes
+from robustkit.models.preprocessing import Preprocessed
+from robustkit.primitives.protocol import Attack, BestState, FeatureAttack, FeatureSeen, HookedAttack, Seen, State
+from robustkit.primitives.registry import classes
+from robustkit.primitives.rows import Rows
 from tests.problems import EPS, KEYS_APART, Problem, hooks, images, jobs_of, outcomes, problem, same, seen, trials
 
 # Small budgets for hyper-parameters of these names, whichever attack has them.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from robustkit import registry
+from robustkit.primitives import registry
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

@@ -87,11 +87,14 @@ def ablate(**options: Any) -> None:
 def _work(options: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from robustkit.environment import chosen_device
+    from robustkit.host.environment import chosen_device
 
     from .watch import Bars
 
-    defenses, reports = import_module("robustkit.defenses.ablation"), import_module("robustkit.reports.ablation")
+    defenses, reports = (
+        import_module("robustkit.defenses.ablation.ablation"),
+        import_module("robustkit.reports.ablation.page"),
+    )
     grid, recipe, whole = _grid(options), _recipe(options), data_of(options)
     train, val = training_data(whole, options["val_share"])
     test, threat = _chosen(whole, options["samples"]), threat_of(options, whole)
@@ -110,15 +113,15 @@ def _work(options: dict[str, Any]) -> None:
         command=" ".join(["robustkit", *sys.argv[1:]]),
     )  # fmt: skip
     reports.write_ablation(found.frame, found.runs, options["out"], about)
-    import_module("robustkit.reports.ablation_terminal").print_ablation(found.frame, about, Console())
+    import_module("robustkit.reports.ablation.terminal").print_ablation(found.frame, about, Console())
     click.echo(f"\n{options['out']}{os.sep}  ablation.html  ablation.csv  ablation-runs.csv")
 
 
 def _explain(options: dict[str, Any]) -> None:
     from .watch import Bars
 
-    defenses = import_module("robustkit.defenses.ablation")
-    grids = import_module("robustkit.defenses.ablation_grid")
+    defenses = import_module("robustkit.defenses.ablation.ablation")
+    grids = import_module("robustkit.defenses.ablation.grid")
     cells = grids.cells_of(grids.axes_of(_grid(options)), options["plan"])
     test = data_of(options)
     train, val = training_data(test, options["val_share"])
@@ -129,7 +132,7 @@ def _explain(options: dict[str, Any]) -> None:
         model = model_of(options, test, bars)
     ground = defenses.Ground(train, val, test, threat.norm, threat.eps_text, options["judge"], start="")
     defenses.checked_cells(cells, base, model, ground)
-    known = import_module("robustkit.defenses.cost_warnings").explained(
+    known = import_module("robustkit.defenses.cost.warnings").explained(
         model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)
     )
     jobs = defenses.jobs_of(cells, options["seeds"])
@@ -142,7 +145,7 @@ def _explain(options: dict[str, Any]) -> None:
 
 
 def _grid(options: dict[str, Any]) -> Any:
-    return import_module("robustkit.defenses.ablation_grid").read_grid(options["grid"])
+    return import_module("robustkit.defenses.ablation.grid").read_grid(options["grid"])
 
 
 def _recipe(options: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ def catalogue(kind: str) -> None:
 
 
 def _attacks() -> None:
-    from robustkit import registry
+    from robustkit.primitives import registry
 
     for name, members in registry.ENSEMBLES.items():
         click.echo(f"{name:<10} ensemble: {' -> '.join(members)}")

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .config import read_config
-from .options import (
-    CountOr,
-    data_options,
-    model_options,
-    remedy_options,
-    require_model,
-    setting_of,
-)
+from .options import CountOr, data_options, model_options, remedy_options, require_model, setting_of
 from .places import writing
 
 if TYPE_CHECKING:
@@ -75,9 +68,9 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
             layers=list(options["layers"]) or None, seed=options["seed"], batch_size=setting.slots or 64,
             prove=not options["no_proof"],
         )  # fmt: skip
-    reports = import_module("robustkit.reports.diagnosis")
+    reports = import_module("robustkit.reports.diagnosis.page")
     about = reports.About(f"{setting.data.name} {setting.data.split}".strip(), " ".join(["robustkit", *sys.argv[1:]]))
     reports.write_diagnosis(found, out, about)
-    import_module("robustkit.reports.diagnosis_terminal").print_diagnosis(found, Console())
+    import_module("robustkit.reports.diagnosis.terminal").print_diagnosis(found, Console())
     click.echo(f"\n{out}{os.sep}  diagnosis.html  diagnosis.json")
     return found

@@ -9,11 +9,11 @@ from .options import data_of, smoothing_of
 
 def print_plan(options: dict[str, Any]) -> None:
     """The cells of the plan with their upper bound in passes, as plain text."""
-    from robustkit.classifier import DRAWS
+    from robustkit.classifier.classifier import DRAWS
     from robustkit.data import pick
+    from robustkit.evaluation.plan import plan, threats_of
+    from robustkit.evaluation.setting import check_smoothable
     from robustkit.models import require_known
-    from robustkit.plan import plan, threats_of
-    from robustkit.setting import check_smoothable
 
     for name in (*options["models"], *options["surrogates"]):
         require_known(name)

@@ -24,7 +24,7 @@ from .options import (
 from .places import check_writable, remove_if_empty
 
 if TYPE_CHECKING:
-    from robustkit.setting import Setting
+    from robustkit.evaluation.setting import Setting
 
 _RUNS = Path("robustkit-runs")
 
@@ -90,7 +90,7 @@ def evaluate(**options: Any) -> None:
 def _work(options: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from robustkit.evaluation import carry_out
+    from robustkit.evaluation.evaluation import carry_out
 
     from .watch import Bars
 
@@ -106,7 +106,7 @@ def _work(options: dict[str, Any]) -> None:
 
 
 def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
-    from robustkit.setting import Numerics, resolved
+    from robustkit.evaluation.setting import Numerics, resolved
 
     return resolved(
         options["models"], dataset=data_of(options), attacks=options["attacks"], norm=options["norms"],
@@ -123,7 +123,7 @@ def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
 
 def _folder_name(setting: "Setting") -> str:
     """Named by what determines the result, so that the same command finds its own evidence."""
-    from robustkit.identity import digest, identity_of
+    from robustkit.evaluation.identity import digest, identity_of
 
     models = "+".join(classifier.name for classifier in setting.classifiers[:3])
     text = "".join(

@@ -64,9 +64,9 @@ def finetune(**options: Any) -> None:
 def _work(options: dict[str, Any], team: Any) -> None:
     from rich.console import Console
 
-    from robustkit.evaluation import carry_out
+    from robustkit.evaluation.evaluation import carry_out
+    from robustkit.evaluation.plan import plan
     from robustkit.models.described import save_model
-    from robustkit.plan import plan
 
     from .watch import Bars
 
@@ -109,7 +109,7 @@ def _work(options: dict[str, Any], team: Any) -> None:
 
 def _smoothed(attack: str) -> str:
     """The option that smooths a network trained on noise, as it is meant to be used."""
-    from robustkit.registry import parsed
+    from robustkit.primitives.registry import parsed
 
     # Not every inner attack reads as NAME:KEY=VALUE; this one does.
     if attack.strip().lower().partition(":")[0] != "gaussian":
@@ -123,11 +123,11 @@ def _check_free(out: Path) -> None:
 
 
 def _explain(options: dict[str, Any]) -> None:
-    from robustkit.plan import plan
+    from robustkit.evaluation.plan import plan
 
     from .watch import Bars
 
-    finetuning = import_module("robustkit.defenses.finetuning")
+    finetuning = import_module("robustkit.defenses.training.finetuning")
     test = data_of(options)
     train, val = training_data(test, options["val_share"])
     recipe, threat = recipe_of(options), threat_of(options, test)
@@ -140,7 +140,7 @@ def _explain(options: dict[str, Any]) -> None:
 
 
 def _setting(models: list[Any], options: dict[str, Any], data: "Dataset", threat: Any, bars: Any) -> Any:
-    from robustkit.setting import Numerics, Remedies, resolved
+    from robustkit.evaluation.setting import Numerics, Remedies, resolved
 
     return resolved(
         models, dataset=data, attacks=options["attacks"], norm=[threat.norm], eps=[threat.eps_text], samples=1000,

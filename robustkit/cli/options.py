@@ -9,7 +9,7 @@ import click
 from robustkit.errors import UserError
 
 if TYPE_CHECKING:
-    from robustkit.setting import Setting
+    from robustkit.evaluation.setting import Setting
 
 Command = Callable[..., Any]
 
@@ -103,8 +103,8 @@ def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
 
 def remedies_of(options: dict[str, Any]) -> Any:
     """The remedies that the options name."""
-    from robustkit.setting import Remedies
-    from robustkit.standins import stand_ins
+    from robustkit.classifier.surrogate_gradients import stand_ins
+    from robustkit.evaluation.setting import Remedies
 
     return Remedies(stand_ins(options["bpda"]), options["eot"], options["probabilities"])
 
@@ -115,7 +115,7 @@ def smoothing_of(options: dict[str, Any]) -> Any:
     Raises:
         UserError: a value is out of range, or there is one for a smoothing that is not asked for.
     """
-    from robustkit.smoothing import Smoothing
+    from robustkit.classifier.smoothing import Smoothing
 
     chosen = {"n": options["smooth_draws"], "alpha": options["smooth_alpha"]}
     given = {name: value for name, value in chosen.items() if value is not None}
@@ -148,7 +148,7 @@ def require_model(options: dict[str, Any]) -> None:
 
 def setting_of(options: dict[str, Any], attack: str, bars: Any) -> "Setting":
     """The setting of a command about one model in one threat model."""
-    from robustkit.setting import Numerics, resolved
+    from robustkit.evaluation.setting import Numerics, resolved
 
     return resolved(
         [options["model"]], dataset=data_of(options), attacks=[attack],

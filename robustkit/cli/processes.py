@@ -21,9 +21,9 @@ def together(device: str) -> Iterator[Any]:
     Raises:
         UserError: the only process there is met it.
     """
-    from robustkit.environment import chosen_device
+    from robustkit.host.environment import chosen_device
 
-    parallel = import_module("robustkit.defenses.parallel")
+    parallel = import_module("robustkit.defenses.training.parallel")
     with parallel.processes(parallel.own_device(chosen_device(device))) as team:
         try:
             with team.one_fate():

@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .config import read_config
-from .options import (
-    CountOr,
-    data_options,
-    model_options,
-    remedy_options,
-    require_model,
-    setting_of,
-)
+from .options import CountOr, data_options, model_options, remedy_options, require_model, setting_of
 from .places import writing
 
 if TYPE_CHECKING:
-    from robustkit.setting import Setting
+    from robustkit.evaluation.setting import Setting
     from robustkit.tracing import Album, Traced
 
     from .watch import Bars
@@ -70,13 +63,13 @@ def _work(options: dict[str, Any]) -> None:
         traced, pictures = _traced(setting, options, bars)
     for text in dict.fromkeys(str(warning.message) for warning in said):
         click.echo(f"Warning: {text}", err=True)
-    reports = import_module("robustkit.reports.trace")
+    reports = import_module("robustkit.reports.trace.page")
     about = reports.About(
         f"{setting.data.name} {setting.data.split}".strip(), setting.data.class_names,
         " ".join(["robustkit", *sys.argv[1:]]),
     )  # fmt: skip
     reports.write_trace(traced, pictures, out, about)
-    import_module("robustkit.reports.trace_terminal").print_trace(traced, Console())
+    import_module("robustkit.reports.trace.terminal").print_trace(traced, Console())
     click.echo(f"\n{out}{os.sep}  trace.html  trace.csv  trace.json")
 
 

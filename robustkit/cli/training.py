@@ -18,7 +18,7 @@ def recipe_of(options: dict[str, Any]) -> Any:
         UserError: there is no such preset or choice.
     """
     from robustkit.errors import unknown
-    from robustkit.registry import value_of
+    from robustkit.primitives.registry import value_of
 
     defenses = import_module("robustkit.defenses")
     if options["preset"] not in defenses.PRESETS:
@@ -40,7 +40,7 @@ def recipe_of(options: dict[str, Any]) -> Any:
 
 def threat_of(options: dict[str, Any], data: "Dataset") -> Any:
     """The first threat that is asked for, or the data's usual one."""
-    from robustkit.plan import threats_of
+    from robustkit.evaluation.plan import threats_of
 
     norms = [options["norm"]] if options["norm"] else []
     found = threats_of(norms, [options["eps"]] if options["eps"] else [], data.threats)
@@ -49,8 +49,8 @@ def threat_of(options: dict[str, Any], data: "Dataset") -> Any:
 
 def model_of(options: dict[str, Any], data: "Dataset", bars: Any) -> "PixelModel":
     """The model that a training begins with."""
+    from robustkit.evaluation.setting import reporter
     from robustkit.models import load_model
-    from robustkit.setting import reporter
 
     return load_model(
         options["model"], dataset=data, weights=options["weights"], num_classes=options["num_classes"],

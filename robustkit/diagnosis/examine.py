@@ -6,13 +6,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from robustkit import losses
-from robustkit.classifier import Classifier
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.isolation import exact_arithmetic, untouched
+from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
-from robustkit.guard import exact_arithmetic, untouched
 from robustkit.nethook import Layers, unwrap
-from robustkit.preflight import checked_images, checked_labels
-from robustkit.threat import ball, norm_name
+from robustkit.primitives import losses
+from robustkit.primitives.threat import ball, norm_name
 
 from .calls import Run
 from .diagnosis import Diagnosis, EndToEnd, LayerRow

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit import draws
+from robustkit.classifier import randomized as draws
 from robustkit.nethook.hooked import Inputs
 from robustkit.nethook.structure import mapped
 

@@ -12,7 +12,7 @@ from .lines import OpSite, caused, forward_of, ranked, unfold_ops
 from .measure import inputs_of, responses, survey
 from .question import Question
 from .slopes import Whole, slopes
-from .verdicts import (
+from .verdicts import (  # fmt: skip
     CULPABLE,
     MASKING,
     RIVALS,
@@ -23,7 +23,7 @@ from .verdicts import (
     numbers,
     share,
     verdict,
-)  # fmt: skip
+)
 
 LOST = 0.1  # share of images without a usable gradient that makes a verdict
 

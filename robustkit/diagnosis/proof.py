@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
-from robustkit import registry
-from robustkit.classifier import Classifier
-from robustkit.crafting import Attacked, attack
+from robustkit.classifier.classifier import Classifier
+from robustkit.engine.attack_tensors import Attacked, attack
 from robustkit.errors import UserError
+from robustkit.primitives import registry
 
 from .remedies import SAFE_LOSS, treated
 

@@ -8,10 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from robustkit import draws, noise
-from robustkit.classifier import Classifier
-from robustkit.outputs import logits_of
-from robustkit.threat import Ball
+from robustkit.classifier import randomized as draws
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.logits import logits_of
+from robustkit.primitives import noise
+from robustkit.primitives.threat import Ball
 
 
 @dataclass(frozen=True)

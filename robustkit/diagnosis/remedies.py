@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from robustkit.classifier import Classifier, Passes
+from robustkit.classifier.classifier import Classifier, Passes
 
 from .calls import Run
 from .lines import OpSite

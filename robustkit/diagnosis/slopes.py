@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from robustkit import losses
 from robustkit.nethook import StaleActivationError, Trace
+from robustkit.primitives import losses
 
 from .calls import Site, floats
 from .fidelity import SMALL, agreement, per_image

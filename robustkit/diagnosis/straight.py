@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from robustkit.preprocessed import Preprocessed
+from robustkit.models.preprocessing import Preprocessed
 
 from .lines import STEPS, OpSite, name_of
 

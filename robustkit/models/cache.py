@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from robustkit.atomic import PART, replace_file
+from robustkit.host.files import PART, replace_file
 
 SUFFIX = ".safetensors"
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit.errors import UserError
-from robustkit.preprocessed import Preprocessed
+from robustkit.models.preprocessing import Preprocessed
 
 
 class PixelModel(Preprocessed):

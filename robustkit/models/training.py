@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError
-from robustkit.schedule import one_cycle
+from robustkit.models.one_cycle import one_cycle
 
 from .pixels import PixelModel
 

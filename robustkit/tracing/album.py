@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from robustkit.classifier import Classifier
+from robustkit.classifier.classifier import Classifier
 
 from .focus import Aim, Focus, NoFeatureMapError, focus
 from .growth import towards_the_rival

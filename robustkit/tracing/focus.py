@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier import Classifier
+from robustkit.classifier.classifier import Classifier
 from robustkit.errors import UserError
-from robustkit.rows import padded
+from robustkit.primitives.rows import padded
 
 from .gradcam import cam, overlap, rank_correlation
 from .leaves import Followed, executed, followed

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier import Classifier
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.sanity_checks import checked_images
 from robustkit.errors import UserError
 from robustkit.nethook import select, unwrap
-from robustkit.preflight import checked_images
-from robustkit.protocol import Attack
+from robustkit.primitives.protocol import Attack
 
 from . import measures
 from .cka import LEAST, MOST, cka

@@ -1,9 +1,9 @@
 """Passes of images through a network under hooks, in tiles of one size.
 
-The kernels that torch picks, and so the last bits of an activation, depend on the batch size (`robustkit.shapes`). All
-tiles here have the same size, whatever the caller's batch size is, and idle rows are filled; a number then depends on
-its own pair of images alone. Every pass starts from the same seed, so that the noise of a randomised model does not
-pass for growth.
+The kernels that torch picks, and so the last bits of an activation, depend on the batch size
+(`robustkit.classifier.batch_sizes`). All tiles here have the same size, whatever the batch size of the caller is, and
+idle rows are filled; a number then depends on its own pair of images alone. Every pass starts from the same seed, so
+that the noise of a randomised model does not pass for growth.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from robustkit import draws
-from robustkit.classifier import Classifier
+from robustkit.classifier import randomized as draws
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.logits import logits_of
 from robustkit.errors import UserError
 from robustkit.nethook import Call, Trace
 from robustkit.nethook.structure import mapped, tensors
-from robustkit.outputs import logits_of
-from robustkit.rows import padded
+from robustkit.primitives.rows import padded
 
 from .points import Pairs
 

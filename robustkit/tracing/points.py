@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robustkit import registry
-from robustkit.classifier import Classifier
-from robustkit.crafting import attack as crafted
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.sanity_checks import checked_images, checked_labels
+from robustkit.engine.attack_tensors import attack as crafted
 from robustkit.errors import UserError
-from robustkit.preflight import checked_images, checked_labels
-from robustkit.protocol import Attack
-from robustkit.rows import Rows
+from robustkit.primitives import registry
+from robustkit.primitives.protocol import Attack
+from robustkit.primitives.rows import Rows
 
 GIVEN = "points as given"
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from robustkit.protocol import Attack, FeatureAttack, FeatureSeen, HookedAttack, State
+from robustkit.primitives.protocol import Attack, FeatureAttack, FeatureSeen, HookedAttack, State
 from tests.problems import trials
 
 

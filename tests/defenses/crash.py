@@ -5,7 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
-from robustkit.defenses import Recipe, Tuned, finetune, training
+from robustkit.defenses import Recipe, Tuned, finetune
+from robustkit.defenses.training import training
 from torch import nn
 
 from tests.defenses.nets import SHORT, TRAIN, VAL, net

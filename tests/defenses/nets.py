@@ -5,11 +5,11 @@ from functools import cache
 
 import torch
 from robustkit.defenses import Recipe
-from robustkit.defenses.batches import Batch
-from robustkit.defenses.inner import inner
-from robustkit.defenses.objectives import objective
-from robustkit.defenses.prior import Prior
-from robustkit.defenses.stepping import Stepper
+from robustkit.defenses.inner_attack.objectives import objective
+from robustkit.defenses.inner_attack.specification import inner
+from robustkit.defenses.training.batches import Batch
+from robustkit.defenses.training.stepping import Stepper
+from robustkit.defenses.weights.prior import Prior
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -11,15 +11,16 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from robustkit.defenses import Recipe, finetune, stepping
-from robustkit.defenses.batchnorm import norms_of
-from robustkit.defenses.images import Images
-from robustkit.defenses.inner import inner
-from robustkit.defenses.objectives import objective
-from robustkit.defenses.parallel import processes
-from robustkit.defenses.prior import Prior
-from robustkit.defenses.selection import Judge, Level
-from robustkit.defenses.stepping import Stepper
+from robustkit.defenses import Recipe, finetune
+from robustkit.defenses.inner_attack.objectives import objective
+from robustkit.defenses.inner_attack.specification import inner
+from robustkit.defenses.training import stepping
+from robustkit.defenses.training.images import Images
+from robustkit.defenses.training.parallel import processes
+from robustkit.defenses.training.selection import Judge, Level
+from robustkit.defenses.training.stepping import Stepper
+from robustkit.defenses.weights.batchnorm import norms_of
+from robustkit.defenses.weights.prior import Prior
 from torch import Tensor, nn
 
 from robustkit.data import from_tensors

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from robustkit import registry
+from robustkit.primitives import registry
 from tests.small import TINY
 
 torch.set_num_threads(1)

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import torch
 
-from robustkit import Classifier, course, evaluate, registry
-from robustkit.run import Run
-from robustkit.smoothing import Smoothing
-from robustkit.store import Store
+from robustkit import Classifier, evaluate
+from robustkit.classifier.smoothing import Smoothing
+from robustkit.evaluation import course
+from robustkit.evidence.run import Run
+from robustkit.evidence.store import Store
+from robustkit.primitives import registry
 from tests.small import TINY, cnn, csv, data, evidence, linear
 
 registry.ENSEMBLES["tiny"] = TINY

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from robustkit import Classifier, UserError, evaluate
-from robustkit.run import Run
+from robustkit.evidence.run import Run
 from tests.small import TINY, accuracy, broken, cnn, data, linear
 
 EPS = ("0.02", "0.05", "0.1", "0.15")

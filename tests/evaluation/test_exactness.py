@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from robustkit import Classifier, evaluate
-from robustkit.run import Run
+from robustkit.evidence.run import Run
 from tests.small import cnn, csv, data, linear
 
 ATTACKS = ("fgsm", "tiny", "pgd:steps=3,restarts=2", "apgd-t:steps=3,targets=2", "noise:queries=4")

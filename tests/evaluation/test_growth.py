@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from robustkit import Classifier, UserError, environment, evaluate, load_run
-from robustkit.run import Run
+from robustkit import Classifier, UserError, evaluate, load_run
+from robustkit.evidence.run import Run
+from robustkit.host import environment
 from tests.small import Recorder, cnn, csv, data, evidence, linear
 
 

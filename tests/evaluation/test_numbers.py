@@ -5,7 +5,7 @@ import torch
 from scipy.stats import binomtest
 
 from robustkit import evaluate
-from robustkit.run import Run
+from robustkit.evidence.run import Run
 from tests.small import Sure, accuracy, cnn, csv, data, linear
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from robustkit import Classifier, evaluate
-from robustkit.run import Run
-from robustkit.threat import radius
+from robustkit.evidence.run import Run
+from robustkit.primitives.threat import radius
 from tests.small import cnn, data, linear
 
 CASES = {

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from robustkit.data import from_tensors
 from robustkit.errors import UserError
-from robustkit.identity import fingerprint
+from robustkit.evaluation.identity import fingerprint
 from robustkit.models import load_model
 
 State = dict[str, Tensor]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from robustkit.errors import UserError
-from robustkit.identity import fingerprint
+from robustkit.evaluation.identity import fingerprint
 from robustkit.models import load_model
 
 NETWORK = """

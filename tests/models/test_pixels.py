@@ -3,7 +3,7 @@ import torch
 from torch import fx, nn
 
 from robustkit.errors import UserError
-from robustkit.identity import fingerprint
+from robustkit.evaluation.identity import fingerprint
 from robustkit.models import PixelModel
 
 

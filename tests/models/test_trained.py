@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from robustkit.data import load_dataset
-from robustkit.identity import fingerprint
+from robustkit.evaluation.identity import fingerprint
 from robustkit.models import PixelModel, Recipe, cache, load_model, trained
 from robustkit.models.training import Part, Report, train
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from robustkit.data import TensorData, from_tensors
 from robustkit.errors import UserError
-from robustkit.identity import fingerprint
+from robustkit.evaluation.identity import fingerprint
 from robustkit.models import PixelModel, Recipe
 from robustkit.models.training import Part, batches, train
 

@@ -5,14 +5,7 @@ import torch
 import torchvision
 from torch import nn
 
-from robustkit.nethook import (
-    LayerNotFoundError,
-    ParameterNotFoundError,
-    get_module,
-    get_parameter,
-    select,
-    unwrap,
-)
+from robustkit.nethook import LayerNotFoundError, ParameterNotFoundError, get_module, get_parameter, select, unwrap
 from tests.nethook.nets import Reusing, Tied, seeded, vectors
 
 

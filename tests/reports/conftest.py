@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from robustkit.reports.csv import SAMPLE_COLUMNS
+from robustkit.reports.evaluation.csv import SAMPLE_COLUMNS
 from sklearn.datasets import load_digits
 
-from robustkit.run import Picture, Run
-from robustkit.statistics import proportion
+from robustkit.evidence.run import Picture, Run
+from robustkit.statistics.intervals import proportion
 
 Rows = list[dict[str, Any]]
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from robustkit.reports.trace import About, page, write_trace
-from robustkit.reports.trace_figures import stages
-from robustkit.reports.trace_terminal import print_trace
+from robustkit.reports.trace.figures import stages
+from robustkit.reports.trace.page import About, page, write_trace
+from robustkit.reports.trace.terminal import print_trace
 
 from robustkit.errors import UserError
 from robustkit.tracing import Album, Traced, album, trace
 from tests.problems import problem
-from tests.reports.test_html import HOSTILE
-from tests.reports.test_html import Page as Tags
+from tests.reports.evaluation.test_html import HOSTILE
+from tests.reports.evaluation.test_html import Page as Tags
 
 
 class Page(Tags):

@@ -1,0 +1,1 @@
+"""Attacks that see the predicted label and nothing else."""

@@ -1,0 +1,45 @@
+"""Additive noise: random points of the ball. The baseline that any attack with gradients must beat.
+
+If noise breaks what a gradient attack does not, the gradients are masked, not the model robust (Athalye et al. 2018,
+arXiv:1802.00420, section 3.1).
+Bad at: everything in many dimensions, which is the point.
+"""
+
+from dataclasses import KW_ONLY, dataclass, replace
+
+from torch import Tensor
+
+from robustkit.primitives.protocol import Attack, Cost, Seen, State, Trials, begin
+
+
+@dataclass(frozen=True)
+class Noise(Attack):
+    """Uniform random points of the ball, each independent of the ones before.
+
+    Args:
+        queries: points tried, at least 2.
+    """
+
+    _: KW_ONLY
+    queries: int = 100
+
+    sees = "labels"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(2, "queries")
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.queries, 0)
+
+    def init(self, trials: Trials) -> State:
+        return begin(trials, self.ball.random(trials.x, trials.key, 0))
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return logits.new_zeros(len(logits))
+
+    def step(self, state: State, seen: Seen) -> State:
+        asked = state.asked + 1
+        query = self.ball.random(state.trial.x, state.trial.key, asked)
+        return replace(state, query=query, asked=asked, done=asked >= self.queries - 1)

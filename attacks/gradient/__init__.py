@@ -1,0 +1,1 @@
+"""Attacks that follow the gradient of a loss in the image."""

@@ -1,0 +1,77 @@
+"""The step that MI-FGSM, NI-FGSM and the transfer attacks on them share: a velocity of normalised gradients.
+
+Dong et al. 2018, arXiv:1710.06081. Each gradient is divided by its mean absolute value before it is added; the paper
+divides by the sum, which is the same direction, and codes that followed use the mean.
+"""
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass, replace
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives.protocol import HookedAttack, Seen, State, Trials, begin
+from robustkit.primitives.rows import along
+from robustkit.primitives.threat import levelled
+
+from ._ascent import Stepped
+
+
+@dataclass(frozen=True)
+class MomentumState(State):
+    """The iterate and its velocity; the query may look ahead of the iterate."""
+
+    point: Tensor  # [B, *S] the iterate, in the ball
+    velocity: Tensor  # [B, *S] decayed sum of normalised gradients
+
+
+@dataclass(frozen=True)
+class Momentum(Stepped):
+    """Iterative fast gradient sign with momentum.
+
+    Args:
+        steps: gradient steps.
+        step_size: length of a step, in units of the input; None is eps / steps.
+        decay: share of the velocity kept per step.
+        loss: "log-odds", "ce", "margin" or "dlr".
+    """
+
+    _: KW_ONLY
+    decay: float = 1.0
+
+    norms = ("Linf", "L2")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(0.0, "decay")
+
+    def init(self, trials: Trials) -> MomentumState:
+        return MomentumState(**vars(begin(trials, trials.x)), point=trials.x, velocity=torch.zeros_like(trials.x))
+
+    def step(self, state: State, seen: Seen) -> MomentumState:
+        assert isinstance(state, MomentumState)
+        velocity = self.decay * state.velocity + normalised(seen.grad)
+        moved = state.point + self.step_length * self.ball.steepest(velocity, state.point)
+        point = self.ball.project(state.trial.x, moved)
+        asked = state.asked + 1
+        state = MomentumState(state.trial, point, asked, asked >= self.steps, point, velocity)
+        # The last look-ahead is not asked: the iterate itself is judged.
+        return replace(state, query=torch.where(along(state.done, point), point, self.ahead(state)))
+
+    @abstractmethod
+    def ahead(self, state: MomentumState) -> Tensor:
+        """Where the next gradient is taken, given the iterate."""
+
+
+@dataclass(frozen=True)
+class HookedMomentum(Momentum, HookedAttack):
+    """MI-FGSM on a network under hooks."""
+
+    def ahead(self, state: MomentumState) -> Tensor:
+        return state.point
+
+
+def normalised(grad: Tensor) -> Tensor:
+    """Each row's gradient divided by its mean absolute value; zero stays zero."""
+    grad = levelled(grad)
+    return grad / along(grad.flatten(1).abs().mean(1).clamp(min=1e-12), grad)

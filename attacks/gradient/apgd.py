@@ -1,0 +1,123 @@
+"""Auto-PGD: projected gradient ascent with momentum whose step size halves by itself, so that nothing needs tuning.
+
+Croce & Hein 2020, arXiv:2003.01690, algorithm 1; L1 from Croce & Hein 2021, arXiv:2103.01208 (in `apgd_l1.py`). Ours
+differs: one counter of rises replaces the history of losses (same decisions), and the first rise is measured from the
+start point's loss, as the paper has it, where the authors' code compares with zero. "APGD-CE" is loss="log-odds"
+(cross-entropy's order and direction, without its saturation) or, to the letter, "ce". "APGD-T" is loss="dlr" with
+targets=9.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives import noise
+from robustkit.primitives.protocol import BestState, Cost, Seen, State, Trials, begin
+from robustkit.primitives.rows import along
+
+from ._ascent import Ascent
+from .apgd_l1 import SparseState, sparse_begin, sparse_cost, sparse_step
+
+
+@dataclass(frozen=True)
+class ApgdState(BestState):
+    """What one trial remembers (Linf and L2)."""
+
+    # changes at every step
+    old: Tensor  # [B, *S] the iterate before the query
+    best_grad: Tensor  # [B, *S] the gradient at the best iterate
+    last_loss: Tensor  # [B] of the iterate before
+    rises: Tensor  # [B] int64 steps since the last checkpoint at which the loss rose
+    # changes at checkpoints
+    step_size: Tensor  # [B] in units of the input
+    period: Tensor  # [B] int64 steps from the last checkpoint to the next
+    next_check: Tensor  # [B] int64 value of `asked` at the next checkpoint
+    check_loss: Tensor  # [B] best loss at the last checkpoint
+    reduced: Tensor  # [B] bool, the step size was halved at the last checkpoint
+
+
+@dataclass(frozen=True)
+class APGD(Ascent):
+    """Auto-PGD on any of the losses, in Linf, L2 or L1.
+
+    Args:
+        steps: gradient steps per trial.
+        loss: "log-odds", "ce", "margin" or "dlr".
+        rho: share of steps that must raise the loss for the step size to stay.
+    """
+
+    _: KW_ONLY
+    steps: int = 100
+    rho: float = 0.75
+
+    norms = ("Linf", "L2", "L1")
+    keeps_best = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(0.0, "rho")
+
+    @property
+    def cost(self) -> Cost:
+        return sparse_cost(self.steps) if self.ball.norm == "L1" else super().cost
+
+    def init(self, trials: Trials) -> State:
+        if self.ball.norm == "L1":
+            return sparse_begin(trials, self.ball, self.steps)
+        start = self._start(trials)
+        nothing, none = torch.zeros_like(start), torch.zeros(len(start), device=start.device, dtype=start.dtype)
+        period = torch.full_like(trials.y, max(int(0.22 * self.steps), 1))
+        return ApgdState(
+            **vars(begin(trials, start)),
+            old=start, best=start, best_grad=nothing, best_loss=none, last_loss=none, rises=torch.zeros_like(period),
+            step_size=none + 2 * self.ball.eps, period=period, next_check=period + 1, check_loss=none,
+            reduced=torch.ones_like(period, dtype=torch.bool),
+        )  # fmt: skip
+
+    def step(self, state: State, seen: Seen) -> State:
+        if isinstance(state, SparseState):
+            return sparse_step(state, seen, self.ball, self.steps)
+        assert isinstance(state, ApgdState)
+        first, asked = state.asked == 0, state.asked + 1
+        rises = state.rises + (~first & (seen.loss > state.last_loss))
+        better = first | (seen.loss > state.best_loss)
+        best_loss = torch.where(better, seen.loss, state.best_loss)
+        best = torch.where(along(better, state.best), state.query, state.best)
+        best_grad = torch.where(along(better, state.best), seen.grad, state.best_grad)
+
+        check = asked == state.next_check
+        check_loss = torch.where(first, seen.loss, state.check_loss)
+        # Condition 1 of the paper (too few rises) or 2 (step size kept last time and nothing gained since).
+        stuck = (rises <= self.rho * state.period) | (~state.reduced & (check_loss >= best_loss))
+        halved = check & stuck
+        step_size = torch.where(halved, state.step_size / 2, state.step_size)
+        here = torch.where(along(halved, best), best, state.query)
+        grad = torch.where(along(halved, best), best_grad, seen.grad)
+        period = torch.where(check, self._shorter(state.period), state.period)
+        return ApgdState(
+            trial=state.trial, query=self._moved(state, first, here, grad, step_size), asked=asked,
+            done=asked >= self.steps, old=here, best=best, best_grad=best_grad, best_loss=best_loss,
+            last_loss=seen.loss, rises=rises * ~check, step_size=step_size, period=period,
+            next_check=torch.where(check, asked + period, state.next_check),
+            check_loss=torch.where(check, best_loss, check_loss), reduced=torch.where(check, halved, state.reduced),
+        )  # fmt: skip
+
+    def _start(self, trials: Trials) -> Tensor:
+        """A random point of the ball's surface: the noise is scaled to length eps."""
+        shape = trials.x.shape[1:]
+        if self.ball.norm == "Linf":
+            cube = 2 * noise.uniform(trials.key, 0, shape).to(trials.x) - 1
+            push = cube / along(cube.flatten(1).abs().amax(1).clamp(min=1e-12), cube)
+        else:
+            push = self.ball.steepest(noise.normal(trials.key, 0, shape).to(trials.x), trials.x)
+        return self.ball.project(trials.x, trials.x + self.ball.eps * push)
+
+    def _moved(self, state: ApgdState, first: Tensor, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:
+        x = state.trial.x
+        target = self.ball.climb(x, here, grad, along(step_size, x))
+        share = along(torch.where(first, 1.0, 0.75).to(x), x)
+        return self.ball.project(x, here + share * (target - here) + (1 - share) * (here - state.old))
+
+    def _shorter(self, period: Tensor) -> Tensor:
+        return (period - max(int(0.03 * self.steps), 1)).clamp(min=max(int(0.06 * self.steps), 1))

@@ -1,0 +1,130 @@
+"""APGD's form for L1: sparse steps whose sparsity adapts, in balls of radius 3 eps, 2 eps and eps one after the other.
+
+Croce & Hein 2021, arXiv:2103.01208. Points of the two larger balls count for nothing; each stage begins at the best
+point of the stage before, projected. The stages take 30, 30 and 40 % of the steps, and one question each for their
+start.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives import noise
+from robustkit.primitives.protocol import BestState, Cost, Seen, Trials, begin
+from robustkit.primitives.rows import along
+from robustkit.primitives.threat import Ball, project_l1
+
+_RADII = (3.0, 2.0, 1.0)  # in units of eps
+_SHRINK, _LEAST = 1.5, 0.1  # a step size is divided by 1.5 at a checkpoint, down to a tenth of its first value
+
+
+@dataclass(frozen=True)
+class SparseState(BestState):
+    """What one trial remembers (L1); the best point is that of this stage."""
+
+    # changes at every step
+    best_grad: Tensor  # [B, *S] the gradient at the best point
+    # changes at checkpoints
+    step_size: Tensor  # [B] in units of the stage's radius
+    share: Tensor  # [B] of the values moved per step
+    changed: Tensor  # [B] values that differ from the clean image, at the last checkpoint
+
+
+def stages(steps: int) -> list[int]:
+    """Steps per stage: 30 %, 30 % and the rest; the last stage, at the true radius, is never empty."""
+    early = steps * 3 // 10
+    return [early, early, steps - 2 * early]
+
+
+def sparse_cost(steps: int) -> Cost:
+    """Passes of one trial: the start of each later stage is one more question."""
+    asked = _questions(steps)
+    return Cost(asked + 1, asked)
+
+
+def sparse_begin(trials: Trials, ball: Ball, steps: int) -> SparseState:
+    """A random start in the first stage's ball."""
+    push = noise.normal(trials.key, 0, trials.x.shape[1:]).to(trials.x)
+    start = _projected(trials.x, trials.x + push, _schedule(steps, trials.y * 0)[:, 0].to(trials.x) * ball.eps)
+    return SparseState(
+        **vars(begin(trials, start)), best=start, best_grad=torch.zeros_like(start), best_loss=_none(trials),
+        step_size=_none(trials) + 1, share=_none(trials), changed=_none(trials),
+    )  # fmt: skip
+
+
+def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> SparseState:
+    """One answer: best point, checkpoint, and a sparse move, or the first point of the next stage."""
+    x, asked = state.trial.x, state.asked + 1
+    # Each list is indexed by the number of questions asked before this one.
+    radius, since, every, last = (_schedule(steps, state.asked)[:, column] for column in range(4))
+    first = since == 0
+    better = first | (seen.loss > state.best_loss)
+    best = torch.where(along(better, x), state.query, state.best)
+    best_grad = torch.where(along(better, x), seen.grad, state.best_grad)
+    best_loss = torch.where(better, seen.loss, state.best_loss)
+
+    values = x[0].numel()
+    opening = (state.query != x).flatten(1).sum(1).to(x)
+    share = torch.where(first, opening / values / _SHRINK, state.share)
+    changed = torch.where(first, opening, state.changed)
+    step_size = torch.where(first, torch.ones_like(state.step_size), state.step_size)
+
+    check = ~first & (since % every == 0)
+    now = (best != x).flatten(1).sum(1).to(x)
+    sparser = now < 0.95 * changed
+    reset = check & sparser
+    share = torch.where(check, now / values / _SHRINK, share)
+    cut = torch.where(sparser, torch.ones_like(step_size), (step_size / _SHRINK).clamp(min=_LEAST))
+    step_size = torch.where(check, cut, step_size)
+    changed = torch.where(check, now, changed)
+    here = torch.where(along(reset, x), best, state.query)
+    grad = torch.where(along(reset, x), best_grad, seen.grad)
+
+    moved = here + along(step_size * radius.to(x) * ball.eps, x) * _sparse_sign(grad, share)
+    query = _projected(x, moved, radius.to(x) * ball.eps)
+    # `last`: the stage ends without evaluating one more point; the next begins at its best, in the smaller ball.
+    if bool((last > 0).any()):  # spares the other questions a projection; each row still gets its own point
+        smaller = _schedule(steps, asked)[:, 0].to(x) * ball.eps
+        query = torch.where(along(last > 0, x), _projected(x, best, smaller), query)
+    return SparseState(
+        trial=state.trial, query=query, asked=asked, done=asked >= _questions(steps), best=best, best_grad=best_grad,
+        best_loss=best_loss, step_size=step_size, share=share, changed=changed,
+    )  # fmt: skip
+
+
+def _schedule(steps: int, asked: Tensor) -> Tensor:
+    """`[B, 4]` for each row's question: radius in eps, steps since the stage began, checkpoint period, is last."""
+    table = []
+    lengths = [length for length in zip(_RADII, stages(steps), strict=True) if length[1] > 0]
+    for number, (radius, length) in enumerate(lengths):
+        final = number == len(lengths) - 1
+        # A stage asks at its start and after each step; the very last point is judged instead of asked.
+        table += [
+            [radius, since, max(int(0.04 * length), 1), float(not final and since == length)]
+            for since in range(length + (not final))
+        ]
+    rows = torch.tensor(table, dtype=torch.float32, device=asked.device)
+    return rows.index_select(0, asked.clamp(max=len(table) - 1))
+
+
+def _questions(steps: int) -> int:
+    used = [length for length in stages(steps) if length > 0]
+    return steps + len(used) - 1
+
+
+def _sparse_sign(grad: Tensor, share: Tensor) -> Tensor:
+    """Signs of the largest `share` of a gradient's values, divided by their number: a move of length 1 in L1."""
+    size = grad.flatten(1).abs()
+    rank = ((1 - share) * size.shape[1]).clamp(0, size.shape[1] - 1).long()
+    least = size.sort(dim=1).values.gather(1, rank.unsqueeze(1))
+    sign = grad.flatten(1).sign() * (size >= least)
+    return (sign / sign.abs().sum(1, keepdim=True).clamp(min=1)).reshape(grad.shape)
+
+
+def _projected(x: Tensor, point: Tensor, radius: Tensor) -> Tensor:
+    return x + project_l1(point - x, x, radius)
+
+
+def _none(trials: Trials) -> Tensor:
+    return torch.zeros(len(trials), device=trials.x.device, dtype=trials.x.dtype)

@@ -1,0 +1,1 @@
+"""Attacks that see logits and no gradient."""

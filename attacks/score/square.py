@@ -1,0 +1,89 @@
+"""Square Attack: random search with square windows that shrink; needs scores, not gradients.
+
+Andriushchenko et al. 2020, arXiv:1912.00049, and the schedule rescaled to the number of queries as AutoAttack uses
+it; the L1 form follows Croce & Hein 2021, arXiv:2103.01208. Ours differs: every image draws its own windows and signs
+(the authors' code draws one for the whole batch, so its strength falls with the batch size), windows may touch the
+last row and column, in L2 and L1 seldom, and images need not be square nor have channels. Bad at: budgets below some
+hundred queries.
+"""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from robustkit.errors import UserError
+from robustkit.primitives import losses
+from robustkit.primitives.protocol import Attack, BestState, Cost, Seen, State, Trials, begin
+from robustkit.primitives.rows import along
+
+from .square_windows import Proposal, lumps, plane, stripes
+
+# The share of pixels in a window is halved when these of 10 000 queries are spent (the paper's schedule).
+_HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+
+
+@dataclass(frozen=True)
+class Square(Attack):
+    """Square Attack on the margin, in Linf, L2 or L1.
+
+    Args:
+        queries: forward passes per trial, at least 2.
+        p_init: share of pixels in the first window.
+    """
+
+    _: KW_ONLY
+    queries: int = 5000
+    p_init: float = 0.8
+
+    sees = "logits"
+    norms = ("Linf", "L2", "L1")
+    keeps_best = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(2, "queries")
+        self.at_least(0.0, "p_init")
+        if self.p_init > 1:
+            raise UserError(f"Square: p_init is a share of all pixels, so at most 1, not {self.p_init}.")
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.queries, 0)
+
+    def init(self, trials: Trials) -> BestState:
+        flat = plane(trials.x)
+        begin_with = stripes if self.ball.norm == "Linf" else lumps
+        start = begin_with(flat, trials.key, self.ball).reshape(trials.x.shape)
+        unknown = torch.full((len(start),), -torch.inf, device=start.device, dtype=start.dtype)
+        return BestState(**vars(begin(trials, start)), best=start, best_loss=unknown)
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return losses.loss("margin")(logits, trials.y, trials.target)
+
+    def step(self, state: State, seen: Seen) -> BestState:
+        assert isinstance(state, BestState)
+        better = seen.loss > state.best_loss
+        best = torch.where(along(better, state.best), state.query, state.best)
+        asked = state.asked + 1
+        x, point = plane(state.trial.x), plane(best)
+        sides = _sides(self.queries, self.p_init, x.shape[-2] * x.shape[-1], self.ball.norm != "Linf")
+        side = sides.to(asked.device).index_select(0, (asked - 1).clamp(max=self.queries - 1))
+        query = Proposal(x, point, state.trial.key, asked, side).of(self.ball).reshape(best.shape)
+        return BestState(
+            state.trial, query, asked, asked >= self.queries - 1, best, torch.where(better, seen.loss, state.best_loss)
+        )
+
+
+@cache
+def _sides(queries: int, p_init: float, pixels: int, centred: bool) -> Tensor:
+    """`[queries]` window side for each query; odd and at least 3 where a window holds a centred lump."""
+    sides = []
+    for query in range(queries):
+        spent = int(query / queries * 10000)
+        share = p_init / 2 ** sum(spent > mark for mark in _HALVINGS)
+        side = max(round(math.sqrt(share * pixels)), 3 if centred else 1)
+        sides.append(side + 1 - side % 2 if centred else side)
+    return torch.tensor(sides, device="cpu")

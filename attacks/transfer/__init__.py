@@ -1,0 +1,1 @@
+"""Attacks crafted on one model so that they also fool others."""

@@ -1,0 +1,132 @@
+"""TGR: MI-FGSM on a vision transformer whose gradients lose their extremes at every block.
+
+Zhang et al. 2023, arXiv:2303.15754, token gradient regularisation. At each block the gradient of the attention
+probabilities, of query, key and value, and of the MLP is scaled down, and in each channel the tokens that hold its
+largest and its smallest value get none; of a head's probabilities, their rows and columns. Scaling is the authors'.
+Their hooks sit on a dropout layer that does nothing in eval mode, and so meet the softmax's input instead of its
+output: `variant="reference"`. Ours differs: extremes are sought in each image, where the authors' code takes those of
+the batch's first one for all. Attention is computed step by step while it asks, because fused attention runs no hook.
+Bad at: networks without attention, and white-box strength.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.errors import UserError, unknown
+from robustkit.nethook import edit_grad, expose_attention
+from robustkit.nethook.hooked import Inputs, Visit, hooked
+from robustkit.primitives.protocol import State
+
+from ..gradient._momentum import HookedMomentum
+from .pna import chosen
+
+VARIANTS = ("paper", "reference")
+
+
+@dataclass(frozen=True)
+class TGR(HookedMomentum):
+    """Token gradient regularisation.
+
+    Args:
+        attention: factor of the gradients of attention probabilities.
+        qkv: factor of the gradients of query, key and value.
+        mlp: factor of the gradients of the layer called `mlp` beside each attention.
+        layers: glob of the attention layers; None is all.
+        variant: "paper" edits the gradients of probabilities, "reference" those of the softmax's input.
+    """
+
+    _: KW_ONLY
+    attention: float = 0.25
+    qkv: float = 0.75
+    mlp: float = 0.5
+    layers: str | None = None
+    variant: str = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(0.0, "attention", "qkv", "mlp")
+        if self.variant not in VARIANTS:
+            raise unknown("variant of TGR", str(self.variant), VARIANTS)
+
+    @contextmanager
+    def hooks(self, network: nn.Module, state: State) -> Iterator[None]:
+        with ExitStack() as stack:
+            opened = chosen(stack.enter_context(expose_attention(network)), self.layers)
+            names = dict(network.named_modules())
+            tokens = {name: self.qkv for attention in opened for name in _projections(names, attention)}
+            tokens |= {_mlp(names, attention): self.mlp for attention in opened}
+
+            def calmed_tokens(grad: Tensor, /, *, name: str, call: int) -> Tensor:
+                return tokens[name] * without_extreme_tokens(grad)
+
+            stack.enter_context(edit_grad(network, list(tokens), calmed_tokens))
+            if self.variant == "paper":
+                stack.enter_context(edit_grad(network, list(opened.values()), self.calmed_pairs))
+            else:
+                stack.enter_context(hooked(network, list(opened.values()), _BeforeSoftmax(self), follows_grad=True))
+            yield
+
+    def calmed_pairs(self, grad: Tensor, /, *, name: str, call: int) -> Tensor:
+        """The edit of attention probabilities' gradients."""
+        return self.attention * without_extreme_pairs(grad)
+
+
+def without_extreme_tokens(grad: Tensor) -> Tensor:
+    """`[B, tokens..., C]` with zero where a channel of an image has its largest and its smallest value."""
+    flat = grad.flatten(1, -2)
+    for extreme in (flat.argmax(1, keepdim=True), flat.argmin(1, keepdim=True)):
+        flat = flat.scatter(1, extreme, 0.0)
+    return flat.reshape(grad.shape)
+
+
+def without_extreme_pairs(grad: Tensor) -> Tensor:
+    """`[B, heads, queries, keys]` with zero rows and columns through each head's largest and smallest value."""
+    queries, keys = grad.shape[2:]
+    kept = torch.ones_like(grad, dtype=torch.bool)
+    for extreme in (grad.flatten(2).argmax(2), grad.flatten(2).argmin(2)):
+        row = torch.arange(queries, device=grad.device) == (extreme // keys).unsqueeze(2)
+        column = torch.arange(keys, device=grad.device) == (extreme % keys).unsqueeze(2)
+        kept = kept & ~(row.unsqueeze(3) | column.unsqueeze(2))
+    return grad * kept
+
+
+class _BeforeSoftmax:
+    """Edits gradients where they leave the softmax, at its node: no layer makes its input."""
+
+    def __init__(self, attack: TGR) -> None:
+        self.attack = attack
+
+    def before(self, visit: Visit, inputs: Inputs) -> None:
+        node = inputs.args[0].grad_fn
+        if node is None or "Softmax" not in node.name():
+            raise UserError(f"TGR's reference variant finds no softmax before {visit.name!r}; use variant=paper.")
+
+        def edited(grads: tuple[Any, ...], _: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (self.attack.calmed_pairs(grads[0], name=visit.name, call=visit.call), *grads[1:])
+
+        node.register_hook(edited)
+
+    def after(self, visit: Visit, inputs: Inputs, output: object) -> None:
+        """Nothing to do."""
+
+
+def _projections(names: dict[str, nn.Module], attention: str) -> list[str]:
+    """The layers whose outputs are query, key and value: one in timm, three in nn.MultiheadAttention once opened."""
+    for found in (["qkv"], ["q", "k", "v"]):
+        layers = [f"{attention}.{name}" if attention else name for name in found]
+        if all(layer in names for layer in layers):
+            return layers
+    raise UserError(f"TGR finds no qkv in attention {attention!r}; choose other attention layers with layers=.")
+
+
+def _mlp(names: dict[str, nn.Module], attention: str) -> str:
+    block = attention.rpartition(".")[0]
+    layer = f"{block}.mlp" if block else "mlp"
+    if layer not in names:
+        raise UserError(f"TGR finds no layer called mlp beside attention {attention!r}; use pna, which needs none.")
+    return layer

@@ -1,0 +1,1 @@
+"""Many fine-tunings compared: a grid of choices, several seeds, intervals."""

@@ -1,0 +1,131 @@
+"""The table of an ablation: a row for each cell, with what changed against the baseline and how sure that is.
+
+Cells share their test images and seeds, so they are compared pair by pair.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from robustkit.statistics.crossed_effects import Interval, average, difference
+
+from .grid import Cell
+
+MASKED = 0.05  # gap between cross-entropy alone and the worst case from which a cell is flagged
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one training led to."""
+
+    seed: int
+    status: str  # "finished", "collapsed" or "diverged"
+    note: str
+    clean: NDArray[np.bool_]  # [images] rightly classified test images; empty where it diverged
+    ce: NDArray[np.bool_]  # [images] and still so under the attack on cross-entropy
+    worst: NDArray[np.bool_]  # [images] and under that on the margin
+    best_epoch: int
+    learning_share: float
+    seconds_per_epoch: float
+    outer_mib: float
+    attack_mib: float
+    seconds: float
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is a network to speak of."""
+        return self.status != "diverged"
+
+
+def table(outcomes: Mapping[Cell, Sequence[Outcome]], planned: int) -> pd.DataFrame:
+    """One row per cell that was run at all, the baseline first.
+
+    Columns: `cell` and `changes` (how many axes differ from the baseline), one for each axis, `status`, `seeds` (run),
+    `planned`, `n` (test images); `clean`, `ce` and `worst` (means over seeds and images) with the ends of their
+    intervals in `*_low` and `*_high`, `worst_least` and `worst_most` over seeds; `clean_change` and `worst_change`
+    against the baseline, likewise; `gap` (`ce - worst`) and whether it is `masked`; `best_epoch` of each seed;
+    `learning_share` of the weights, `seconds_per_epoch`, `outer_mib` and `attack_mib`. NaN where there is no network.
+
+    Args:
+        outcomes: of each cell; the first cell is the baseline.
+        planned: seeds of each cell.
+    """
+    cells = [cell for cell, found in outcomes.items() if found]
+    if not cells:
+        return pd.DataFrame()
+    baseline = outcomes[cells[0]] if not cells[0].changed else []
+    return pd.DataFrame([_row(cell, outcomes[cell], baseline, planned) for cell in cells])
+
+
+def runs_table(outcomes: Mapping[Cell, Sequence[Outcome]]) -> pd.DataFrame:
+    """One row per training."""
+    return pd.DataFrame([
+        {"cell": cell.name, "seed": one.seed, "status": one.status, "clean": _share(one.clean), "ce": _share(one.ce),
+         "worst": _share(one.worst), "best_epoch": one.best_epoch, "seconds_per_epoch": one.seconds_per_epoch,
+         "note": one.note}
+        for cell, found in outcomes.items() for one in found
+    ])  # fmt: skip
+
+
+def _row(cell: Cell, found: Sequence[Outcome], baseline: Sequence[Outcome], planned: int) -> dict[str, object]:
+    judged = [one for one in found if one.judged]
+    clean, ce, worst = (_mean(judged, kind) for kind in ("clean", "ce", "worst"))
+    gap = ce.value - worst.value
+    shares = [_share(one.worst) for one in judged]
+    return {
+        "cell": cell.name,
+        "changes": len(cell.changed),
+        **{axis.name: cell.spelled(number) for number, axis in enumerate(cell.axes)},
+        "status": _status(found),
+        "seeds": len(found),
+        "planned": planned,
+        "n": len(judged[0].clean) if judged else 0,
+        **_columns("clean", clean),
+        "ce": ce.value,
+        **_columns("worst", worst),
+        "worst_least": min(shares, default=np.nan),
+        "worst_most": max(shares, default=np.nan),
+        **_columns("clean_change", _paired(cell, judged, baseline, "clean")),
+        **_columns("worst_change", _paired(cell, judged, baseline, "worst")),
+        "gap": gap,
+        "masked": bool(gap > MASKED),
+        "best_epoch": " ".join(str(one.best_epoch) for one in judged),
+        "learning_share": found[0].learning_share,
+        "seconds_per_epoch": float(np.median([one.seconds_per_epoch for one in found])),
+        "outer_mib": found[0].outer_mib,
+        "attack_mib": found[0].attack_mib,
+    }
+
+
+def _paired(cell: Cell, judged: Sequence[Outcome], baseline: Sequence[Outcome], kind: str) -> Interval:
+    """Against the baseline, over the seeds that both have."""
+    base = {one.seed: one for one in baseline if one.judged}
+    pairs = [(one, base[one.seed]) for one in judged if one.seed in base]
+    if not cell.changed or not pairs:
+        return Interval(np.nan, np.nan, np.nan)
+    mine, other = (np.stack([getattr(pair[side], kind) for pair in pairs]) for side in (0, 1))
+    return difference(mine, other)
+
+
+def _mean(judged: Sequence[Outcome], kind: str) -> Interval:
+    if not judged:
+        return Interval(np.nan, np.nan, np.nan)
+    return average(np.stack([getattr(one, kind) for one in judged]))
+
+
+def _columns(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _status(found: Sequence[Outcome]) -> str:
+    """One word where all seeds agree, else how many of each."""
+    counts = {word: sum(one.status == word for one in found) for word in ("finished", "collapsed", "diverged")}
+    told = {word: count for word, count in counts.items() if count}
+    return next(iter(told)) if len(told) == 1 else ", ".join(f"{count} {word}" for word, count in told.items())
+
+
+def _share(right: NDArray[np.bool_]) -> float:
+    return float(right.mean()) if len(right) else float("nan")

@@ -1,0 +1,1 @@
+"""How a training makes its adversarial images."""

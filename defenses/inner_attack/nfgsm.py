@@ -1,0 +1,54 @@
+"""N-FGSM: one step from strong noise, without the projection that makes FGSM training collapse.
+
+De Jorge et al. 2022, arXiv:2202.01181. As in the authors' code, the noise, too, is cut to [0, 1], so that the network
+never sees an invalid image. Ours differs: norms other than Linf take noise from their own ball. The images lie up to
+`(noise + 1) eps` away: this makes images to learn from and is no attack to evaluate with, so it is not in `attacks/`.
+"""
+
+from dataclasses import KW_ONLY, dataclass, replace
+
+import torch
+from torch import Tensor
+
+from robustkit.errors import UserError
+from robustkit.primitives import losses
+from robustkit.primitives.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit.primitives.threat import Ball
+
+
+@dataclass(frozen=True)
+class NFGSM(Attack):
+    """One step of length eps from a random point, without projection.
+
+    Args:
+        noise: radius of the noise, in units of eps; the paper's k.
+    """
+
+    _: KW_ONLY
+    noise: float = 2.0
+
+    norms = ("Linf", "L2", "L1")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(0.0, "noise")
+        if self.ball.norm == "Linf" and self._around.eps > 1:
+            raise UserError(f"Noise of {self.noise:g} times eps is wider than all pixel values; lower noise or eps.")
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(2, 1)
+
+    @property
+    def _around(self) -> Ball:
+        return type(self.ball)(self.noise * self.ball.eps)
+
+    def init(self, trials: Trials) -> State:
+        return begin(trials, self._around.random(trials.x, trials.key, 0))
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return losses.loss("log-odds")(logits, trials.y, trials.target)
+
+    def step(self, state: State, seen: Seen) -> State:
+        moved = state.query + self.ball.eps * self.ball.steepest(seen.grad, state.query)
+        return replace(state, query=moved.clamp(0, 1), asked=state.asked + 1, done=torch.ones_like(state.done))

@@ -1,0 +1,1 @@
+"""What is done to weights and statistics: freezing, priors, averages, BatchNorm, perturbation."""

@@ -1,0 +1,163 @@
+"""The page of a diagnosis: the verdict with its proof, the guilty line, the remedy, and every call in a table.
+
+One HTML file without scripts that asks nothing from anywhere. Names and lines of code come from strangers: autoescape
+is on, and a policy in the page forbids everything else. `section` is the same without head and foot, for other pages.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from robustkit.diagnosis import Diagnosis, LayerRow
+from robustkit.diagnosis.diagnosis import CAVEAT
+from robustkit.diagnosis.text import NO_GAIN, short_path
+
+from ..shared.files import write_text
+from ..shared.rendering import rendered, styles
+from ..shared.words import DASH, printable
+
+WORDS = {
+    "clear": "No masking found",
+    "masked": "Gradients are masked",
+    "stochastic": "The model draws at random",
+    "loss saturated": "The loss is saturated",
+    "inconclusive": "Inconclusive",
+}
+
+
+@dataclass(frozen=True)
+class About:
+    """What the page says about where its numbers come from."""
+
+    dataset: str = ""
+    command: str = ""
+
+
+class Row(NamedTuple):
+    """One call as text."""
+
+    number: int
+    name: str
+    kind: str
+    shape: str
+    norm: str
+    zero: str
+    fidelity: str
+    fidelity_small: str
+    linearity: str
+    saturation: str
+    verdict: str
+    hint: str
+    guilty: bool
+    level: float  # fidelity as a share, for the bar; 0 where unknown
+    known: bool
+
+
+class Place(NamedTuple):
+    """A line of source."""
+
+    where: str
+    code: str
+    why: str
+
+
+class Attacked(NamedTuple):
+    """One side of the proof."""
+
+    title: str
+    percent: str
+    attack: str
+
+
+def write_diagnosis(diagnosis: Diagnosis, folder: Path, about: About | None = None) -> None:
+    """Put diagnosis.html and diagnosis.json into `folder`, each whole or not at all.
+
+    Raises:
+        UserError: `folder` cannot be written to.
+    """
+    write_text(folder / "diagnosis.json", diagnosis.to_json() + "\n")
+    write_text(folder / "diagnosis.html", page(diagnosis, about or About()))
+
+
+def page(diagnosis: Diagnosis, about: About) -> str:
+    """The whole page as HTML."""
+    style = styles("shared/style.css", "diagnosis/diagnosis.css")
+    data = json.loads(diagnosis.to_json())
+    about = About(printable(about.dataset), printable(about.command))
+    return _rendered("diagnosis/diagnosis.html.jinja", diagnosis, about=about, style=style, data=data)
+
+
+def section(diagnosis: Diagnosis) -> str:
+    """The body alone; the page around it needs style.css and diagnosis.css."""
+    return _rendered("diagnosis/diagnosis_section.html.jinja", diagnosis)
+
+
+def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
+    return rendered(
+        template,
+        diagnosis=diagnosis,
+        model=printable(diagnosis.model),
+        title=WORDS[diagnosis.verdict],
+        rows=[_row(diagnosis, number, row) for number, row in enumerate(diagnosis.rows)],
+        culprits=[
+            _row(diagnosis, number, row) for number, row in enumerate(diagnosis.rows) if row in diagnosis.culprits
+        ],
+        places=[
+            Place(f"{printable(short_path(site.file))}:{site.line}", printable(site.code), f"{site.op}: {site.reason}")
+            for site in diagnosis.source
+        ],
+        proof=_proof(diagnosis),
+        refusal=printable(diagnosis.proof.refusal) if diagnosis.proof else "",
+        whole=(
+            _share(diagnosis.whole.fidelity),
+            _share(diagnosis.whole.fidelity_small),
+            _percent(diagnosis.whole.zero),
+        ),
+        unseen=[(printable(each.layer or "(forward)"), printable(each.reason)) for each in diagnosis.unseen],
+        caveat=CAVEAT,
+        no_gain=NO_GAIN,
+        **more,
+    )
+
+
+def _row(diagnosis: Diagnosis, number: int, row: LayerRow) -> Row:
+    return Row(
+        number=number, name=printable(row.name), kind=printable(row.kind),
+        shape=" \N{MULTIPLICATION SIGN} ".join(map(str, row.shape)), norm=_size(row.grad_norm), zero=_percent(row.zero),
+        fidelity=_share(row.fidelity), fidelity_small=_share(row.fidelity_small), linearity=_share(row.linearity),
+        saturation=_percent(row.saturation), verdict="ok" if row.verdict == "faithful" else row.verdict,
+        hint="" if row.verdict == "faithful" else printable(row.hint), guilty=row in diagnosis.culprits,
+        level=min(1.0, max(0.0, row.fidelity)) if math.isfinite(row.fidelity) else 0.0,
+        known=math.isfinite(row.fidelity),
+    )  # fmt: skip
+
+
+def _proof(diagnosis: Diagnosis) -> list[Attacked]:
+    proof = diagnosis.proof
+    if proof is None:
+        return []
+    sides = (
+        ("Robust accuracy, as it is", proof.before, proof.attack_before),
+        ("Robust accuracy, with the remedy", proof.after, proof.attack_after),
+    )
+    return [
+        Attacked("Clean accuracy", _percent(proof.clean), f"{proof.n} images"),
+        *(
+            Attacked(title, "could not run" if value is None else _percent(value), attack)
+            for title, value, attack in sides
+        ),
+    ]
+
+
+def _share(value: float) -> str:
+    return DASH if math.isnan(value) else f"{value:.2f}"
+
+
+def _percent(value: float) -> str:
+    return DASH if math.isnan(value) else f"{100 * value:.1f} %" if 0 < value < 1 else f"{100 * value:.0f} %"
+
+
+def _size(value: float) -> str:
+    return DASH if math.isnan(value) else "0" if value == 0 else f"{value:.1e}"

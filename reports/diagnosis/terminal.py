@@ -1,0 +1,57 @@
+"""A diagnosis as a table in the terminal: every call, the guilty ones marked, then what was found and what to do."""
+
+from functools import partial
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from robustkit.diagnosis import Diagnosis, LayerRow
+from robustkit.diagnosis.text import COLUMNS, chosen, findings, lines_of
+
+from ..evaluation.terminal import fitting, room
+from ..shared.words import printable
+
+# What a narrow terminal loses, in this order; fidelity and verdict stay to the last.
+LOSES: Final = ((), ("kind",), ("kind", "|grad|"), ("kind", "|grad|", "lin"), ("kind", "|grad|", "lin", "zero"))
+_LEFT: Final = ("layer", "kind", "verdict")
+_WORD: Final = 8  # columns of the words before the findings
+
+
+def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
+    """Print a diagnosis for a human: a row per call, then findings, remedies and their proof."""
+    with room(console):
+        console.print(fitting(partial(_table, diagnosis), COLUMNS, LOSES, console))
+        left_out = len(diagnosis.rows) - len(chosen(diagnosis))
+        if left_out:
+            console.print(Text(f" {left_out} more calls, none of them guilty.", style="dim"))
+        for word, text in findings(diagnosis):
+            entry = Table.grid(padding=(0, 1, 0, 0))
+            entry.add_column(width=_WORD, style="dim")
+            entry.add_column(overflow="fold")
+            entry.add_row(word, Text(printable(text), style="bold" if word in ("verdict", "proof") else ""))
+            console.print(Padding(entry, (0, 0, 0, 1)))
+
+
+def _table(diagnosis: Diagnosis, shown: list[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    title = [printable(diagnosis.model), f"{diagnosis.norm} {diagnosis.eps}", f"n={diagnosis.n}"]
+    table.title, table.title_justify, table.title_style = Text(" · ".join(title)), "left", "bold"
+    for name in shown:
+        if name in _LEFT:
+            table.add_column(name, overflow="fold", max_width=34)
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for row, line in lines_of(diagnosis):
+        texts = dict(zip(COLUMNS, line, strict=True))
+        if row in diagnosis.culprits:
+            texts["verdict"] += " <-"
+        table.add_row(*(Text(printable(texts[name])) for name in shown), style=_style(diagnosis, row))
+    return table
+
+
+def _style(diagnosis: Diagnosis, row: LayerRow | None) -> str:
+    return "bold" if row in diagnosis.culprits else "" if row is not None and row.verdict == "faithful" else "dim"

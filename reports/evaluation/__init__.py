@@ -1,0 +1,1 @@
+"""The report of an evaluation: page, CSV files, terminal table."""

@@ -1,0 +1,184 @@
+"""Runs side by side: those over the same images share a board, the others get their own."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from robustkit.classifier.smoothing import ABSTAINS
+from robustkit.evidence.run import Picture, Run
+
+from ..shared.words import printable
+from .cells import Cell, Placed, Threat, cells, placed
+
+
+class Progress(NamedTuple):
+    """How many images have a verdict under every attack, of how many asked for."""
+
+    done: int
+    planned: int
+
+
+class Images(NamedTuple):
+    """What two runs must share to be compared."""
+
+    dataset: str
+    split: str
+    n: int
+    chosen: frozenset[int]  # their numbers in the data set
+
+
+@dataclass(frozen=True)
+class Board:
+    """All models of some runs over the same images; `samples` and `pictures` carry the names of `cells`."""
+
+    runs: tuple[Run, ...]
+    images: Images
+    cells: tuple[Cell, ...]
+    samples: pd.DataFrame
+    pictures: tuple[Picture, ...]
+    unfinished: dict[str, Progress]  # by model
+    smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, empty if unknown."""
+        return self.runs[0].class_names
+
+    @cached_property
+    def states(self) -> list[Progress]:
+        """How far the unfinished runs are, the least first; empty if all are finished."""
+        return sorted({state for run in self.runs if (state := progress(run))})
+
+    @cached_property
+    def models(self) -> list[str]:
+        """The models in the order of the runs."""
+        return list(dict.fromkeys(cell.model for cell in self.cells))
+
+    @cached_property
+    def threats(self) -> list[Threat]:
+        """The threats: norms as they come, radii rising."""
+        found = list(dict.fromkeys(cell.threat for cell in self.cells if cell.threat))
+        norms = list(dict.fromkeys(threat.norm for threat in found))
+        return sorted(found, key=lambda threat: (norms.index(threat.norm), threat.eps))
+
+    @cached_property
+    def attacks(self) -> list[str]:
+        """The attacks and ensembles, without the members, as they come."""
+        return list(dict.fromkeys(cell.attack for cell in self.cells if cell.role in ("attack", "ensemble")))
+
+    @property
+    def transferred(self) -> bool:
+        """Whether some attacks questioned another model than the one they were meant for."""
+        return any("@" in name for name in self.attacks)
+
+    def clean(self, model: str) -> Cell | None:
+        """The model's row without an attack."""
+        return next((cell for cell in self.cells if cell.model == model and cell.role == "clean"), None)
+
+    def worst(self, model: str, threat: Threat) -> Cell | None:
+        """The model's row in which an image counts as robust if no attack broke it."""
+        return next((cell for cell in self._at(model, threat) if cell.role == "worst-case"), None)
+
+    def certified(self, model: str, threat: Threat) -> Cell | None:
+        """A smoothed model's row in which an image counts as robust if that is certain."""
+        return next((cell for cell in self._at(model, threat) if cell.role == "certified"), None)
+
+    def placed(self, model: str, threat: Threat) -> list[Placed]:
+        """The model's attacks in reading order, each ensemble followed by its members."""
+        return placed(self._at(model, threat))
+
+    def class_name(self, label: int) -> str:
+        """The class's name, or its number; of a smoothed model that abstains, that."""
+        if label == ABSTAINS:
+            return "no class"
+        return printable(self.class_names[label]) if 0 <= label < len(self.class_names) else str(label)
+
+    def _at(self, model: str, threat: Threat) -> list[Cell]:
+        return self._index.get((model, threat), [])
+
+    @cached_property
+    def _index(self) -> dict[tuple[str, Threat], list[Cell]]:
+        index: dict[tuple[str, Threat], list[Cell]] = {}
+        for cell in self.cells:
+            if cell.threat:
+                index.setdefault((cell.model, cell.threat), []).append(cell)
+        return index
+
+
+def boards(runs: Sequence[Run]) -> list[Board]:
+    """One board for each set of images, in the order of the runs."""
+    groups: dict[Images, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(images(run), []).append(run)
+    return [_board(key, group) for key, group in groups.items()]
+
+
+def images(run: Run) -> Images:
+    """Which images the run is about."""
+    chosen = frozenset(int(sample) for sample in run.samples["sample"].unique())
+    if run.results.empty:
+        return Images("no data", "", 0, chosen)
+    first = run.results.iloc[0]
+    return Images(printable(str(first["dataset"])), printable(str(first["split"])), int(run.results["n"].max()), chosen)
+
+
+def progress(run: Run) -> Progress | None:
+    """How far an unfinished run is; None for a finished one."""
+    if run.manifest["finished"] is not None:
+        return None
+    planned = run.manifest["identity"].get("n")
+    most = int(run.results["n"].max()) if len(run.results) else 0
+    planned = planned if isinstance(planned, int) else most
+    attacks = run.results[run.results["role"] == "attack"]
+    # A row of results may already count images that wait for their turn, so the evidence is asked as well.
+    seen = run.samples.groupby(["model", "norm", "eps_text", "attack"], sort=False).size().to_dict()
+    keys = zip(attacks["model"], attacks["norm"], attacks["eps_text"], attacks["attack"], strict=True)
+    known = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member"]), "n"]] or [0]
+    return Progress(min(*known, *(int(seen.get(key, 0)) for key in keys), planned), planned)
+
+
+def _board(key: Images, runs: list[Run]) -> Board:
+    names = _names(runs)
+    rows: list[Cell] = []
+    frames: list[pd.DataFrame] = []
+    pictures: list[Picture] = []
+    unfinished: dict[str, Progress] = {}
+    smoothing: dict[str, Mapping[str, Any]] = {}
+    for run, new in zip(runs, names, strict=True):
+        rows += [replace(cell, model=new[cell.model]) for cell in cells(run.results)]
+        frames.append(run.samples.assign(model=[new[printable(str(model))] for model in run.samples["model"]]))
+        pictures += [replace(picture, model=new[printable(picture.model)]) for picture in run.pictures]
+        smoothing |= {new[name]: how for name, how in _smoothing(run).items() if name in new}
+        state = progress(run)
+        if state:
+            unfinished |= dict.fromkeys(new.values(), state)
+    # An empty frame has no column types, and would take them from the others.
+    samples = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+    return Board(tuple(runs), key, tuple(rows), samples, tuple(pictures), unfinished, smoothing)
+
+
+def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:
+    entries = [entry for entry in run.manifest["identity"]["models"] if isinstance(entry, Mapping)]
+    return {printable(str(entry["name"])): entry["smoothing"] for entry in entries if "smoothing" in entry}
+
+
+def _names(runs: list[Run]) -> list[dict[str, str]]:
+    """For each run its models' names on the board: with the folder's name where two runs have the same."""
+    models = [_models(run) for run in runs]
+    clashes = {name for name, times in Counter(name for run in models for name in run).items() if times > 1}
+    folders = Counter(run.folder.name for run in runs)
+    names = []
+    for i, (run, own) in enumerate(zip(runs, models, strict=True), start=1):
+        folder = run.folder.name if folders[run.folder.name] == 1 else f"{run.folder.name}, run {i}"
+        names.append({name: f"{name} ({printable(folder)})" if name in clashes else name for name in own})
+    return names
+
+
+def _models(run: Run) -> list[str]:
+    pictured = [picture.model for picture in run.pictures]
+    found = [*run.results["model"], *run.samples["model"].unique(), *pictured]
+    return list(dict.fromkeys(printable(str(name)) for name in found))

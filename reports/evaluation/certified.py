@@ -1,0 +1,80 @@
+"""What is said about smoothed classifiers: what the lower bound rests on, and what lies between the two bounds."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..shared.words import printable
+from .board import Board
+
+BETWEEN = (
+    "Between certified and worst-case lies the truth: the share of images predicted rightly whose smoothed class no "
+    "change within the radius turns."
+)
+
+
+class Smoothed(NamedTuple):
+    """How one model is smoothed."""
+
+    model: str
+    sigma: float
+    n: int
+    alpha: float
+    abstained: int
+
+    @property
+    def rests_on(self) -> str:
+        """What its certificates rest on."""
+        return (
+            f"Gaussian noise of sigma {self.sigma:g}, {self.n:,} copies of each image, each certificate wrong with a "
+            f"chance of at most {self.alpha:g}"
+        )
+
+
+def smoothed(board: Board) -> list[Smoothed]:
+    """The smoothed models of a board, in its order."""
+    found = []
+    for model in board.models:
+        how, clean = board.smoothing.get(model), board.clean(model)
+        if how is not None:
+            found.append(_smoothed(model, how, clean.abstained if clean else 0))
+    return found
+
+
+def notes(board: Board) -> list[str]:
+    """The sentences below a table; none where nothing is smoothed."""
+    models = smoothed(board)
+    if not models:
+        return []
+    alike = len({model.rests_on for model in models}) == 1 and len(models) == len(board.models)
+    bounds = (
+        [f"certified: a lower bound by randomized smoothing: {models[0].rests_on}."]
+        if alike
+        else [f"certified, {model.model}: a lower bound by randomized smoothing: {model.rests_on}." for model in models]
+    )
+    return [*bounds, BETWEEN, *_abstained(models)]
+
+
+def methods(board: Board) -> str:
+    """How the lower bound came about, for the methods paragraph; empty where nothing is smoothed."""
+    models = smoothed(board)
+    if not models:
+        return ""
+    how = "; ".join(f"{model.model}: {model.rests_on}" for model in models)
+    return (
+        f" Smoothed classifiers ({how}) say the class that the network says most often of noisy copies. An image is "
+        "predicted by all of its copies and certified as by Cohen, Rosenfeld and Kolter 2019 (arXiv:1902.02918): the "
+        "class is chosen on copies of their own, its probability is bounded from below, and that bounds the L2 radius; "
+        "L1 gets the same radius, Linf that divided by the square root of the number of values. Attacks see the mean "
+        "probability over fresh copies and its gradient. A point counts as broken only if as many copies, at most "
+        "1,000, in noise that no attack saw, significantly agree on another class: that an attack at one radius breaks "
+        "an image only by mistake has at most the chance of a wrong certificate, over all points that it had judged."
+    )
+
+
+def _abstained(models: list[Smoothed]) -> list[str]:
+    counts = ", ".join(f"{model.abstained}{f' ({model.model})' if len(models) > 1 else ''}" for model in models)
+    return [f"clean: of the smoothed classifier; images on which it abstained count as wrong: {counts}."]
+
+
+def _smoothed(model: str, how: Mapping[str, Any], abstained: int) -> Smoothed:
+    return Smoothed(printable(model), float(how["sigma"]), int(how["n"]), float(how["alpha"]), abstained)

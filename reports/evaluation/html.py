@@ -1,0 +1,155 @@
+"""The report: one HTML file that needs nothing else, no network and no script, and has the same bytes for the same run.
+
+Names of models and classes come from strangers: autoescape is on, and a policy in the page forbids every script.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from robustkit.errors import UserError
+from robustkit.evidence.run import Run
+
+from ..shared.files import write_text
+from ..shared.rendering import rendered, styles
+from ..shared.words import half_width, printable
+from . import certified, figures, tables
+from .beside import Beside, beside
+from .board import Board, Progress, boards
+from .gallery import RULE, Shown, gallery
+from .manifest import Difference, Entry, differences, entries
+from .methods import methods, unchecked
+from .verdict import Verdict, verdicts
+
+
+class RunView(NamedTuple):
+    """What is known about one run beside its numbers."""
+
+    name: str
+    created: str
+    command: str
+    seconds: list[Entry]
+    warnings: list[str]
+    manifest: list[Entry]
+    json: str
+
+
+class Section(NamedTuple):
+    """All there is to show about one board."""
+
+    prefix: str  # of the ids on the page
+    note: str  # why this board stands apart; empty for the first
+    board: Board
+    half_width: str
+    unfinished: list[Progress]
+    verdicts: list[Verdict]
+    accuracy: list[tables.AccuracyBlock]
+    legend: list[figures.Legend]
+    figures: list[figures.Figure]
+    contributions: list[tables.ContributionBlock]
+    classes: list[tables.ClassTable]
+    gallery: list[Shown]
+    costs: list[tables.CostBlock]
+    certified: list[str]
+    methods: str
+    unchecked: list[str]
+    beside: list[Beside]
+    runs: list[RunView]
+    differences: list[Difference]
+
+
+def write_report(runs: Sequence[Run], path: Path) -> None:
+    """Put the report about `runs` at `path`, whole or not at all.
+
+    Runs over the same images share their tables; the others follow in sections of their own.
+
+    Raises:
+        UserError: there is no run, or `path` cannot be written.
+    """
+    if not runs:
+        raise UserError("A report needs at least one run; give the folder of one.")
+    write_text(path, page(runs))
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The report about `runs` as HTML."""
+    sections = [_section(board, number) for number, board in enumerate(boards(runs))]
+    return rendered(
+        "evaluation/report.html.jinja", sections=sections, style=_style(sections), data=_data(runs), rule=RULE
+    )
+
+
+def _style(sections: Sequence[Section]) -> str:
+    files = [
+        "shared/style.css",
+        *dict.fromkeys(each.style for section in sections for each in section.beside if each.style),
+    ]
+    return styles(*files)
+
+
+def _section(board: Board, number: int) -> Section:
+    prefix = f"s{number}"
+    return Section(
+        prefix=prefix,
+        note="" if number == 0 else _apart(board),
+        board=board,
+        half_width=half_width(board.images.n),
+        unfinished=board.states,
+        verdicts=verdicts(board),
+        accuracy=tables.accuracy_blocks(board),
+        legend=figures.legend(board),
+        figures=figures.accuracy_against_eps(board, prefix),
+        contributions=tables.contribution_blocks(board),
+        classes=tables.class_tables(board),
+        gallery=gallery(board),
+        costs=tables.cost_blocks(board),
+        certified=certified.notes(board),
+        methods=methods(board),
+        unchecked=unchecked(board),
+        beside=beside(board, prefix),
+        runs=[_run_view(run) for run in board.runs],
+        differences=differences(board.runs),
+    )
+
+
+def _apart(board: Board) -> str:
+    return (
+        f"Not comparable with the section above: these runs are about {board.images.n:,} images of "
+        f"{board.images.dataset} {board.images.split}, another data set, number or choice of images."
+    )
+
+
+def _run_view(run: Run) -> RunView:
+    manifest = run.manifest
+    return RunView(
+        name=printable(run.folder.name),
+        created=printable(str(manifest["created"])),
+        command=printable(str(manifest["command"])),
+        seconds=entries(manifest["seconds"]),
+        warnings=[printable(str(warning)) for warning in manifest["warnings"]],
+        manifest=entries(manifest),
+        json=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
+    )
+
+
+def _data(runs: Sequence[Run]) -> list[dict[str, object]]:
+    """The runs for tools: names, manifests and results, NaN as null."""
+    return [
+        {
+            "folder": run.folder.name,
+            "class_names": list(run.class_names),
+            "manifest": json.loads(json.dumps(run.manifest, default=str)),
+            "results": _records(run.results),
+        }
+        for run in runs
+    ]
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, object]]:
+    return [
+        {str(name): None if pd.isna(value) else value for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]

@@ -1,0 +1,77 @@
+"""A run's manifest as readable lines, and where the manifests of several runs differ."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from robustkit.evidence.run import Run
+
+from ..shared.words import UNKNOWN, printable
+
+
+class Entry(NamedTuple):
+    """A dotted key and its value as text."""
+
+    key: str
+    text: str
+
+
+class Difference(NamedTuple):
+    """A key whose value is not the same in all runs, and the values in the order of the runs."""
+
+    key: str
+    texts: list[str]
+
+
+def entries(value: object, prefix: str = "") -> list[Entry]:
+    """The leaves of a nested value, in its own order: {"a": {"b": 1}} gives a.b = 1."""
+    return list(_leaves(value, prefix))
+
+
+def differences(runs: Sequence[Run]) -> list[Difference]:
+    """What determines the result and is not equal in all `runs`, apart from the models themselves."""
+    flat = [{entry.key: entry.text for entry in entries(run.manifest["identity"])} for run in runs]
+    keys = dict.fromkeys(key for one in flat for key in one if not key.startswith("model"))
+    rows = [Difference(key, [one.get(key, UNKNOWN) for one in flat]) for key in keys]
+    return [row for row in rows if len(set(row.texts)) > 1]
+
+
+def attacks(run: Run) -> list[str]:
+    """Each attack of the run with its hyper-parameters: "pgd (steps = 40, restarts = 1)"."""
+    listed: Any = run.manifest["identity"].get("attacks", [])
+    if isinstance(listed, Mapping):
+        return [_described(str(name), value) for name, value in listed.items()]
+    return (
+        [_named(one) for one in listed]
+        if isinstance(listed, Sequence) and not isinstance(listed, str)
+        else [str(listed)]
+    )
+
+
+def _named(one: object) -> str:
+    if not isinstance(one, Mapping):
+        return printable(str(one))
+    key = next((key for key in ("name", "attack") if key in one), None)
+    return _described(str(one[key]) if key else "attack", {k: v for k, v in one.items() if k != key})
+
+
+def _described(name: str, parameters: object) -> str:
+    inside = ", ".join(f"{entry.key} = {entry.text}" if entry.key else entry.text for entry in entries(parameters))
+    return f"{printable(name)} ({inside})" if inside else printable(name)
+
+
+def _leaves(value: object, key: str) -> Iterator[Entry]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, (list, tuple)) and any(isinstance(inner, (Mapping, list, tuple)) for inner in value):
+        for number, inner in enumerate(value):
+            name = inner.get("name", number) if isinstance(inner, Mapping) else number
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield Entry(printable(key), _text(value))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(inner) for inner in value)
+    return UNKNOWN if value is None else printable(str(value))

@@ -1,0 +1,156 @@
+"""The page's tables as plain values: what stands in which cell, and nothing about how it looks."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..shared.words import per_image
+from .board import Board
+from .cells import Cell, Placed, Threat
+from .tally import ClassRow, broken_only_by, class_rows
+
+
+class AccuracyRow(NamedTuple):
+    """One model at one threat; None where it was not run."""
+
+    model: str
+    clean: Cell | None
+    worst: Cell | None
+    certified: Cell | None
+    attacks: list[Cell | None]
+
+
+class AccuracyBlock(NamedTuple):
+    """The models at one threat."""
+
+    threat: Threat
+    rows: list[AccuracyRow]
+
+
+class Contribution(NamedTuple):
+    """What an attack did to one model."""
+
+    cell: Cell
+    only: int | None  # images that no other attack broke; None without evidence per image
+    passes: str
+
+
+class ContributionRow(NamedTuple):
+    """An attack, a member standing below its ensemble, and what it did to each model."""
+
+    name: str
+    member: bool
+    by_model: list[Contribution | None]
+
+
+class ContributionBlock(NamedTuple):
+    """The attacks at one threat."""
+
+    threat: Threat
+    rows: list[ContributionRow]
+
+
+class ClassTable(NamedTuple):
+    """A model's classes and how many there are in all."""
+
+    model: str
+    rows: list[ClassRow]
+    weakest: list[list[int]]  # for each threat the rows of the lowest accuracy
+    total: int
+
+
+class Cost(NamedTuple):
+    """What an attack took, over all threats."""
+
+    name: str
+    member: bool
+    images: int
+    forwards: int
+    backwards: int
+    passes: str
+
+
+class CostBlock(NamedTuple):
+    """What each attack took from one model."""
+
+    model: str
+    rows: list[Cost]
+
+
+MOST_CLASSES = 20
+
+
+def accuracy_blocks(board: Board) -> list[AccuracyBlock]:
+    """Accuracy under attack across models, a block for each threat."""
+    return [
+        AccuracyBlock(threat, [_accuracy(board, model, threat) for model in board.models]) for threat in board.threats
+    ]
+
+
+def contribution_blocks(board: Board) -> list[ContributionBlock]:
+    """What each attack broke, a block for each threat."""
+    return [ContributionBlock(threat, _contributions(board, threat)) for threat in board.threats]
+
+
+def class_tables(board: Board) -> list[ClassTable]:
+    """Accuracy for each class and model; of many classes the weakest at the first threat."""
+    tables = []
+    for model in board.models:
+        rows = class_rows(board, model)
+        kept = sorted(sorted(rows, key=_first_share)[:MOST_CLASSES], key=rows.index) if rows else []
+        weakest = [_weakest(kept, i) for i in range(len(board.threats))]
+        tables.append(ClassTable(model, kept, weakest, len(rows)))
+    return [table for table in tables if table.rows]
+
+
+def cost_blocks(board: Board) -> list[CostBlock]:
+    """Passes of each attack, a block for each model, summed over the threats."""
+    return [CostBlock(model, _costs(board, model)) for model in board.models]
+
+
+def _accuracy(board: Board, model: str, threat: Threat) -> AccuracyRow:
+    rows = {row.cell.attack: row.cell for row in board.placed(model, threat) if not row.ensemble}
+    bounds = board.worst(model, threat), board.certified(model, threat)
+    return AccuracyRow(model, board.clean(model), *bounds, [rows.get(name) for name in board.attacks])
+
+
+def _contributions(board: Board, threat: Threat) -> list[ContributionRow]:
+    by_model: list[dict[tuple[str, str | None], Contribution]] = []
+    order: dict[tuple[str, str | None], Placed] = {}
+    for model in board.models:
+        only = broken_only_by(board, model, threat)
+        rows = board.placed(model, threat)
+        order |= {(row.name, row.ensemble): row for row in rows if (row.name, row.ensemble) not in order}
+        by_model.append({(row.name, row.ensemble): _contribution(row.cell, only.get(row.cell.attack)) for row in rows})
+    return [
+        ContributionRow(row.name, row.ensemble is not None, [one.get(key) for one in by_model])
+        for key, row in order.items()
+    ]
+
+
+def _contribution(cell: Cell, only: int | None) -> Contribution:
+    return Contribution(cell, only, per_image(cell.forwards + cell.backwards, cell.images))
+
+
+def _first_share(row: ClassRow) -> float:
+    share = next((share for share in row.worst if share), row.clean)
+    return share.at.value
+
+
+def _weakest(rows: list[ClassRow], threat: int) -> list[int]:
+    values = {i: share.at.value for i, row in enumerate(rows) if (share := row.worst[threat])}
+    return [i for i, value in values.items() if value == min(values.values())]
+
+
+def _costs(board: Board, model: str) -> list[Cost]:
+    clean = board.clean(model)
+    found: dict[tuple[str, str | None], list[Cell]] = {("clean", None): [clean]} if clean else {}
+    for threat in board.threats:
+        for row in board.placed(model, threat):
+            found.setdefault((row.name, row.ensemble), []).append(row.cell)
+    return [_cost(name, ensemble is not None, cells) for (name, ensemble), cells in found.items()]
+
+
+def _cost(name: str, member: bool, cells: Sequence[Cell]) -> Cost:
+    images = sum(cell.images for cell in cells)
+    forwards, backwards = sum(cell.forwards for cell in cells), sum(cell.backwards for cell in cells)
+    return Cost(name, member, images, forwards, backwards, per_image(forwards + backwards, images))

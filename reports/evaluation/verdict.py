@@ -1,0 +1,57 @@
+"""The headline: for each model how many images stay right, attacked and not, in plain words."""
+
+from typing import NamedTuple
+
+from ..shared.words import in_plain_words
+from .board import Board, Progress
+from .cells import Cell, Threat
+
+
+class Level(NamedTuple):
+    """The worst case at one threat, and below it what is certain of a smoothed model."""
+
+    threat: Threat
+    cell: Cell
+    certified: Cell | None
+
+
+class Verdict(NamedTuple):
+    """One model's headline, at the first threat of the board, and the levels at all of them."""
+
+    model: str
+    clean: Cell | None
+    first: Level | None
+    words: str  # what the first level allows an attacker
+    comment: str
+    levels: list[Level]
+    unfinished: Progress | None
+
+
+def verdicts(board: Board) -> list[Verdict]:
+    """The headline of each model."""
+    return [_verdict(board, model) for model in board.models]
+
+
+def _verdict(board: Board, model: str) -> Verdict:
+    clean = board.clean(model)
+    worst = [(threat, cell) for threat in board.threats if (cell := board.worst(model, threat))]
+    levels = [Level(threat, cell, board.certified(model, threat)) for threat, cell in worst]
+    first = levels[0] if levels else None
+    words = in_plain_words(first.threat.norm, first.threat.eps_text) if first else ""
+    state = board.unfinished.get(model)
+    return Verdict(model, clean, first, words, "" if state else _comment(board, clean, first), levels, state)
+
+
+def _comment(board: Board, clean: Cell | None, first: Level | None) -> str:
+    """What a reader may overlook in the numbers; empty if nothing."""
+    if first is None:
+        return "No attack was run: this says nothing about robustness."
+    cell = first.cell
+    if cell.n < 30:
+        return f"With {cell.n} image{'' if cell.n == 1 else 's'} this is a trial of the tool, not a measurement."
+    if first.certified and first.certified.correct == cell.correct:
+        return "The two bounds meet: between them nothing is left to find."
+    if clean and clean.correct == cell.correct and clean.correct:
+        return "No attack broke any image: either the radius is small, or the attacks fail on this model. Check which."
+    classes = len(board.class_names)
+    return "That is no better than guessing." if classes and cell.correct / cell.n <= 1 / classes else ""

@@ -1,0 +1,1 @@
+"""What all pages and tables share: files, templates, numbers as words."""

@@ -1,0 +1,192 @@
+"""Line charts of a trace: one measure along the depth of the network, broken against robust images."""
+
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from robustkit.tracing import Traced
+
+from ..evaluation.figures import INK, MARKERS, MARKS, RULE, SERIES, Figure, Legend, themed
+from ..shared.words import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIZE: Final = (4.4, 2.75)  # inches of 72 units: letters of 9 units are 10 pixels on a phone
+CLOSEST: Final = 0.14  # of the axis, between the names of two stages
+COLOUR: Final = {"all": 0, "broken": 1, "robust": 0}
+WIDE: Final = 300.0  # from which ratio on an axis has labels at powers of ten only
+WIDEST: Final = 11  # letters of a stage's name
+
+
+class Chart(NamedTuple):
+    """What one figure shows."""
+
+    measure: str
+    title: str
+    axis: str
+    log: bool = False
+    level: float | None = None  # a line to compare with
+    stems: bool = False  # each value stands on the level: neighbours have nothing to do with each other
+
+
+CHARTS: Final = (
+    Chart("relative", "Relative change of each output", "relative change", log=True),
+    Chart("gain", "Growth within each layer", "output / input change", level=1.0, stems=True),
+    Chart("cosine", "Angle between clean and perturbed output", "cosine"),
+    Chart("cka", "Similarity of clean and perturbed outputs", "CKA, unbiased"),
+    Chart("flips", "Signs that flip", "share of values"),
+    Chart("margin_share", "Change of the margin, as predicted", "predicted / true", level=1.0),
+)
+
+
+def legend(traced: Traced) -> list[Legend]:
+    """Sign and colour of each group of images."""
+    return [Legend(group, MARKS[i], COLOUR[group]) for i, group in enumerate(traced.groups)]
+
+
+def charts(traced: Traced, prefix: str) -> list[Figure]:
+    """A figure for each measure that has values."""
+    drawn = [_figure(traced, chart, f"{prefix}-{i}-") for i, chart in enumerate(CHARTS)]
+    return [figure for figure in drawn if figure is not None]
+
+
+def stages(names: Sequence[str]) -> list[tuple[int, str]]:
+    """Where each part of the network begins along its calls: names cut to as many components as tell parts apart."""
+    depth = 1
+    deepest = max((name.count(".") + 1 for name in names), default=1)
+    while depth < deepest and len({_cut(name, depth) for name in names}) < min(4, len(set(names))):
+        depth += 1
+    found: list[tuple[int, str]] = []
+    for place, name in enumerate(names):
+        stage = _cut(name, depth)
+        if stage not in [known for _, known in found]:
+            found.append((place, stage))
+    return found
+
+
+def _cut(name: str, depth: int) -> str:
+    return ".".join(name.split(".")[:depth])
+
+
+def _figure(traced: Traced, chart: Chart, prefix: str) -> Figure | None:
+    # Not pyplot: it keeps figures alive and picks a window system.
+    import matplotlib.style
+    from matplotlib.figure import Figure as Canvas
+
+    own = {"svg.fonttype": "none", "svg.hashsalt": prefix, "font.size": 9, "font.family": "DejaVu Sans"}
+    with matplotlib.style.context(["default", own]):
+        canvas = Canvas(figsize=SIZE)
+        axes = canvas.add_axes((0.14, 0.2, 0.84, 0.77))
+        told = [_line(axes, traced, chart, group, i) for i, group in enumerate(traced.groups)]
+        if not any(told):
+            return None
+        _dress(axes, traced, chart)
+        buffer = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        canvas.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    text = f"{chart.title}, along the depth of the network. {' '.join(filter(None, told))}"
+    return Figure(chart.title, themed(buffer.getvalue(), prefix), printable(text))
+
+
+class _Point(NamedTuple):
+    """A value at one call, and its quartiles."""
+
+    order: int
+    value: float
+    low: float
+    high: float
+
+
+def _points(traced: Traced, chart: Chart, group: str) -> list[_Point]:
+    floor = 0.0 if chart.log else -math.inf
+    points = []
+    for call in traced.calls:
+        if chart.measure == "cka":
+            value = low = high = traced.cka(call, group)
+        else:
+            spread = traced.spread(call, chart.measure, group)
+            value, low, high = spread.median, spread.low, spread.high
+        if math.isfinite(value) and value > floor:
+            edges = (edge if math.isfinite(edge) and edge > floor else value for edge in (low, high))
+            points.append(_Point(call.order, value, *edges))
+    return points
+
+
+def _line(axes: "Axes", traced: Traced, chart: Chart, group: str, number: int) -> str:
+    points = _points(traced, chart, group)
+    if not points:
+        return ""
+    x, y = [point.order for point in points], [point.value for point in points]
+    colour = SERIES[COLOUR[group]]
+    if chart.stems:
+        shift = 0.3 * (number - 0.5 * (len(traced.groups) - 1))
+        level = 0.0 if chart.level is None else chart.level
+        axes.vlines([place + shift for place in x], level, y, color=colour, linewidth=2.2)
+    else:
+        axes.fill_between(
+            x, [point.low for point in points], [point.high for point in points], color=colour, alpha=0.16, linewidth=0
+        )
+        # Marks on every call would be a band of marks.
+        step = max(1, len(x) // 12)
+        axes.plot(
+            x, y, color=colour, marker=MARKERS[number], markevery=step, markersize=4, linewidth=1.6, clip_on=False
+        )
+    first, last = traced.calls[x[0]].name, traced.calls[x[-1]].name
+    return f"{group}: {y[0]:.3g} at {first}, {y[-1]:.3g} at {last}, between {min(y):.3g} and {max(y):.3g}."
+
+
+def _dress(axes: "Axes", traced: Traced, chart: Chart) -> None:
+    """Axes with the names of the network's parts, a level to compare with and marks where it grows most."""
+    from matplotlib.ticker import LogLocator
+
+    last = max(1, len(traced.calls) - 1)
+    axes.set_xlim(-0.01 * last, last)
+    if chart.log:
+        axes.set_yscale("log")
+        # A span of less than a decade would have one label or none.
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > WIDE else (1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.minorticks_off()
+    elif chart.measure in ("cosine", "cka", "flips"):
+        axes.set_ylim(min(0.0, axes.get_ylim()[0]), None if chart.measure == "flips" else 1.02)
+    names = _apart(stages([call.key.layer for call in traced.calls]), len(traced.calls))
+    axes.set_xticks([place for place, _ in names], [_short(stage) for _, stage in names])
+    for label in axes.get_xticklabels():
+        label.set_parse_math(False)
+        label.set_horizontalalignment("left")
+    axes.set_ylabel(chart.axis)
+    axes.set_xlabel("calls in the order of execution")
+    axes.grid(axis="y", color=RULE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(INK)
+    axes.tick_params(which="both", color=INK, labelcolor=INK)
+    axes.tick_params(axis="y", which="both", length=0)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+    if chart.level is not None:
+        axes.axhline(chart.level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
+    if chart.measure == "relative":
+        for call in traced.steepest:
+            axes.axvline(call.order, color=INK, linewidth=0.8, alpha=0.45)
+
+
+def _apart(found: Sequence[tuple[int, str]], calls: int) -> list[tuple[int, str]]:
+    """The stages whose names have room beside each other and before the end of the axis, the longest stages first."""
+    ends = [place for place, _ in found[1:]] + [calls]
+    by_length = sorted(zip(found, ends, strict=True), key=lambda pair: pair[0][0] - pair[1])
+    room = max(1, calls - 1) * CLOSEST
+    kept: list[tuple[int, str]] = []
+    for (place, stage), _ in by_length:
+        near = [abs(place - other) for other in (*(known for known, _ in kept), calls - 1 + 0.3 * room)]
+        if min(near) > room:
+            kept.append((place, stage))
+    return sorted(kept)
+
+
+def _short(stage: str) -> str:
+    text = printable(stage)
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"

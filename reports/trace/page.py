@@ -1,0 +1,198 @@
+"""The page of a trace: where a perturbation grows, in a table, in figures and in pictures.
+
+One HTML file without scripts that asks nothing from anywhere. Names of models, layers and classes come from
+strangers: autoescape is on, and a policy in the page forbids everything else.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from robustkit.tracing import Album, CallTrace, Traced
+from robustkit.tracing.traced import spread_of
+
+from ..evaluation.csv import csv_text
+from ..evaluation.figures import Legend
+from ..evaluation.gallery import TIMES
+from ..shared.files import write_text
+from ..shared.rendering import rendered, styles
+from ..shared.words import DASH, percent, printable
+from . import figures as trace_figures
+from .pictures import number, sheets
+
+LARGE = 64  # pixels of a side: smaller images are enlarged pixel by pixel
+
+
+@dataclass(frozen=True)
+class About:
+    """What the page says about where its numbers come from."""
+
+    dataset: str = ""
+    class_names: tuple[str, ...] = ()
+    command: str = ""
+
+
+class Value(NamedTuple):
+    """A median, and the quartiles around it."""
+
+    median: str
+    quartiles: str
+
+
+class Row(NamedTuple):
+    """One call."""
+
+    order: int
+    name: str
+    kind: str
+    shape: str
+    steepest: bool
+    bars: list[tuple[Legend, float]]  # the relative change as a share of the largest, for each group
+    relative: list[Value]  # one for each group
+    gain: list[Value]
+    share: list[Value]
+    cosine: Value
+    flips: Value
+    cka: str
+
+
+class LookRow(NamedTuple):
+    """How alike Grad-CAM maps are before and after the attack, over a group."""
+
+    group: str
+    aim: str
+    n: int
+    correlation: Value
+    overlap: Value
+
+
+class Verdict(NamedTuple):
+    """The numbers on top."""
+
+    followed: int
+    broken: int
+    share: str
+    clean_wrong: int
+    first: str
+    last: str
+    factor: str
+    steepest: list[tuple[str, str, str]]  # name, kind, gain
+
+
+def write_trace(traced: Traced, album: Album | None, folder: Path, about: About | None = None) -> None:
+    """Put trace.html, trace.csv and trace.json of a trace into `folder`, each whole or not at all.
+
+    Raises:
+        UserError: `folder` cannot be written to.
+    """
+    frame = traced.to_frame()
+    write_text(folder / "trace.csv", csv_text(frame, list(frame.columns)))
+    write_text(folder / "trace.json", traced.to_json() + "\n")
+    write_text(folder / "trace.html", page(traced, album, about or About()))
+
+
+def page(traced: Traced, album: Album | None, about: About) -> str:
+    """The page about a trace as HTML."""
+    groups = traced.groups
+    return rendered(
+        "trace/trace.html.jinja",
+        style=styles("shared/style.css", "trace/trace.css"),
+        model=printable(traced.model),
+        about=about,
+        traced=traced,
+        threat=f"{traced.origin.norm} {traced.origin.eps_text}".strip(),
+        attack=printable(traced.origin.attack),
+        verdict=_verdict(traced),
+        groups=[(group, int(traced.members(group).sum())) for group in groups],
+        legend=trace_figures.legend(traced),
+        figures=trace_figures.charts(traced, "t"),
+        rows=_rows(traced, groups),
+        looks=_looks(traced, album, groups),
+        focus=None if album is None or album.focus is None else printable(album.focus.name),
+        sheets=[] if album is None else sheets(album, about.class_names),
+        large=max(traced.pairs.x.shape[2:], default=0) > LARGE,
+        rule="" if album is None else album.rule,
+        moot=len(traced.calls) - len(traced.telling),
+        unseen=[(printable(name), reason) for name, reason in traced.unseen.items()],
+        data=json.loads(traced.to_json()),
+    )
+
+
+def _verdict(traced: Traced) -> Verdict:
+    group = "broken" if bool(traced.pairs.broken.any()) else "all"
+    first, last = (traced.spread(call, "relative", group).median for call in (traced.calls[0], traced.calls[-1]))
+    broken = int(traced.pairs.broken.sum())
+    return Verdict(
+        followed=len(traced.pairs),
+        broken=broken,
+        share=percent(broken, len(traced.pairs)),
+        clean_wrong=traced.origin.clean_wrong,
+        first=_short(first),
+        last=_short(last),
+        factor=_short(last / first) if first else DASH,
+        steepest=[(printable(call.name), call.kind, _short(traced.spread(call, "gain", group).median))
+                  for call in traced.steepest],
+    )  # fmt: skip
+
+
+def _rows(traced: Traced, groups: Sequence[str]) -> list[Row]:
+    steepest = {call.order for call in traced.steepest}
+    legend = trace_figures.legend(traced)
+    medians = {
+        (call.order, group): traced.spread(call, "relative", group).median for call in traced.calls for group in groups
+    }
+    largest = max((value for value in medians.values() if math.isfinite(value)), default=0.0) or 1.0
+
+    def bar(call: CallTrace, group: str) -> float:
+        value = medians[call.order, group]
+        return 0.0 if math.isnan(value) else min(1.0, value / largest)
+
+    return [
+        Row(
+            order=call.order, name=printable(call.name), kind=call.kind, shape=f" {TIMES} ".join(map(str, call.shape)),
+            steepest=call.order in steepest,
+            bars=[(line, bar(call, group)) for line, group in zip(legend, groups, strict=True)],
+            relative=[_value(traced, call, "relative", group) for group in groups],
+            gain=[_value(traced, call, "gain", group) for group in groups],
+            share=[_value(traced, call, "margin_share", group) for group in groups],
+            cosine=_value(traced, call, "cosine"),
+            flips=_value(traced, call, "flips"), cka=_short(traced.cka(call)),
+        )
+        for call in traced.telling
+    ]  # fmt: skip
+
+
+def _value(traced: Traced, call: CallTrace, measure: str, group: str = "all") -> Value:
+    spread = traced.spread(call, measure, group)
+    near = "" if math.isnan(spread.median) else f"{_short(spread.low, 2)}{DASH}{_short(spread.high, 2)}"
+    return Value(_short(spread.median), near)
+
+
+def _looks(traced: Traced, album: Album | None, groups: Sequence[str]) -> list[LookRow]:
+    if album is None or album.focus is None:
+        return []
+    rows = []
+    for group in groups:
+        members = traced.members(group)
+        for aim, maps in album.focus.aims.items():
+            if aim == "predicted" and not bool(traced.pairs.broken[members].any()):
+                continue  # the prediction is the true class
+            values = []
+            for column in (maps.correlation, maps.overlap):
+                spread = spread_of(column[members])
+                values.append(Value(number(spread.median), f"{number(spread.low)}{DASH}{number(spread.high)}"))
+            rows.append(LookRow(group, aim, int(members.sum()), *values))
+    return rows
+
+
+def _short(value: float, digits: int = 3) -> str:
+    """A few digits, a dash where it is not defined."""
+    if math.isnan(value):
+        return DASH
+    if math.isinf(value):
+        return "∞"
+    # Trailing zeros stay, so that digits stand below digits.
+    return f"{value:#.{digits}g}".rstrip(".") if abs(value) < 1000 else f"{value:,.0f}"

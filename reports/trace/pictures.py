@@ -1,0 +1,180 @@
+"""The pictures of a trace as PNGs inside the page: pixels, gradients, Grad-CAM overlays and channels.
+
+Small images are drawn pixel by pixel and enlarged by the browser; overlays are drawn larger, because the map between
+the places of a feature map is interpolated.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustkit.tracing import Album
+from robustkit.tracing.album import Channel, Look, Shot
+
+from ..evaluation.gallery import TIMES, png
+from ..shared.words import DASH, printable
+
+DRAWN: Final = 128  # pixels, at least, of an overlay's side
+LARGEST: Final = 160  # pixels, at most, of a gradient's side: noise does not compress, and a page should be mailable
+STRONGEST: Final = 0.99  # share of a gradient's values that are told apart by their colour
+HEAT: Final = 0.8  # how much of the picture the strongest place of a map may cover
+
+Array = NDArray[np.float64]
+
+
+class Tile(NamedTuple):
+    """One picture with its caption."""
+
+    caption: str
+    src: str  # data URI
+    width: int
+    height: int
+    alt: str
+
+
+class Strip(NamedTuple):
+    """A row of pictures that belong together."""
+
+    title: str
+    note: str
+    tiles: list[Tile]
+
+
+class Channels(NamedTuple):
+    """The channels of one call, three pictures each."""
+
+    layer: str
+    triples: list[Strip]
+
+
+class Sheet(NamedTuple):
+    """All pictures of one image."""
+
+    number: int
+    label: str
+    prediction: str
+    broken: bool
+    margin: str
+    pixels: Strip
+    looks: list[Strip]
+    layers: list[Channels]
+
+
+def sheets(album: Album, class_names: Sequence[str]) -> list[Sheet]:
+    """The album's shots as pictures; images that are not one or three channels of pixels have none."""
+    return [_sheet(shot, album, class_names) for shot in album.shots if shot.x.ndim == 3]
+
+
+def class_name(number: int, names: Sequence[str]) -> str:
+    """The name of a class, or its number."""
+    return printable(names[number]) if number < len(names) else str(number)
+
+
+def _sheet(shot: Shot, album: Album, names: Sequence[str]) -> Sheet:
+    where = f"image {shot.number}"
+    return Sheet(
+        number=shot.number,
+        label=class_name(shot.label, names),
+        prediction=class_name(shot.prediction, names),
+        broken=shot.broken,
+        margin=f"{shot.margin_change:+.3g}",
+        pixels=_pixels(shot, where),
+        looks=[_look(shot, look, names, where) for look in shot.looks if shot.broken or look.aim == "true"],
+        layers=[
+            Channels(printable(layer.name), [_channel(one, layer.name, where) for one in layer.channels])
+            for layer in shot.layers
+        ],
+    )
+
+
+def _pixels(shot: Shot, where: str) -> Strip:
+    clean, moved = shot.x.astype(np.float64), shot.x_adv.astype(np.float64)
+    delta = moved - clean
+    largest = float(np.abs(delta).max())
+    factor = f"{TIMES} {1 / (2 * largest):.3g}" if largest else "no difference"
+    grads = [_strongest(grad) for grad in (shot.clean_grad, shot.moved_grad)]
+    return Strip("Pixels", "", [
+        _tile("clean", clean, f"{where}, before the attack"),
+        _tile("adversarial", moved, f"{where}, after the attack"),
+        _tile(f"difference {factor}", _grey(delta), f"their difference, amplified {factor}"),
+        _tile("gradient, clean", _signed(grads[0]), f"the margin's gradient in {where}, before the attack"),
+        _tile("gradient, adversarial", _signed(grads[1]), "the same after the attack"),
+    ])  # fmt: skip
+
+
+def _look(shot: Shot, look: Look, names: Sequence[str], where: str) -> Strip:
+    name = class_name(look.label, names)
+    return Strip(
+        f"Looking for {name}",
+        f"{'the true class' if look.aim == 'true' else 'predicted after the attack'}; "
+        f"rank correlation {number(look.correlation)}, overlap {number(look.overlap)}",
+        [
+            _overlay("clean", shot.x, look.clean, f"Grad-CAM for {name} on {where}, before the attack"),
+            _overlay("adversarial", shot.x_adv, look.moved, f"Grad-CAM for {name} on {where}, after the attack"),
+        ],
+    )
+
+
+def _channel(one: Channel, layer: str, where: str) -> Strip:
+    low, high = float(min(one.clean.min(), one.moved.min())), float(max(one.clean.max(), one.moved.max()))
+    span = high - low or 1.0
+    about = f"channel {one.number} of {printable(layer)} for {where}"
+    return Strip(f"channel {one.number}", "", [
+        _tile("clean", (one.clean[None] - low) / span, f"{about}, before the attack"),
+        _tile("adversarial", (one.moved[None] - low) / span, f"{about}, after the attack"),
+        _tile("gradient", _signed(one.clean_grad[None]), f"the margin's gradient in {about}, before the attack"),
+    ])  # fmt: skip
+
+
+def number(value: float) -> str:
+    """A coefficient with two decimals, a dash where it is not defined."""
+    return DASH if np.isnan(value) else f"{value:.2f}"
+
+
+def _strongest(grad: NDArray[np.float32]) -> Array:
+    """`[1, H, W]`: of each pixel the channel with the largest gradient, not larger than a page can carry."""
+    values = grad.astype(np.float64)
+    one = np.take_along_axis(values, np.abs(values).argmax(0)[None], 0)
+    step = -(-max(one.shape[1:]) // LARGEST)
+    return one[:, ::step, ::step]
+
+
+def _grey(values: Array) -> Array:
+    """0.5 for nothing, black and white for the largest change."""
+    largest = float(np.abs(values).max())
+    return 0.5 + values / (2 * largest) if largest else np.full_like(values, 0.5)
+
+
+def _signed(values: NDArray[np.floating]) -> Array:
+    """`[3, H, W]` colours: white for nothing, red above and blue below it."""
+    from matplotlib import colormaps
+
+    one = values[0].astype(np.float64)
+    # A few places with a huge gradient would leave all others white.
+    strong = float(np.quantile(np.abs(one), STRONGEST)) or float(np.abs(one).max())
+    shade = 0.5 + np.clip(one / (2 * strong), -0.5, 0.5) if strong else np.full_like(one, 0.5)
+    return np.moveaxis(np.asarray(colormaps["RdBu_r"](shade))[..., :3], -1, 0)
+
+
+def _overlay(caption: str, image: NDArray[np.float32], heat: NDArray[np.float32], alt: str) -> Tile:
+    from matplotlib import colormaps
+
+    times = max(1, -(-DRAWN // max(image.shape[1:])))
+    grey = np.kron(image.astype(np.float64).mean(0), np.ones((times, times)))
+    strength = _resized(heat.astype(np.float64) / (float(heat.max()) or 1.0), grey.shape)
+    colours = np.asarray(colormaps["inferno"](0.25 + 0.75 * strength))[..., :3]
+    cover = (HEAT * strength)[..., None]
+    return _tile(caption, np.moveaxis((1 - cover) * grey[..., None] + cover * colours, -1, 0), alt)
+
+
+def _resized(values: Array, shape: tuple[int, ...]) -> Array:
+    from PIL import Image
+
+    drawn = Image.fromarray(values.astype(np.float32)).resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
+    return np.clip(np.asarray(drawn, dtype=np.float64), 0, 1)
+
+
+def _tile(caption: str, image: NDArray[np.floating], alt: str) -> Tile:
+    return Tile(caption, png(image.astype(np.float64)), image.shape[-1], image.shape[-2], alt)

@@ -1,0 +1,109 @@
+"""A trace as a table in the terminal: the calls in the order of execution, marked where the perturbation grows most."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from robustkit.tracing import CallTrace, Traced
+
+from ..evaluation.terminal import fitting, room
+from ..shared.words import percent, printable
+
+COLUMNS: Final = ("kind", "x input", "cosine", "CKA", "flips", "margin")
+# What a narrow terminal loses, in this order; what grows, and where, stays to the last.
+LOSES: Final = (
+    (),
+    ("kind",),
+    ("kind", "cosine"),
+    ("kind", "cosine", "flips"),
+    ("kind", "cosine", "flips", "CKA", "margin"),
+)
+BAR: Final = 8  # cells
+
+
+def print_trace(traced: Traced, console: Console) -> None:
+    """Print a trace for a human: a row per call, and what the columns mean."""
+    with room(console):
+        console.print(fitting(partial(_table, traced), COLUMNS, LOSES, console))
+        for note in _notes(traced):
+            console.print(Padding(Text(note), (0, 0, 0, 1)))
+
+
+def _table(traced: Traced, shown: Sequence[str]) -> Table:
+    groups = traced.groups
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.title, table.title_justify, table.title_style = Text(_title(traced)), "left", "bold"
+    table.add_column("#", justify="right")
+    table.add_column("layer", overflow="fold", max_width=34)
+    if "kind" in shown:
+        table.add_column("kind", overflow="fold", max_width=18, style="dim")
+    for group in groups:
+        table.add_column("change" if group == "all" else group, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name in (name for name in shown if name != "kind"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    largest = max((value for call in traced.calls if math.isfinite(value := _change(traced, call))), default=0.0)
+    steepest = [call.order for call in traced.steepest]
+    for call in traced.telling:
+        texts = _texts(traced, call)
+        changes = [_number(traced.spread(call, "relative", group).median) for group in groups]
+        full = _change(traced, call) / largest if largest else 0.0
+        mark = "" if call.order not in steepest else "<- most" if call.order == steepest[0] else "<-"
+        table.add_row(
+            str(call.order), Text(printable(call.name)), *([Text(call.kind)] if "kind" in shown else []), *changes,
+            Text("#" * round(BAR * min(1.0, full)) if math.isfinite(full) else "", style="dim"),
+            *(texts[name] for name in shown if name != "kind"), mark, style="bold" if mark else "",
+        )  # fmt: skip
+    return table
+
+
+def _change(traced: Traced, call: CallTrace) -> float:
+    return traced.spread(call, "relative", "broken" if bool(traced.pairs.broken.any()) else "all").median
+
+
+def _texts(traced: Traced, call: CallTrace) -> dict[str, str]:
+    """Signs as ASCII, because a pipe may not know others."""
+    group = traced.groups[0]
+    flips = traced.spread(call, "flips").median
+    return {
+        "x input": _number(traced.spread(call, "gain", group).median),
+        "cosine": _number(traced.spread(call, "cosine").median),
+        "CKA": _number(traced.cka(call)),
+        "flips": "-" if math.isnan(flips) else f"{100 * flips:.1f} %",
+        "margin": _number(traced.spread(call, "margin_share", group).median),
+    }
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return "inf" if math.isinf(value) else f"{value:.3g}"
+
+
+def _title(traced: Traced) -> str:
+    origin = traced.origin
+    threat = [f"{origin.norm} {origin.eps_text}"] if origin.norm else []
+    return " · ".join([printable(traced.model), printable(origin.attack), *threat, f"n={len(traced.pairs)}"])
+
+
+def _notes(traced: Traced) -> Iterator[str]:
+    n, broken = len(traced.pairs), int(traced.pairs.broken.sum())
+    left_out = f", {traced.origin.clean_wrong} clean errors left out" if traced.origin.clean_wrong else ""
+    yield f"The attack broke {broken} of {n} images ({percent(broken, n)}){left_out}. Medians over images."
+    change = "broken, robust: relative change" if len(traced.groups) > 1 else "change: relative change"
+    yield f"{change} of the output, ||b - a|| / ||a||; x input: the same over that of the layer's own input."
+    yield "margin: its change as the layer's gradient on the clean image predicts it, over the change that came."
+    moot = len(traced.calls) - len(traced.telling)
+    if moot:
+        yield f"Not shown, but in trace.csv: calls that return what they are fed, as Dropout and Flatten do ({moot})."
+    if traced.unseen:
+        names = ", ".join(printable(name) for name in list(traced.unseen)[:3])
+        yield f"No numbers for {len(traced.unseen)} layers ({names}{', ...' if len(traced.unseen) > 3 else ''})."

@@ -1,0 +1,83 @@
+"""What an attack may see of a network at its queries: labels, logits, the input's gradient, one layer's features."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.errors import UserError
+from robustkit.nethook import Trace
+from robustkit.primitives.protocol import Attack, FeatureAttack, State
+
+Forward = Callable[[Tensor], Tensor]
+Hooks = Callable[[], AbstractContextManager[object]]
+Said = Callable[[Tensor], Tensor]
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """`[B]` the class of the largest logit."""
+    return logits.argmax(1)
+
+
+def answered(
+    attack: Attack, state: State, forward: Forward, network: nn.Module, hooks: Hooks, said: Said = likeliest
+) -> tuple[Tensor, ...]:
+    """The fields of `Seen`, or of `FeatureSeen`, in their order.
+
+    Args:
+        attack: what asks, and what it may see.
+        state: rows with their queries.
+        forward: logits `[B, K]` at points `[B, *S]`, through `network`.
+        network: whose layers a feature attack reads.
+        hooks: entered around the forward and the backward pass.
+        said: classes `[B]` that logits `[B, K]` speak for.
+    """
+    if attack.sees != "gradients":
+        return _scores(attack, state, forward, said)
+    with torch.enable_grad(), hooks():
+        query = state.query.detach().requires_grad_()
+        if isinstance(attack, FeatureAttack):
+            return _features(attack, state, query, forward, network, said)
+        logits = forward(query)
+        loss = attack.objective(logits, state.trial)
+        grad = _gradients(loss, [query])[0]
+    return said(logits), logits.detach(), loss.detach(), grad.contiguous()
+
+
+def _features(
+    attack: FeatureAttack, state: State, query: Tensor, forward: Forward, network: nn.Module, said: Said
+) -> tuple[Tensor, ...]:
+    layer = attack.layer_in(network)
+    with Trace(network, [layer], grad=True, detach=False) as trace:
+        logits = forward(query)
+        features = trace[layer].output
+        loss = attack.feature_objective(logits, features, state)
+        # The edge, not the tensor: a later layer may have written into it.
+        grad, inner = _gradients(loss, [query, trace[layer].last.edge])
+    inner = torch.zeros_like(features) if inner is None else inner
+    return said(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner
+
+
+@torch.no_grad()
+def _scores(attack: Attack, state: State, forward: Forward, said: Said) -> tuple[Tensor, ...]:
+    logits = forward(state.query)
+    label, nothing = said(logits), logits.new_zeros(len(state), 0)
+    if attack.sees == "labels":
+        return label, nothing, logits.new_zeros(len(state)), nothing
+    return label, logits, attack.objective(logits, state.trial), nothing
+
+
+def _gradients(loss: Tensor, points: list[Any]) -> list[Any]:
+    """Each row's gradient of its loss in each of the tensors or gradient edges; only the first must have one."""
+    # The sum over rows keeps them apart; a mean would scale each gradient by its neighbours.
+    ones = torch.ones_like(loss)
+    grads = torch.autograd.grad(loss, points, ones, allow_unused=True) if loss.requires_grad else [None] * len(points)
+    if grads[0] is None:
+        raise UserError(
+            "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "
+            "inside); find the layer with robustkit diagnose, take --bpda LAYER, or use an attack without gradients, "
+            "such as square."
+        )
+    return list(grads)

@@ -1,0 +1,95 @@
+"""What must hold before any attack: images that are images, labels that exist, a model that answers each row alone."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.errors import UserError
+
+
+def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int] | None = None) -> Tensor:
+    """The images inside their bounds: an overshoot of 1e-6 of the range is clamped; `numbers` name them in errors.
+
+    Raises:
+        UserError: values are not finite or lie outside the bounds.
+    """
+    low, high = bounds
+    slack = 1e-6 * (high - low)
+    if not len(x):
+        raise UserError("There are no images to attack; the data set is empty.")
+    if not x.is_floating_point():
+        raise UserError(f"Images must be floating point numbers in [{low:g}, {high:g}], not {x.dtype}; divide by 255.")
+    least, most = (value.item() for value in x.aminmax())
+    if not math.isfinite(least + most):
+        bad = int((~x.isfinite()).flatten(1).any(1).nonzero()[0])
+        number = bad if numbers is None else numbers[bad]
+        raise UserError(f"Image {number} holds NaN or infinite values; remove it or mend the data.")
+    if least < low - slack or most > high + slack:
+        raise UserError(
+            f"Images must lie in [{low:g}, {high:g}], but theirs is [{least:g}, {most:g}]: give pixels as they are, "
+            "with the normalisation inside the model (mean=, std=), or declare their bounds."
+        )
+    return x.clamp(low, high)
+
+
+def checked_labels(y: Tensor, count: int, classes: int) -> Tensor:
+    """Labels as `[N]` int64, one per image and each a class of the model.
+
+    Raises:
+        UserError: their number, type or range is wrong; the sentence names the first that is.
+    """
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.shape != (count,):
+        raise UserError(f"Labels must be {count} whole numbers, one per image, not {list(y.shape)} of {y.dtype}.")
+    bad = ((y < 0) | (y >= classes)).nonzero().flatten().tolist()
+    if bad:
+        raise UserError(
+            f"Label {int(y[bad[0]])} of image {bad[0]} is no class of the model, which knows 0 to {classes - 1}."
+        )
+    return y.long()
+
+
+def checked_model(classifier: Classifier, images: Tensor) -> list[str]:
+    """Warnings about the model, asked at a few images `[n, *S]` in [0, 1], within a session.
+
+    Raises:
+        UserError: it fails on them, returns NaN, or lets images feel their neighbours.
+    """
+    tile = images[torch.arange(16, device=images.device) % len(images)]
+    turned = torch.flip(tile, [0]).clone()
+    turned[0] = 1 - turned[0]  # another neighbour, too
+    if classifier.randomised:
+        return [
+            f"{classifier.name} is randomised: an attack sees the mean of {classifier.answers} draws per question, and "
+            f"each verdict is the plurality of {classifier.verdicts} draws."
+        ]
+    logits, other = classifier.logits(tile), classifier.logits(turned).flip(0)
+    if not bool(logits.isfinite().all()):
+        raise UserError(
+            "The model returns NaN or infinite logits on clean images; check its weights and normalisation."
+        )
+    scale = max(float(logits.max() - logits.min()), 1e-6)
+    if bool((logits - other)[:-1].abs().max() > 1e-3 * scale):
+        raise UserError(
+            "The model's answer for an image depends on the other images of its batch, so no verdict would be its own; "
+            "put BatchNorm and the like in eval mode, or feed one image at a time inside the model."
+        )
+    if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
+        return [
+            "The model answers the same question alike every time, so there is nothing to average: eot is not used."
+        ]
+    return [] if classifier.probabilities else _probabilities(logits)
+
+
+def _probabilities(logits: Tensor) -> list[str]:
+    sums = logits.sum(1)
+    share = logits[:, -1]
+    sigmoid = logits.shape[1] == 2 and bool((logits[:, 0] == 0).all() & (share > 0).all() & (share < 1).all())
+    if sigmoid or (bool(((logits >= 0) & (logits <= 1)).all()) and bool(((sums - 1).abs() < 5e-3).all())):
+        return [
+            "The model seems to return probabilities, not logits: gradients through a softmax vanish and attacks look "
+            "weaker than they are; return what goes into the softmax, or say probabilities (--probabilities)."
+        ]
+    return []

@@ -1,0 +1,150 @@
+"""Attack tensors with one attack: the library's short way in."""
+
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.sanity_checks import checked_images, checked_labels, checked_model
+from robustkit.engine import scheduler as engine
+from robustkit.errors import UserError
+from robustkit.primitives.protocol import Attack
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """What became of each image; all tensors on the CPU, in the order of `x`."""
+
+    x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried
+    success: Tensor  # [N] bool, classified rightly before and wrongly (or as the target) at `x_adv`
+    clean_correct: Tensor  # [N] bool
+    prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed model abstains
+    questions: Tensor  # [N] int64 questions asked in the deciding trial, 0 where clean wrong
+    forwards: Tensor  # [N] int64 passes spent
+    backwards: Tensor  # [N] int64
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Share of images classified rightly without any change."""
+        return self.clean_correct.double().mean().item()
+
+    @property
+    def robust_accuracy(self) -> float:
+        """Share classified rightly before and after: an upper bound on the true robust accuracy."""
+        return (self.clean_correct & ~self.success).double().mean().item()
+
+    @property
+    def attack_success_rate(self) -> float:
+        """Share of the rightly classified images that were broken; NaN when there were none."""
+        return (self.success.sum() / self.clean_correct.sum()).item() if self.clean_correct.any() else float("nan")
+
+
+def attack(
+    model: nn.Module | Classifier,
+    x: Tensor,
+    y: Tensor,
+    method: Attack,
+    *,
+    target: Tensor | None = None,
+    surrogate: nn.Module | Classifier | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    batch_size: int = 64,
+    seed: int = 0,
+    numbers: Sequence[int] | None = None,
+) -> Attacked:
+    """Attack every rightly classified image of `x` and say what became of it.
+
+    Args:
+        model: takes images in `bounds`, returns logits; it comes back exactly as it was.
+        x: `[N, *S]` float images.
+        y: `[N]` true classes.
+        method: such as `PGD(eps="8/255", steps=40)`; eps in units of pixels scaled to [0, 1].
+        target: `[N]` classes that must be reached; None accepts any wrong class.
+        surrogate: the model that the attack questions in place of `model`, which only judges each trial's last point:
+            a transfer attack.
+        bounds: range of valid values; a `Classifier` has its own.
+        batch_size: rows in flight. On a CPU it does not change a bit of the result.
+        seed: of all noise.
+        numbers: of the images, all different, by which each has its noise: in parts, a set of images is then attacked
+            as in one call. By default 0 to N - 1.
+
+    Raises:
+        UserError: something about images, labels or model is wrong; the sentence names the fix.
+    """
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, not {batch_size}.")
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
+    classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+    images = classifier.place(checked_images(x.detach(), classifier.bounds))
+    with classifier.session(images, seed), ExitStack() as stack:
+        asked = None
+        if surrogate is not None:
+            asked = surrogate if isinstance(surrogate, Classifier) else Classifier(surrogate, bounds=bounds)
+            stack.enter_context(asked.session(images, seed))
+        for each in filter(None, (classifier, asked)):
+            for warning in checked_model(each, images):
+                warnings.warn(warning, stacklevel=2)
+        logits = classifier.judge_all(images)
+        known = logits if asked is None else asked.judge_all(images)
+        y = checked_labels(y.cpu(), len(x), min(logits.shape[1], known.shape[1]))
+        aims = None if target is None else checked_labels(target.cpu(), len(x), known.shape[1])
+        if aims is not None and bool((aims == y).any()):
+            raise UserError("A target equals the true class; name another class for every image.")
+        said = classifier.decided(logits)
+        correct = said == y
+        goals = [None] * len(x) if aims is None else aims.tolist()
+        names = range(len(x)) if numbers is None else numbers
+        rows = zip(names, images, y.tolist(), known, goals, correct.tolist(), strict=True)
+        jobs = [job_of(method, number, x, y, logits, goal) for number, x, y, logits, goal, right in rows if right]
+        outcomes = list(engine.run(classifier, method, jobs, slots=batch_size, seed=seed, surrogate=asked))
+    if numbers is not None:
+        row_of = {number: row for row, number in enumerate(numbers)}
+        outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
+    return _gathered(classifier, images, said, correct, outcomes)
+
+
+def job_of(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, goal: int | None = None) -> engine.Job:
+    """The engine's job for one image: aimed at its goal, or at its likeliest wrong classes, or at none."""
+    if goal is not None:
+        return engine.Job(number, x, y, (goal,), goal)
+    return engine.Job(number, x, y, aims_of(method, likeliest(logits, y)) if method.targets else (-1,))
+
+
+def likeliest(logits: Tensor, y: int) -> list[int]:
+    """All classes but `y`, the likeliest first; ties by number."""
+    order = logits.sort(descending=True, stable=True).indices.tolist()
+    return [number for number in order if number != y]
+
+
+def aims_of(method: Attack, ranking: list[int]) -> tuple[int, ...]:
+    """The classes that an attack aims at, given the wrong classes of an image, likeliest first."""
+    return tuple(ranking[: method.targets]) or (-1,)
+
+
+def _gathered(
+    classifier: Classifier, images: Tensor, said: Tensor, correct: Tensor, outcomes: list[engine.Outcome]
+) -> Attacked:
+    low, high = classifier.bounds
+    points = images.cpu().clone()
+    empty = torch.zeros(len(points), dtype=torch.int64, device="cpu")
+    result = Attacked(
+        points, torch.zeros_like(correct), correct, said, empty, empty + classifier.verdicts, empty.clone()
+    )
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([getattr(outcome, name) for outcome in outcomes], dtype=torch.int64, device="cpu")
+
+    at = column("sample")
+    for outcome in outcomes:
+        points[outcome.sample] = outcome.x_adv
+    result.success[at] = column("success").bool()
+    result.prediction[at] = column("label")
+    result.questions[at] = column("question")
+    result.forwards[at] += column("forwards")
+    result.backwards[at] = column("backwards")
+    return result if classifier.bounds == (0, 1) else replace(result, x_adv=low + (high - low) * points)

@@ -1,0 +1,95 @@
+"""Certify tensors: the library's short way to a smoothed classifier."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.classifier import smoothing
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.sanity_checks import checked_images
+from robustkit.classifier.smoothing import Certified, Smoothing
+from robustkit.errors import UserError
+
+
+def predict(
+    model: nn.Module | Classifier,
+    x: Tensor,
+    *,
+    sigma: float,
+    n: int = 1000,
+    alpha: float = 0.001,
+    seed: int = 0,
+    ids: Sequence[int] | None = None,
+    batch_size: int = 256,
+) -> Tensor:
+    """`[N]` int64 classes that the smoothed classifier says, -1 where too few copies agree.
+
+    Args:
+        model: takes pixels in [0, 1], and noise around them.
+        x: `[N, *S]` images.
+        sigma: standard deviation of the noise, in units of pixels in [0, 1].
+        n: noisy copies of each image.
+        alpha: chance at most that a class which is said is not the smoothed classifier's.
+        seed: of the noise.
+        ids: a number for each image, which its noise depends on; else its place.
+        batch_size: copies in flight; on a CPU it does not change a verdict.
+
+    Raises:
+        UserError: an argument is out of range.
+    """
+    with _asked(model, x, Smoothing(sigma, n=n, alpha=alpha), seed, ids, batch_size) as (ask, images, numbers):
+        return smoothing.predicted(smoothing.counted(ask, images, numbers, sigma, n, seed, batch_size), alpha)
+
+
+def certify(
+    model: nn.Module | Classifier,
+    x: Tensor,
+    *,
+    sigma: float,
+    n0: int = 100,
+    n: int = 10_000,
+    alpha: float = 0.001,
+    seed: int = 0,
+    ids: Sequence[int] | None = None,
+    batch_size: int = 256,
+) -> Certified:
+    """The class of each image with the radius within which the smoothed classifier says nothing else.
+
+    Args:
+        model: takes pixels in [0, 1], and noise around them.
+        x: `[N, *S]` images.
+        sigma: standard deviation of the noise, in units of pixels in [0, 1].
+        n0: noisy copies that choose the class.
+        n: further copies that bound its probability.
+        alpha: chance at most that a radius is too large.
+        seed: of the noise.
+        ids: a number for each image, which its noise depends on; else its place.
+        batch_size: copies in flight; on a CPU it does not change a verdict.
+
+    Raises:
+        UserError: an argument is out of range.
+    """
+    how = Smoothing(sigma, n=n, n0=n0, alpha=alpha)
+    with _asked(model, x, how, seed, ids, batch_size) as (ask, images, numbers):
+        votes = smoothing.poll(ask, images, numbers, how, seed, batch_size)
+    return smoothing.certified(votes, how, x[0].numel())
+
+
+@contextmanager
+def _asked(
+    model: nn.Module | Classifier, x: Tensor, how: Smoothing, seed: int, ids: Sequence[int] | None, batch_size: int
+) -> Iterator[tuple[smoothing.Ask, Tensor, Tensor]]:
+    """The network to ask, the images on its device and their numbers."""
+    if batch_size < 1:
+        raise UserError("batch_size counts noisy copies of an image, so it must be at least 1.")
+    classifier = copy.copy(model) if isinstance(model, Classifier) else Classifier(model)
+    classifier.smoothing = how
+    images = classifier.place(checked_images(x.detach(), classifier.bounds))
+    if ids is not None and len(ids) != len(images):
+        raise UserError(f"There are {len(images)} images and {len(ids)} ids; give each image one.")
+    numbers = torch.tensor(list(range(len(images)) if ids is None else ids), device=images.device)
+    with classifier.session(images, seed):
+        yield classifier.logits, images, numbers

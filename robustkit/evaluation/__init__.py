@@ -1,0 +1,1 @@
+"""One evaluation: the request, the plan it leads to, and the run that carries it out."""

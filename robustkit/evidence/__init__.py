@@ -1,0 +1,1 @@
+"""What a run leaves behind: rows in SQLite, and the tables that follow from them."""

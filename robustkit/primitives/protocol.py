@@ -1,0 +1,234 @@
+"""What an attack is: frozen hyper-parameters, and two pure functions over a state that carries its next question.
+
+    init(trials) -> state            writes the first query
+    (the engine asks the model)      logits, per-row loss, input gradient
+    step(state, seen) -> state       pure, row by row: updates, marks rows done, writes the next query
+
+An attack never calls a model, never loops over steps and never draws from a global generator. Restarts and target
+classes are further trials of the queue, not loops in attacks. Images lie in [0, 1] here, whatever the model's own
+bounds are.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import cached_property
+from numbers import Integral, Real
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from robustkit.errors import UserError
+from robustkit.primitives.rows import Rows
+from robustkit.primitives.threat import NORMS, Ball, NormName, ball, norm_name
+
+_MOST = 2.0**31  # hyper-parameters end up in int64 arithmetic; nobody needs more
+
+Sees = Literal["labels", "logits", "gradients"]
+
+
+@dataclass(frozen=True)
+class Trials(Rows):
+    """One attempt per row: an image, the restart and the class aimed at."""
+
+    x: Tensor  # [B, *S] clean image in [0, 1]
+    y: Tensor  # [B] int64 true class
+    target: Tensor  # [B] int64 class the loss aims at, -1 for none
+    goal: Tensor  # [B] int64 class that must be reached, -1 where any class but y will do
+    key: Tensor  # [B] int64 noise stream of (seed, attack, image, restart, target)
+
+
+@dataclass(frozen=True)
+class State(Rows):
+    """The part of an attack's state that the engine reads.
+
+    A state that was handed over is the engine's own: an attack keeps no tensor of it elsewhere.
+    """
+
+    trial: Trials
+    query: Tensor  # [B, *S] where the model is asked next; once done, the point to be judged
+    asked: Tensor  # [B] int64 questions so far: schedules read this, never a loop index
+    done: Tensor  # [B] bool, budget spent
+
+
+@dataclass(frozen=True)
+class BestState(State):
+    """The state of an attack that goes on from its best point so far, wherever it asks next.
+
+    Only points inside the ball compete.
+    """
+
+    best: Tensor  # [B, *S] the point asked so far where the objective was highest
+    best_loss: Tensor  # [B] the objective there
+
+
+@dataclass(frozen=True)
+class Seen(Rows):
+    """The model's answer at `state.query`."""
+
+    label: Tensor  # [B] int64 predicted class
+    logits: Tensor  # [B, K]; [B, 0] for an attack that may see labels only
+    loss: Tensor  # [B] the attack's objective; zero for an attack that may see labels only
+    grad: Tensor  # [B, *S] its gradient in the query; [B, 0] unless the attack may see gradients
+
+
+@dataclass(frozen=True)
+class FeatureSeen(Seen):
+    """The answer to an attack on a layer."""
+
+    features: Tensor  # [B, *F] the layer's output at the query
+    feature_grad: Tensor  # [B, *F] the objective's gradient in it
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The most that one trial can spend, in passes of one image.
+
+    Each claim of the search network that the unmodified model refutes adds one forward to it.
+    """
+
+    forwards: int
+    backwards: int
+
+
+@dataclass(frozen=True)
+class Attack(ABC):
+    """Base of all attacks: the threat model and the number of trials per image.
+
+    Args:
+        eps: radius, in units of pixels that lie in [0, 1]; a text such as "8/255" is exact.
+        norm: "Linf", "L2", "L1" or "L0".
+        restarts: trials per image and target, at least 1; the first success ends the image.
+        targets: how many of the likeliest wrong classes are aimed at, one trial each; 0 aims at none.
+
+    Raises:
+        UserError: a value is out of range; the sentence names it.
+    """
+
+    eps: float | str
+    norm: str = "Linf"
+    _: KW_ONLY
+    restarts: int = 1
+    targets: int = 0
+
+    sees: ClassVar[Sees] = "gradients"
+    norms: ClassVar[tuple[NormName, ...]] = NORMS
+    keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
+
+    def __post_init__(self) -> None:
+        _ = self.ball
+        if self.ball.norm not in self.norms:
+            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}.")
+        for each in fields(self):
+            if isinstance(each.default, bool) and not isinstance(getattr(self, each.name), bool):
+                value = getattr(self, each.name)
+                raise UserError(f"{type(self).__name__}: {each.name} must be true or false, not {value!r}.")
+        self.at_least(1, "restarts")
+        self.at_least(0, "targets")
+
+    @cached_property
+    def ball(self) -> Ball:
+        """The threat model as an object: distances, projections, directions, starts."""
+        return ball(norm_name(self.norm), self.eps)
+
+    def at_least(self, least: float, *names: str) -> None:
+        """Check that hyper-parameters are numbers of at least `least`."""
+        for name in names:
+            value = getattr(self, name)
+            kind_of = Integral if isinstance(least, int) else Real
+            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= float(value) < _MOST:
+                kind = "a whole number" if isinstance(least, int) else "a number"
+                raise UserError(f"{type(self).__name__}: {name} must be {kind} of at least {least}, not {value!r}.")
+
+    def at_least_or_none(self, least: float, name: str) -> None:
+        """The same for a hyper-parameter that may be None."""
+        if getattr(self, name) is not None:
+            self.at_least(least, name)
+
+    @property
+    def trials(self) -> int:
+        """The most trials of one image."""
+        return self.restarts * max(self.targets, 1)
+
+    @property
+    @abstractmethod
+    def cost(self) -> Cost:
+        """What one trial can cost at most, the judgement of its last point included."""
+
+    @abstractmethod
+    def init(self, trials: Trials) -> State:
+        """The state whose `query` is the first question."""
+
+    @abstractmethod
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        """`[B]` what the attack climbs, from logits `[B, K]`."""
+
+    @abstractmethod
+    def step(self, state: State, seen: Seen) -> State:
+        """The state after one answer: a pure function, row by row."""
+
+
+class HookedAttack(Attack):
+    """An attack that asks the network under hooks, which change its gradients or its forward pass.
+
+    Verdicts never see the hooks.
+    """
+
+    @abstractmethod
+    def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[object]:
+        """The hooks while `network`, in eval mode and unfolded, is asked at all rows of `state.query`, in order."""
+
+
+@dataclass(frozen=True)
+class FeatureAttack(Attack):
+    """An attack whose objective reads the output of one layer.
+
+    Args:
+        layer: dotted name of the layer in the network; None takes the largest block that ends near the middle.
+    """
+
+    _: KW_ONLY
+    layer: str | None = None
+    feature_shape: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)  # known once it runs
+
+    def layer_in(self, network: nn.Module) -> str:
+        """The name of the layer."""
+        return _middle(network) if self.layer is None else self.layer
+
+    def at(self, shape: tuple[int, ...]) -> Self:
+        """The same attack, told the shape `F` of one image's features."""
+        told = copy.copy(self)
+        object.__setattr__(told, "feature_shape", shape)
+        return told
+
+    @abstractmethod
+    def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
+        """`[B]` what the attack climbs, from logits `[B, K]` and features `[B, *F]`."""
+
+
+def begin(trials: Trials, query: Tensor) -> State:
+    """The state of trials that have asked nothing yet and ask at `query` first."""
+    return State(trials, query, torch.zeros_like(trials.y), torch.zeros_like(trials.y, dtype=torch.bool))
+
+
+def _middle(network: nn.Module) -> str:
+    """The block that ends halfway through the network's innermost layers, give or take a tenth: the outermost of them.
+
+    Halfway among the network's children is nearly the logits where a network is one long `features`.
+    """
+    leaves = [name for name, module in network.named_modules() if not any(True for _ in module.children())]
+    ends: dict[str, int] = {}
+    for number, leaf in enumerate(leaves, 1):
+        parts = leaf.split(".")
+        ends.update(dict.fromkeys((".".join(parts[:depth]) for depth in range(1, len(parts) + 1)), number))
+    off = {name: abs(number / len(leaves) - 0.5) for name, number in ends.items() if name and _answers(network, name)}
+    near = {name: distance for name, distance in off.items() if distance <= 0.1} or off
+    return min(near, key=lambda name: (name.count("."), near[name]) if near is not off else (0, near[name]), default="")
+
+
+def _answers(network: nn.Module, name: str) -> bool:
+    """Whether the layer has a forward of its own, as a list of modules has not."""
+    return getattr(type(network.get_submodule(name)), "forward", None) is not nn.Module.forward

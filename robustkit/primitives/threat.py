@@ -1,0 +1,302 @@
+"""Threat models: norm balls around an image, cut to the box of valid pixels [0, 1].
+
+One class a norm. Attacks ask a ball for projections, directions and starts and never look at its norm. `settle` gives
+the exact point that a verdict is passed on: inside the ball in float64 arithmetic, not within a tolerance.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from robustkit.errors import UserError, unknown
+from robustkit.primitives import noise
+from robustkit.primitives.rows import along
+
+NormName = Literal["Linf", "L2", "L1", "L0"]
+NORMS: tuple[NormName, ...] = get_args(NormName)
+
+_BLOCK = 8  # rows settled at once on a CPU, so that their float64 copies stay in its cache: less than half the time
+
+
+@dataclass(frozen=True)
+class Ball(ABC):
+    """All valid images at most `eps` away from an image; `eps` in units of pixels that lie in [0, 1].
+
+    Points and gradients are `[B, *S]`; `x` is the clean image, inside the box.
+    """
+
+    eps: float
+    norm: ClassVar[NormName]
+    order: ClassVar[float]
+
+    @abstractmethod
+    def distance(self, x: Tensor, point: Tensor) -> Tensor:
+        """`[B]` float64 distances between images."""
+
+    @abstractmethod
+    def project(self, x: Tensor, point: Tensor) -> Tensor:
+        """A point of the ball near `point`, up to rounding; the nearest one for Linf and L1."""
+
+    @abstractmethod
+    def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
+        """The move of unit length in this norm along which a loss rises most, in fresh memory; zero where `grad` is."""
+
+    @abstractmethod
+    def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
+        """Random points of the ball, one per row, the same for the same `key` and `draw`."""
+
+    def climb(self, x: Tensor, point: Tensor, grad: Tensor, length: float | Tensor) -> Tensor:
+        """The end of a step of `length` from `point` along the steepest direction, projected."""
+        return self.project(x, self.steepest(grad, point).mul_(length).add_(point))
+
+    def contains(self, x: Tensor, point: Tensor) -> Tensor:
+        """`[B]`: whether a point lies in ball and box, up to the rounding of an fp32 projection."""
+        near = self.distance(x, point) <= self.eps * (1 + 1e-5) + 1e-7
+        return near & ((point >= 0) & (point <= 1)).flatten(1).all(1)
+
+    def settle(self, x: Tensor, point: Tensor) -> Tensor:
+        """The point as it is judged: projected so that its exact distance is at most `eps`, and inside the box."""
+        clean = _wide(x)
+        delta = _wide(self.project(x, point)) - clean
+        # A part in 1e12 covers the rounding of the float64 sums; back in the images' type, every value is then
+        # rounded towards the clean image, which can only shorten the change.
+        length = delta.flatten(1).norm(p=self.order, dim=1).clamp(min=1e-300)
+        delta = delta * along((self.eps * (1 - 1e-12) / length).clamp(max=1), delta)
+        near = (clean + delta).to(x)
+        beyond = (_wide(near) - clean).abs() > delta.abs()
+        return torch.where(beyond.to(x.device), near.nextafter(x), near).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Linf(Ball):
+    """Every pixel value may move by `eps`."""
+
+    norm = "Linf"
+    order = math.inf
+
+    def distance(self, x: Tensor, point: Tensor) -> Tensor:
+        return _difference(x, point).abs().amax(1)
+
+    def project(self, x: Tensor, point: Tensor) -> Tensor:
+        return self._cut(x, point - x)
+
+    def climb(self, x: Tensor, point: Tensor, grad: Tensor, length: float | Tensor) -> Tensor:
+        move = grad.sign()
+        if isinstance(length, Tensor):
+            move.mul_(length).add_(point)
+        else:
+            # A sign times a number is exact, so one pass over both gives the bits of two.
+            torch.add(point, move, alpha=length, out=move)
+        return self._cut(x, move.sub_(x))
+
+    def _cut(self, x: Tensor, delta: Tensor) -> Tensor:
+        # In place: on a small network, fresh memory costs more than all the arithmetic of a step.
+        return delta.clamp_(-self.eps, self.eps).add_(x).clamp_(0, 1)
+
+    def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
+        return grad.sign()
+
+    def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
+        return self._cut(x, noise.uniform(key, draw, x.shape[1:]).to(x).mul_(2).sub_(1).mul_(self.eps))
+
+    def settle(self, x: Tensor, point: Tensor) -> Tensor:
+        size = _BLOCK if x.device.type == "cpu" else len(x)
+        blocks = zip(torch.split(x, size), torch.split(point, size), strict=True)
+        return torch.cat([self._settled(*block) for block in blocks])
+
+    def _settled(self, x: Tensor, point: Tensor) -> Tensor:
+        # In float64, then rounded to the images' type; what that puts beyond eps goes back by one place.
+        clean = _wide(x)
+        near = (_wide(point) - clean).clamp_(-self.eps, self.eps).add_(clean).to(x)
+        beyond = (_wide(near) - clean).abs_() > self.eps
+        return torch.where(beyond.to(x.device), near.nextafter(x), near).clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class L2(Ball):
+    """The Euclidean length of the change may be `eps`."""
+
+    norm = "L2"
+    order = 2.0
+
+    def distance(self, x: Tensor, point: Tensor) -> Tensor:
+        return _difference(x, point).square().sum(1).sqrt()
+
+    def project(self, x: Tensor, point: Tensor) -> Tensor:
+        """The nearest point of the ball, then of the box: in both, but not always the nearest of their intersection."""
+        delta = point - x
+        length = delta.flatten(1).norm(dim=1)
+        scale = (self.eps / length.clamp(min=1e-12)).clamp(max=1)
+        return delta.mul_(along(scale, x)).add_(x).clamp_(0, 1)
+
+    def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
+        grad = levelled(grad)
+        return grad / along(grad.flatten(1).norm(dim=1).clamp(min=1e-12), grad)
+
+    def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
+        gauss = noise.normal(key, draw, (x[0].numel() + 1,)).to(x)
+        radius = noise.uniform(finer(key), draw, ()).to(x) ** (1 / x[0].numel())
+        return self.project(x, x + self.eps * along(radius, x) * self.steepest(gauss[:, 1:].reshape(x.shape), x))
+
+
+@dataclass(frozen=True)
+class L1(Ball):
+    """The sum of all absolute changes may be `eps`."""
+
+    norm = "L1"
+    order = 1.0
+    share: ClassVar[float] = 0.05  # of the values moved per step: sparse as the L1 ball's faces, Tramer & Boneh 2019
+
+    def distance(self, x: Tensor, point: Tensor) -> Tensor:
+        return _difference(x, point).abs().sum(1)
+
+    def project(self, x: Tensor, point: Tensor) -> Tensor:
+        return x + project_l1(point - x, x, torch.full((len(x),), self.eps, device=x.device, dtype=torch.float64))
+
+    def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
+        """Signs of the largest 5 % of the gradient's values that the box leaves room for, divided by their number."""
+        room = torch.where(grad > 0, point < 1, point > 0)
+        size = (grad.abs() * room).flatten(1)
+        count = max(1, round(self.share * size.shape[1]))
+        least = size.topk(count, dim=1).values[:, -1]
+        chosen = (size >= least.unsqueeze(1)) & (size > 0)
+        move = chosen * grad.flatten(1).sign()
+        return (move / chosen.sum(1, keepdim=True).clamp(min=1)).reshape(grad.shape)
+
+    def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
+        # Normalised exponential variables with random signs are uniform on the ball (one more of them than values).
+        spread = -torch.log(noise.uniform(key, draw, (x[0].numel() + 1,)).to(x) + 2.0**-25)
+        size = spread[:, 1:] / spread.sum(1, keepdim=True)
+        return self.project(x, x + self.eps * (size * noise.signs(finer(key), draw, size.shape[1:])).reshape(x.shape))
+
+
+@dataclass(frozen=True)
+class L0(Ball):
+    """`eps` values (a number of pixels x channels) may change, by any amount."""
+
+    norm = "L0"
+    order = 0.0
+
+    def distance(self, x: Tensor, point: Tensor) -> Tensor:
+        return (x != point).flatten(1).sum(1).double()
+
+    def project(self, x: Tensor, point: Tensor) -> Tensor:
+        delta = (point.clamp(0, 1) - x).flatten(1)
+        count = min(int(self.eps), delta.shape[1])
+        if count == 0:
+            return x
+        kept = delta.abs().topk(count, dim=1).indices
+        chosen = torch.zeros_like(delta, dtype=torch.bool).scatter(1, kept, True)
+        return torch.where(chosen.reshape(x.shape), point.clamp(0, 1), x)
+
+    def settle(self, x: Tensor, point: Tensor) -> Tensor:
+        return self.project(x, point)
+
+    def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
+        """The gradient scaled to a mean size of 1 (Croce & Hein 2019, arXiv:1909.05040): every value may move."""
+        grad = levelled(grad)
+        return grad / along(grad.flatten(1).abs().mean(1).clamp(min=1e-12), grad)
+
+    def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
+        order = noise.uniform(key, draw, x.shape[1:]).to(x)
+        count = min(int(self.eps), x[0].numel())
+        if count == 0:
+            return x
+        chosen = torch.zeros_like(x.flatten(1), dtype=torch.bool)
+        chosen = chosen.scatter(1, order.flatten(1).topk(count, dim=1).indices, True).reshape(x.shape)
+        return torch.where(chosen, (noise.uniform(finer(key), draw, x.shape[1:]) >= 0.5).to(x), x)
+
+
+_BALLS: dict[str, type[Ball]] = {"Linf": Linf, "L2": L2, "L1": L1, "L0": L0}
+
+
+def ball(norm: str, eps: float | str | Fraction) -> Ball:
+    """The ball of a norm's name and a radius; `eps` may be a text such as "8/255".
+
+    Raises:
+        UserError: an unknown norm, or a radius that is negative, not a number or in the wrong unit.
+    """
+    return _BALLS[norm_name(norm)](radius(norm_name(norm), eps))
+
+
+def norm_name(text: str) -> NormName:
+    """`"linf"`, `"l2"`, ... in any case, as the field writes it."""
+    for name in NORMS:
+        if text.lower() == name.lower():
+            return name
+    raise unknown("norm", text, NORMS)
+
+
+def radius(norm: NormName, eps: float | str | Fraction) -> float:
+    """The radius as a number, checked: texts are exact fractions ("8/255"), Linf radii at most 1."""
+    try:
+        value = float(Fraction(eps)) if isinstance(eps, str) else float(eps)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise UserError(f"{eps!r} is no radius; write a number or a fraction such as 8/255.") from None
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f"A radius must be zero or more and finite; eps is {eps}.")
+    if value > 1e9:
+        raise UserError(f"A radius of {eps} holds every image there is; check its unit.")
+    if norm == "Linf" and value > 1:
+        hint = f"did you mean {eps}/255?" if value <= 255 else "divide by the range of your pixels."
+        raise UserError(f"Linf radii are in units of pixels that lie in [0, 1], so eps is at most 1, not {eps}; {hint}")
+    if norm == "L0" and value != int(value):
+        raise UserError(f"An L0 radius counts changed values, so eps must be a whole number, not {eps}.")
+    return value
+
+
+def project_l1(delta: Tensor, x: Tensor, eps: Tensor) -> Tensor:
+    """The change nearest to `delta` in the L1 ball that keeps `x + delta` in [0, 1].
+
+    Args:
+        delta: `[B, *S]` change, in units of the input.
+        x: `[B, *S]` clean input in [0, 1].
+        eps: `[B]` radii, same units.
+
+    Source: Croce & Hein 2021, arXiv:2103.01208. The answer shrinks every value by one amount and cuts it to its room;
+    the total is piecewise linear in that amount, so Newton's method ends on the right piece: 6 to 8 turns instead of
+    their sort, a third of its time.
+    """
+    flat, clean = _wide(delta).flatten(1), _wide(x).flatten(1)
+    room, size, radii = torch.where(flat > 0, 1 - clean, clean), flat.abs(), eps.to(flat).unsqueeze(1)
+    most = size.amax(1, keepdim=True)
+    low, high, shrink = torch.zeros_like(most), most, torch.zeros_like(most)
+    kept = torch.minimum(size, room)
+    for turn in range(200):
+        excess = kept.sum(1, keepdim=True) - radii
+        step = excess / ((kept > 0) & (kept < room)).sum(1, keepdim=True)
+        # A row that has arrived stays: its neighbours' turns leave no trace on it.
+        moves = (step.abs() > 1e-15 * most) & ((excess > 0) | (shrink > 0))
+        if not bool(moves.any()):
+            break
+        low, high = torch.where(excess > 0, shrink, low), torch.where(excess > 0, high, shrink)
+        # Halving takes over where Newton leaves the bracket, and now and then should it ever creep.
+        newton = (shrink + step > low) & (shrink + step < high) & (turn < 20 or turn % 2 == 0)
+        shrink = torch.where(moves, torch.where(newton, shrink + step, (low + high) / 2), shrink)
+        kept = torch.minimum(torch.sub(size, shrink, out=kept).clamp_(min=0), room, out=kept)
+    return (flat.sign() * kept).reshape(delta.shape).to(delta)
+
+
+def levelled(grad: Tensor) -> Tensor:
+    """Each row divided by its largest magnitude, so that no norm of it can underflow or overflow; zero stays zero."""
+    most = grad.flatten(1).abs().amax(1).clamp(min=torch.finfo(grad.dtype).tiny)
+    return grad / along(most, grad)
+
+
+def finer(key: Tensor) -> Tensor:
+    """A second stream beside `key`, for a draw that needs two independent kinds of numbers."""
+    return noise.finalise(key + 1)
+
+
+def _difference(x: Tensor, point: Tensor) -> Tensor:
+    return (_wide(point) - _wide(x)).flatten(1)
+
+
+def _wide(values: Tensor) -> Tensor:
+    # Apple's devices have no float64; the check moves to the host there.
+    return values.cpu().double() if values.device.type == "mps" else values.double()

@@ -1,0 +1,1 @@
+"""How sure a number is: intervals of shares, crossed effects, bounds of randomized smoothing."""

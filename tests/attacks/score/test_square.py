@@ -1,0 +1,156 @@
+import pytest
+import torch
+from robustkit.attacks import Noise, Square
+from robustkit.attacks.score.square import _sides
+from robustkit.attacks.score.square_windows import Proposal, lump, plane
+
+from robustkit import attack
+from robustkit.primitives.protocol import State
+from tests.problems import digits, images, problem, seen, trials
+
+NORMS = ["Linf", "L2", "L1"]
+
+
+def driven(method: Square, x: torch.Tensor, losses: list[float]) -> list[State]:
+    """The states of one attack whose every row gets these losses."""
+    states = [method.init(trials(x))]
+    for loss in losses:
+        states.append(method.step(states[-1], seen([loss] * len(x), torch.zeros(len(x), 0))))
+    return states
+
+
+@pytest.mark.parametrize(
+    ("query", "halvings"),
+    [(0, 0), (10, 0), (11, 1), (51, 2), (201, 3), (501, 4), (1001, 5), (2001, 6), (4001, 7), (6001, 8), (8001, 9)],
+)
+def test_the_window_shrinks_as_published(query, halvings):
+    # Andriushchenko et al. 2020, section 5: halved at 10, 50, 200, 1000, ...; as in their code, which adds 500.
+    pixels = 224 * 224
+    side = _sides(10_000, 0.8, pixels, False)[query].item()
+
+    assert side == max(round((0.8 / 2**halvings * pixels) ** 0.5), 1)
+
+
+def test_the_schedule_is_stretched_over_the_budget():
+    assert torch.equal(_sides(5000, 0.8, 1024, False), _sides(10_000, 0.8, 1024, False)[::2])
+
+
+def test_windows_with_a_lump_have_a_middle():
+    sides = _sides(1000, 0.8, 64, True)
+
+    assert (sides % 2 == 1).all()
+    assert sides.min() == 3
+
+
+def test_the_linf_start_is_stripes_of_full_strength():
+    x = 0.25 + images(4, 3, 8, 8) / 2
+    delta = Square(0.1).init(trials(x)).query - x
+
+    assert torch.allclose(delta.abs(), torch.tensor(0.1), atol=1e-6)
+    assert torch.allclose(delta, delta[:, :, :1].expand_as(delta), atol=1e-6)
+
+
+@pytest.mark.parametrize("losses", [[0.0, 1.0, 2.0, 3.0, 4.0], [0.0, -1.0, -2.0, -3.0, -4.0]])
+@pytest.mark.parametrize(("norm", "eps"), [("L2", 0.5), ("L1", 3.0)])
+def test_proposals_stay_on_the_surface_of_the_ball(norm, eps, losses):
+    x, method = 0.4 + images(6, 3, 12, 12) / 5, Square(eps, norm, queries=50)
+    for state in driven(method, x, losses):
+        assert method.ball.distance(x, state.query).tolist() == pytest.approx([eps] * 6, rel=1e-4)
+
+
+@pytest.mark.parametrize("losses", [[0.0, 1.0, 2.0, 3.0, 4.0], [0.0, -1.0, -2.0, -3.0, -4.0]])
+def test_linf_proposals_move_every_value_by_eps(losses):
+    x = 0.4 + images(6, 3, 12, 12) / 5
+    for state in driven(Square(0.1, queries=50), x, losses):
+        assert torch.allclose((state.query - x).abs(), torch.tensor(0.1), atol=1e-6)
+
+
+def test_the_best_point_is_kept_and_a_worse_one_dropped():
+    states = driven(Square(0.1, queries=50), images(1, 1, 8, 8), [1.0, 0.5, 2.0])
+
+    assert torch.equal(states[1].best, states[0].query)
+    assert torch.equal(states[2].best, states[0].query)
+    assert torch.equal(states[3].best, states[2].query)
+    assert states[3].best_loss.item() == 2
+
+
+def test_a_linf_proposal_changes_one_window_of_the_best_point():
+    x, side = 0.4 + images(40, 2, 10, 10) / 5, 4
+    best = plane(x) + 0.0
+    made = Proposal(plane(x), best, torch.arange(40) * 31, torch.ones(40, dtype=torch.int64), torch.full((40,), side))
+    changed = (made.of(Square(0.1).ball) != best).any(1)
+
+    for mask in changed:
+        rows, columns = mask.any(1).nonzero().flatten(), mask.any(0).nonzero().flatten()
+        assert len(rows) == len(columns) == side
+        assert mask.sum() == side * side
+
+
+def times_changed(norm: str, eps: float) -> torch.Tensor:
+    """`[6, 6]` how many of 400 rows change a pixel, windows of side 3 in L2 and L1 and 2 in Linf."""
+    x, side = torch.full((400, 1, 6, 6), 0.5), 2 if norm == "Linf" else 3
+    made = Proposal(x, x, torch.arange(400) * 31, torch.ones(400, dtype=torch.int64), torch.full((400,), side))
+    return (made.of(Square(eps, norm).ball) != x).sum(0)[0]
+
+
+def test_windows_reach_every_pixel():
+    # The authors' code never touches the last row and column.
+    changed = times_changed("Linf", 0.1)
+
+    # A corner lies in one of the 25 windows, so in 16 of 400.
+    assert changed.min() >= 5
+    assert changed[2, 2] > changed[0, 0]
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("L2", 0.5), ("L1", 3.0)])
+def test_windows_with_a_lump_reach_the_end_of_a_side_seldom(norm, eps):
+    changed = times_changed(norm, eps)
+
+    # Of 3.25 places in each direction, the first column lies in one and the last in a quarter.
+    assert changed[:, 0].max().item() == pytest.approx(400 / 3.25, rel=0.25)
+    assert changed[:, 5].max().item() == pytest.approx(400 / 3.25 / 4, rel=0.5)
+    assert changed[5].max().item() == pytest.approx(400 / 3.25 / 4, rel=0.5)
+
+
+def test_every_image_draws_windows_of_its_own():
+    x = torch.full((8, 1, 8, 8), 0.5)
+    queries = driven(Square(0.1, queries=500), x, [0.0, 1.0, 2.0])[-1].query
+
+    assert len({tuple(query.flatten().tolist()) for query in queries}) == 8
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 9), (3, 9, 5), (1, 2, 30), (7, 3), (12,), (1,), (2, 1, 1)], ids=str)
+@pytest.mark.parametrize("norm", NORMS)
+def test_square_takes_non_square_images(norm, shape):
+    # auto-attack's issue 95.
+    x, method = images(3, *shape), Square({"Linf": 0.1}.get(norm, 0.5), norm, queries=40)
+    for state in driven(method, x, [float(turn % 3) for turn in range(39)]):
+        assert state.query.shape == x.shape
+        assert method.ball.contains(x, state.query).all()
+
+
+@pytest.mark.parametrize(("tall", "wide"), [(1, 1), (1, 7), (3, 3), (5, 5), (4, 9), (45, 45)])
+def test_a_lump_has_length_one_and_two_signs(tall, wide):
+    made = lump(tall, wide)
+
+    assert made.norm().item() == pytest.approx(1, abs=1e-5)
+    assert (made != 0).all()
+    assert made.shape == (tall, wide)
+    if tall > 1:
+        assert made[0, 0] > 0 > made[-1, 0]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_survivor_costs_exactly_its_queries(norm):
+    made = problem("mlp", 1, 8, 8)
+    result = attack(made.model, made.x, made.y, Square(0.0001, norm, queries=30))
+
+    assert set(result.forwards.tolist()) == {1 + 30}
+
+
+def test_search_beats_noise_on_real_images():
+    made = digits()
+    x, y = made.x[:60], made.y[:60]
+    ours, noise = (attack(made.model, x, y, method) for method in (Square(0.2, queries=100), Noise(0.2, queries=100)))
+
+    assert ours.robust_accuracy < noise.robust_accuracy - 0.1

@@ -1,0 +1,92 @@
+import pytest
+import torch
+from robustkit.attacks import FIA
+from torch import Tensor, nn
+
+from robustkit.primitives import noise
+from robustkit.primitives.protocol import State
+from tests.attacks.asked import answered
+from tests.problems import filled, images, trials
+
+
+def network() -> tuple[nn.Module, nn.Module]:
+    """The layers below and above the features."""
+    return filled(nn.Linear(5, 4)), filled(nn.Sequential(nn.ReLU(), nn.Linear(4, 3)), seed=1)
+
+
+def after(method: FIA, x: Tensor, turns: int, target: int = -1) -> State:
+    below, above = network()
+    trial = trials(x)
+    trial = type(trial)(**{**vars(trial), "target": torch.full((len(x),), target)})
+    state = method.at((4,)).init(trial)
+    for _ in range(turns):
+        state = method.at((4,)).step(state, answered(method, below, above, state))
+    return state
+
+
+def importance(x: Tensor, draws: int, drop: float, label: int = 0) -> Tensor:
+    """Summed gradients of a logit in the features of masked copies, by hand."""
+    below, above = network()
+    total = torch.zeros(len(x), 4)
+    for draw in range(draws):
+        masked = x * (noise.uniform(trials(x).key, draw, (5,)) >= drop)
+        total += (below(masked) > 0) * above[1].weight[label]
+    return total
+
+
+def test_importance_is_summed_over_masked_copies():
+    x = images(6, 5)
+    state = after(FIA(0.1, ensemble=4, drop=0.5), x, 4)
+
+    assert torch.allclose(state.importance, importance(x, 4, 0.5), atol=1e-6)
+    assert not torch.allclose(state.importance, importance(x, 4, 0), atol=1e-6)
+
+
+def test_the_search_starts_from_the_image_and_without_velocity():
+    x = images(6, 5)
+    state = after(FIA(0.1, ensemble=3), x, 3)
+
+    assert torch.equal(state.query, x)
+    assert torch.equal(state.velocity, torch.zeros_like(x))
+
+
+def test_important_features_are_suppressed():
+    x, (below, _) = images(6, 5), network()
+    state = after(FIA(0.1, ensemble=3, step_size=0.02), x, 4)
+    weight = importance(x, 3, 0.3)
+
+    assert torch.allclose(state.query, (x - 0.02 * (weight @ below.weight).sign()).clamp(0, 1), atol=1e-6)
+
+
+def test_the_objective_is_the_features_weighed_by_importance_of_unit_length():
+    x, (below, above) = images(6, 5), network()
+    method = FIA(0.1, ensemble=3)
+    weight = importance(x, 3, 0.3)
+
+    seen = answered(method, below, above, after(method, x, 3))
+    expected = -(weight * below(x)).sum(1) / weight.norm(dim=1).clamp(min=1e-9)
+    assert torch.allclose(seen.loss, expected, atol=1e-6)
+
+
+def test_a_class_aimed_at_is_promoted():
+    x, (below, _) = images(6, 5), network()
+    state = after(FIA(0.1, ensemble=3, step_size=0.02), x, 4, target=2)
+    weight = importance(x, 3, 0.3, label=2)
+
+    assert torch.allclose(state.query, (x + 0.02 * (weight @ below.weight).sign()).clamp(0, 1), atol=1e-6)
+
+
+def test_without_masks_one_copy_is_the_plain_gradient():
+    x, (below, above) = images(6, 5), network()
+    state = after(FIA(0.1, ensemble=1, drop=0), x, 1)
+
+    assert torch.equal(state.importance, (below(x) > 0) * above[1].weight[0])
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2"])
+def test_a_row_does_not_feel_its_neighbours(norm):
+    x = images(6, 5)
+    method = FIA(0.3, norm, ensemble=3, steps=3)
+    loud = torch.cat([x[:1], 1 - x[1:]])
+
+    assert torch.allclose(after(method, loud, 6).query[0], after(method, x, 6).query[0], atol=1e-6)

@@ -1,0 +1,202 @@
+import copy
+import operator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision.models import resnet18
+
+from robustkit.classifier.folding import folded
+from tests.problems import Cnn, filled, images
+
+
+def batchnorms(model: nn.Module) -> int:
+    return sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+
+
+@torch.no_grad()
+def difference(one: nn.Module, other: nn.Module, x: Tensor) -> float:
+    mine, theirs = one(x), other(x)
+    return ((mine - theirs).abs().max() / (mine.max() - mine.min())).item()
+
+
+def test_a_folded_resnet_answers_alike_and_the_original_is_untouched():
+    model, x = filled(resnet18(num_classes=10), gain=1.4), images(4, 3, 32, 32)
+    before = copy.deepcopy(model.state_dict())
+    copied = folded(model)
+
+    assert copied is not None
+    assert batchnorms(copied) == 0
+    assert difference(model, copied, x) < 1e-4
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_folding_keeps_modes_and_gradients_of_the_original():
+    model = filled(Cnn((1, 8, 8), 3)).train()
+    copied = folded(model)
+
+    assert copied is not None
+    assert model.training
+    assert not copied.training
+    assert all(weight.requires_grad for weight in model.parameters())
+    assert not any(weight.requires_grad for weight in copied.parameters())
+
+
+class Shared(nn.Module):
+    """One convolution in front of two normalisations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.one, self.two = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.one(self.conv(x)) * self.two(self.conv(x + 1))).mean((2, 3))
+
+
+class Branched(Shared):
+    """A convolution whose output is used beside its normalisation, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return (self.one(y) * y + self.two(y)).mean((2, 3))
+
+
+class Kept(Shared):
+    """The same, with one normalisation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return (self.one(y) + y).mean((2, 3))
+
+
+class OneNorm(Shared):
+    """Two convolutions' outputs through one normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Conv2d(1, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.one(self.conv(x)) + self.one(self.other(x))).mean((2, 3))
+
+
+class Functional(Cnn):
+    """BatchNorm called as a function: nothing to fold."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        norm = self.body[1]
+        x = nn.functional.batch_norm(self.body[0](x), norm.running_mean, norm.running_var)
+        return self.head(self.body[2:](x).flatten(1))
+
+
+@pytest.mark.parametrize("build", [Shared, Branched, Kept, OneNorm, lambda: Functional((1, 8, 8), 3)])
+def test_a_convolution_used_twice_is_not_folded_wrongly(build):
+    model, x = filled(build()), images(4, 1, 8, 8)
+    copied = folded(model)
+
+    assert copied is None or difference(model, copied, x) < 1e-5
+
+
+class Branching(nn.Module):
+    """Its path depends on the data, which cannot be traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Cnn((1, 8, 8), 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x if x.sum() > 0 else -x)
+
+
+def test_what_cannot_be_traced_is_not_folded():
+    assert folded(filled(Branching())) is None
+
+
+def test_nothing_to_fold_is_not_folded():
+    assert folded(nn.Linear(2, 2)) is None
+
+
+@pytest.mark.parametrize("hook", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hooked_model_is_not_folded(hook):
+    model = filled(Cnn((1, 8, 8), 3))
+    getattr(model.body[0], hook)(lambda *seen: None)
+
+    assert folded(model) is None
+
+
+def test_other_convolutions_keep_their_normalisation():
+    model = filled(nn.Sequential(nn.ConvTranspose2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(400, 2)))
+    copied = folded(model)
+
+    assert copied is None or difference(model, copied, images(2, 1, 8, 8)) < 1e-6
+
+
+class Scaled(nn.Module):
+    """Normalised pixels through a padded convolution."""
+
+    def __init__(self, *, groups: int = 1, twice: bool = False) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.4, 0.5]).reshape(2, 1, 1))
+        self.register_buffer("std", torch.tensor([0.2, 0.3]).reshape(2, 1, 1))
+        self.conv, self.norm = nn.Conv2d(2, 4, 3, padding=1, groups=groups), nn.BatchNorm2d(4)
+        self.twice = twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = (x - self.mean) / self.std
+        y = self.norm(self.conv(x)).mean((2, 3))
+        return y + x.mean((2, 3)).sum(1, keepdim=True) if self.twice else y
+
+
+def divisions(model: nn.Module) -> int:
+    return sum(node.target is operator.truediv for node in model.graph.nodes)
+
+
+def test_a_normalisation_is_folded_into_the_convolution_after_it():
+    model, x = filled(Scaled()), images(4, 2, 8, 8)
+    copied = folded(model)
+
+    assert divisions(copied) == 0
+    assert difference(model, copied, x) < 1e-6
+
+
+@pytest.mark.parametrize("wish", [{"groups": 2}, {"twice": True}], ids=str)
+def test_a_normalisation_that_others_feel_too_stays(wish):
+    model, x = filled(Scaled(**wish)), images(4, 2, 8, 8)
+    copied = folded(model)
+
+    assert divisions(copied) == 1
+    assert difference(model, copied, x) < 1e-6
+
+
+class Rectified(nn.Module):
+    """ReLUs of all kinds: of a convolution, of a sum, of what is needed elsewhere, of what a gradient needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.norm, self.relu = nn.Conv2d(1, 4, 3), nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.norm(self.one(x)), self.two(x)
+        kept = self.relu(second)
+        both = nn.functional.relu(self.relu(first) + second)
+        gate = torch.relu(torch.sigmoid(second) - 0.5)
+        return self.head((torch.relu(torch.tanh(both)) + kept + gate).mean((2, 3)))
+
+
+def test_relus_in_place_leave_values_and_gradients_as_they_were():
+    model, x = filled(Rectified(), gain=2.0), images(4, 1, 8, 8).requires_grad_()
+    copied = folded(model)
+    mine, theirs = (torch.autograd.grad(net(x).square().sum(), x)[0] for net in (model, copied))
+
+    assert sum(node.target is torch.relu_ for node in copied.graph.nodes) == 2
+    assert difference(model, copied, x) < 1e-6
+    assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_that_are_not_folded_are_shared():
+    model = filled(Rectified())
+    copied = folded(model)
+
+    assert copied.head.weight.data_ptr() == model.head.weight.data_ptr()
+    assert copied.one.weight.data_ptr() != model.one.weight.data_ptr()

@@ -1,0 +1,42 @@
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from robustkit.classifier.logits import logits_of
+from robustkit.errors import UserError
+
+Z = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+
+class Answer(NamedTuple):
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "output",
+    [Z, (Z, "aux"), [Z], {"logits": Z, "loss": 1}, {"out": Z}, {"output": Z}, ((Z,),), Answer(torch.zeros(()), Z)],
+)
+def test_logits_are_found_in_whatever_a_model_returns(output):
+    assert torch.equal(logits_of(output), Z)
+
+
+@pytest.mark.parametrize("output", [torch.tensor([-2.0, 3.0]), torch.tensor([[-2.0], [3.0]])])
+def test_one_logit_is_a_binary_classifier(output):
+    assert logits_of(output).tolist() == [[0, -2], [0, 3]]
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        (torch.zeros(2, 3, 4), r"returned \[2, 3, 4\]"),
+        (torch.zeros(()), "logits"),
+        ({"scores": Z}, "keys are scores"),
+        ((), "tuple"),
+        (None, "NoneType"),
+    ],
+)
+def test_anything_else_is_refused_with_what_it_was(output, sentence):
+    with pytest.raises(UserError, match=sentence):
+        logits_of(output)

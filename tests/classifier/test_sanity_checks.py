@@ -1,0 +1,142 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.sanity_checks import checked_images, checked_labels, checked_model
+from robustkit.errors import UserError
+from tests.problems import images, problem
+
+
+class Changed(nn.Module):
+    """A model whose logits are changed in some way."""
+
+    def __init__(self, model: nn.Module, change) -> None:
+        super().__init__()
+        self.model, self.change = model, change
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.change(self.model(x))
+
+
+def warnings_of(model: nn.Module, x: Tensor) -> list[str]:
+    classifier = Classifier(model)
+    with classifier.session(x):
+        return checked_model(classifier, x)
+
+
+def changed(change, count: int = 12) -> list[str]:
+    made = problem("mlp", 1, 8, 8, count=count)
+    return warnings_of(Changed(made.model, change), made.x)
+
+
+def test_pixels_3e8_below_zero_are_clamped():
+    # foolbox dies of them with an empty AssertionError.
+    x = torch.tensor([[-3e-8, 0.5, 1 + 1e-7]])
+
+    assert checked_images(x, (0, 1)).tolist() == [[0, 0.5, 1]]
+    assert x[0, 0] < 0
+
+
+@pytest.mark.parametrize(
+    ("x", "sentence"),
+    [
+        (torch.rand(0, 3), "no images"),
+        (torch.zeros(2, 3, dtype=torch.uint8), "divide by 255"),
+        (torch.tensor([[0.1], [math.nan]]), "Image 1 holds NaN"),
+        (torch.tensor([[math.inf], [0.1]]), "Image 0 holds NaN or infinite"),
+        (torch.tensor([[0.0, 200.0]]), r"must lie in \[0, 1\], but theirs is \[0, 200\]"),
+        (torch.tensor([[-0.5, 0.5]]), "normalisation inside the model"),
+    ],
+)
+def test_images_that_are_none_are_refused_with_the_fix(x, sentence):
+    with pytest.raises(UserError, match=sentence):
+        checked_images(x, (0, 1))
+
+
+def test_the_tolerance_grows_with_the_range():
+    assert checked_images(torch.tensor([[255.0001]]), (0, 255)).item() == 255
+    with pytest.raises(UserError, match="255"):
+        checked_images(torch.tensor([[255.01]]), (0, 255))
+
+
+@pytest.mark.parametrize(
+    ("y", "sentence"),
+    [
+        (torch.tensor([0, 7]), "Label 7 of image 1 is no class of the model, which knows 0 to 3"),
+        (torch.tensor([-1, 0]), "Label -1 of image 0"),
+        (torch.tensor([0.0, 1.0]), "whole numbers"),
+        (torch.tensor([True, False]), "whole numbers"),
+        (torch.tensor([0]), "2 whole numbers, one per image"),
+        (torch.tensor([[0], [1]]), "one per image"),
+    ],
+)
+def test_labels_that_are_none_are_refused_with_the_fix(y, sentence):
+    with pytest.raises(UserError, match=sentence):
+        checked_labels(y, 2, 4)
+
+
+def test_labels_of_any_whole_type_will_do():
+    assert checked_labels(torch.tensor([0, 3], dtype=torch.uint8), 2, 4).dtype == torch.int64
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_a_sound_model_has_no_warnings(count):
+    made = problem("cnn", 1, 8, 8, count=count)
+
+    assert warnings_of(made.model, made.x) == []
+
+
+def test_a_model_that_returns_no_numbers_is_an_error():
+    with pytest.raises(UserError, match="NaN or infinite logits"):
+        changed(lambda logits: logits / 0)
+
+
+def test_a_randomised_model_is_a_warning():
+    assert "randomised" in changed(lambda logits: logits + torch.rand_like(logits))[0]
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_a_model_with_statistics_of_the_batch_is_an_error(count):
+    # TRADES' issue 3: such a network answers for the batch, not for the image.
+    with pytest.raises(UserError, match="depends on the other images"):
+        changed(lambda logits: logits - logits.mean(0), count)
+
+
+def test_a_model_that_mixes_up_neighbours_is_an_error():
+    with pytest.raises(UserError, match="depends on the other images"):
+        changed(lambda logits: logits.roll(1, 0))
+
+
+@pytest.mark.parametrize("power", [1, 50])
+def test_probabilities_instead_of_logits_are_a_warning(power):
+    assert "probabilities" in changed(lambda logits: (logits * power).softmax(1))[0]
+
+
+def test_one_probability_per_image_is_a_warning():
+    made = problem("mlp", 1, 8, 8, classes=2)
+
+    assert "probabilities" in warnings_of(Changed(made.model, lambda logits: logits[:, :1].sigmoid()), made.x)[0]
+
+
+def test_small_logits_are_no_probabilities():
+    assert changed(lambda logits: logits * 1e-3) == []
+
+
+def test_a_tiny_difference_of_logits_is_no_randomness():
+    assert changed(lambda logits: logits + 1e-7 * torch.rand_like(logits)) == []
+
+
+def test_a_model_whose_logits_are_all_equal_passes():
+    assert changed(lambda logits: logits * 0) == []
+
+
+def test_images_are_not_changed_by_the_checks():
+    made = problem("mlp", 1, 8, 8)
+    before = made.x.clone()
+    warnings_of(made.model, made.x)
+
+    assert torch.equal(made.x, before)
+    assert torch.equal(images(12, 1, 8, 8), before)

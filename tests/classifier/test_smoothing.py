@@ -1,0 +1,173 @@
+"""Smoothing of linear classifiers, whose smoothed class and certified radius are known in closed form."""
+
+import math
+from statistics import NormalDist
+
+import pytest
+import torch
+from robustkit.defenses.inner_attack.crafting import crafted, keys_of
+from robustkit.defenses.inner_attack.gaussian import Gaussian
+from torch import Tensor, nn
+
+from robustkit.classifier.smoothing import ABSTAINS, Certified, lower_bound
+from robustkit.engine.certify import certify, predict
+from robustkit.errors import UserError
+
+torch.set_num_threads(1)
+
+SIGMA = 0.3
+
+
+def halfspace(values: int = 12) -> tuple[nn.Module, Tensor]:
+    """A linear classifier of two classes, and its normal vector."""
+    weights = torch.linspace(-1, 1, values)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(values, 2))
+    with torch.no_grad():
+        network[1].weight.copy_(torch.stack([-weights / 2, weights / 2]))
+        network[1].bias.zero_()
+    return network.eval(), weights
+
+
+def images(count: int, values: int = 12) -> Tensor:
+    return torch.rand(count, 1, 1, values, generator=torch.Generator().manual_seed(5))
+
+
+def distances(x: Tensor, weights: Tensor) -> Tensor:
+    return (x.flatten(1).double() @ weights.double()) / weights.double().norm()
+
+
+def test_a_certified_radius_is_below_the_true_one_and_near_it():
+    network, weights = halfspace()
+    x = images(30)
+    true = distances(x, weights)
+
+    found = certify(network, x, sigma=SIGMA, n=4000)
+
+    known = found.prediction != ABSTAINS
+    assert known.sum() > 20
+    assert torch.equal(found.prediction[known], (true[known] > 0).long())
+    # Of a linear classifier, noise leaves the class with probability Phi(distance / sigma) as it is.
+    assert (found.radius <= true.abs() + 1e-9).all()
+    for radius, distance in zip(found.radius, true.abs().tolist(), strict=True):
+        expected = round(4000 * NormalDist().cdf(distance / SIGMA))
+        at = SIGMA * NormalDist().inv_cdf(max(0.5, lower_bound(expected, 4000, 0.001)))
+        assert radius == pytest.approx(at, abs=0.12 * SIGMA)
+
+
+def test_bounds_are_wrong_no_more_often_than_alpha():
+    alpha, n = 0.1, 50
+    source = torch.Generator().manual_seed(0)
+
+    for truth in (0.55, 0.8, 0.97):
+        counts = (torch.rand(4000, n, generator=source) < truth).sum(1)
+        bounds = {count: lower_bound(count, n, alpha) for count in set(counts.tolist())}
+        wrong = sum(bounds[count] > truth for count in counts.tolist()) / 4000
+        assert wrong <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / 4000)
+
+
+def test_all_copies_alike_bound_the_probability_by_the_nth_root():
+    assert lower_bound(100, 100, 0.001) == pytest.approx(0.001 ** (1 / 100))
+    assert lower_bound(0, 100, 0.001) == 0
+
+
+def test_a_point_on_the_boundary_is_abstained_from():
+    network, weights = halfspace()
+    x = images(20)
+    on = (x.flatten(1) - distances(x, weights).float()[:, None] * weights / weights.norm()).reshape(x.shape)
+    on = on[(on >= 0).flatten(1).all(1) & (on <= 1).flatten(1).all(1)]
+
+    assert len(on) > 3
+    assert (predict(network, on, sigma=SIGMA, n=200) == ABSTAINS).all()
+    found = certify(network, on, sigma=SIGMA, n=200)
+    assert (found.prediction == ABSTAINS).all()
+    assert (found.radius == 0).all()
+
+
+def test_predictions_are_those_of_the_side_that_a_point_lies_on():
+    network, weights = halfspace()
+    x = images(30)
+
+    said = predict(network, x, sigma=SIGMA, n=400)
+
+    sure = said != ABSTAINS
+    assert sure.sum() > 20
+    assert torch.equal(said[sure], (distances(x, weights)[sure] > 0).long())
+
+
+def test_a_verdict_repeats_alone_in_any_batch_and_order():
+    network, _ = halfspace()
+    x = images(6)
+    whole = certify(network, x, sigma=SIGMA, n=300)
+
+    order = [4, 0, 5]
+    some = certify(network, x[order], sigma=SIGMA, n=300, ids=order, batch_size=37)
+
+    assert torch.equal(some.prediction, whole.prediction[order])
+    assert torch.equal(some.probability, whole.probability[order])
+
+
+def test_another_seed_is_other_noise():
+    network, _ = halfspace()
+    x = images(6)
+
+    found = [certify(network, x, sigma=SIGMA, n=300, seed=seed).probability for seed in (0, 1)]
+
+    assert not torch.equal(*found)
+
+
+def test_the_class_is_not_chosen_on_the_noise_that_judges_it():
+    # With as many copies for both, shared noise would give every chosen class at least half of the votes.
+    x = images(40)
+    network, weights = halfspace()
+    on = (x.flatten(1) - distances(x, weights).float()[:, None] * weights / weights.norm()).clamp(0, 1).reshape(x.shape)
+
+    found = certify(network, on, sigma=SIGMA, n0=25, n=25, alpha=0.49)
+
+    assert (found.probability < 0.4).any()
+
+
+def test_radii_in_other_norms_fit_into_the_l2_ball():
+    found = Certified(torch.tensor([1, 0, 1]), torch.tensor([0.6, 0.3, 0.0]).double(), torch.zeros(3).double(), 64)
+    y = torch.tensor([1, 1, 1])
+
+    assert found.radius_in("Linf").tolist() == pytest.approx([0.075, 0.0375, 0])
+    assert found.accuracy(y, 0.5) == pytest.approx(1 / 3)
+    assert found.accuracy(y, 0.08, "Linf") == 0
+    assert found.accuracy(y, 0.07, "Linf") == pytest.approx(1 / 3)
+    with pytest.raises(UserError, match="L0"):
+        found.radius_in("L0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sigma": 0.0}, "sigma must be"),
+        ({"sigma": math.nan}, "sigma must be"),
+        ({"alpha": 0.7}, "alpha"),
+        ({"n": 0}, "at least 1"),
+        ({"ids": [1]}, "2 images and 1 ids"),
+    ],
+    ids=str,
+)
+def test_arguments_out_of_range_are_refused(changes, words):
+    network, _ = halfspace()
+
+    with pytest.raises(UserError, match=words):
+        certify(network, images(2), **{"sigma": SIGMA, "n": 10, **changes})
+
+
+def test_noise_to_learn_from_is_normal_and_the_same_in_any_batch():
+    x = images(400)
+    y = torch.zeros(400, dtype=torch.int64)
+    keys = keys_of(0, 3, torch.arange(400))
+
+    def never(query: Tensor) -> Tensor:
+        raise AssertionError("asked")
+
+    noisy = crafted(never, Gaussian(0.1, sigma=0.25), x, y, keys)
+    some = crafted(never, Gaussian(0.1, sigma=0.25), x[7:9], y[7:9], keys[7:9])
+
+    shift = noisy - x
+    assert shift.std().item() == pytest.approx(0.25, rel=0.05)
+    assert shift.mean().item() == pytest.approx(0, abs=0.02)
+    assert torch.equal(some, noisy[7:9])

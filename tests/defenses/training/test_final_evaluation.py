@@ -1,0 +1,85 @@
+"""The evaluation that ends a fine-tuning: fp32 and inside ball and box, whatever the training did."""
+
+from typing import NamedTuple
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.cli import main
+from robustkit.data import load_dataset
+from robustkit.evaluation import evaluation
+from robustkit.models import load_model
+
+EPS = 0.2
+TUNE = (
+    "finetune", "-q", "-m", "net.py:net", "--eps", str(EPS), "-a", "pgd:steps=3", "-o", "tuned", "--set", "epochs=1",
+    "--set", "attack=pgd:steps=1", "--set", "select=pgd:steps=1",
+)  # fmt: skip
+
+
+class Judged(NamedTuple):
+    model: str
+    points: Tensor
+    kinds: set[torch.dtype]  # of points, weights and logits
+    casting: bool
+    training: bool
+
+
+def apart(points: Tensor, x: Tensor) -> Tensor:
+    """`[N, M]` exact Linf distances."""
+    return torch.cdist(points.flatten(1).double(), x.flatten(1).double(), p=torch.inf)
+
+
+@pytest.fixture(params=["fp32", "bf16"])
+def judged(request, tmp_path, monkeypatch) -> list[Judged]:
+    """All that the evaluation after a training passes a verdict on."""
+    found: list[Judged] = []
+    own, carried_out = Classifier.judge, evaluation.carry_out
+
+    def judge(self, points):
+        logits = own(self, points)
+        kinds = {points.dtype, logits.dtype, *(weight.dtype for weight in self.model.parameters())}
+        training = any(module.training for module in self.model.modules())
+        found.append(Judged(self.name, points.clone(), kinds, torch.is_autocast_enabled("cpu"), training))
+        return logits
+
+    def carry_out(*words):
+        found.clear()
+        return carried_out(*words)
+
+    monkeypatch.setattr(Classifier, "judge", judge)
+    monkeypatch.setattr(evaluation, "carry_out", carry_out)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("from tests.defenses.nets import net\n")
+    with pytest.raises(SystemExit) as end:
+        main([*TUNE, "--set", f"bf16={request.param == 'bf16'}"])
+    assert not end.value.code
+    return found
+
+
+def test_verdicts_after_a_training_are_fp32_inside_the_ball_and_true(judged):
+    data = load_dataset("digits")
+    x, y = data.batch(range(len(data)))
+
+    assert {each.model for each in judged} == {"net.net", "net.net-tuned"}
+    assert all(each.kinds == {torch.float32} and not each.casting and not each.training for each in judged)
+
+    points = torch.cat([each.points for each in judged if each.model == "net.net-tuned"])
+    # A negative of an image is no verdict: it is another neighbour, to see whether rows feel each other.
+    points = points[apart(points, 1 - x).amin(1) > 0]
+    nearest, owner = apart(points, x).min(1)
+    assert points.min() >= 0
+    assert points.max() <= 1
+    assert nearest.max() <= EPS
+    assert nearest.max() > 0.99 * EPS
+
+    # The file that was written, asked anew about the points that were judged, says what the table says.
+    tuned = load_model("tuned/model.safetensors", dataset=data).eval()
+    with torch.no_grad():
+        wrong = tuned(points).argmax(1) != y[owner]
+    right = len(data) - len(set(owner[wrong].tolist()))
+    table = pd.read_csv("tuned/results.csv").set_index(["model", "attack"])
+    assert table.loc[("net.net-tuned", "pgd:steps=3"), "accuracy"].item() == pytest.approx(right / len(data))

@@ -1,0 +1,266 @@
+"""One training in two processes, against the same in one."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pytest
+import torch
+from robustkit.defenses import ablate
+from robustkit.defenses.training.parallel import Team, own_device
+
+from robustkit.errors import UserError
+from tests.cli.conftest import NET
+from tests.defenses.nets import SHORT, TRAIN, VAL, net
+from tests.defenses.team import MOVING, RECIPES, played
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 300  # a machine at work elsewhere; what hangs ends
+# Sums in another order: some units in the last place of the weights, which are about 1, after ten steps.
+CLOSE = {"atol": 2e-6, "rtol": 1e-5}
+
+
+class Ends(NamedTuple):
+    first: dict[str, Any]
+    second: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where the two processes keep what they keep."""
+    return tmp_path_factory.mktemp("pair")
+
+
+@pytest.fixture(scope="module")
+def pair(folder) -> Ends:
+    """What all scenes came to in each of two processes."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.defenses.team", str(folder), str(number)], cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True,
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    try:
+        said = [process.communicate(timeout=SECONDS)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert not any(process.returncode for process in processes), said
+    # What torch says of its wrapper is nothing that a user could mend.
+    assert not any("find_unused_parameters" in text for text in said)
+    return Ends(*(torch.load(folder / f"{number}.pt", weights_only=False) for number in (0, 1)))
+
+
+def same_bits(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_learn_what_one_does(name, pair, tmp_path):
+    one, found = played(name, tmp_path), pair.first[name]
+
+    assert one["history"]["best"] == found["history"]["best"] == [True, True]
+    torch.testing.assert_close(found["state"], one["state"], **CLOSE)
+    assert found["history"]["loss"] == pytest.approx(one["history"]["loss"], rel=1e-5)
+    assert found["history"]["train_attacked"] == one["history"]["train_attacked"]
+
+
+@pytest.mark.parametrize("name", [*RECIPES, *MOVING, "unused", "dropout", "judged", "judged, clean", "broken off"])
+def test_both_end_with_the_same_bits(name, pair):
+    first, second = pair.first[name], pair.second[name]
+
+    assert same_bits(first["state"], second["state"])
+    assert first.get("history") == second.get("history")
+
+
+@pytest.mark.parametrize("name", ["judged", "judged, clean"])
+def test_the_epoch_is_chosen_alike_from_the_start_of_the_first(name, pair, tmp_path):
+    one = played(name, tmp_path)
+
+    for found in pair:
+        assert (found[name]["start"], found[name]["best"]) == (one["start"], one["best"])
+        torch.testing.assert_close(found[name]["state"], one["state"], **CLOSE)
+
+
+def test_noise_belongs_to_images_and_not_to_processes(pair, tmp_path):
+    x, key, x_adv = played("first attack", tmp_path)["seen"]
+    seen = {int(own): (image, attacked) for image, own, attacked in zip(x, key, x_adv, strict=True)}
+    parts = [found["first attack"]["seen"] for found in pair]
+
+    assert [len(part[1]) for part in parts] == [32, 30]
+    assert {int(own) for part in parts for own in part[1]} == seen.keys()
+    for mine in parts:
+        for image, own, attacked in zip(*mine, strict=True):
+            assert torch.equal(image, seen[int(own)][0])
+            torch.testing.assert_close(attacked, seen[int(own)][1])
+
+
+def test_an_attack_meets_neither_the_other_process_nor_the_hooks(pair):
+    # The first process attacked three times more: it would wait for ever if an attack exchanged anything.
+    for found in pair:
+        assert found["alone in the attack"]["untouched"]
+        assert found["alone in the attack"]["no gradients"]
+        assert found["alone in the attack"]["told"][2] == 32
+
+
+def test_running_statistics_are_the_mean_over_processes(pair):
+    first, second = (found["blended"] for found in pair)
+    names = [name for name in first["state"] if name.endswith("running_var")]
+
+    assert same_bits(first["state"], second["state"])
+    for name, one, other in zip(names[1:], first["own"][1:], second["own"][1:], strict=True):
+        torch.testing.assert_close(first["state"][name], 0.75 * one + 0.25 * other)
+    # What stands still, stands still to the bit.
+    assert torch.equal(first["state"]["bn1.running_mean"], torch.full((8,), 1 / 3))
+
+
+def test_a_weight_that_no_loss_depends_on_stays_as_the_first_process_has_it(pair):
+    state = pair.second["unused"]["state"]
+
+    assert torch.equal(state["aside.weight"], torch.ones(3, 3))
+    assert torch.equal(state["inner.conv1.weight"], net().conv1.weight)
+
+
+def test_each_process_draws_its_own_dropout(pair):
+    first, second = (found["dropout"] for found in pair)
+
+    assert (first["stayed"] & second["dropped"]).any()
+
+
+def test_broken_off_in_one_process_both_go_on_where_it_was_kept(pair, tmp_path):
+    assert pair.first["broken off"]["said"] == "InterruptedError: here"
+    assert pair.second["broken off"]["said"] == "UserError: Process 0 of the training failed (InterruptedError: here)."
+    torch.testing.assert_close(
+        pair.second["broken off"]["state"], played("broken off", tmp_path)["state"], **CLOSE
+    )  # fmt: skip
+
+
+def test_what_two_processes_kept_one_does_not_go_on_with(pair, folder, tmp_path):
+    assert "state" in pair.first["broken off"]
+    shutil.copytree(folder / "kept", tmp_path / "kept")
+
+    found = played("broken off", tmp_path)
+
+    assert found["error"].startswith("UserError")
+    assert "its number of processes differs" in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("loss", "Diverged: In epoch 1 of 2: The loss became nan; lower lr, or clip the gradient."),
+        (
+            "gradient",
+            "Diverged: In epoch 1 of 2: The input gradient became NaN or infinite; lower lr, or clip the gradient.",
+        ),
+        (
+            "different",
+            "UserError: Process 1 was given another training than process 0 (its recipe, lr, differs); give all the "
+            "same, or start one process.",
+        ),
+        (
+            "too small",
+            "UserError: A batch of 3 is too small for 2 processes, each of which needs two images; give a larger "
+            "batch, or fewer processes.",
+        ),
+    ],
+)
+def test_what_goes_wrong_in_one_ends_both_with_the_same_sentence(name, sentence, pair):
+    assert [found[name]["error"] for found in pair] == [sentence, sentence]
+
+
+def test_a_failure_that_is_nobodys_choice_ends_both(pair):
+    assert pair.second["raises"]["error"] == "ZeroDivisionError: first line\nsecond line"
+    assert pair.first["raises"]["error"] == (
+        "UserError: Process 1 of the training failed (ZeroDivisionError: first line)."
+    )
+
+
+def test_a_process_that_is_gone_is_not_waited_for(pair):
+    assert pair.first["dies"]["error"] == "UserError: Another process of this training was ended; start all again."
+    assert "dies" not in pair.second
+
+
+@pytest.mark.parametrize(("count", "shares"), [(7, [[0, 3, 6], [1, 4], [2, 5]]), (5, [[0, 1, 2, 3, 4]] * 3)])
+def test_every_image_of_a_batch_is_learnt_from_alike(count, shares):
+    teams = [Team(rank, 3) for rank in range(3)]
+
+    assert [list(range(count))[team.share(count)] for team in teams] == shares
+    counted = [number for team in teams for number in list(range(count))[team.own(count)]]
+    assert sorted(counted) == list(range(count))
+    assert {team.copies(count) for team in teams} == {3 if count < 6 else 1}
+
+
+def test_a_gpu_for_each_process(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert own_device(torch.device("cuda")) == torch.device("cuda")
+    for name, value in {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+
+    assert own_device(torch.device("cuda")) == torch.device("cuda:1")
+    assert own_device(torch.device("cuda:0")) == torch.device("cuda:0")
+    assert own_device(torch.device("cpu")) == torch.device("cpu")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UserError, match="2 GPUs here, and at least 3 processes"):
+        own_device(torch.device("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("places", "right"),
+    [
+        ([("a", "cuda:0"), ("a", "cuda:0")], False),
+        ([("a", "cuda:0"), ("a", "cpu")], False),
+        ([("a", "cuda:0"), ("b", "cuda:0")], True),
+        ([("a", "cpu"), ("a", "cpu")], True),
+    ],
+)
+def test_no_two_processes_share_a_gpu(places, right, monkeypatch):
+    monkeypatch.setattr(Team, "_gathered", lambda self, own: places)
+    with nullcontext() if right else pytest.raises(UserError, match="a GPU of its own"):
+        Team(0, 2, torch.device("cpu")).check_devices()
+
+
+def test_an_ablation_is_one_process(monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(UserError, match="without torchrun"):
+        ablate(net, TRAIN, VAL, VAL, eps=0.1, grid={"lr": [0.1, 0.2]}, base=SHORT)
+
+
+def torchrun(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`robustkit finetune WORDS...` in two processes."""
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "robustkit",
+         "finetune", "-q", "-m", "net.py:factory", "--eps", "0.1", "--preset", "fast", "-a", "fgsm",
+         "--set", "select=pgd:steps=2", "--out", "tuned", *words],
+        cwd=place, capture_output=True, text=True, check=False, timeout=SECONDS,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def test_torchrun_tunes_and_says_it_once(tmp_path):
+    (tmp_path / "net.py").write_text(NET)
+    done = torchrun(tmp_path, "--set", "epochs=1", "--set", "lr=0.01")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Use it: robustkit evaluate") == 1
+    assert pd.read_csv(tmp_path / "tuned" / "history.csv").epoch.tolist() == [1]
+    assert pd.read_csv(tmp_path / "tuned" / "results.csv").model.unique().tolist() == [
+        "net.factory", "net.factory-tuned",
+    ]  # fmt: skip
+
+
+def test_torchrun_says_what_is_wrong_once(tmp_path):
+    (tmp_path / "net.py").write_text(NET)
+    done = torchrun(tmp_path, "--set", "batch=2")
+
+    assert done.returncode != 0
+    assert done.stderr.count("Error: A batch of 2 is too small for 2 processes") == 1
+    assert not (tmp_path / "tuned").exists()

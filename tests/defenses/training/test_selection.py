@@ -1,0 +1,128 @@
+"""How an epoch is judged."""
+
+import pytest
+import torch
+from robustkit.defenses import finetune
+from robustkit.defenses.training.selection import Judge, Level
+from torch import nn
+
+from robustkit import attack
+from robustkit.errors import UserError
+from robustkit.primitives import registry
+from tests.defenses.nets import SHORT, TRAIN, VAL, changed, digits, net, state
+from tests.small import linear
+
+
+def test_the_worst_of_two_attacks_is_counted():
+    x, y = VAL
+    found = Judge(x, y, "pgd:steps=3", "Linf", 0.05, 0).level(net())
+    ce, margin = (
+        attack(net(), x, y, registry.build(f"pgd:steps=3,loss={loss}", "Linf", 0.05)) for loss in ("ce", "margin")
+    )
+
+    assert found.clean == ce.clean_accuracy
+    assert found.ce == ce.robust_accuracy
+    both = ce.clean_correct & ~ce.success & ~margin.success
+    assert found.worst == pytest.approx(both.double().mean().item(), abs=1.01 / len(y))
+    assert 0 < found.worst <= found.ce < found.clean
+    assert found.gap == found.ce - found.worst
+
+
+def test_a_linear_network_has_the_accuracy_of_its_closed_form():
+    x, y = digits(1200, 40)
+    network = linear()
+    eps = 0.02
+    weight = network[1].weight.detach()
+    logits = network(x).detach()
+    # The margin to class j falls by eps times the L1 norm of the difference of the weights; the box cuts some of it.
+    margins = logits.gather(1, y[:, None]) - logits
+    reach = eps * (weight[y][:, None] - weight[None]).abs().sum(2)
+    surely = ((margins > reach) | (torch.arange(10) == y[:, None])).all(1)
+
+    found = Judge(x, y, "pgd:steps=10", "Linf", eps, 0).level(network)
+
+    assert found.worst >= surely.double().mean()
+    assert found.worst < found.clean
+
+
+def test_judging_leaves_the_network_as_it_is():
+    network = net().train()
+    network.bn1.eval()
+    before, flags = state(network), [module.training for module in network.modules()]
+    Judge(*VAL, "pgd:steps=1", "Linf", 0.1, 0).level(network)
+
+    assert changed(network, before) == set()
+    assert [module.training for module in network.modules()] == flags
+
+
+def test_without_a_radius_clean_images_are_judged():
+    found = Judge(*VAL, "pgd:steps=1", "Linf", 0.0, 0).level(net())
+
+    assert found.clean == found.worst == (net()(VAL[0]).argmax(1) == VAL[1]).double().mean()
+
+
+def test_more_robust_is_better_and_clean_accuracy_breaks_ties():
+    assert Level(0.8, 0.4, 0.3).better_than(Level(0.9, 0.5, 0.2))
+    assert Level(0.9, 0.3, 0.3).better_than(Level(0.8, 0.4, 0.3))
+    assert not Level(0.9, 0.4, 0.3).better_than(Level(0.9, 0.4, 0.3))
+
+
+def test_chance_is_the_commonest_class():
+    assert Judge(torch.zeros(4, 1), torch.tensor([0, 2, 2, 1]), "pgd", "Linf", 0.1, 0).chance == 0.5
+
+
+@pytest.mark.parametrize("text", ["square", "noise", "pgd:stepz=1", "nothing"])
+def test_an_attack_that_cannot_judge_is_refused(text):
+    with pytest.raises(UserError):
+        Judge(*VAL, text, "Linf", 0.1, 0)
+
+
+class Numbers(nn.Module):
+    """Remembers under which arithmetic it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.seen = net(), set()
+
+    def forward(self, x):
+        casting = torch.is_autocast_enabled("cpu")
+        self.seen.add((self.inner.training, casting, x.dtype))
+        return self.inner(x)
+
+
+def test_verdicts_are_fp32_though_the_training_is_bf16():
+    model = Numbers()
+    finetune(model, TRAIN, VAL, eps=0.1, recipe=SHORT.but(epochs=1, bf16=True))
+    assert (True, True, torch.float32) in model.seen
+
+    model.seen.clear()
+    Judge(*VAL, "pgd:steps=1", "Linf", 0.1, 0).level(model)
+
+    assert model.seen == {(False, False, torch.float32)}
+
+
+class Spied:
+    """A data set that remembers what is read of it."""
+
+    def __init__(self, data):
+        self.data, self.read = data, []
+
+    def __getattr__(self, name):
+        self.read.append(name)
+        return getattr(self.data, name)
+
+    def __len__(self):
+        return len(self.data)
+
+
+def test_the_choice_of_an_epoch_never_sees_a_test_label():
+    from robustkit.data import from_tensors
+
+    x, y = digits(1500, 30)
+    test = Spied(from_tensors(x, (y + 3) % 10))
+    first = finetune(net(), TRAIN, VAL, eps=0.1, recipe=SHORT)
+    second = finetune(net(), TRAIN, VAL, eps=0.1, recipe=SHORT, test=test)
+
+    # Pixels, to find images that are learnt from too, and what the labels are called.
+    assert set(test.read) == {"batch", "class_names"}
+    assert first.history.drop(columns="seconds").equals(second.history.drop(columns="seconds"))

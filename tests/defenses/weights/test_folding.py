@@ -1,0 +1,94 @@
+"""The folded view that the inner attack asks."""
+
+import pytest
+import torch
+from robustkit.defenses.weights.batchnorm import modes, statistics_frozen
+from robustkit.defenses.weights.folding import fold
+from robustkit.defenses.weights.split import split
+from torch import nn
+
+from robustkit.models.preprocessing import Normalised
+from tests.defenses.nets import Net, batch, changed, digits, net, state, stepper
+from tests.defenses.weights.test_batchnorm import Activated
+
+X = digits(0, 16)[0]
+
+
+def answer(network) -> tuple[torch.Tensor, torch.Tensor]:
+    x = X.clone().requires_grad_()
+    logits = network(x)
+    return logits.detach(), torch.autograd.grad(logits.logsumexp(1).sum(), x)[0]
+
+
+def assert_alike(view, network) -> None:
+    with modes(network, "eval"):
+        for mine, own in zip(answer(view), answer(network), strict=True):
+            torch.testing.assert_close(mine, own, atol=1e-5 * max(1, own.abs().max().item()), rtol=0)
+
+
+@pytest.mark.parametrize("wrap", [lambda network: network, lambda network: Normalised(network, [0.3], [0.4])])
+def test_logits_and_input_gradients_are_the_networks(wrap):
+    network = wrap(net())
+
+    assert_alike(fold(network, X), network)
+
+
+def test_a_frozen_or_split_network_is_folded_too():
+    network = net()
+    with split(network), statistics_frozen([network]):
+        network.bn1.weight.data.mul_(1.5)
+
+        assert_alike(fold(network, X), network)
+
+
+def test_it_follows_the_weights():
+    network = net()
+    view = fold(network, X)
+    found = stepper(network)
+    for first in (0, 32):
+        found.step([batch(first, 32)], 1.0)
+    view.refresh()
+
+    assert_alike(view, network)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("biased", [True, False])
+def test_it_follows_whatever_weights_there_are(affine, biased):
+    norm = nn.BatchNorm2d(4, affine=affine)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3, bias=biased), norm, nn.Flatten(), nn.Linear(144, 10)).eval()
+    view = fold(network, X)
+    generator = torch.Generator().manual_seed(0)
+    for value in network.parameters():
+        value.data.copy_(torch.rand(value.shape, generator=generator) - 0.5)
+    for value in (norm.running_mean, norm.running_var):
+        value.copy_(torch.rand(value.shape, generator=generator) + 0.5)
+    view.refresh()
+
+    assert_alike(view, network)
+
+
+def test_the_network_stays_as_it_is():
+    network = net().train()
+    before, flags = state(network), [module.training for module in network.modules()]
+    fold(network, X).refresh()
+
+    assert changed(network, before) == set()
+    assert [module.training for module in network.modules()] == flags
+    assert type(network.bn1) is nn.BatchNorm2d
+    assert all(weight.requires_grad for weight in network.parameters())
+
+
+class Choosy(Net):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else super().forward(-x)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [Choosy().eval(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+     nn.Sequential(nn.Conv2d(1, 4, 3), Activated(4), nn.Flatten(), nn.Linear(144, 10)).eval()],
+    ids=["depends on data", "no BatchNorm", "a BatchNorm of its own"],
+)  # fmt: skip
+def test_what_cannot_be_folded_is_not(network):
+    assert fold(network, X) is None

@@ -1,0 +1,127 @@
+"""Priors against torch's own weight decay, and against the gradient of the penalty they stand for."""
+
+import math
+
+import pytest
+import torch
+from robustkit.defenses.weights.prior import both_ways, prior, std_of
+from torch import Tensor
+from torch.nn import functional as F
+
+from robustkit.errors import UserError
+from tests.defenses.nets import batch, net
+from tests.small import linear
+
+
+def trained(optimizer, pull=None, way="add_to", steps: int = 5, network=None) -> list[Tensor]:
+    network = net().train() if network is None else network
+    optimizer = optimizer(network.parameters())
+    for step in range(steps):
+        images = batch(32 * step, 32)
+        optimizer.zero_grad()
+        F.cross_entropy(network(images.x), images.y).backward()
+        if pull is not None:
+            pull.add_to(network) if way == "add_to" else pull.shrink(network, 0.01)
+        optimizer.step()
+    return [weight.detach() for weight in network.parameters()]
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_a_gaussian_is_sgds_weight_decay(nesterov):
+    def sgd(decay):
+        return lambda weights: torch.optim.SGD(weights, 0.01, 0.9, nesterov=nesterov, weight_decay=decay)
+
+    mine = trained(sgd(0.0), prior("gaussian:decay=0.01", net(), 100))
+
+    for one, other in zip(mine, trained(sgd(0.01)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-7, rtol=0)
+
+
+def test_under_adamw_it_is_adamws_weight_decay():
+    def adamw(decay):
+        return lambda weights: torch.optim.AdamW(weights, 0.01, weight_decay=decay)
+
+    # No bias before a BatchNorm: its gradient is rounding alone, which Adam would blow up.
+    mine = trained(adamw(0.0), prior("gaussian:0.1", linear(), 100), "shrink", network=linear())
+
+    for one, other in zip(mine, trained(adamw(0.1), network=linear()), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("text", ["gaussian:decay=0.3", "gaussian:std=0.4", "l2sp:0.2", "l2sp:std=0.7", "ewc:3"])
+def test_what_is_added_is_the_gradient_of_the_penalty(text):
+    network = net()
+    fisher = {name: torch.rand_like(weight) for name, weight in network.named_parameters()}
+    pull = prior(text, network, 50, fisher=fisher, fresh={"fc.weight"})
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+            weight.grad = torch.zeros_like(weight)
+
+    pull.add_to(network)
+
+    def penalty(name: str, step: float) -> float:
+        with torch.no_grad():
+            weight = dict(network.named_parameters())[name].view(-1)
+            weight[3] += step
+            found = pull.penalty(network)
+            weight[3] -= step
+        return found
+
+    for name, weight in network.named_parameters():
+        slope = (penalty(name, 0.01) - penalty(name, -0.01)) / 0.02
+        assert weight.grad.view(-1)[3].item() == pytest.approx(slope, abs=2e-5)
+
+
+def test_l2sp_pulls_back_to_the_start_and_a_fresh_head_to_zero():
+    network = net()
+    pull = prior("l2sp:0.5", network, 50, fresh={"fc.weight", "fc.bias"})
+    start = [weight.detach().clone() for weight in network.parameters()]
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.add_(1)
+            weight.grad = torch.zeros_like(weight)
+    pull.add_to(network)
+
+    for (name, weight), old in zip(network.named_parameters(), start, strict=True):
+        centre = torch.zeros_like(old) if name.startswith("fc") else old
+        torch.testing.assert_close(weight.grad, 0.5 * (weight.detach() - centre))
+
+
+def test_weights_without_a_gradient_are_left_alone():
+    network = net()
+    before = [weight.detach().clone() for weight in network.parameters()]
+    pull = prior("gaussian:1", network, 10)
+    pull.add_to(network)
+    pull.shrink(network, 0.1)
+
+    assert all(weight.grad is None for weight in network.parameters())
+    assert all(torch.equal(weight, old) for weight, old in zip(network.parameters(), before, strict=True))
+
+
+def test_norms_and_biases_can_be_spared():
+    assert set(prior("gaussian:1", net(), 10, decay_norms=False).pulls) == {
+        "conv1.weight", "layer1.0.weight", "layer10.0.weight", "fc.weight",
+    }  # fmt: skip
+
+
+def test_precision_and_standard_deviation_are_two_ways_to_say_it():
+    # lambda = 1 / (N sigma^2): 5e-4 over 50,000 images is a standard deviation of 0.2, over 1,099 one of 1.35.
+    assert std_of(5e-4, 50_000) == pytest.approx(0.2)
+    assert std_of(5e-4, 1099) == pytest.approx(1.349, abs=1e-3)
+    assert std_of(0, 10) == math.inf
+    by_std = prior("gaussian:std=0.2", net(), 50_000).pulls["fc.weight"].precision
+    assert by_std == pytest.approx(5e-4)
+    assert both_ways("gaussian:std=0.2", 50_000) == both_ways("gaussian:decay=5e-4", 50_000)
+    assert both_ways("none", 10) is None
+
+
+def test_no_prior_is_maximum_likelihood():
+    assert prior("none", net(), 10).pulls == {}
+
+
+@pytest.mark.parametrize("text", ["gaussian", "gaussian:0", "gaussian:-1", "l2sp:std=x", "gaussian:var=1", "lasso:1",
+                                  "ewc:inf", "gaussian:nan"])  # fmt: skip
+def test_what_is_no_prior_is_refused(text):
+    with pytest.raises(UserError):
+        prior(text, net(), 10)

@@ -1,0 +1,114 @@
+"""Networks that the tests of this folder share, trained once for all of them."""
+
+import copy
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from robustkit import attack, load_dataset
+from robustkit import masked_defenses as broken
+from robustkit.primitives import registry
+
+torch.set_num_threads(1)
+
+EPS = 0.2  # breaks nearly every image of the undefended network
+
+
+class Images(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+@cache
+def images(count: int = 32) -> Images:
+    """Test images of digits, which no network here has seen."""
+    return Images(*load_dataset("digits").batch(range(count)))
+
+
+@cache
+def _base() -> nn.Module:
+    return broken.base()
+
+
+def base() -> nn.Module:
+    """An ordinary trained network."""
+    return copy.deepcopy(_base())
+
+
+@cache
+def _defended(name: str) -> nn.Module:
+    return broken.build(name, _base())
+
+
+def defended(name: str) -> nn.Module:
+    """The same behind a broken defence."""
+    return copy.deepcopy(_defended(name))
+
+
+@cache
+def hardened() -> nn.Module:
+    """The same after a few epochs of training on PGD's images."""
+    model, (x, y) = base(), load_dataset("digits", "train").batch(range(1099))
+    optimiser, shuffle = torch.optim.Adam(model.parameters(), 2e-3), torch.Generator().manual_seed(0)
+    for _ in range(6):
+        for rows in torch.randperm(len(y), generator=shuffle).split(64):
+            near = x[rows]
+            for _ in range(3):
+                near = near.detach().requires_grad_()
+                grad = torch.autograd.grad(F.cross_entropy(model(near), y[rows]), near)[0]
+                near = (x[rows] + (near + 0.1 * grad.sign() - x[rows]).clamp(-EPS, EPS)).clamp(0, 1)
+            optimiser.zero_grad()
+            F.cross_entropy(model(near.detach()), y[rows]).backward()
+            optimiser.step()
+    model.zero_grad(set_to_none=True)
+    return model.eval()
+
+
+@cache
+def undefended_accuracy() -> float:
+    """Robust accuracy of the ordinary network."""
+    x, y = images()
+    return attack(base(), x, y, registry.build("pgd:steps=20", "Linf", EPS)).robust_accuracy
+
+
+class Inline(nn.Module):
+    """An ordinary network behind one operation in its own forward."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.body, self.kind = base(), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "round":
+            x = torch.round(x * 8) / 8
+        if self.kind == "detach":
+            x = x.detach()
+        if self.kind == "no_grad":
+            with torch.no_grad():
+                x = x * 1.0
+        if self.kind == "compare":
+            x = (x > 0.5).float()
+        if self.kind == "noise":
+            x = x + 0.1 * torch.randn_like(x)
+        return self.body(x)
+
+
+class Deep(nn.Module):
+    """The same two levels down."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(Inline(kind))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) * 1.0
+
+
+class StraightThrough(nn.Module):
+    """Rounding with the identity's gradient, as BPDA would put there."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (torch.round(x * 8) / 8 - x).detach()

@@ -1,0 +1,192 @@
+import math
+
+import pytest
+import torch
+from robustkit.attacks import APGD, BIM, PGD, Noise, Square
+from torch import nn
+
+from robustkit import Classifier, attack
+from robustkit.engine.attack_tensors import likeliest
+from robustkit.errors import UserError
+from tests.problems import digits, images, problem
+
+SHORT = PGD(0.03, steps=5)
+
+
+def test_accuracies_are_shares_of_all_images():
+    made = problem("cnn", 1, 8, 8)
+    y = made.y.clone()
+    y[:3] = (y[:3] + 1) % 4
+    result = attack(made.model, made.x, y, SHORT)
+    broken = int(result.success.sum())
+
+    assert result.clean_accuracy == 9 / 12
+    assert result.robust_accuracy == (9 - broken) / 12
+    assert result.attack_success_rate == pytest.approx(broken / 9)
+
+
+def test_images_that_are_wrong_already_are_left_alone_and_cost_one_pass():
+    made = problem("cnn", 1, 8, 8)
+    y = (made.y + 1) % 4
+    y[0] = made.y[0]
+    result = attack(made.model, made.x, y, SHORT)
+
+    assert torch.equal(result.x_adv[1:], made.x[1:])
+    assert not result.success[1:].any()
+    assert torch.equal(result.prediction[1:], made.y[1:])
+    assert set(result.forwards[1:].tolist()) == {1}
+    assert set(result.questions[1:].tolist()) == set(result.backwards[1:].tolist()) == {0}
+
+
+def test_no_image_correct_is_not_an_error():
+    made = problem("cnn", 1, 8, 8)
+    result = attack(made.model, made.x, (made.y + 1) % 4, SHORT)
+
+    assert result.clean_accuracy == result.robust_accuracy == 0
+    assert math.isnan(result.attack_success_rate)
+
+
+def test_a_single_image_is_attacked():
+    made = problem("cnn", 1, 8, 8, count=1)
+
+    assert attack(made.model, made.x, made.y, SHORT).success.shape == (1,)
+
+
+def test_numbered_images_are_attacked_in_parts_as_in_one_call():
+    made = problem("cnn", 1, 8, 8)
+    whole = attack(made.model, made.x, made.y, SHORT)
+
+    for part in (range(1, 12, 2), range(0, 12, 2)):
+        rows = list(part)
+        found = attack(made.model, made.x[rows], made.y[rows], SHORT, numbers=part)
+        assert torch.equal(found.x_adv, whole.x_adv[rows])
+        assert torch.equal(found.success, whole.success[rows])
+        assert torch.equal(found.questions, whole.questions[rows])
+
+
+def test_every_class_of_the_literature_aims_at_the_likeliest_wrong_ones_first():
+    assert likeliest(torch.tensor([0.1, 0.9, 0.5, 0.9]), 3) == [1, 2, 0]
+
+
+def test_confident_model_is_attacked_all_the_same():
+    # Cross-entropy in fp32 has no gradient once the margin passes 104 or so; log-odds still have.
+    made = digits()
+    x, y = made.x[:60], made.y[:60]
+    confident = nn.Sequential(made.model, Times(50))
+    ours, theirs = (attack(confident, x, y, BIM(0.2, steps=10, loss=loss)) for loss in ("log-odds", "ce"))
+
+    assert ours.clean_accuracy > 0.8
+    assert ours.robust_accuracy < 0.1
+    assert theirs.robust_accuracy > 0.5
+
+
+class Times(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+def test_square_does_not_get_weaker_in_larger_batches():
+    # auto-attack draws one window and one colour for the whole batch.
+    made = digits()
+    x, y = made.x[:40], made.y[:40]
+    alone, together = (attack(made.model, x, y, Square(0.1, queries=60), batch_size=size) for size in (1, 64))
+
+    assert torch.equal(alone.success, together.success)
+    assert torch.equal(alone.x_adv, together.x_adv)
+
+
+def test_more_targets_than_classes_are_as_many_as_there_are():
+    # auto-attack's issue 110: nine targets on eight classes.
+    made = problem("mlp", 1, 8, 8, classes=3)
+    attacks = (APGD(0, steps=3, targets=targets) for targets in (2, 9))
+    few, many = (attack(made.model, made.x, made.y, method) for method in attacks)
+
+    assert torch.equal(few.forwards, many.forwards)
+    assert set(many.forwards.tolist()) == {1 + 2 * 4}
+
+
+def test_a_classifier_brings_its_own_bounds():
+    made = problem("mlp", 1, 8, 8)
+    result = attack(Classifier(made.model, bounds=(-1, 1)), 2 * made.x - 1, made.model(2 * made.x - 1).argmax(1), SHORT)
+
+    assert result.clean_accuracy == 1
+
+
+def test_images_that_require_a_gradient_leave_no_graph_behind():
+    made = problem("mlp", 1, 8, 8)
+    x = made.x.clone().requires_grad_()
+    result = attack(made.model, x, made.y, SHORT)
+
+    assert not result.x_adv.requires_grad
+    assert x.grad is None
+
+
+def test_warnings_about_the_model_reach_the_caller():
+    made = problem("mlp", 1, 8, 8)
+
+    with pytest.warns(UserWarning, match="probabilities"):
+        attack(nn.Sequential(made.model, nn.Softmax(1)), made.x, made.y, SHORT)
+
+
+def test_images_of_half_precision_are_attacked_in_the_models():
+    made = problem("mlp", 1, 8, 8)
+    x = made.x.half()
+    result = attack(made.model, x, made.model(x.float()).argmax(1), SHORT)
+
+    assert result.clean_accuracy == 1
+    assert (SHORT.ball.distance(x, result.x_adv) <= 0.03).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"y": torch.full((12,), 4)}, "Label 4 of image 0"),
+        ({"y": torch.zeros(12)}, "whole numbers"),
+        ({"y": torch.zeros(11, dtype=torch.int64)}, "12 whole numbers"),
+        ({"x": torch.zeros(0, 1, 8, 8), "y": torch.zeros(0, dtype=torch.int64)}, "no images"),
+        ({"x": torch.zeros(12, 1, 8, 8, dtype=torch.uint8)}, "divide by 255"),
+        ({"x": 255 * images(12, 1, 8, 8)}, "declare their bounds"),
+        ({"batch_size": 0}, "at least 1"),
+    ],
+)
+def test_bad_arguments_are_refused_with_the_fix(change, sentence):
+    made = problem("mlp", 1, 8, 8)
+    arguments = {"x": made.x, "y": made.y, **change}
+
+    with pytest.raises(UserError, match=sentence):
+        attack(made.model, method=SHORT, **arguments)
+
+
+def test_a_target_that_is_the_true_class_is_refused():
+    made = problem("mlp", 1, 8, 8)
+
+    with pytest.raises(UserError, match="target equals the true class"):
+        attack(made.model, made.x, made.y, SHORT, target=made.y)
+
+
+def test_a_target_that_is_no_class_is_refused():
+    made = problem("mlp", 1, 8, 8)
+
+    with pytest.raises(UserError, match="Label 9"):
+        attack(made.model, made.x, made.y, SHORT, target=torch.full((12,), 9))
+
+
+def test_the_first_success_of_a_cascade_is_kept():
+    # A larger budget never loses an image that a smaller one with the same start has broken.
+    made = problem("cnn", 1, 8, 8, count=30)
+    few, many = (attack(made.model, made.x, made.y, Noise(0.05, queries=queries)) for queries in (10, 40))
+
+    assert (many.success | ~few.success).all()
+    assert torch.equal(few.x_adv[few.success], many.x_adv[few.success])
+
+
+def test_the_callers_label_type_does_not_matter():
+    made = problem("mlp", 1, 8, 8)
+    results = [attack(made.model, made.x, made.y.to(kind), SHORT) for kind in (torch.int64, torch.int32, torch.uint8)]
+
+    assert torch.equal(results[0].x_adv, results[1].x_adv)
+    assert torch.equal(results[0].x_adv, results[2].x_adv)

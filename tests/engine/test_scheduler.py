@@ -1,0 +1,268 @@
+from collections import Counter
+
+import pytest
+import torch
+from robustkit.attacks import APGD, PGD, Noise, Square
+from torch import Tensor, nn
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.engine.scheduler import Job, Outcome, run
+from robustkit.errors import UserError
+from robustkit.primitives.protocol import Attack
+from tests.problems import Problem, images, jobs_of, outcomes, problem, same
+
+SHORT = PGD(0.02, steps=6, restarts=2)
+
+
+def grey(count: int = 12) -> Problem:
+    return problem("cnn", 1, 8, 8, count=count)
+
+
+def equal(one: list[Outcome], other: list[Outcome]) -> bool:
+    return all(same(*pair) for pair in zip(one, other, strict=True))
+
+
+class Constant(nn.Module):
+    """A search network with one opinion; the gradient is the true model's."""
+
+    def __init__(self, model: nn.Module, label: int) -> None:
+        super().__init__()
+        self.model, self.label = model, label
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.model(x) * 1e-3
+        return logits + 100 * torch.nn.functional.one_hot(torch.tensor(self.label), logits.shape[1])
+
+
+def lied_to(label: int, attack: Attack, jobs: list[Job], model: nn.Module) -> list[Outcome]:
+    classifier = Classifier(model)
+    with classifier.session(torch.stack([job.x for job in jobs])):
+        classifier._search = Constant(model, label)
+        return sorted(run(classifier, attack, jobs, slots=5), key=lambda outcome: outcome.sample)
+
+
+def test_every_job_has_one_outcome():
+    made = grey(30)
+    ended = outcomes(Classifier(made.model), SHORT, jobs_of(made), slots=4)
+
+    assert [outcome.sample for outcome in ended] == list(range(30))
+
+
+def test_no_jobs_have_no_outcomes():
+    made = grey()
+    classifier = Classifier(made.model)
+    with classifier.session(made.x):
+        assert list(run(classifier, SHORT, [], slots=4)) == []
+
+
+def test_slots_are_refilled_as_soon_as_they_are_free():
+    made = grey(40)
+    classifier, rows = Classifier(made.model), []
+    with classifier.session(made.x):
+        ended = list(run(classifier, PGD(0.02, steps=6), jobs_of(made), slots=8, tick=rows.append))
+    questions = sum(outcome.backwards for outcome in ended)
+
+    assert sum(rows) == questions
+    assert max(rows) == 8
+    # All slots are busy until the queue runs dry; only the last trials fly with empty seats.
+    assert sum(row == 8 for row in rows) >= questions / 8 - 6
+
+
+def test_jobs_are_drawn_as_they_are_needed():
+    made = grey(100)
+    drawn: list[int] = []
+
+    def stream():
+        for job in jobs_of(made):
+            drawn.append(job.sample)
+            yield job
+
+    classifier = Classifier(made.model)
+    with classifier.session(made.x):
+        first = next(run(classifier, PGD(0.02, steps=3), stream(), slots=4))
+
+    assert first.sample in drawn
+    # 64 points are judged together, 4 are in flight.
+    assert len(drawn) < 80
+
+
+def test_broken_images_are_asked_no_more():
+    made = grey(30)
+    ended = outcomes(Classifier(made.model), SHORT, jobs_of(made))
+
+    assert all(outcome.backwards == outcome.question for outcome in ended if outcome.success and outcome.restart == 0)
+    assert any(outcome.question < 6 for outcome in ended)
+
+
+def test_a_survivor_spends_every_restart_of_every_target():
+    made = grey(4)
+    ended = outcomes(Classifier(made.model), PGD(0, steps=6, restarts=2), jobs_of(made, aims=(1, 2, 3)))
+
+    assert {(outcome.forwards, outcome.backwards) for outcome in ended} == {(6 * 7, 6 * 6)}
+    assert {(outcome.restart, outcome.target) for outcome in ended} == {(1, 3)}
+
+
+def test_a_success_says_which_restart_and_which_target_it_was():
+    made = grey(30)
+    attack = PGD(0.02, steps=6, restarts=2)
+    ended = outcomes(Classifier(made.model), attack, jobs_of(made, aims=(0, 1, 2, 3)))
+    late = [outcome for outcome in ended if outcome.success and (outcome.restart or outcome.target)]
+    assert late
+
+    for outcome in late:
+        trials_before = outcome.target * 2 + outcome.restart
+        assert outcome.backwards == trials_before * 6 + outcome.question
+
+
+def test_restarts_begin_elsewhere():
+    made = grey(20)
+    # Without a step the point that is judged is the start.
+    one, two = (
+        outcomes(Classifier(made.model), PGD(0.01, steps=1, step_size=0.0, restarts=restarts), jobs_of(made))
+        for restarts in (1, 2)
+    )
+    both = [(a, b) for a, b in zip(one, two, strict=True) if not a.success and not b.success]
+
+    assert both
+    assert not any(torch.equal(a.x_adv, b.x_adv) for a, b in both)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7, 16, 17, 200])
+def test_outcomes_do_not_depend_on_slots(slots):
+    made = grey(40)
+    reference = outcomes(Classifier(made.model), SHORT, jobs_of(made), slots=64)
+
+    assert equal(outcomes(Classifier(made.model), SHORT, jobs_of(made), slots=slots), reference)
+
+
+def test_images_have_noise_of_their_number_not_of_their_place():
+    made = grey(4)
+    jobs = [Job(number, made.x[0], int(made.y[0])) for number in (3, 9)]
+    attack = Noise(0.02, queries=2)
+    together, swapped = (outcomes(Classifier(made.model), attack, each) for each in (jobs, jobs[::-1]))
+
+    assert equal(together, swapped)
+    assert not torch.equal(together[0].x_adv, together[1].x_adv)
+
+
+def test_an_unconfirmed_claim_goes_on_to_the_end():
+    made, wrong = grey(9), 0
+    jobs = [job for job in jobs_of(made) if job.y != wrong]
+    ended = lied_to(wrong, PGD(0, steps=4), jobs, made.model)
+
+    # Each question is claimed and refuted, and the last point is judged besides.
+    assert not any(outcome.success for outcome in ended)
+    assert {(outcome.question, outcome.backwards, outcome.forwards) for outcome in ended} == {(4, 4, 9)}
+
+
+def test_an_unconfirmed_claim_does_not_disturb_the_search():
+    # A network that lies about labels but has the true gradient ends where the honest one ends, or before.
+    made, wrong = grey(20), 0
+    jobs = [job for job in jobs_of(made) if job.y != wrong]
+    attack = PGD(0.02, steps=4, loss="margin")
+    lied = lied_to(wrong, attack, jobs, made.model)
+    honest = outcomes(Classifier(made.model), attack, jobs)
+
+    assert [outcome.sample for outcome in lied] == [outcome.sample for outcome in honest]
+    assert any(outcome.success for outcome in lied)
+    with torch.no_grad():
+        labels = made.model(torch.stack([outcome.x_adv for outcome in lied])).argmax(1).tolist()
+    assert [outcome.label for outcome in lied] == labels
+
+
+def test_a_search_network_that_sees_no_error_cannot_hide_the_last_point():
+    made = grey(20)
+    jobs = [job for job in jobs_of(made) if job.y == 1]
+    ended = lied_to(1, PGD(0.1, steps=4), jobs, made.model)
+
+    assert any(outcome.success for outcome in ended)
+    assert {outcome.question for outcome in ended} == {4}
+
+
+@pytest.mark.parametrize("failures", [{0}, {3}, {0, 1}, {2, 5}])
+def test_out_of_memory_halves_the_slots_and_changes_nothing(monkeypatch, failures):
+    made = grey(40)
+    reference = outcomes(Classifier(made.model), SHORT, jobs_of(made), slots=32)
+    asked, calls = Classifier.ask, iter(range(10_000))
+
+    def ask(self, attack, state):
+        if next(calls) in failures:
+            raise torch.OutOfMemoryError("too many rows")
+        return asked(self, attack, state)
+
+    monkeypatch.setattr(Classifier, "ask", ask)
+    rows: list[int] = []
+    classifier = Classifier(made.model)
+    with classifier.session(made.x):
+        ended = list(run(classifier, SHORT, jobs_of(made), slots=32, tick=rows.append))
+
+    assert equal(sorted(ended, key=lambda outcome: outcome.sample), reference)
+    assert max(rows[max(failures) + 1 :]) == 32 // 2 ** len(failures)
+
+
+def test_a_model_that_never_fits_is_an_error_and_not_a_loop(monkeypatch):
+    made = grey(9)
+
+    def ask(self, attack, state):
+        raise torch.OutOfMemoryError("too many rows")
+
+    monkeypatch.setattr(Classifier, "ask", ask)
+    with pytest.raises(UserError, match="does not fit into memory"):
+        outcomes(Classifier(made.model), SHORT, jobs_of(made))
+
+
+def test_the_judged_point_is_the_one_that_is_returned():
+    made = grey(12)
+    ended = outcomes(Classifier(made.model), APGD(0.3, "L2", steps=5), jobs_of(made))
+    with torch.no_grad():
+        labels = made.model(torch.stack([outcome.x_adv for outcome in ended])).argmax(1)
+
+    assert [outcome.label for outcome in ended] == labels.tolist()
+
+
+def test_a_goal_is_not_met_by_another_wrong_class():
+    made = grey(30)
+    jobs = [Job(job.sample, job.x, job.y, aims=(3,), goal=3) for job in jobs_of(made) if job.y != 3]
+    ended = outcomes(Classifier(made.model), PGD(0.05, steps=6), jobs)
+    wrong = [outcome for outcome in ended if outcome.label != int(made.y[outcome.sample])]
+
+    assert {outcome.success for outcome in wrong} == {True, False}
+    assert all(outcome.success == (outcome.label == 3) for outcome in ended)
+
+
+class Poisoned(nn.Module):
+    """Not a number for points that are not the clean images."""
+
+    def __init__(self, model: nn.Module, clean: Tensor) -> None:
+        super().__init__()
+        self.model, self.clean = model, clean
+
+    def forward(self, x: Tensor) -> Tensor:
+        known = (x.flatten(1).unsqueeze(1) == self.clean.flatten(1)).all(2).any(1, keepdim=True)
+        return torch.where(known, self.model(x), torch.nan)
+
+
+@pytest.mark.parametrize("attack", [PGD(0.02, steps=3), Square(0.02, queries=5), Noise(0.02, queries=5)])
+def test_logits_that_are_no_numbers_are_an_error_that_names_the_image(attack):
+    made = grey(6)
+
+    with pytest.raises(UserError, match=r"not finite .* image \d"):
+        outcomes(Classifier(Poisoned(made.model, made.x)), attack, jobs_of(made))
+
+
+def test_each_sample_is_attacked_once_whatever_the_order_of_finishing():
+    made = grey(60)
+    classifier = Classifier(made.model)
+    with classifier.session(made.x):
+        ended = Counter(outcome.sample for outcome in run(classifier, SHORT, jobs_of(made), slots=6))
+
+    assert set(ended.values()) == {1}
+    assert len(ended) == 60
+
+
+def test_a_lone_image_of_a_lone_value_is_attacked():
+    model = nn.Sequential(nn.Linear(1, 2))
+    x = images(1, 1)
+    y = model(x).argmax(1)
+
+    assert len(outcomes(Classifier(model), SHORT, [Job(0, x[0], int(y))], slots=1)) == 1

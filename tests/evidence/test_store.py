@@ -1,0 +1,159 @@
+"""The evidence file: whole, locked by one writer, and never the cause of a traceback."""
+
+import json
+import os
+import sqlite3
+
+import pytest
+
+from robustkit import UserError, evaluate, load_run
+from robustkit.evidence.store import Clean, Store
+from tests.small import data, evidence, linear
+
+
+def run(folder):
+    return evaluate(linear(), dataset=data(8), attacks="fgsm", eps="0.1", out=folder)
+
+
+def changed(statement: str):
+    def change(file):
+        opened = sqlite3.connect(file)
+        opened.execute(statement)
+        opened.commit()
+        opened.close()
+
+    return change
+
+
+def scribbled(file):
+    raw = bytearray(file.read_bytes())
+    raw[4096 : 4096 * 4] = os.urandom(4096 * 3)
+    file.write_bytes(bytes(raw))
+
+
+def foreign(file):
+    file.unlink()
+    changed("CREATE TABLE run (a, b)")(file)
+
+
+DAMAGE = {
+    "garbage": lambda file: file.write_bytes(os.urandom(20_000)),
+    "text": lambda file: file.write_text("hello"),
+    "cut in half": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+    "scribbled over": scribbled,
+    "of another program": foreign,
+    "with broken JSON": changed("UPDATE run SET value = '{' WHERE key = 'identity'"),
+}
+NOTHING = {"empty": lambda file: file.write_bytes(b""), "without identity": changed("DELETE FROM run")}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGE, *NOTHING])
+def test_a_damaged_file_cannot_be_read_and_says_so(damage, tmp_path):
+    run(tmp_path)
+    (DAMAGE | NOTHING)[damage](tmp_path / "run.sqlite")
+    with pytest.raises(UserError) as error:
+        load_run(tmp_path)
+
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_not_gone_on_with(damage, tmp_path):
+    run(tmp_path)
+    DAMAGE[damage](tmp_path / "run.sqlite")
+    for _ in range(2):
+        # The second time too: a first refusal must not leave the file locked.
+        with pytest.raises(UserError) as error:
+            run(tmp_path)
+
+        assert "at work" not in str(error.value)
+
+
+@pytest.mark.parametrize("damage", NOTHING)
+def test_a_file_without_evidence_is_a_fresh_start(damage, tmp_path):
+    run(tmp_path / "a")
+    NOTHING[damage](tmp_path / "a" / "run.sqlite")
+
+    assert run(tmp_path / "a").results.equals(run(tmp_path / "b").results)
+
+
+def test_evidence_of_another_schema_is_not_read_as_ours(tmp_path):
+    run(tmp_path)
+    opened = sqlite3.connect(tmp_path / "run.sqlite")
+    identity = json.loads(opened.execute("SELECT value FROM run WHERE key = 'identity'").fetchone()[0])
+    opened.execute("UPDATE run SET value = ? WHERE key = 'identity'", (json.dumps(identity | {"schema": 99}),))
+    opened.commit()
+    opened.close()
+
+    with pytest.raises(UserError, match=r"schema|version"):
+        load_run(tmp_path)
+
+
+def test_a_folder_without_evidence_is_no_run(tmp_path):
+    with pytest.raises(UserError, match="no run folder"):
+        load_run(tmp_path)
+
+
+def test_reading_a_run_does_not_write(tmp_path):
+    run(tmp_path)
+    before = (tmp_path / "run.sqlite").read_bytes()
+    load_run(tmp_path)
+
+    assert (tmp_path / "run.sqlite").read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["run.sqlite"]
+
+
+def test_two_can_read_one_run_at_once(tmp_path):
+    run(tmp_path)
+    reader = sqlite3.connect(tmp_path / "run.sqlite")
+    rows = reader.execute("SELECT * FROM attacked")
+    rows.fetchone()
+
+    assert len(load_run(tmp_path).results) == 3
+    reader.close()
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    first = Store(tmp_path)
+    first.note(key=1)
+    with pytest.raises(UserError, match="at work"):
+        Store(tmp_path)
+    first.close()
+
+    Store(tmp_path).close()
+
+
+def test_a_row_that_is_there_stays_as_it_is(tmp_path):
+    store = Store(tmp_path)
+    store.write([Clean("m", 1, 2, 2, "3")])
+    store.write([Clean("m", 1, 2, 5, "4"), Clean("m", 2, 0, 0, "")])
+    store.close()
+
+    assert evidence(tmp_path)["clean"] == [("m", 1, 2, 2, "3"), ("m", 2, 0, 0, "")]
+
+
+def test_rows_are_written_all_or_none(tmp_path):
+    def rows():
+        yield Clean("m", 1, 2, 2, "")
+        raise KeyboardInterrupt
+
+    store = Store(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(rows())
+    store.close()
+
+    assert evidence(tmp_path)["clean"] == []
+
+
+def test_a_place_below_a_file_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(UserError, match="cannot be written"):
+        run(tmp_path / "file" / "run")
+
+
+def test_a_finished_run_is_one_file(tmp_path):
+    run(tmp_path)
+
+    assert [file.name for file in tmp_path.iterdir()] == ["run.sqlite"]

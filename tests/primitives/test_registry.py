@@ -1,0 +1,123 @@
+from dataclasses import MISSING, fields
+
+import numpy as np
+import pytest
+from robustkit.attacks import APGD, FGSM, PGD, Square
+
+from robustkit.errors import UserError
+from robustkit.primitives.registry import ENSEMBLES, VARIANTS, build, classes, described, names, spelled
+
+
+@pytest.mark.parametrize("name", classes())
+def test_the_files_name_is_the_attacks_name(name):
+    assert classes()[name].__name__.lower() == name.replace("_", "")
+    assert classes()[name].__module__.startswith("robustkit.attacks.")
+    assert classes()[name].__module__.endswith(f".{name}")
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_name_builds_in_one_of_its_norms(name):
+    base = VARIANTS.get(name, (name, {}))[0]
+
+    assert isinstance(build(name, classes()[base].norms[0], 1), classes()[base])
+
+
+@pytest.mark.parametrize("name", classes())
+def test_every_hyper_parameter_but_the_radius_has_a_default(name):
+    assert [field.name for field in fields(classes()[name]) if field.default is MISSING] == ["eps"]
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+def test_every_member_of_an_ensemble_builds(ensemble, norm):
+    assert all(build(member, norm, "0.5").ball.eps == 0.5 for member in ENSEMBLES[ensemble])
+
+
+def test_a_specification_sets_hyper_parameters():
+    attack = build("PGD:steps=10,loss=dlr,step-size=1e-2,random_start=False", "linf", "8/255")
+
+    assert attack == PGD("8/255", "linf", steps=10, loss="dlr", step_size=0.01, random_start=False)
+
+
+def test_none_and_numbers_are_read_as_such():
+    assert build("pgd:step_size=none,steps=3,random_start=no", "Linf", 0.1) == PGD(0.1, steps=3, random_start=False)
+    assert build("pgd:step_size=0.5", "Linf", 0.1).step_size == 0.5
+
+
+def test_a_layer_whose_name_is_a_number_stays_a_name():
+    assert build("ila:layer=0", "Linf", 0.1).layer == "0"
+    assert build("ila:layer=1.10", "Linf", 0.1).layer == "1.10"
+    assert build("ila:layer=none", "Linf", 0.1).layer is None
+
+
+def test_a_variant_is_its_attack_with_presets_that_can_be_overridden():
+    assert build("apgd-t:steps=7", "Linf", 0.1) == APGD(0.1, steps=7, loss="dlr", targets=9)
+    assert build("apgd-t:targets=3", "Linf", 0.1) == APGD(0.1, loss="dlr", targets=3)
+
+
+@pytest.mark.parametrize(
+    ("specification", "sentence"),
+    [
+        ("pdg", "did you mean pgd"),
+        ("apgdt", "did you mean .*apgd-t"),
+        ("pgd:step=3", "did you mean .*steps"),
+        ("pgd:eps=3", "no hyper-parameter of pgd called 'eps'"),
+        ("pgd:steps", "'steps' is no KEY=VALUE"),
+        ("pgd:steps=ten", "steps must be a whole number of at least 1.*, not 'ten'"),
+        ("pgd:steps=1.5", "whole number"),
+        ("pgd:steps=0", "at least 1"),
+        ("pgd:steps=true", "whole number"),
+        ("pgd:restarts=0", "restarts must be"),
+        ("pgd:loss=5", "no loss called '5'"),
+        ("pgd:loss=hinge", "no loss called 'hinge'"),
+        ("pgd:random_start=maybe", "random_start must be"),
+        ("pgd:step_size=nan", "step_size must be"),
+        ("pgd:step_size=-1", "step_size must be"),
+        ("mifgsm:decay=inf", "decay must be"),
+        ("square:p_init=5", "p_init"),
+        ("square:queries=1", "at least 2"),
+        ("", "no attack called ''"),
+    ],
+)
+def test_a_bad_specification_is_refused_with_the_fix(specification, sentence):
+    with pytest.raises(UserError, match=sentence):
+        build(specification, "Linf", 0.1)
+
+
+def test_a_norm_that_an_attack_does_not_know_is_refused():
+    with pytest.raises(UserError, match="Square has no L0 form; it knows Linf, L2, L1"):
+        build("square", "L0", 5)
+
+
+@pytest.mark.parametrize(("text", "value"), [("no", False), ("off", False), ("yes", True), ("TRUE", True)])
+def test_booleans_are_written_as_people_write_them(text, value):
+    assert build(f"fgsm:random_start={text}", "Linf", 0.1) == FGSM(0.1, random_start=value)
+
+
+def test_numbers_of_numpy_will_do():
+    assert PGD(np.float32(0.5), steps=np.int64(3)).cost.forwards == 4
+
+
+@pytest.mark.parametrize("name", classes())
+def test_a_plain_attack_is_spelled_by_its_name(name):
+    attack = build(name, classes()[name].norms[0], 1)
+
+    assert spelled(attack) == name
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        PGD(0.1, steps=7, step_size=1e-05, random_start=False, restarts=3, loss="dlr"),
+        APGD(0.1, targets=2, rho=0.1 + 0.2),
+        Square(0.1, queries=9, p_init=1.0),
+    ],
+)
+def test_what_is_spelled_builds_the_same_attack(attack):
+    assert build(spelled(attack), "Linf", 0.1) == attack
+
+
+def test_the_manifest_gets_every_hyper_parameter_but_the_threat_model():
+    assert described(Square(0.1, queries=9)) == {
+        "attack": "Square", "restarts": 1, "targets": 0, "queries": 9, "p_init": 0.8,
+    }  # fmt: skip

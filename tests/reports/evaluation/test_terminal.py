@@ -1,0 +1,98 @@
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from robustkit.reports import print_table
+
+from robustkit.evidence.run import Run
+
+
+def printed(run: Run, width: int | None = None, terminal: bool = False) -> str:
+    file = io.StringIO()
+    print_table(run, Console(file=file, width=width, force_terminal=terminal, color_system=None, _environ={}))
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def single(make_run: Callable[..., Run]) -> Run:
+    return make_run(n=504, models=("resnet18",), threats=(("Linf", 0.1, "0.1"),))
+
+
+def test_a_row_says_accuracy_interval_counts_and_passes(single: Run) -> None:
+    row = single.results[single.results["attack"] == "pgd"].iloc[0]
+
+    line = next(line for line in printed(single).splitlines() if line.split()[:1] == ["pgd"])
+
+    assert f"{100 * row['accuracy']:.1f} %" in line
+    assert f"{100 * row['ci_low']:.1f}-{100 * row['ci_high']:.1f} %" in line
+    assert f"{row['correct']}/504" in line
+    assert f"{row['broken']} of {row['attacked']}" in line
+    assert line.rstrip().endswith("41.0+40.0")
+
+
+def test_the_title_names_model_data_count_and_threat(single: Run) -> None:
+    assert printed(single).splitlines()[0].strip() == "resnet18 · digits test · n=504 · Linf 0.1"
+
+
+def test_members_stand_below_their_ensemble_without_an_accuracy(single: Run) -> None:
+    lines = [line for line in printed(single).splitlines() if " of " in line]
+
+    names = [line.split()[0] for line in lines]
+    members = lines[names.index("standard") + 1 : names.index("standard") + 4]
+    assert [line.split()[0] for line in members] == ["apgd-ce", "apgd-t", "square"]
+    assert not any("%" in line for line in members)
+
+
+def test_the_reader_is_told_what_the_numbers_cannot_say(single: Run) -> None:
+    text = " ".join(printed(single).split())
+
+    assert "upper bound on robust accuracy under these attacks" in text
+    assert "differences below about 4.4 points are not visible at n=504" in text
+    assert all(warning in text for warning in single.manifest["warnings"])
+
+
+def test_nothing_left_prints_a_one_sided_interval(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=504, models=("m",), threats=(("Linf", 0.1, "0.1"),), hardness=0.001)
+
+    assert "(<= 0.73 %)" in printed(run)
+
+
+def test_a_pipe_gets_ascii_numbers_no_colour_and_whole_rows(run: Run) -> None:
+    text = printed(run)
+
+    assert "\x1b" not in text
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_keeps_accuracy_and_interval(width: int, single: Run) -> None:
+    text = printed(single, width, terminal=True)
+
+    assert max(map(len, text.splitlines())) <= width
+    assert "95 % interval" in text
+    assert "…" not in text
+
+
+def test_a_name_is_text_and_no_markup(single: Run) -> None:
+    results = single.results.assign(model="[bold]m[/bold]\x1b[2J")
+
+    text = printed(replace(single, results=results, samples=single.samples.assign(model="[bold]m[/bold]\x1b[2J")))
+
+    assert "[bold]m[/bold]" in text
+    assert "\x1b" not in text
+
+
+def test_the_console_keeps_its_width(single: Run) -> None:
+    console = Console(file=io.StringIO(), _environ={})
+    before = console.width
+
+    print_table(single, console)
+
+    assert console.width == before
+
+
+def test_an_unfinished_run_says_so(make_run: Callable[..., Run]) -> None:
+    assert "Unfinished: 20 of 90" in printed(make_run(finished=None, decided=20))

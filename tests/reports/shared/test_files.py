@@ -1,0 +1,62 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from robustkit.reports.shared.files import write_text
+
+from robustkit.errors import UserError
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.html"
+    write_text(path, "old")
+    monkeypatch.setattr(os, step, full_disk)
+
+    with pytest.raises(UserError, match=r"report\.html: No space left on device"):
+        write_text(path, "new")
+
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
+def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_text(tmp_path / "report.html", "new")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_below_a_file_is_a_sentence_for_the_user(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+
+    with pytest.raises(UserError, match="Cannot write"):
+        write_text(tmp_path / "taken" / "report.html", "text")
+
+
+def test_missing_folders_are_made_and_line_ends_stay(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "file.csv"
+
+    write_text(path, "a\nb\r\n")
+
+    assert path.read_bytes() == b"a\nb\r\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+def test_a_report_is_as_readable_as_any_other_new_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+
+    write_text(tmp_path / "report.html", "")
+
+    assert (tmp_path / "report.html").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -1,0 +1,29 @@
+import pytest
+from robustkit.reports.shared.words import interval, per_image, percent, printable
+
+from robustkit.statistics.intervals import proportion
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "text"),
+    [(440, 504, "87.3 %"), (0, 504, "0.0 %"), (504, 504, "100.0 %"), (9999, 10000, "99.99 %"), (1, 10**6, "0.0001 %")],
+)
+def test_only_none_and_all_print_as_none_and_all(k: int, n: int, text: str) -> None:
+    assert percent(k, n) == text
+
+
+def test_an_interval_at_the_edge_is_one_sided() -> None:
+    none, every = proportion(0, 504), proportion(504, 504)
+
+    assert interval(none.low, none.high, 0, 504) == "≤ 0.73 %"
+    assert interval(every.low, every.high, 504, 504) == "≥ 99.27 %"
+
+
+def test_no_images_give_no_number() -> None:
+    nothing = proportion(0, 0)
+
+    assert percent(0, 0) == interval(nothing.low, nothing.high, 0, 0) == per_image(0, 0)
+
+
+def test_control_characters_do_not_reach_a_terminal() -> None:
+    assert "\x1b" not in printable("model\x1b[2J")

@@ -1,0 +1,52 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from robustkit.statistics.intervals import proportion
+
+
+def test_the_interval_of_a_textbook():
+    # Wilson's interval for 81 of 263: Newcombe 1998, Statistics in Medicine 17, table I.
+    found = proportion(81, 263)
+
+    assert (round(found.low, 4), round(found.high, 4)) == (0.2553, 0.3662)
+    assert found.value == 81 / 263
+
+
+def test_wilson_is_its_formula():
+    k, n, z = 37, 50, stats.norm.ppf(0.975)
+    centre, half = (k + z**2 / 2) / (n + z**2), z * math.sqrt(k * (n - k) / n + z**2 / 4) / (n + z**2)
+
+    assert proportion(k, n)[1:] == (pytest.approx(centre - half), pytest.approx(centre + half), "wilson")
+
+
+def test_no_success_has_the_exact_upper_bound():
+    assert proportion(0, 300)[:3] == (0, 0, pytest.approx(1 - 0.025 ** (1 / 300)))
+    assert proportion(0, 300).method == "clopper-pearson"
+
+
+def test_nothing_but_successes_has_the_exact_lower_bound():
+    assert proportion(300, 300)[:3] == (1, pytest.approx(0.025 ** (1 / 300)), 1)
+
+
+def test_no_image_gives_no_number():
+    assert all(math.isnan(value) for value in proportion(0, 0)[:3])
+    assert proportion(0, 0).method == "none"
+
+
+@pytest.mark.parametrize(("k", "n"), [(-1, 5), (6, 5), (1, 0), (0, -1)])
+def test_impossible_counts_are_refused(k, n):
+    with pytest.raises(ValueError, match="0 <= k <= n"):
+        proportion(k, n)
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    n, truths = 30, np.linspace(0.01, 0.99, 197)
+    intervals = [proportion(k, n) for k in range(n + 1)]
+    inside = np.array([[each.low <= truth <= each.high for each in intervals] for truth in truths])
+    coverage = (inside * stats.binom.pmf(np.arange(n + 1), n, truths[:, None])).sum(1)
+
+    assert coverage.mean() > 0.945
+    assert coverage.min() > 0.85

@@ -1,0 +1,154 @@
+"""The rooms of the package: which may import which, and what a room may contain."""
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+WINGS = ("attacks", "defenses", "reports")
+
+# From the ground up: a room imports itself and rooms on lower floors, nothing beside it and nothing above.
+FLOORS = (
+    ("errors",),
+    ("host", "primitives", "nethook", "statistics"),
+    ("data",),
+    ("models",),
+    ("classifier",),
+    ("engine",),
+    ("evidence",),
+    ("evaluation",),
+    ("attacks", "defenses", "diagnosis", "masked_defenses", "tracing"),
+    ("reports",),
+    ("cli",),
+)
+FLOORS_OF_DEFENSES = (("inner_attack",), ("weights",), ("training",), ("cost",), ("ablation",))
+FLOORS_OF_REPORTS = (("shared",), ("diagnosis",), ("ablation", "evaluation", "trace"))
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(parts if parts[0] == "robustkit" else ("robustkit", *parts))
+    return name.removesuffix(".__init__")
+
+
+FILES = {module_name(file): file for top in ("robustkit", *WINGS) for file in sorted((ROOT / top).rglob("*.py"))}
+
+
+def imports_of(name: str) -> Iterator[str]:
+    """Modules and names that a module of the package imports from the package, also within functions."""
+    file = FILES[name]
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("robustkit"))
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            if source.partition(".")[0] == "robustkit":
+                yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def resolved(name: str) -> str:
+    """The module that an imported name stands in."""
+    while name not in FILES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+ARROWS = {name: {resolved(target) for target in imports_of(name)} - {name} for name in FILES}
+
+
+def floor_of(room: str, floors: tuple[tuple[str, ...], ...]) -> int:
+    return next(number for number, rooms in enumerate(floors) if room in rooms)
+
+
+def upward(prefix: str, floors: tuple[tuple[str, ...], ...]) -> list[str]:
+    """Imports from a room of `prefix` to a room beside or above it."""
+
+    def room(name: str) -> str | None:
+        inner = name.removeprefix(prefix).split(".")
+        return inner[0] if name.startswith(prefix) and any(inner[0] in rooms for rooms in floors) else None
+
+    return [
+        f"{name} -> {target}"
+        for name, targets in ARROWS.items()
+        for target in sorted(targets)
+        if (here := room(name)) and (there := room(target)) and here != there
+        and floor_of(here, floors) <= floor_of(there, floors)
+    ]  # fmt: skip
+
+
+def test_every_folder_stands_on_a_floor():
+    rooms = {name.split(".")[1] for name in FILES if name.count(".")} - {"__main__"}
+
+    assert rooms == {room for rooms in FLOORS for room in rooms}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "floors"),
+    [
+        ("robustkit.", FLOORS),
+        ("robustkit.defenses.", FLOORS_OF_DEFENSES),
+        ("robustkit.reports.", FLOORS_OF_REPORTS),
+    ],
+    ids=["package", "defenses", "reports"],
+)
+def test_imports_go_down_only(prefix, floors):
+    assert not upward(prefix, floors)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    # Packages' __init__ files only hand on names: `from robustkit.data import x` means the module that has x.
+    plain = {name: {target for target in targets if FILES[target].name != "__init__.py"}
+             for name, targets in ARROWS.items() if FILES[name].name != "__init__.py"}  # fmt: skip
+    while True:
+        free = {name for name, targets in plain.items() if not targets & plain.keys()}
+        if not free:
+            break
+        plain = {name: targets for name, targets in plain.items() if name not in free}
+
+    assert not plain
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.split(".")[1:2] and name.split(".")[1] in WINGS])
+def test_no_wing_imports_another(name):
+    own = name.split(".")[1]
+
+    assert not [target for target in ARROWS[name] if target.split(".")[1:] and target.split(".")[1] in {*WINGS} - {own}]
+
+
+def test_a_public_class_name_stands_for_one_class():
+    places = defaultdict(list)
+    for name, file in FILES.items():
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(name)
+
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_the_packages_that_are_installed_are_those_of_the_tree():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+
+    assert set(settings["packages"]) == {name for name, file in FILES.items() if file.name == "__init__.py"}
+    assert settings["package-dir"] == {"robustkit": "robustkit", **{f"robustkit.{wing}": wing for wing in WINGS}}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("robustkit.attacks.")])
+def test_an_attack_calls_no_model_and_draws_no_global_numbers(name):
+    tree = ast.parse(FILES[name].read_text(encoding="utf-8"))
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+    # LinBP's hooks, within the engine's query, differentiate a residual branch once more.
+    allowed = {"autograd"} if name.endswith(".linbp") else set()
+    forbidden = {"rand", "randn", "rand_like", "randn_like", "randint", "manual_seed", "backward", "autograd"}
+    assert not names & (forbidden - allowed)
