@@ -4,7 +4,7 @@ Authors Year, arXiv:NUMBER. Ours differs: what we changed, and why.
 Bad at: what nobody should expect of it.
 
 Copy this file to attacks/name.py: the file's name is the attack's name on the command line, and the contract suite,
-tests/test_contract.py, tests whatever it finds. Schedules read `state.asked`; noise comes from `state.trial.key`;
+tests/test_contract.py, tests whatever it finds. Schedules read `state.queries`; noise comes from `state.trial.key`;
 nothing is reduced over rows.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from torch import Tensor
 
 from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Template(Attack):
         self.at_least(1, "steps")
 
     @property
-    def cost(self) -> Cost:
-        return Cost(self.steps + 1, self.steps)
+    def cost(self) -> TrialCost:
+        return TrialCost(self.steps + 1, self.steps)
 
     def init(self, trials: Trials) -> State:
         return begin(trials, trials.x)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss("log-odds")(logits, trials.y, trials.target)
+        return losses.loss("log-odds")(logits, trials.y, trials.loss_target)
 
     def step(self, state: State, seen: Seen) -> State:
-        asked = state.asked + 1
+        queries = state.queries + 1
         query = self.ball.climb(state.trial.x, state.query, seen.grad, self.ball.eps / self.steps)
-        return replace(state, query=query, asked=asked, done=asked >= self.steps)
+        return replace(state, query=query, queries=queries, done=queries >= self.steps)

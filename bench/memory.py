@@ -39,7 +39,7 @@ def alone(count: int) -> None:
     from torch import Tensor, nn
 
     from robustkit import evaluate
-    from robustkit.data import Threat
+    from robustkit.data import UsualThreat
 
     torch.set_num_threads(1)
 
@@ -47,7 +47,7 @@ def alone(count: int) -> None:
         """Images that exist only while they are looked at."""
 
         name, split, class_names = "stream", "test", tuple("0123456789")
-        threats = (Threat("Linf", "1/255"),)
+        threats = (UsualThreat("Linf", "1/255"),)
         labels = torch.arange(count) % 10
 
         def __len__(self) -> int:

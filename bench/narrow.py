@@ -15,11 +15,11 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock, ResNet
 
 from robustkit import load_dataset
-from robustkit.models import PixelModel, Recipe
+from robustkit.models import CleanRecipe, PixelModel
 from robustkit.models.trained import give_trained_weights
 
 WIDTH = 8
-RECIPE = Recipe(epochs=16)  # 8 leave it half a point worse on validation images
+RECIPE = CleanRecipe(epochs=16)  # 8 leave it half a point worse on validation images
 
 
 class Narrow(ResNet):

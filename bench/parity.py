@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--only", help="one network of the zoo")
     parser.add_argument("--attacks", default="", help="substring of the attacks to run, such as Square or APGD-T")
     parser.add_argument("--norms", default="Linf,L2,L1")
-    parser.add_argument("--images", type=int, default=256, help="rightly classified images per network")
+    parser.add_argument("--images", type=int, default=256, help="correctly classified images per network")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--csv", type=Path)
     options = parser.parse_args()

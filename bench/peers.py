@@ -32,7 +32,7 @@ class Task(NamedTuple):
         return 2.5 * self.eps / self.steps
 
 
-Runner = Callable[[nn.Module, Task], Tensor]  # -> [N] bool, still classified rightly
+Runner = Callable[[nn.Module, Task], Tensor]  # -> [N] bool, still classified correctly
 
 
 def bare(model: nn.Module, task: Task) -> Tensor:

@@ -64,7 +64,7 @@ class Rows:
 
 
 class Counted(nn.Module):
-    # It cannot be traced, so that robustkit searches it unfolded: the same questions, up to the last bits.
+    # It cannot be traced, so that robustkit searches it unfolded: the same queries, up to the last bits.
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network, self.rows = network, Rows()

@@ -45,7 +45,7 @@ class Passes(NamedTuple):
 class Counted(nn.Module):
     """Rows through a network: forwards in either mode, gradients of the image, gradients of the weights."""
 
-    # It cannot be traced, so that robustkit attacks it unfolded: the same questions, up to the last bits.
+    # It cannot be traced, so that robustkit attacks it unfolded: the same queries, up to the last bits.
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network

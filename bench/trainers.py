@@ -13,7 +13,7 @@ import torch
 from robustkit.defenses.inner_attack.crafting import keys_of
 from robustkit.defenses.inner_attack.objectives import AT
 from robustkit.defenses.inner_attack.specification import inner
-from robustkit.defenses.training.images import Images
+from robustkit.defenses.training.images import TrainingImages
 from robustkit.defenses.training.recipe import Recipe
 from robustkit.defenses.training.stepping import Stepper
 from robustkit.defenses.weights.folding import fold
@@ -66,7 +66,7 @@ def robustkit(folded: bool = True, loss: str = "log-odds") -> Trainer:
             batch=task.batch, attack=f"pgd:steps={task.steps},loss={loss}", lr=task.lr, seed=task.seed,
             prior=f"gaussian:decay={DECAY}", momentum=MOMENTUM,
         )  # fmt: skip
-        images = Images(task.data, recipe, torch.device("cpu"))
+        images = TrainingImages(task.data, recipe, torch.device("cpu"))
         model.train()
         view = fold(model, task.x[:8]) if folded else None
         stepper = Stepper(
@@ -216,7 +216,7 @@ def _uniform(batch: Batch, task: Task) -> Tensor:
 
 
 def _order(task: Task) -> list[Sequence[int]]:
-    images = Images(task.data, Recipe(batch=task.batch, seed=task.seed), torch.device("cpu"))
+    images = TrainingImages(task.data, Recipe(batch=task.batch, seed=task.seed), torch.device("cpu"))
     return images.parted(images.order(0))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from robustkit import UserError, attack, load_dataset, load_model
 from robustkit.models import cache, checkpoint
-from robustkit.models.training import Recipe
+from robustkit.models.training import CleanRecipe
 from robustkit.primitives import registry
 from robustkit.statistics.intervals import proportion
 
@@ -79,7 +79,7 @@ def main() -> None:
 def networks(seed: int) -> dict[str, nn.Module]:
     """Every network, trained with that seed; the first time for minutes, then from the cache."""
     found: dict[str, nn.Module] = {
-        name: load_model(name, dataset="digits", recipe=Recipe(seed=seed)).requires_grad_(False) for name in CNNS
+        name: load_model(name, dataset="digits", recipe=CleanRecipe(seed=seed)).requires_grad_(False) for name in CNNS
     }
     return found | {"vit": vit(seed)}
 

@@ -7,7 +7,7 @@ from robustkit.engine.certify import predict as predict
 from .ablation.ablation import Ablation as Ablation
 from .ablation.ablation import ablate as ablate
 from .cost.warnings import explain as explain
-from .training.checks import Diverged as Diverged
+from .inner_attack.diverged import Diverged as Diverged
 from .training.finetuning import finetune as finetune
 from .training.recipe import PRESETS as PRESETS
 from .training.recipe import Recipe as Recipe

@@ -21,7 +21,7 @@ EPS = {"Linf": 0.03, "L2": 0.15, "L1": 0.8, "L0": 2.0}
 class Problem(NamedTuple):
     model: nn.Module
     x: Tensor
-    y: Tensor  # what the model says, so that every image is classified rightly
+    y: Tensor  # what the model says, so that every image is classified correctly
 
 
 class Cnn(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from robustkit import attack as attacked
 from robustkit.classifier.batch_sizes import Answer, Shapes
-from robustkit.classifier.classifier import Classifier, Passes
+from robustkit.classifier.classifier import Classifier, PassCount
 from robustkit.engine.attack_tensors import Attacked
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
@@ -245,7 +245,7 @@ def test_it_asks_exactly_as_often_as_it_counts(name, norm):
     classifier = Classifier(model, fold=False)
     with classifier.session(grey.x):
         attack = classifier.prepared(make(name, norm, restarts=2), grey.x)
-        classifier.shapes, classifier.passes, model.forwards = Exact(), Passes(), 0
+        classifier.shapes, classifier.passes, model.forwards = Exact(), PassCount(), 0
         ended = list(run(classifier, attack, jobs_of(grey), slots=5))
 
     assert sum(outcome.forwards for outcome in ended) == model.forwards == classifier.passes.forwards
@@ -265,7 +265,7 @@ def test_the_machine_never_does_less_than_what_is_counted(name, norm):
 @every_attack
 def test_no_image_costs_more_than_the_attack_says(name, norm):
     grey, attack = home(name, "cnn", *GREY), make(name, norm, eps=0, restarts=2)
-    ended = outcomes(Classifier(grey.model), attack, jobs_of(grey, aims=(1, 2)))
+    ended = outcomes(Classifier(grey.model), attack, jobs_of(grey, loss_targets=(1, 2)))
 
     assert not any(outcome.success for outcome in ended)
     assert max(outcome.forwards for outcome in ended) <= 4 * attack.cost.forwards

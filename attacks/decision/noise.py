@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from torch import Tensor
 
-from robustkit.primitives.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Noise(Attack):
         self.at_least(2, "queries")
 
     @property
-    def cost(self) -> Cost:
-        return Cost(self.queries, 0)
+    def cost(self) -> TrialCost:
+        return TrialCost(self.queries, 0)
 
     def init(self, trials: Trials) -> State:
         return begin(trials, self.ball.random(trials.x, trials.key, 0))
@@ -40,6 +40,6 @@ class Noise(Attack):
         return logits.new_zeros(len(logits))
 
     def step(self, state: State, seen: Seen) -> State:
-        asked = state.asked + 1
-        query = self.ball.random(state.trial.x, state.trial.key, asked)
-        return replace(state, query=query, asked=asked, done=asked >= self.queries - 1)
+        queries = state.queries + 1
+        query = self.ball.random(state.trial.x, state.trial.key, queries)
+        return replace(state, query=query, queries=queries, done=queries >= self.queries - 1)

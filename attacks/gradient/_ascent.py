@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from torch import Tensor
 
 from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, Cost, Trials
+from robustkit.primitives.protocol import Attack, TrialCost, Trials
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Ascent(Attack):
         losses.loss(self.loss)
 
     @property
-    def cost(self) -> Cost:
-        return Cost(self.steps + 1, self.steps)
+    def cost(self) -> TrialCost:
+        return TrialCost(self.steps + 1, self.steps)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.target)
+        return losses.loss(self.loss)(logits, trials.y, trials.loss_target)
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ class Momentum(Stepped):
         velocity = self.decay * state.velocity + normalised(seen.grad)
         moved = state.point + self.step_length * self.ball.steepest(velocity, state.point)
         point = self.ball.project(state.trial.x, moved)
-        asked = state.asked + 1
-        state = MomentumState(state.trial, point, asked, asked >= self.steps, point, velocity)
+        queries = state.queries + 1
+        state = MomentumState(state.trial, point, queries, queries >= self.steps, point, velocity)
         # The last look-ahead is not asked: the iterate itself is judged.
         return replace(state, query=torch.where(along(state.done, point), point, self.ahead(state)))
 

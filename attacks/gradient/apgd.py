@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import BestState, Cost, Seen, State, Trials, begin
+from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
 from ._ascent import Ascent
@@ -59,7 +59,7 @@ class APGD(Ascent):
         self.at_least(0.0, "rho")
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> TrialCost:
         return sparse_cost(self.steps) if self.ball.norm == "L1" else super().cost
 
     def init(self, trials: Trials) -> State:
@@ -79,14 +79,14 @@ class APGD(Ascent):
         if isinstance(state, SparseState):
             return sparse_step(state, seen, self.ball, self.steps)
         assert isinstance(state, ApgdState)
-        first, asked = state.asked == 0, state.asked + 1
+        first, queries = state.queries == 0, state.queries + 1
         rises = state.rises + (~first & (seen.loss > state.last_loss))
         better = first | (seen.loss > state.best_loss)
         best_loss = torch.where(better, seen.loss, state.best_loss)
         best = torch.where(along(better, state.best), state.query, state.best)
         best_grad = torch.where(along(better, state.best), seen.grad, state.best_grad)
 
-        check = asked == state.next_check
+        check = queries == state.next_check
         check_loss = torch.where(first, seen.loss, state.check_loss)
         # Condition 1 of the paper (too few rises) or 2 (step size kept last time and nothing gained since).
         stuck = (rises <= self.rho * state.period) | (~state.reduced & (check_loss >= best_loss))
@@ -96,10 +96,10 @@ class APGD(Ascent):
         grad = torch.where(along(halved, best), best_grad, seen.grad)
         period = torch.where(check, self._shorter(state.period), state.period)
         return ApgdState(
-            trial=state.trial, query=self._moved(state, first, here, grad, step_size), asked=asked,
-            done=asked >= self.steps, old=here, best=best, best_grad=best_grad, best_loss=best_loss,
+            trial=state.trial, query=self._moved(state, first, here, grad, step_size), queries=queries,
+            done=queries >= self.steps, old=here, best=best, best_grad=best_grad, best_loss=best_loss,
             last_loss=seen.loss, rises=rises * ~check, step_size=step_size, period=period,
-            next_check=torch.where(check, asked + period, state.next_check),
+            next_check=torch.where(check, queries + period, state.next_check),
             check_loss=torch.where(check, best_loss, check_loss), reduced=torch.where(check, halved, state.reduced),
         )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """APGD's form for L1: sparse steps whose sparsity adapts, in balls of radius 3 eps, 2 eps and eps one after the other.
 
 Croce & Hein 2021, arXiv:2103.01208. Points of the two larger balls count for nothing; each stage begins at the best
-point of the stage before, projected. The stages take 30, 30 and 40 % of the steps, and one question each for their
+point of the stage before, projected. The stages take 30, 30 and 40 % of the steps, and one query each for their
 start.
 """
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import BestState, Cost, Seen, Trials, begin
+from robustkit.primitives.protocol import BestState, Seen, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import Ball, project_l1
 
@@ -37,10 +37,10 @@ def stages(steps: int) -> list[int]:
     return [early, early, steps - 2 * early]
 
 
-def sparse_cost(steps: int) -> Cost:
-    """Passes of one trial: the start of each later stage is one more question."""
-    asked = _questions(steps)
-    return Cost(asked + 1, asked)
+def sparse_cost(steps: int) -> TrialCost:
+    """Passes of one trial: the start of each later stage is one more query."""
+    queries = _queries(steps)
+    return TrialCost(queries + 1, queries)
 
 
 def sparse_begin(trials: Trials, ball: Ball, steps: int) -> SparseState:
@@ -55,9 +55,9 @@ def sparse_begin(trials: Trials, ball: Ball, steps: int) -> SparseState:
 
 def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> SparseState:
     """One answer: best point, checkpoint, and a sparse move, or the first point of the next stage."""
-    x, asked = state.trial.x, state.asked + 1
-    # Each list is indexed by the number of questions asked before this one.
-    radius, since, every, last = (_schedule(steps, state.asked)[:, column] for column in range(4))
+    x, queries = state.trial.x, state.queries + 1
+    # Each list is indexed by the number of queries asked before this one.
+    radius, since, every, last = (_schedule(steps, state.queries)[:, column] for column in range(4))
     first = since == 0
     better = first | (seen.loss > state.best_loss)
     best = torch.where(along(better, x), state.query, state.best)
@@ -84,17 +84,17 @@ def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> Spars
     moved = here + along(step_size * radius.to(x) * ball.eps, x) * _sparse_sign(grad, share)
     query = _projected(x, moved, radius.to(x) * ball.eps)
     # `last`: the stage ends without evaluating one more point; the next begins at its best, in the smaller ball.
-    if bool((last > 0).any()):  # spares the other questions a projection; each row still gets its own point
-        smaller = _schedule(steps, asked)[:, 0].to(x) * ball.eps
+    if bool((last > 0).any()):  # spares the other queries a projection; each row still gets its own point
+        smaller = _schedule(steps, queries)[:, 0].to(x) * ball.eps
         query = torch.where(along(last > 0, x), _projected(x, best, smaller), query)
     return SparseState(
-        trial=state.trial, query=query, asked=asked, done=asked >= _questions(steps), best=best, best_grad=best_grad,
-        best_loss=best_loss, step_size=step_size, share=share, changed=changed,
+        trial=state.trial, query=query, queries=queries, done=queries >= _queries(steps), best=best,
+        best_grad=best_grad, best_loss=best_loss, step_size=step_size, share=share, changed=changed,
     )  # fmt: skip
 
 
-def _schedule(steps: int, asked: Tensor) -> Tensor:
-    """`[B, 4]` for each row's question: radius in eps, steps since the stage began, checkpoint period, is last."""
+def _schedule(steps: int, queries: Tensor) -> Tensor:
+    """`[B, 4]` for each row's query: radius in eps, steps since the stage began, checkpoint period, is last."""
     table = []
     lengths = [length for length in zip(_RADII, stages(steps), strict=True) if length[1] > 0]
     for number, (radius, length) in enumerate(lengths):
@@ -104,11 +104,11 @@ def _schedule(steps: int, asked: Tensor) -> Tensor:
             [radius, since, max(int(0.04 * length), 1), float(not final and since == length)]
             for since in range(length + (not final))
         ]
-    rows = torch.tensor(table, dtype=torch.float32, device=asked.device)
-    return rows.index_select(0, asked.clamp(max=len(table) - 1))
+    rows = torch.tensor(table, dtype=torch.float32, device=queries.device)
+    return rows.index_select(0, queries.clamp(max=len(table) - 1))
 
 
-def _questions(steps: int) -> int:
+def _queries(steps: int) -> int:
     used = [length for length in stages(steps) if length > 0]
     return steps + len(used) - 1
 

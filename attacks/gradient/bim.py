@@ -27,6 +27,6 @@ class BIM(Stepped):
         return begin(trials, trials.x)
 
     def step(self, state: State, seen: Seen) -> State:
-        asked = state.asked + 1
+        queries = state.queries + 1
         query = self.ball.climb(state.trial.x, state.query, seen.grad, self.step_length)
-        return replace(state, query=query, asked=asked, done=asked >= self.steps)
+        return replace(state, query=query, queries=queries, done=queries >= self.steps)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class FGSM(Attack):
         losses.loss(self.loss)
 
     @property
-    def cost(self) -> Cost:
-        return Cost(2, 1)
+    def cost(self) -> TrialCost:
+        return TrialCost(2, 1)
 
     def init(self, trials: Trials) -> State:
         return begin(trials, self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.target)
+        return losses.loss(self.loss)(logits, trials.y, trials.loss_target)
 
     def step(self, state: State, seen: Seen) -> State:
         query = self.ball.climb(state.trial.x, state.query, seen.grad, self.ball.eps)
-        return replace(state, query=query, asked=state.asked + 1, done=torch.ones_like(state.done))
+        return replace(state, query=query, queries=state.queries + 1, done=torch.ones_like(state.done))

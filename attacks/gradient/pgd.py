@@ -39,6 +39,6 @@ class PGD(Stepped):
         return begin(trials, start)
 
     def step(self, state: State, seen: Seen) -> State:
-        asked = state.asked + 1
+        queries = state.queries + 1
         query = self.ball.climb(state.trial.x, state.query, seen.grad, self.step_length)
-        return replace(state, query=query, asked=asked, done=asked >= self.steps)
+        return replace(state, query=query, queries=queries, done=queries >= self.steps)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, BestState, Cost, Seen, State, Trials, begin
+from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
 from .square_windows import Proposal, lumps, plane, stripes
@@ -50,8 +50,8 @@ class Square(Attack):
             raise UserError(f"Square: p_init is a share of all pixels, so at most 1, not {self.p_init}.")
 
     @property
-    def cost(self) -> Cost:
-        return Cost(self.queries, 0)
+    def cost(self) -> TrialCost:
+        return TrialCost(self.queries, 0)
 
     def init(self, trials: Trials) -> BestState:
         flat = plane(trials.x)
@@ -61,19 +61,24 @@ class Square(Attack):
         return BestState(**vars(begin(trials, start)), best=start, best_loss=unknown)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss("margin")(logits, trials.y, trials.target)
+        return losses.loss("margin")(logits, trials.y, trials.loss_target)
 
     def step(self, state: State, seen: Seen) -> BestState:
         assert isinstance(state, BestState)
         better = seen.loss > state.best_loss
         best = torch.where(along(better, state.best), state.query, state.best)
-        asked = state.asked + 1
+        queries = state.queries + 1
         x, point = plane(state.trial.x), plane(best)
         sides = _sides(self.queries, self.p_init, x.shape[-2] * x.shape[-1], self.ball.norm != "Linf")
-        side = sides.to(asked.device).index_select(0, (asked - 1).clamp(max=self.queries - 1))
-        query = Proposal(x, point, state.trial.key, asked, side).of(self.ball).reshape(best.shape)
+        side = sides.to(queries.device).index_select(0, (queries - 1).clamp(max=self.queries - 1))
+        query = Proposal(x, point, state.trial.key, queries, side).of(self.ball).reshape(best.shape)
         return BestState(
-            state.trial, query, asked, asked >= self.queries - 1, best, torch.where(better, seen.loss, state.best_loss)
+            state.trial,
+            query,
+            queries,
+            queries >= self.queries - 1,
+            best,
+            torch.where(better, seen.loss, state.best_loss),
         )
 
 

@@ -17,7 +17,7 @@ _SUMS = ("add", "iadd", "add_")
 _JOINS = ("cat", "concat", "concatenate")
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     """One call of one layer: a module that is used twice has two places."""
 
     layer: str
@@ -41,16 +41,16 @@ class Anatomy:
 
     root: str  # name of the part; "" is the network itself
     graph: fx.Graph
-    made: dict[fx.Node, Place]  # which call of which layer made a value
+    made: dict[fx.Node, CallSite]  # which call of which layer made a value
     times: dict[str, int]  # how often each layer is called
     branches: tuple[Branch, ...]
 
-    def heads(self, branch: Branch) -> list[Place]:
+    def heads(self, branch: Branch) -> list[CallSite]:
         """The layers that read the value a branch starts from; none if something without a layer reads it too."""
         readers = [node for node in branch.nodes if branch.start in node.all_input_nodes]
         return [self.made[node] for node in readers] if all(node.op == "call_module" for node in readers) else []
 
-    def outlet(self, branch: Branch) -> Place | None:
+    def outlet(self, branch: Branch) -> CallSite | None:
         """The last layer that the whole gradient of a branch passes, None if it passes several ones side by side."""
         node = branch.end
         while node not in self.made:
@@ -83,7 +83,7 @@ class Calls:
         return cls(dict.fromkeys(layers))
 
     @classmethod
-    def of(cls, places: Iterable[tuple[Anatomy, Place]]) -> "Calls":
+    def of(cls, places: Iterable[tuple[Anatomy, CallSite]]) -> "Calls":
         """These places of these graphs."""
         calls: dict[str, set[int] | None] = {}
         times = {}
@@ -100,7 +100,7 @@ class Calls:
         """The names of the layers."""
         return list(self._calls)
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: CallSite) -> bool:
         calls = self._calls.get(place.layer, set())
         return calls is None or place.call in calls
 
@@ -146,7 +146,7 @@ class _Tracer(fx.Tracer):
     def __init__(self, root: str) -> None:
         super().__init__()
         self.prefix = f"{root}." if root else ""
-        self.made: dict[fx.Node, Place] = {}
+        self.made: dict[fx.Node, CallSite] = {}
         self.times: dict[str, int] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -158,7 +158,7 @@ class _Tracer(fx.Tracer):
         self.times[name] = call + 1
         value = super().call_module(m, m.forward, args, kwargs)
         if isinstance(value, fx.Proxy):
-            self.made.setdefault(value.node, Place(name, call))
+            self.made.setdefault(value.node, CallSite(name, call))
         return value
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import Cost, FeatureAttack, FeatureSeen, Seen, State, Trials, begin
+from robustkit.primitives.protocol import FeatureAttack, FeatureSeen, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
 from ..gradient._momentum import normalised
@@ -55,8 +55,8 @@ class FIA(FeatureAttack):
         self.at_least_or_none(0.0, "step_size")
 
     @property
-    def cost(self) -> Cost:
-        return Cost(self.ensemble + self.steps + 1, self.ensemble + self.steps)
+    def cost(self) -> TrialCost:
+        return TrialCost(self.ensemble + self.steps + 1, self.ensemble + self.steps)
 
     def init(self, trials: Trials) -> ImportanceState:
         nothing = trials.x.new_zeros(len(trials), *self.feature_shape)
@@ -65,33 +65,33 @@ class FIA(FeatureAttack):
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         """`[B]` the logit of the class aimed at, or else of the true one."""
-        classes = torch.where(trials.target >= 0, trials.target, trials.y)
+        classes = torch.where(trials.loss_target >= 0, trials.loss_target, trials.y)
         return logits.gather(1, classes.unsqueeze(1)).squeeze(1)
 
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
         assert isinstance(state, ImportanceState)
         size = state.importance.flatten(1).norm(dim=1).clamp(min=torch.finfo(features.dtype).tiny)
-        weight = torch.where(state.trial.target >= 0, 1, -1) / size
+        weight = torch.where(state.trial.loss_target >= 0, 1, -1) / size
         weighed = weight * (state.importance * features).flatten(1).sum(1)
         return torch.where(self._weighing(state), self.objective(logits, state.trial), weighed)
 
     def step(self, state: State, seen: Seen) -> ImportanceState:
         assert isinstance(state, ImportanceState)
         assert isinstance(seen, FeatureSeen)
-        weighing, trial, asked = self._weighing(state), state.trial, state.asked + 1
+        weighing, trial, queries = self._weighing(state), state.trial, state.queries + 1
         summed = state.importance + seen.feature_grad.to(state.importance)
         importance = torch.where(along(weighing, summed), summed, state.importance)
         # The search starts from the image itself, once all masked copies have been asked.
-        copy = torch.where(along(asked < self.ensemble, trial.x), self._masked(trial, asked), trial.x)
+        copy = torch.where(along(queries < self.ensemble, trial.x), self._masked(trial, queries), trial.x)
         velocity = self.decay * state.velocity + normalised(seen.grad)
         length = self.ball.eps / self.steps if self.step_size is None else self.step_size
         moved = self.ball.project(trial.x, state.query + length * self.ball.steepest(velocity, state.query))
         query = torch.where(along(weighing, moved), copy, moved)
         velocity = torch.where(along(weighing, velocity), torch.zeros_like(velocity), velocity)
-        return ImportanceState(trial, query, asked, asked >= self.ensemble + self.steps, importance, velocity)
+        return ImportanceState(trial, query, queries, queries >= self.ensemble + self.steps, importance, velocity)
 
     def _weighing(self, state: State) -> Tensor:
-        return state.asked < self.ensemble
+        return state.queries < self.ensemble
 
     def _masked(self, trials: Trials, draw: Tensor) -> Tensor:
         return trials.x * (noise.uniform(trials.key, draw, trials.x.shape[1:]) >= self.drop).to(trials.x)

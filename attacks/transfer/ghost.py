@@ -1,8 +1,8 @@
-"""Ghost networks: MI-FGSM whose every question goes to another random variation of the network.
+"""Ghost networks: MI-FGSM whose every query goes to another random variation of the network.
 
 Li et al. 2018, arXiv:1812.03413. Skip connections are multiplied, channel by channel, by random numbers around 1; a
 network without any gets dropout behind its activations. The iterations so see an ensemble of networks at the price of
-one. Ours differs: the numbers belong to the image and the question, where other codes draw one set for a whole batch,
+one. Ours differs: the numbers belong to the image and the query, where other codes draw one set for a whole batch,
 so results do not depend on company.
 Bad at: white-box strength, for which the true network is best.
 """
@@ -17,10 +17,10 @@ from robustkit.errors import UserError, unknown
 from robustkit.nethook import edit_output, select
 from robustkit.nethook.hooked import Inputs, Visit, hooked
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import Cost, State
+from robustkit.primitives.protocol import State, TrialCost
 
 from ..gradient._momentum import HookedMomentum
-from ._branches import Place, anatomies
+from ._branches import CallSite, anatomies
 
 EROSIONS = ("auto", "skip", "dropout")
 # The authors' best values, for a ResNet-v2-50 and an Inception-v3.
@@ -52,9 +52,9 @@ class Ghost(HookedMomentum):
             raise unknown("erosion of ghost networks", str(self.erosion), EROSIONS)
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> TrialCost:
         # A variation of the network errs where the network does not, and each of its errors is judged.
-        return Cost(2 * self.steps + 1, self.steps)
+        return TrialCost(2 * self.steps + 1, self.steps)
 
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[object]:
         skips = _skips(network) if self.layers is None and self.erosion != "dropout" else []
@@ -94,9 +94,9 @@ class Ghost(HookedMomentum):
 class _Skip(NamedTuple):
     """A skip connection, as hooks reach it: what is seen at `source` is what is added to the output of `target`."""
 
-    source: Place
+    source: CallSite
     at: Literal["input", "output"]
-    target: Place  # the source itself where the skip connection has layers of its own
+    target: CallSite  # the source itself where the skip connection has layers of its own
 
 
 def _skips(network: nn.Module) -> list[_Skip]:
@@ -123,14 +123,14 @@ class _Eroding:
         self.ghost, self.state = ghost, state
         self.reads = {(skip.source, skip.at) for skip in skips}
         self.targets = {skip.target: (number, skip) for number, skip in enumerate(skips)}
-        self.seen: dict[tuple[Place, str], Tensor] = {}
+        self.seen: dict[tuple[CallSite, str], Tensor] = {}
 
     def before(self, visit: Visit, inputs: Inputs) -> None:
-        if ((place := Place(visit.name, visit.call)), "input") in self.reads:
+        if ((place := CallSite(visit.name, visit.call)), "input") in self.reads:
             self.seen[place, "input"] = inputs.args[0]
 
     def after(self, visit: Visit, inputs: Inputs, output: Tensor) -> Tensor:
-        place = Place(visit.name, visit.call)
+        place = CallSite(visit.name, visit.call)
         if place in self.targets:
             number, skip = self.targets[place]
             value = output if skip.source == place else self.seen[skip.source, skip.at]
@@ -148,7 +148,7 @@ def _activations(network: nn.Module) -> list[str]:
 
 
 def _stream(state: State, like: Tensor, layer: int, call: int) -> tuple[Tensor, Tensor]:
-    """Key and draw of the numbers that belong to a row, its question and one call of a layer."""
+    """Key and draw of the numbers that belong to a row, its query and one call of a layer."""
     if len(like) != len(state):
         raise UserError(f"A layer makes {len(like)} rows out of {len(state)} images; choose others with layers=.")
-    return noise.keys(layer * (1 << 16) + call, state.trial.key), state.asked
+    return noise.keys(layer * (1 << 16) + call, state.trial.key), state.queries

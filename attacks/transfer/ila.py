@@ -14,7 +14,7 @@ from torch import Tensor
 
 from robustkit.errors import unknown
 from robustkit.primitives import losses
-from robustkit.primitives.protocol import Cost, FeatureAttack, FeatureSeen, Seen, State, Trials, begin
+from robustkit.primitives.protocol import FeatureAttack, FeatureSeen, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
 VARIANTS = ("paper", "reference")
@@ -58,20 +58,20 @@ class ILA(FeatureAttack):
             raise unknown("variant of ILA", str(self.variant), VARIANTS)
 
     @property
-    def questions(self) -> int:
-        """How often a trial asks: the guide's last point is one more question unless the search goes on from it."""
+    def queries(self) -> int:
+        """How often a trial asks: the guide's last point is one more query unless the search goes on from it."""
         return self.guide_steps + self.steps + (self.variant == "reference")
 
     @property
-    def cost(self) -> Cost:
-        return Cost(self.questions + 1, self.questions)
+    def cost(self) -> TrialCost:
+        return TrialCost(self.queries + 1, self.queries)
 
     def init(self, trials: Trials) -> ProjectionState:
         nothing = trials.x.new_zeros(len(trials), *self.feature_shape)
         return ProjectionState(**vars(begin(trials, trials.x)), clean=nothing, guide=nothing)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.target)
+        return losses.loss(self.loss)(logits, trials.y, trials.loss_target)
 
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
         assert isinstance(state, ProjectionState)
@@ -79,25 +79,25 @@ class ILA(FeatureAttack):
         along_guide = ((features - state.clean) * guide).flatten(1).sum(1)
         # By the guide's length squared, as in the authors' code: 1 at the guide's own point.
         projection = along_guide / guide.square().flatten(1).sum(1).clamp(min=torch.finfo(guide.dtype).tiny)
-        return torch.where(state.asked < self.guide_steps, self.objective(logits, state.trial), projection)
+        return torch.where(state.queries < self.guide_steps, self.objective(logits, state.trial), projection)
 
     def step(self, state: State, seen: Seen) -> ProjectionState:
         assert isinstance(state, ProjectionState)
         assert isinstance(seen, FeatureSeen)
         features = seen.features.to(state.clean)
-        clean = torch.where(along(state.asked == 0, features), features, state.clean)
+        clean = torch.where(along(state.queries == 0, features), features, state.clean)
         guide = self._guided(state, features)
-        length = torch.where(state.asked < self.guide_steps, self._length(self.guide_steps), self._length(self.steps))
+        length = torch.where(state.queries < self.guide_steps, self._length(self.guide_steps), self._length(self.steps))
         moved = state.query + along(length, seen.grad).to(seen.grad) * self.ball.steepest(seen.grad, state.query)
         query = self.ball.project(state.trial.x, moved)
         if self.variant == "reference":
-            query = torch.where(along(state.asked == self.guide_steps, query), state.trial.x, query)
-        asked = state.asked + 1
-        return ProjectionState(state.trial, query, asked, asked >= self.questions, clean, guide)
+            query = torch.where(along(state.queries == self.guide_steps, query), state.trial.x, query)
+        queries = state.queries + 1
+        return ProjectionState(state.trial, query, queries, queries >= self.queries, clean, guide)
 
     def _guided(self, state: ProjectionState, features: Tensor) -> Tensor:
-        """The guide's change of the features, known from the question at its last point on."""
-        return torch.where(along(state.asked == self.guide_steps, features), features - state.clean, state.guide)
+        """The guide's change of the features, known from the query at its last point on."""
+        return torch.where(along(state.queries == self.guide_steps, features), features - state.clean, state.guide)
 
     def _length(self, steps: int) -> float:
         return self.ball.eps / steps if self.step_size is None else self.step_size

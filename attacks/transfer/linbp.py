@@ -21,7 +21,7 @@ from robustkit.primitives.protocol import State
 from robustkit.primitives.rows import along
 
 from ..gradient._momentum import HookedMomentum
-from ._branches import Anatomy, Branch, Calls, Place, anatomies
+from ._branches import Anatomy, Branch, Calls, CallSite, anatomies
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Linear:
         self.calls = calls
 
     def before(self, visit: Visit, inputs: Inputs) -> None:
-        if Place(visit.name, visit.call) in self.calls:
+        if CallSite(visit.name, visit.call) in self.calls:
             # A copy: the layer may write into its input.
             visit.memo = inputs.args[0].clone()
 
@@ -95,8 +95,8 @@ class _Passed:
 @contextmanager
 def _lengths_kept(network: nn.Module, relus: Calls) -> Iterator[None]:
     """Scale the gradient that leaves each branch with linear ReLUs to the length it has with true ones."""
-    heads: dict[Place, _Passed] = {}
-    ends: dict[Place, _Passed] = {}
+    heads: dict[CallSite, _Passed] = {}
+    ends: dict[CallSite, _Passed] = {}
     for part in anatomies(network):
         for branch in part.branches:
             inside = [part.made[node] for node in branch.nodes if node in part.made]
@@ -105,14 +105,14 @@ def _lengths_kept(network: nn.Module, relus: Calls) -> Iterator[None]:
                 heads[head] = ends[end] = _Passed(part, branch)
 
     def arrived(grad: Tensor, /, *, name: str, call: int) -> Tensor:
-        if Place(name, call) in ends:
-            ends[Place(name, call)].grad.append(grad)
+        if CallSite(name, call) in ends:
+            ends[CallSite(name, call)].grad.append(grad)
         return grad
 
     def scaled(grad: Tensor, /, *, name: str, call: int) -> Tensor:
-        if Place(name, call) not in heads:
+        if CallSite(name, call) not in heads:
             return grad
-        passed = heads[Place(name, call)]
+        passed = heads[CallSite(name, call)]
         true = _true(network, passed)
         length, wanted = (value.flatten(1).norm(dim=1) for value in (grad, true))
         return grad * along(wanted / torch.where(length > 0, length, 1), grad)
@@ -136,7 +136,7 @@ def _true(network: nn.Module, passed: _Passed) -> Tensor:
     return torch.autograd.grad(end, start, passed.grad[-1])[0]
 
 
-def _border(network: nn.Module, part: Anatomy, branch: Branch) -> tuple[Place, Place]:
+def _border(network: nn.Module, part: Anatomy, branch: Branch) -> tuple[CallSite, CallSite]:
     """The layers at the two ends of a branch."""
     heads, end = part.heads(branch), part.made.get(branch.end)
     if len(heads) != 1 or end is None:
@@ -150,12 +150,12 @@ def _border(network: nn.Module, part: Anatomy, branch: Branch) -> tuple[Place, P
 class _Values:
     """Keeps what the heads of branches read."""
 
-    def __init__(self, heads: dict[Place, _Passed]) -> None:
+    def __init__(self, heads: dict[CallSite, _Passed]) -> None:
         self.heads = heads
 
     def before(self, visit: Visit, inputs: Inputs) -> None:
-        if Place(visit.name, visit.call) in self.heads:
-            self.heads[Place(visit.name, visit.call)].value.append(inputs.args[0].detach().clone())
+        if CallSite(visit.name, visit.call) in self.heads:
+            self.heads[CallSite(visit.name, visit.call)].value.append(inputs.args[0].detach().clone())
 
     def after(self, visit: Visit, inputs: Inputs, output: object) -> None:
         """Nothing to do."""

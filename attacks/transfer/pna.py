@@ -1,7 +1,7 @@
 """PNA: MI-FGSM on a vision transformer whose gradients pay no attention: they pass values, never probabilities.
 
 Wei et al. 2022, arXiv:2109.04176, "Pay No Attention": the gradient of every block's attention probabilities is set to
-zero, as if they were constants. `patches` below 1 adds the paper's second half, PatchOut: each question shows the
+zero, as if they were constants. `patches` below 1 adds the paper's second half, PatchOut: each query shows the
 perturbation of some random patches only. The paper's penalty is left out; the authors' code takes it over a batch.
 Fused attention, the default everywhere, has no layer that makes probabilities; other codes' hooks then never run and
 the attack is silently MI-FGSM. Ours computes attention step by step while it asks.
@@ -30,7 +30,7 @@ class PNA(Momentum, HookedAttack):
 
     Args:
         layers: glob of the attention layers whose probabilities become constants; None is all.
-        patches: share of patches that a question shows perturbed; the authors show 130 of 196, which is 0.66.
+        patches: share of patches that a query shows perturbed; the authors show 130 of 196, which is 0.66.
         patch: side of a patch in pixels.
     """
 
@@ -55,11 +55,11 @@ class PNA(Momentum, HookedAttack):
         return torch.where(self._shown(state), state.point, state.trial.x)
 
     def _shown(self, state: MomentumState) -> Tensor:
-        """`[B, 1, H, W]` bool: the patches that the next question shows perturbed."""
+        """`[B, 1, H, W]` bool: the patches that the next query shows perturbed."""
         if state.point.dim() != 4:
             raise UserError("PatchOut needs images [channels, height, width]; use patches=1.")
         rows, columns = (-(-side // self.patch) for side in state.point.shape[2:])
-        order = noise.uniform(state.trial.key, state.asked, (rows * columns,)).argsort(dim=1, stable=True).argsort(1)
+        order = noise.uniform(state.trial.key, state.queries, (rows * columns,)).argsort(dim=1, stable=True).argsort(1)
         shown = (order < round(self.patches * rows * columns)).reshape(-1, 1, rows, columns)
         shown = shown.repeat_interleave(self.patch, 2).repeat_interleave(self.patch, 3)
         return shown[:, :, : state.point.shape[2], : state.point.shape[3]]

@@ -18,7 +18,7 @@ from robustkit.nethook import edit_grad, select
 from robustkit.primitives.protocol import State
 
 from ..gradient._momentum import HookedMomentum
-from ._branches import Calls, Place, anatomies
+from ._branches import Calls, CallSite, anatomies
 
 VARIANTS = ("paper", "reference")
 
@@ -49,7 +49,7 @@ class SGM(HookedMomentum):
         ends = self._ends(network)
 
         def weakened(grad: Tensor, /, *, name: str, call: int) -> Tensor:
-            return self.gamma * grad if Place(name, call) in ends else grad
+            return self.gamma * grad if CallSite(name, call) in ends else grad
 
         return edit_grad(network, ends.layers, weakened)
 

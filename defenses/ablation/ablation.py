@@ -13,7 +13,7 @@ import pandas as pd
 from torch import nn
 
 from robustkit.errors import UserError
-from robustkit.host.progress import Silent, Watch
+from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.primitives import registry
 
 from ..training.checks import checked_data
@@ -22,14 +22,14 @@ from ..training.parallel import several
 from ..training.recipe import Recipe
 from .cells import Ground, discard, file_of, fingerprint, found, store, trained
 from .grid import Axis, Cell, axes_of, cells_of
-from .table import Outcome, runs_table, table
+from .table import TrainingOutcome, runs_table, table
 
 _NOBODY = Silent()
 _USUAL = Recipe()
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedTraining:
     """One training."""
 
     cell: Cell
@@ -69,7 +69,7 @@ def ablate(
     budget: float | None = None,
     judge: str = "pgd:steps=20",
     out: str | Path | None = None,
-    watch: Watch = _NOBODY,
+    watch: ProgressWatch = _NOBODY,
 ) -> Ablation:
     """Fine-tune once for each cell of a grid and each seed, and compare the cells with the first.
 
@@ -119,10 +119,10 @@ def ablate(
     )  # fmt: skip
 
 
-def jobs_of(cells: Sequence[Cell], seeds: int) -> list[Job]:
+def jobs_of(cells: Sequence[Cell], seeds: int) -> list[PlannedTraining]:
     """All trainings in their order: main effects of every seed come before any interaction."""
     order = [(len(cell.changed) > 1, seed, number) for seed in range(seeds) for number, cell in enumerate(cells)]
-    return [Job(cells[number], seed) for _, seed, number in sorted(order)]
+    return [PlannedTraining(cells[number], seed) for _, seed, number in sorted(order)]
 
 
 def checked_cells(cells: Sequence[Cell], base: Recipe, model: nn.Module, ground: Ground) -> None:
@@ -145,15 +145,15 @@ class _Work:
     """Goes through the trainings, keeping each."""
 
     def __init__(
-        self, make_model: Callable[[], nn.Module], base: Recipe, ground: Ground, folder: Path | None, watch: Watch,
-        budget: float | None,
+        self, make_model: Callable[[], nn.Module], base: Recipe, ground: Ground, folder: Path | None,
+        watch: ProgressWatch, budget: float | None,
     ) -> None:  # fmt: skip
         self.make_model, self.base, self.ground = make_model, base, ground
         self.folder, self.watch, self.budget = folder, watch, budget
 
-    def run(self, jobs: Sequence[Job]) -> tuple[dict[Cell, list[Outcome]], list[Job]]:
+    def run(self, jobs: Sequence[PlannedTraining]) -> tuple[dict[Cell, list[TrainingOutcome]], list[PlannedTraining]]:
         """Outcomes by cell in the order of the plan, and the trainings that were left out."""
-        outcomes: dict[Cell, list[Outcome]] = {job.cell: [] for job in jobs}
+        outcomes: dict[Cell, list[TrainingOutcome]] = {job.cell: [] for job in jobs}
         missing = []
         kept = {job: self._kept(job) for job in jobs}
         trained_now = False
@@ -171,17 +171,17 @@ class _Work:
             outcomes[job.cell].append(outcome)
         return outcomes, missing
 
-    def _file(self, job: Job) -> Path | None:
+    def _file(self, job: PlannedTraining) -> Path | None:
         return None if self.folder is None else file_of(self.folder / "cells", job.cell, job.seed)
 
-    def _recipe(self, job: Job) -> Recipe:
+    def _recipe(self, job: PlannedTraining) -> Recipe:
         return job.cell.recipe(self.base).but(seed=job.seed)
 
-    def _kept(self, job: Job) -> Outcome | None:
+    def _kept(self, job: PlannedTraining) -> TrainingOutcome | None:
         file = self._file(job)
         return None if file is None else found(file, self.ground.identity(self._recipe(job)))
 
-    def _trained(self, job: Job, number: int, total: int) -> Outcome:
+    def _trained(self, job: PlannedTraining, number: int, total: int) -> TrainingOutcome:
         file, recipe = self._file(job), self._recipe(job)
         # A long training that is broken off goes on from its own last epoch.
         unfinished = None if file is None or self.folder is None else self.folder / "unfinished" / file.stem
@@ -199,7 +199,7 @@ class _Work:
 class _Overall(Silent):
     """Turns the progress of one training into that of all."""
 
-    def __init__(self, watch: Watch, name: str, number: int, total: int) -> None:
+    def __init__(self, watch: ProgressWatch, name: str, number: int, total: int) -> None:
         self._watch, self._name, self._number, self._total = watch, name, number, total
 
     def training(self, text: str, share: float) -> None:
@@ -207,7 +207,7 @@ class _Overall(Silent):
         self._watch.training(f"{self._number + 1} of {self._total}: {self._name}, {text}", overall)
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: TrainingOutcome) -> str:
     if not outcome.judged:
         return f"diverged. {outcome.note}"
     clean, worst = (100 * float(kind.mean()) for kind in (outcome.clean, outcome.worst))

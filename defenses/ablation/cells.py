@@ -15,19 +15,19 @@ from torch import nn
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError
-from robustkit.host.progress import Watch
+from robustkit.host.progress import ProgressWatch
 from robustkit.models.preprocessing import network_in
 from robustkit.primitives.threat import norm_name, radius
 
 from ..cost.cost import memory
-from ..training.checks import Diverged
+from ..inner_attack.diverged import Diverged
 from ..training.finetuning import finetune
 from ..training.keeping import keep, kept
 from ..training.recipe import Recipe
 from ..training.selection import Judge
 from ..weights.freezing import frozen_names
 from .grid import Cell
-from .table import Outcome
+from .table import TrainingOutcome
 
 _VERDICTS = ("clean", "ce", "worst")
 
@@ -61,7 +61,9 @@ class Ground:
         }
 
 
-def trained(model: nn.Module, recipe: Recipe, ground: Ground, folder: Path | None, watch: Watch) -> Outcome:
+def trained(
+    model: nn.Module, recipe: Recipe, ground: Ground, folder: Path | None, watch: ProgressWatch
+) -> TrainingOutcome:
     """Fine-tune a fresh model and judge it on the test images.
 
     Args:
@@ -77,7 +79,7 @@ def trained(model: nn.Module, recipe: Recipe, ground: Ground, folder: Path | Non
     sizes = {name: weight.numel() for name, weight in network.named_parameters()}
     outer, attacking = memory(model, ground.train, recipe)
     nothing = np.zeros(0, dtype=bool)
-    outcome = Outcome(
+    outcome = TrainingOutcome(
         recipe.seed, "diverged", "", nothing, nothing, nothing, 0,
         1 - sum(sizes[name] for name in names) / sum(sizes.values()), float("nan"), outer, attacking, 0.0,
     )  # fmt: skip
@@ -97,7 +99,7 @@ def trained(model: nn.Module, recipe: Recipe, ground: Ground, folder: Path | Non
 
 
 def judged(model: nn.Module, ground: Ground) -> dict[str, Any]:
-    """`clean`, `ce` and `worst`: for each test image whether it is classified rightly, and still so under attack."""
+    """`clean`, `ce` and `worst`: for each test image whether it is classified correctly, and still so under attack."""
     x, y = ground.test.batch(range(len(ground.test)))
     eps = radius(norm_name(ground.norm), ground.eps)
     found = Judge(x, y, ground.judge, ground.norm, eps, seed=0).verdicts(model)
@@ -119,7 +121,7 @@ def file_of(folder: Path, cell: Cell, seed: int) -> Path:
     return folder / f"{readable}-{hashlib.sha256(cell.name.encode()).hexdigest()[:8]}-seed{seed}.safetensors"
 
 
-def store(path: Path, outcome: Outcome, identity: dict[str, Any]) -> None:
+def store(path: Path, outcome: TrainingOutcome, identity: dict[str, Any]) -> None:
     """Keep an outcome, whole or not at all.
 
     Raises:
@@ -130,7 +132,7 @@ def store(path: Path, outcome: Outcome, identity: dict[str, Any]) -> None:
     keep(path, {"test": verdicts}, {"identity": identity, "outcome": plain})
 
 
-def found(path: Path, identity: dict[str, Any]) -> Outcome | None:
+def found(path: Path, identity: dict[str, Any]) -> TrainingOutcome | None:
     """The outcome that is kept there; None where there is none.
 
     Raises:
@@ -147,7 +149,7 @@ def found(path: Path, identity: dict[str, Any]) -> Outcome | None:
                 f"{_short(identity.get(key))}); give another --out, or the old settings."
             )
     clean, ce, worst = (read.groups["test"][name].numpy() for name in _VERDICTS)
-    return Outcome(**read.notes["outcome"], clean=clean, ce=ce, worst=worst)
+    return TrainingOutcome(**read.notes["outcome"], clean=clean, ce=ce, worst=worst)
 
 
 def discard(folder: Path) -> None:

@@ -18,13 +18,13 @@ MASKED = 0.05  # gap between cross-entropy alone and the worst case from which a
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """What one training led to."""
 
     seed: int
     status: str  # "finished", "collapsed" or "diverged"
     note: str
-    clean: NDArray[np.bool_]  # [images] rightly classified test images; empty where it diverged
+    clean: NDArray[np.bool_]  # [images] correctly classified test images; empty where it diverged
     ce: NDArray[np.bool_]  # [images] and still so under the attack on cross-entropy
     worst: NDArray[np.bool_]  # [images] and under that on the margin
     best_epoch: int
@@ -40,7 +40,7 @@ class Outcome:
         return self.status != "diverged"
 
 
-def table(outcomes: Mapping[Cell, Sequence[Outcome]], planned: int) -> pd.DataFrame:
+def table(outcomes: Mapping[Cell, Sequence[TrainingOutcome]], planned: int) -> pd.DataFrame:
     """One row per cell that was run at all, the baseline first.
 
     Columns: `cell` and `changes` (how many axes differ from the baseline), one for each axis, `status`, `seeds` (run),
@@ -60,7 +60,7 @@ def table(outcomes: Mapping[Cell, Sequence[Outcome]], planned: int) -> pd.DataFr
     return pd.DataFrame([_row(cell, outcomes[cell], baseline, planned) for cell in cells])
 
 
-def runs_table(outcomes: Mapping[Cell, Sequence[Outcome]]) -> pd.DataFrame:
+def runs_table(outcomes: Mapping[Cell, Sequence[TrainingOutcome]]) -> pd.DataFrame:
     """One row per training."""
     return pd.DataFrame([
         {"cell": cell.name, "seed": one.seed, "status": one.status, "clean": _share(one.clean), "ce": _share(one.ce),
@@ -70,7 +70,9 @@ def runs_table(outcomes: Mapping[Cell, Sequence[Outcome]]) -> pd.DataFrame:
     ])  # fmt: skip
 
 
-def _row(cell: Cell, found: Sequence[Outcome], baseline: Sequence[Outcome], planned: int) -> dict[str, object]:
+def _row(
+    cell: Cell, found: Sequence[TrainingOutcome], baseline: Sequence[TrainingOutcome], planned: int
+) -> dict[str, object]:
     judged = [one for one in found if one.judged]
     clean, ce, worst = (_mean(judged, kind) for kind in ("clean", "ce", "worst"))
     gap = ce.value - worst.value
@@ -100,7 +102,7 @@ def _row(cell: Cell, found: Sequence[Outcome], baseline: Sequence[Outcome], plan
     }
 
 
-def _paired(cell: Cell, judged: Sequence[Outcome], baseline: Sequence[Outcome], kind: str) -> Interval:
+def _paired(cell: Cell, judged: Sequence[TrainingOutcome], baseline: Sequence[TrainingOutcome], kind: str) -> Interval:
     """Against the baseline, over the seeds that both have."""
     base = {one.seed: one for one in baseline if one.judged}
     pairs = [(one, base[one.seed]) for one in judged if one.seed in base]
@@ -110,7 +112,7 @@ def _paired(cell: Cell, judged: Sequence[Outcome], baseline: Sequence[Outcome], 
     return difference(mine, other)
 
 
-def _mean(judged: Sequence[Outcome], kind: str) -> Interval:
+def _mean(judged: Sequence[TrainingOutcome], kind: str) -> Interval:
     if not judged:
         return Interval(np.nan, np.nan, np.nan)
     return average(np.stack([getattr(one, kind) for one in judged]))
@@ -120,7 +122,7 @@ def _columns(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
-def _status(found: Sequence[Outcome]) -> str:
+def _status(found: Sequence[TrainingOutcome]) -> str:
     """One word where all seeds agree, else how many of each."""
     counts = {word: sum(one.status == word for one in found) for word in ("finished", "collapsed", "diverged")}
     told = {word: count for word, count in counts.items() if count}

@@ -33,7 +33,7 @@ from .measured import Flops, flops_of, learning_all, mib_of, seconds_of
 _ROWS = 4  # of the batch whose arithmetic is counted: shares do not depend on how many
 
 
-class Passes(NamedTuple):
+class StepPasses(NamedTuple):
     """Passes of one batch through the network."""
 
     forwards: int = 0
@@ -45,9 +45,9 @@ class Passes(NamedTuple):
         """Each costs about as much as one forward."""
         return self.forwards + self.inputs + self.weights
 
-    def plus(self, other: "Passes") -> "Passes":
+    def plus(self, other: "StepPasses") -> "StepPasses":
         """Both."""
-        return Passes(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return StepPasses(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
 class Pulled(NamedTuple):
@@ -67,13 +67,13 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cost:
+class TrainingCost:
     """What a recipe costs on a network."""
 
     recipe: Recipe
     images: int  # N
-    attack: Passes  # of crafting one batch
-    outer: Passes  # of learning from it
+    attack: StepPasses  # of crafting one batch
+    outer: StepPasses  # of learning from it
     flops: Flops  # of the outer step, as frozen
     flops_unfrozen: Flops
     weights: int
@@ -82,7 +82,7 @@ class Cost:
     memory: Memory
     crafting_seconds: float  # of one batch
     outer_seconds: float
-    question_seconds: float  # a forward and an input gradient
+    query_seconds: float  # a forward and an input gradient
     validation: float = 0.0  # passes of a batch that judging one epoch takes at most
     warnings: tuple[str, ...] = ()
 
@@ -127,8 +127,8 @@ class Cost:
     @property
     def validation_seconds(self) -> float:
         """Judging one epoch, at most: images that are broken leave early."""
-        # A question is two passes.
-        return self.validation / 2 * self.question_seconds
+        # A query is two passes.
+        return self.validation / 2 * self.query_seconds
 
     @property
     def seconds(self) -> float:
@@ -184,7 +184,7 @@ class Cost:
 
 def cost(
     model: nn.Module, data: Dataset, recipe: Recipe, *, eps: float | str, norm: str = "Linf", held_out: int = 0
-) -> Cost:
+) -> TrainingCost:
     """What a recipe costs on a network: counted, and measured on one batch.
 
     Args:
@@ -204,14 +204,14 @@ def cost(
         step = _Step(model, data, recipe)
         with learning_all(network):
             unfrozen = step.flops()
-        return Cost(
+        return TrainingCost(
             recipe=recipe, images=len(data),
             attack=crafting_passes(recipe, made), outer=learning_passes(recipe, made),
             flops=step.flops(), flops_unfrozen=unfrozen,
             weights=sum(weight.numel() for weight in network.parameters()),
             learning=sum(weight.numel() for weight in network.parameters() if weight.requires_grad),
             pulled=_pulled(network, recipe, len(data)), memory=step.memory(),
-            question_seconds=seconds_of(step.question, step.device), crafting_seconds=step.crafting_seconds(made),
+            query_seconds=seconds_of(step.query, step.device), crafting_seconds=step.crafting_seconds(made),
             outer_seconds=seconds_of(step.learn, step.device) * learning_passes(recipe, made).weights / step.kinds,
             validation=judging_passes(recipe, norm, eps) * held_out / recipe.batch,
         )  # fmt: skip
@@ -223,27 +223,27 @@ def memory(model: nn.Module, data: Dataset, recipe: Recipe) -> Memory:
         return _Step(model, data, recipe).memory()
 
 
-def crafting_passes(recipe: Recipe, made: Inner) -> Passes:
+def crafting_passes(recipe: Recipe, made: Inner) -> StepPasses:
     """What making the adversarial images of one batch takes at the full radius."""
     goal, attack = objective(recipe.objective), made.attack
     # Replays make the next images from the gradient that the weights are learnt with.
     if not goal.attacks or made.replays > 1:
-        return Passes()
+        return StepPasses()
     # An attack's own cost has one forward more, which judges its last point; a training judges nothing, but compares
     # that point with the best one, if the attack keeps it, and the restarts with each other.
-    compared = Passes(attack.restarts if attack.restarts > 1 else 0)
+    compared = StepPasses(attack.restarts if attack.restarts > 1 else 0)
     forwards = attack.cost.forwards - (not attack.keeps_best)
-    asked = Passes(attack.restarts * forwards, attack.restarts * attack.cost.backwards)
-    return asked.plus(compared).plus(Passes(int(goal.asks_clean)))
+    asked = StepPasses(attack.restarts * forwards, attack.restarts * attack.cost.backwards)
+    return asked.plus(compared).plus(StepPasses(int(goal.asks_clean)))
 
 
-def learning_passes(recipe: Recipe, made: Inner) -> Passes:
+def learning_passes(recipe: Recipe, made: Inner) -> StepPasses:
     """What learning from one batch takes: of clean and adversarial images, or of one kind alone."""
     kinds = 1 + objective(recipe.objective).learns_clean
-    once = Passes(kinds, kinds, kinds)
+    once = StepPasses(kinds, kinds, kinds)
     # A perturbation of the weights is the gradient of the same loss, taken once more.
     each = once.plus(once) if recipe.awp else once
-    return Passes(*(made.replays * count for count in each))
+    return StepPasses(*(made.replays * count for count in each))
 
 
 def judging_passes(recipe: Recipe, norm: str, eps: float | str) -> int:
@@ -297,7 +297,7 @@ class _Step:
         with torch.enable_grad():
             torch.autograd.grad(self._outer(self.recipe.batch), self.learning, allow_unused=True)
 
-    def question(self) -> None:
+    def query(self) -> None:
         """One step of the attack on a whole batch."""
         with torch.enable_grad(), modes(self.model, self.recipe.attack_bn):
             query = self.x.detach().clone().requires_grad_(True)
@@ -308,7 +308,7 @@ class _Step:
         if not self.goal.attacks or made.replays > 1:
             return 0.0
         with modes(self.model, self.recipe.attack_bn):
-            # A question has warmed up what there is to warm up, and an attack is long enough to be timed once.
+            # A query has warmed up what there is to warm up, and an attack is long enough to be timed once.
             return seconds_of(lambda: self._craft(made.attack), self.device, times=1, warm=False)
 
     def _craft(self, attack: Attack) -> None:
@@ -368,7 +368,7 @@ def _pulled(network: nn.Module, recipe: Recipe, images: int) -> tuple[Pulled, ..
     return tuple(Pulled(count, decay, std_of(decay, images), centre) for (decay, centre), count in found.items())
 
 
-def _spelled(passes: Passes) -> str:
+def _spelled(passes: StepPasses) -> str:
     named = zip(passes, ("forward", "input gradient", "weight gradient"), strict=True)
     return " + ".join(f"{count} {word}{'s' * (count > 1)}" for count, word in named if count) or "nothing"
 

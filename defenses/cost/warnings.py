@@ -12,10 +12,10 @@ from ..inner_attack.objectives import objective
 from ..inner_attack.specification import inner
 from ..training.guards import ROBUST, before
 from ..training.recipe import Recipe
-from ..training.selection import Judge, Level
+from ..training.selection import Judge, ValidationScore
 from ..weights.batchnorm import norms_of
 from ..weights.freezing import frozen_names
-from .cost import Cost, cost
+from .cost import TrainingCost, cost
 
 _LOOKED_AT = 128  # images that stand for the start
 _LITTLE = 0.1
@@ -23,7 +23,7 @@ _LITTLE = 0.1
 
 def explained(
     model: nn.Module, train: Dataset, recipe: Recipe, *, eps: float | str, norm: str = "Linf", held_out: int = 0
-) -> Cost:
+) -> TrainingCost:
     """What a fine-tuning would cost, with what to beware of; the model is left as it was.
 
     Args:
@@ -49,14 +49,16 @@ def explain(
     return str(explained(model, train, recipe, eps=eps, norm=norm, held_out=held_out))
 
 
-def level_of_start(model: nn.Module, data: Dataset, recipe: Recipe, eps: float | str, norm: str) -> Level:
+def level_of_start(model: nn.Module, data: Dataset, recipe: Recipe, eps: float | str, norm: str) -> ValidationScore:
     """What some training images say of the start, under the attacks that choose the epoch."""
     x, y = data.batch(range(min(_LOOKED_AT, len(data))))
     radius = inner(recipe.attack, norm, eps).attack.ball.eps
     return Judge(x, y, recipe.select, norm, radius, recipe.seed).level(model)
 
 
-def warnings_of(known: Cost, model: nn.Module, start: Level, eps: float | str, norm: str) -> Iterator[str]:
+def warnings_of(
+    known: TrainingCost, model: nn.Module, start: ValidationScore, eps: float | str, norm: str
+) -> Iterator[str]:
     """One sentence for each choice that may disappoint, those that the training itself will say first.
 
     Args:

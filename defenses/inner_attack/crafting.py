@@ -14,7 +14,7 @@ from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, BestState, Seen, State, Trials
 from robustkit.primitives.rows import along, finite
 
-from ..training.checks import Diverged
+from .diverged import Diverged
 from .objectives import Climb, Network
 
 _NUDGE = 1e-3  # TRADES, algorithm 1: standard deviation of the noise that its attack begins with

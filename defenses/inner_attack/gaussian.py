@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Gaussian(Attack):
             raise UserError("Noise of sigma=0 changes no image; give a positive sigma.")
 
     @property
-    def cost(self) -> Cost:
-        return Cost(1, 0)
+    def cost(self) -> TrialCost:
+        return TrialCost(1, 0)
 
     def init(self, trials: Trials) -> State:
         x = trials.x

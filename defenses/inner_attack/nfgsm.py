@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, Cost, Seen, State, Trials, begin
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.threat import Ball
 
 
@@ -36,8 +36,8 @@ class NFGSM(Attack):
             raise UserError(f"Noise of {self.noise:g} times eps is wider than all pixel values; lower noise or eps.")
 
     @property
-    def cost(self) -> Cost:
-        return Cost(2, 1)
+    def cost(self) -> TrialCost:
+        return TrialCost(2, 1)
 
     @property
     def _around(self) -> Ball:
@@ -47,8 +47,8 @@ class NFGSM(Attack):
         return begin(trials, self._around.random(trials.x, trials.key, 0))
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss("log-odds")(logits, trials.y, trials.target)
+        return losses.loss("log-odds")(logits, trials.y, trials.loss_target)
 
     def step(self, state: State, seen: Seen) -> State:
         moved = state.query + self.ball.eps * self.ball.steepest(seen.grad, state.query)
-        return replace(state, query=moved.clamp(0, 1), asked=state.asked + 1, done=torch.ones_like(state.done))
+        return replace(state, query=moved.clamp(0, 1), queries=state.queries + 1, done=torch.ones_like(state.done))

@@ -72,7 +72,7 @@ class Objective(ABC):
         return self.learnt(Asked(network, network), x, x_adv, y, smoothing).loss
 
 
-class Clean(Objective):
+class CleanLoss(Objective):
     """Cross-entropy of clean images: the control."""
 
     @property
@@ -166,7 +166,7 @@ def _not_the_likeliest(logits: Tensor, y: Tensor) -> Tensor:
 
 
 _KINDS: dict[str, tuple[type[Objective], float]] = {
-    "clean": (Clean, 0.0),
+    "clean": (CleanLoss, 0.0),
     "at": (AT, 0.0),
     "trades": (TRADES, 6.0),
     "mart": (MART, 5.0),

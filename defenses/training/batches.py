@@ -19,7 +19,7 @@ class Batch(NamedTuple):
         return self.whole or len(self.y)
 
 
-class Attacked(NamedTuple):
+class AttackedBatch(NamedTuple):
     """The same, attacked."""
 
     x: Tensor
@@ -33,7 +33,7 @@ class Told(NamedTuple):
     """What a step found."""
 
     loss: float  # mean over its images
-    right: int  # images still classified rightly after the inner attack
+    right: int  # images still classified correctly after the inner attack
     images: int
     share: float = 1.0  # that this process answers for
 

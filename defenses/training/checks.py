@@ -19,10 +19,6 @@ from .recipe import Recipe
 _LEVELS = 255 * 256
 
 
-class Diverged(UserError):  # noqa: N818  # what became of the training, not of the program
-    """A loss or a gradient that is no longer a number; what was kept of the training is intact."""
-
-
 def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
     """Refuse data sets that are empty, that share images, or whose labels mean different classes.
 

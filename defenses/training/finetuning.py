@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from robustkit.data import Dataset, from_tensors
 from robustkit.errors import UserError
-from robustkit.host.progress import Silent, Watch
+from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
 
 from ..inner_attack.objectives import objective
@@ -37,7 +37,7 @@ def finetune(
     recipe: Recipe | str = "safe",
     out: str | Path | None = None,
     test: Data | None = None,
-    watch: Watch = _NOBODY,
+    watch: ProgressWatch = _NOBODY,
 ) -> Tuned:
     """Fine-tune a classifier so that it withstands an attack; the best epoch on validation images is kept.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .recipe import Recipe
-from .selection import Level
+from .selection import ValidationScore
 
 # Share of the radius that an epoch must begin with before it can be called overfitted. At less, what learns at a small
 # radius and forgets some of the large one is as safe from the inner attack as one that overfits: a robust net of digits
@@ -65,7 +65,7 @@ def overfitted(inner: Sequence[float], worst: Sequence[float]) -> bool:
     return fell and opened and inner[-1] >= min(inner[best], _SAFE)
 
 
-def before(recipe: Recipe, start: Level, *, prefix: bool, norms: bool, attacks: bool) -> list[str]:
+def before(recipe: Recipe, start: ValidationScore, *, prefix: bool, norms: bool, attacks: bool) -> list[str]:
     """What should be known before training begins.
 
     Args:
@@ -99,7 +99,7 @@ def before(recipe: Recipe, start: Level, *, prefix: bool, norms: bool, attacks: 
     return notes
 
 
-def of_masking(level: Level) -> str | None:
+def of_masking(level: ValidationScore) -> str | None:
     """A sentence if cross-entropy alone makes the network look much more robust than it is."""
     if level.gap <= _MASKED:
         return None

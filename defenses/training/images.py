@@ -14,7 +14,7 @@ from .recipe import Recipe
 APART = 1_000_003  # between the random streams of two seeds
 
 
-class Images:
+class TrainingImages:
     """Training images in batches.
 
     Args:

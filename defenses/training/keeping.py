@@ -14,7 +14,7 @@ from robustkit.host.files import PART, replace_file
 _NOTES = "notes"
 
 
-class Kept(NamedTuple):
+class FileContent(NamedTuple):
     """What a file holds: groups of tensors by name, and plain notes."""
 
     groups: dict[str, dict[str, Tensor]]
@@ -39,7 +39,7 @@ def keep(path: Path, groups: Mapping[str, Mapping[str, Tensor]], notes: Mapping[
         raise UserError(f"{path} cannot be written ({error.strerror}); give another --out.") from None
 
 
-def kept(path: Path) -> Kept | None:
+def kept(path: Path) -> FileContent | None:
     """What the file holds; None where there is none. Halves of it that a killed process left are removed.
 
     Raises:
@@ -61,7 +61,7 @@ def kept(path: Path) -> Kept | None:
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
     except (OSError, SafetensorError, KeyError, ValueError):
         raise UserError(f"{path} is no training that was kept here; remove it, or give another --out.") from None
-    return Kept(groups, notes)
+    return FileContent(groups, notes)
 
 
 def flattened(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

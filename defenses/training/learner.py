@@ -2,7 +2,7 @@
 
 The network that is attacked is the bare one. What is wrapped is the loss: however often an objective asks the network
 (TRADES and MART ask twice, split BatchNorm in two branches), that is one forward and one backward to the wrapper. It
-sees the weights alone, no buffers, so it copies no statistics between two of those questions, and no forward waits for
+sees the weights alone, no buffers, so it copies no statistics between two of those queries, and no forward waits for
 other processes.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..inner_attack.objectives import Learnt
-from .batches import Attacked, Batch
+from .batches import AttackedBatch, Batch
 from .parallel import Team
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Learner:
         loss: of a batch, by the bare network.
     """
 
-    def __init__(self, team: Team, loss: Callable[[Attacked], Learnt]) -> None:
+    def __init__(self, team: Team, loss: Callable[[AttackedBatch], Learnt]) -> None:
         self.team, self.loss = team, loss
         self._wrapped: DistributedDataParallel | None = None
 
@@ -52,14 +52,14 @@ class Learner:
         finally:
             self._wrapped = None
 
-    def part(self, batch: Batch, x_adv: Tensor, images: int) -> Attacked:
+    def part(self, batch: Batch, x_adv: Tensor, images: int) -> AttackedBatch:
         """A batch of a step of so many images over all processes, attacked."""
         copies = self.team.copies(batch.size)
         counted = slice(None) if copies == 1 else self.team.own(batch.size)
-        return Attacked(batch.x, x_adv, batch.y, len(batch.y) / images / copies, counted)
+        return AttackedBatch(batch.x, x_adv, batch.y, len(batch.y) / images / copies, counted)
 
     @contextmanager
-    def turn(self, part: Attacked, *, last: bool) -> Iterator[Learnt]:
+    def turn(self, part: AttackedBatch, *, last: bool) -> Iterator[Learnt]:
         """What one batch says, and after the context its gradient in each `.grad`."""
         if self.team.alone:
             learnt = self.loss(part)
@@ -79,12 +79,12 @@ class Learner:
 class _Loss(nn.Module):
     """The loss of a batch as a module, whose parameters are weights of the network within."""
 
-    def __init__(self, loss: Callable[[Attacked], Learnt], weights: Sequence[nn.Parameter]) -> None:
+    def __init__(self, loss: Callable[[AttackedBatch], Learnt], weights: Sequence[nn.Parameter]) -> None:
         super().__init__()
         self.loss, self.weights = loss, nn.ParameterList(weights)
         # In no loss: torch warns once on standard error where it is to look for such weights and finds none.
         self.spare = nn.Parameter(torch.zeros((), device=weights[0].device))
 
-    def forward(self, part: Attacked) -> Learnt:
+    def forward(self, part: AttackedBatch) -> Learnt:
         """What the batch says."""
         return self.loss(part)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from robustkit.errors import UserError
 
+from ..inner_attack.diverged import Diverged
 from ..weights.batchnorm import norms_of
-from .checks import Diverged
 
 _T = TypeVar("_T")
 _PATIENCE = timedelta(days=20)  # others wait while the first reports; a process that dies is noticed at once

@@ -14,12 +14,12 @@ from robustkit.data import Dataset
 from robustkit.errors import UserError
 from robustkit.primitives import registry
 
+from ..inner_attack.diverged import Diverged
 from ..inner_attack.specification import Inner
 from ..weights.average import Average
 from . import keeping
-from .checks import Diverged
 from .recipe import Recipe
-from .selection import Level
+from .selection import ValidationScore
 from .stepping import Stepper
 
 _FORMAT = 1
@@ -27,13 +27,13 @@ _FILE = "training.safetensors"
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """What a training has come to."""
 
     step: int = 0  # of the optimizer
     rows: list[dict[str, Any]] = field(default_factory=list)  # the history, an epoch each
-    start: Level = field(default_factory=lambda: Level(0, 0, 0))
-    best: Level = field(default_factory=lambda: Level(0, 0, 0))
+    start: ValidationScore = field(default_factory=lambda: ValidationScore(0, 0, 0))
+    best: ValidationScore = field(default_factory=lambda: ValidationScore(0, 0, 0))
     best_epoch: int = 0  # 0 is the start
     warmup: float = 0.0  # share of the steps in which the radius grows
     rolled_back: list[int] = field(default_factory=list)  # epochs, from 1
@@ -52,7 +52,7 @@ class Progress:
         return True
 
 
-class Kept:
+class TrainingFile:
     """A training's file.
 
     Args:
@@ -68,7 +68,7 @@ class Kept:
         """The file itself."""
         return self.folder / _FILE
 
-    def write(self, progress: Progress, stepper: Stepper, best: Mapping[str, Tensor]) -> None:
+    def write(self, progress: TrainingProgress, stepper: Stepper, best: Mapping[str, Tensor]) -> None:
         """Keep everything, whole or not at all.
 
         Raises:
@@ -86,7 +86,7 @@ class Kept:
             groups["change"] = {"images": stepper.replay.change}
         keeping.keep(self.file, groups, notes)
 
-    def read(self) -> keeping.Kept | None:
+    def read(self) -> keeping.FileContent | None:
         """What the file holds; None without a file.
 
         Raises:
@@ -105,7 +105,7 @@ class Kept:
         return found
 
 
-def resumed(found: keeping.Kept, stepper: Stepper) -> tuple[Progress, dict[str, Tensor]]:
+def resumed(found: keeping.FileContent, stepper: Stepper) -> tuple[TrainingProgress, dict[str, Tensor]]:
     """Bring a fresh training to where its file was written: its progress and best weights.
 
     Raises:
@@ -174,8 +174,10 @@ def _described(inner: Inner) -> dict[str, Any]:
     return registry.described(inner.attack) | {"norm": ball.norm, "eps": ball.eps, "replays": inner.replays}
 
 
-def _progress(values: dict[str, Any]) -> Progress:
-    return Progress(**{**values, "start": Level(**values["start"]), "best": Level(**values["best"])})
+def _progress(values: dict[str, Any]) -> TrainingProgress:
+    return TrainingProgress(
+        **{**values, "start": ValidationScore(**values["start"]), "best": ValidationScore(**values["best"])}
+    )
 
 
 def difference(old: Any, new: Mapping[str, Any]) -> str | None:

@@ -17,8 +17,8 @@ from .parallel import ALONE, Team
 
 
 @dataclass(frozen=True)
-class Level:
-    """Shares of validation images that are classified rightly."""
+class ValidationScore:
+    """Shares of validation images that are classified correctly."""
 
     clean: float
     ce: float  # under the attack on cross-entropy alone
@@ -29,13 +29,13 @@ class Level:
         """How much more robust cross-entropy alone makes the network look: masked gradients, if it is large."""
         return self.ce - self.worst
 
-    def better_than(self, other: "Level") -> bool:
+    def better_than(self, other: "ValidationScore") -> bool:
         """Whether it withstands more, or as much with fewer errors on clean images."""
         return (self.worst, self.clean) > (other.worst, other.clean)
 
 
 class Verdicts(NamedTuple):
-    """For each image whether it is classified rightly; `[N]` bool on the CPU."""
+    """For each image whether it is classified correctly; `[N]` bool on the CPU."""
 
     clean: Tensor
     ce: Tensor  # still so under the attack on cross-entropy
@@ -75,12 +75,12 @@ class Judge:
         """Accuracy of saying the commonest class every time."""
         return self.y.bincount().max().item() / len(self.y)
 
-    def level(self, network: nn.Module) -> Level:
+    def level(self, network: nn.Module) -> ValidationScore:
         """Accuracies of a network that takes pixels in [0, 1]; it is left as it was."""
         if self.eps == 0:
             right, _ = self.team.added(self._right(network), 0)
-            return Level(*[right / len(self.y)] * 3)
-        return Level(*(int(right.sum()) / len(self.y) for right in self.verdicts(network)))
+            return ValidationScore(*[right / len(self.y)] * 3)
+        return ValidationScore(*(int(right.sum()) / len(self.y) for right in self.verdicts(network)))
 
     def verdicts(self, network: nn.Module) -> Verdicts:
         """What the two attacks leave standing, the second asked only about what the first left."""
@@ -96,7 +96,7 @@ class Judge:
         return Verdicts(clean, kept, worst)
 
     def _attacked(self, classifier: Classifier, method: Attack, x: Tensor, y: Tensor) -> Tensor:
-        """`[2, n]` bool on the CPU: whether each image is classified rightly, and still so under an attack."""
+        """`[2, n]` bool on the CPU: whether each image is classified correctly, and still so under an attack."""
         own, found = self.team.own(len(y)), torch.zeros(2, len(y))
         if len(y[own]):
             seen = attack(classifier, x[own], y[own], method, seed=self.seed, numbers=range(len(y))[own])
@@ -104,7 +104,7 @@ class Judge:
         return self.team.total(found.to(x.device)).cpu().bool()
 
     def _right(self, network: nn.Module) -> int:
-        """How many images of this process's share are classified rightly."""
+        """How many images of this process's share are classified correctly."""
         own = self.team.own(len(self.y))
         x, y, classifier = self.x[own], self.y[own], Classifier(network, name="validation")
         if not len(y):

@@ -13,6 +13,7 @@ from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
 
 from ..inner_attack.crafting import crafted
+from ..inner_attack.diverged import Diverged
 from ..inner_attack.objectives import Asked, Climb, Learnt, Objective
 from ..inner_attack.specification import Inner, scaled
 from ..weights.average import Average
@@ -21,8 +22,7 @@ from ..weights.batchnorm import modes, statistics_kept
 from ..weights.folding import Folded
 from ..weights.prior import Prior
 from ..weights.split import clean_branch
-from .batches import Attacked, Batch, Told, right_of
-from .checks import Diverged
+from .batches import AttackedBatch, Batch, Told, right_of
 from .learner import Learner
 from .parallel import ALONE, Team
 from .recipe import Recipe
@@ -134,7 +134,7 @@ class Stepper:
         with perturbed(self._learning(), self._ascent(parts), self.recipe.awp):
             return self._gradient(parts, images)
 
-    def _gradient(self, parts: Sequence[Attacked], images: int) -> Told:
+    def _gradient(self, parts: Sequence[AttackedBatch], images: int) -> Told:
         """Add the gradient of all parts to each `.grad`."""
         loss, right = 0.0, 0
         for part in parts:
@@ -152,13 +152,13 @@ class Stepper:
         loss, right = self.team.added(told.loss, told.right)
         return Told(loss, round(right), told.images)
 
-    def _loss(self, part: Attacked) -> Learnt:
+    def _loss(self, part: AttackedBatch) -> Learnt:
         learnt = self.goal.learnt(self.ask, part.x, part.x_adv, part.y, self.recipe.label_smoothing)
         if not learnt.loss.requires_grad:
             raise _without_effect(self.recipe)
         return learnt
 
-    def _ascent(self, parts: Sequence[Attacked]) -> list[Tensor | None]:
+    def _ascent(self, parts: Sequence[AttackedBatch]) -> list[Tensor | None]:
         """The loss's gradient in the weights that learn, without moving anything."""
         weights = self._learning()
         total: list[Tensor | None] = [None] * len(weights)

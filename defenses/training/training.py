@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from robustkit.classifier.isolation import exact_arithmetic
 from robustkit.data import Dataset, pick
 from robustkit.errors import UserError
-from robustkit.host.progress import Silent, Watch
+from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
 from robustkit.primitives import registry
 
+from ..inner_attack.diverged import Diverged
 from ..inner_attack.objectives import objective
 from ..inner_attack.specification import Inner, stronger
 from ..weights.batchnorm import norms_of, recalibrated, statistics_frozen
@@ -31,13 +32,22 @@ from ..weights.prior import Prior, prior
 from ..weights.split import split
 from . import guards
 from .batches import Batch
-from .checks import Diverged, checked_network
-from .images import APART, Images, placed
+from .checks import checked_network
+from .images import APART, TrainingImages, placed
 from .parallel import ALONE, Team
-from .progress import Kept, Progress, copied, difference, fresh_average, identity_of, likeness_of, resumed
+from .progress import (
+    TrainingFile,
+    TrainingProgress,
+    copied,
+    difference,
+    fresh_average,
+    identity_of,
+    likeness_of,
+    resumed,
+)
 from .recipe import Recipe
 from .schedule import radius_share, rate
-from .selection import Judge, Level
+from .selection import Judge, ValidationScore
 from .stepping import Stepper
 
 _JUDGED_ON = 2000  # validation images: one standard error of a share is then a point
@@ -55,8 +65,8 @@ class Tuned:
 
     model: nn.Module  # the caller's own, with the weights of the best epoch, in eval mode
     history: pd.DataFrame  # one row per epoch; "seconds" are its training's, validation apart
-    start: Level  # on validation images, before
-    best: Level  # and of the epoch kept
+    start: ValidationScore  # on validation images, before
+    best: ValidationScore  # and of the epoch kept
     best_epoch: int  # 0 is the start itself
     status: str  # "finished", "stopped early" or "collapsed"
     notes: tuple[str, ...]
@@ -79,19 +89,19 @@ class Training:
 
     def __init__(
         self, model: nn.Module, data: Dataset, held_out: Dataset, inner: Inner, recipe: Recipe,
-        folder: Path | None, watch: Watch, team: Team = ALONE,
+        folder: Path | None, watch: ProgressWatch, team: Team = ALONE,
     ) -> None:  # fmt: skip
         self.goal = objective(recipe.objective)
         checked_network(model, data, held_out, recipe, team.size)
         self.model, self.network = model, network_in(model)
         self.device = next(model.parameters()).device
         self.data, self.held_out, self.inner, self.recipe, self.team = data, held_out, inner, recipe, team
-        self.watch: Watch = watch if team.first else Silent()
+        self.watch: ProgressWatch = watch if team.first else Silent()
         team.same(lambda: likeness_of(self.network, data, held_out, inner, recipe), difference)
         self.kept = None
         if folder is not None and team.first:
-            self.kept = Kept(folder, identity_of(self.network, data, held_out, inner, recipe, team.size))
-        self.images = Images(data, recipe, self.device)
+            self.kept = TrainingFile(folder, identity_of(self.network, data, held_out, inner, recipe, team.size))
+        self.images = TrainingImages(data, recipe, self.device)
         self.steps = self.images.groups * inner.replays  # per epoch
         self.total = self.steps * recipe.epochs
 
@@ -107,7 +117,7 @@ class Training:
             stack.enter_context(torch.inference_mode(mode=False))
             stack.enter_context(torch.enable_grad())
             stack.callback(self.model.eval)
-            # In train mode, questions before the first step would move the statistics it starts from.
+            # In train mode, queries before the first step would move the statistics it starts from.
             self.model.eval()
             # A gradient left behind would be learnt from in the first step.
             self.model.zero_grad(set_to_none=True)
@@ -168,7 +178,10 @@ class Training:
         recipe, start = self.recipe, self.judge.level(self.model)
         weak = self.goal.attacks and start.worst < guards.ROBUST
         warmup = recipe.eps_warmup if recipe.eps_warmup is not None else 0.5 if weak else 0.0
-        self.progress, self.best_weights = Progress(start=start, best=start, warmup=warmup), copied(self.network)
+        self.progress, self.best_weights = (
+            TrainingProgress(start=start, best=start, warmup=warmup),
+            copied(self.network),
+        )
         first, weight = next(self.network.named_parameters())
         for note in guards.before(
             recipe, start, prefix=first in frozen_names(self.network, recipe.freeze) or not weight.requires_grad,
@@ -295,7 +308,7 @@ class Training:
             self.stepper.average = fresh_average(self.network, self.recipe)
             self.stepper.attack_with(then)
 
-    def _judged(self, epoch: int) -> tuple[Level, dict[str, Tensor]]:
+    def _judged(self, epoch: int) -> tuple[ValidationScore, dict[str, Tensor]]:
         """The better one of the weights as they are and their average."""
         found = []
         for averaged in (False, True) if self.stepper.average is not None else (False,):

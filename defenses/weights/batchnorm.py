@@ -64,7 +64,7 @@ def modes(network: nn.Module, mode: str) -> Iterator[None]:
     Args:
         network: in any mode, each module in its own.
         mode: "eval"; "batch", eval but for BatchNorm, which uses the batch's statistics and keeps the running ones as
-            they are; "train", all modes as they are, so that the running statistics move at every question.
+            they are; "train", all modes as they are, so that the running statistics move at every query.
 
     Raises:
         UserError: there is no such mode.

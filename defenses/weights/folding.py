@@ -1,7 +1,7 @@
 """A network in eval mode with each BatchNorm folded into the convolution before it, while its weights keep moving.
 
 For the inner attack alone, which asks the same weights many times: resnet18 on 8 x 8 images, batch 128, one thread,
-0.151 s a question instead of 0.169 s, for 0.008 s a step to `refresh`. All other layers are the network's own, so only
+0.151 s a query instead of 0.169 s, for 0.008 s a step to `refresh`. All other layers are the network's own, so only
 the convolutions are copied. Logits and input gradients agree with the network's to 1e-5.
 """
 

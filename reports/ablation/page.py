@@ -23,7 +23,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
-class About:
+class AblationContext:
     """What the tables say about where their numbers come from."""
 
     model: str
@@ -55,7 +55,7 @@ class Change(NamedTuple):
     kind: str  # "better", "worse" or "unclear"
 
 
-class Row(NamedTuple):
+class AblationRow(NamedTuple):
     """One cell."""
 
     name: str
@@ -81,22 +81,22 @@ class Group(NamedTuple):
     """Cells with as many changes."""
 
     title: str
-    rows: list[Row]
+    rows: list[AblationRow]
 
 
-class Verdict(NamedTuple):
+class AblationHeadline(NamedTuple):
     """The numbers on top."""
 
-    baseline: Row | None
-    best: Row | None  # of the cells that trained well, that with the highest worst-case accuracy
+    baseline: AblationRow | None
+    best: AblationRow | None  # of the cells that trained well, that with the highest worst-case accuracy
     clear: int  # cells whose interval leaves out no change at all
     compared: int
     run: int
     planned: int
-    troubled: list[Row]
+    troubled: list[AblationRow]
 
 
-def write_ablation(frame: pd.DataFrame, runs: pd.DataFrame, folder: Path, about: About) -> None:
+def write_ablation(frame: pd.DataFrame, runs: pd.DataFrame, folder: Path, about: AblationContext) -> None:
     """Put ablation.csv, ablation-runs.csv and ablation.html into `folder`, each whole or not at all.
 
     Args:
@@ -113,7 +113,7 @@ def write_ablation(frame: pd.DataFrame, runs: pd.DataFrame, folder: Path, about:
     write_text(folder / "ablation.html", page(frame, runs, about))
 
 
-def page(frame: pd.DataFrame, runs: pd.DataFrame, about: About) -> str:
+def page(frame: pd.DataFrame, runs: pd.DataFrame, about: AblationContext) -> str:
     """The page about an ablation as HTML."""
     shown = rows(frame)
     return rendered("ablation/ablation.html.jinja",
@@ -130,7 +130,7 @@ def page(frame: pd.DataFrame, runs: pd.DataFrame, about: About) -> str:
     )  # fmt: skip
 
 
-def rows(frame: pd.DataFrame) -> list[Row]:
+def rows(frame: pd.DataFrame) -> list[AblationRow]:
     """The cells as texts."""
     reach = _reach(frame)
     return [_row(record, reach) for record in _records(frame)]
@@ -146,9 +146,9 @@ def points(difference: float) -> str:
     return DASH if math.isnan(difference) else f"{100 * difference:+.1f}".replace("-", MINUS)
 
 
-def _row(record: Mapping[str, Any], reach: float) -> Row:
+def _row(record: Mapping[str, Any], reach: float) -> AblationRow:
     low, high = (100 * record[f"worst_{end}"] for end in ("low", "high"))
-    return Row(
+    return AblationRow(
         name=printable(record["cell"]),
         status=printable(record["status"]),
         well=record["status"] == "finished",
@@ -185,21 +185,21 @@ def _reach(frame: pd.DataFrame) -> float:
     return max((end for end in ends if not math.isnan(end)), default=0.0) or 0.01
 
 
-def _groups(frame: pd.DataFrame, shown: Sequence[Row]) -> list[Group]:
-    found: dict[int, list[Row]] = {}
+def _groups(frame: pd.DataFrame, shown: Sequence[AblationRow]) -> list[Group]:
+    found: dict[int, list[AblationRow]] = {}
     for changes, row in zip(frame.get("changes", []), shown, strict=True):
         found.setdefault(int(changes), []).append(row)
     words = {0: "", 1: "One change", 2: "Two changes", 3: "Three changes"}
     return [Group(words.get(changes, f"{changes} changes"), group) for changes, group in found.items()]
 
 
-def _verdict(frame: pd.DataFrame, shown: Sequence[Row], about: About) -> Verdict:
+def _verdict(frame: pd.DataFrame, shown: Sequence[AblationRow], about: AblationContext) -> AblationHeadline:
     baseline = next((row for row in shown if row.name == BASELINE), None)
     well = [(record["worst"], -number) for number, record in enumerate(_records(frame))
             if shown[number].well and record["changes"] and not math.isnan(record["worst"])]  # fmt: skip
     compared = [row for row in shown if row.worst_change.bar]
     run = int(frame["seeds"].sum()) if len(frame) else 0
-    return Verdict(
+    return AblationHeadline(
         baseline, shown[-max(well)[1]] if well else None, sum(row.worst_change.kind != "unclear" for row in compared),
         len(compared), run, run + len(about.missing), [row for row in shown if not row.well],
     )  # fmt: skip
@@ -211,7 +211,7 @@ def _run(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, "share": {kind: percent(record[kind]) for kind in ("clean", "ce", "worst")}}
 
 
-def _printable(about: About) -> About:
+def _printable(about: AblationContext) -> AblationContext:
     texts = {each.name: printable(value) for each in fields(about)
              if isinstance(value := getattr(about, each.name), str)}  # fmt: skip
     return replace(about, **texts)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..evaluation.terminal import fitting, room
 from ..shared.words import DASH, printable
-from .page import About, Row, rows
+from .page import AblationContext, AblationRow, rows
 
 COLUMNS: Final = ("95 %", "clean", "CE", "gap", "epoch", "learns %", "s/epoch", "MiB")
 # What a narrow terminal loses, in this order; the change and its interval stay to the last.
@@ -29,7 +29,7 @@ LOSES: Final = (
 FEW: Final = 6
 
 
-def print_ablation(frame: pd.DataFrame, about: About, console: Console) -> None:
+def print_ablation(frame: pd.DataFrame, about: AblationContext, console: Console) -> None:
     """Print an ablation for a human: a row per cell, and what the columns mean."""
     with room(console):
         console.print(fitting(partial(_table, rows(frame), about), COLUMNS, LOSES, console))
@@ -37,7 +37,7 @@ def print_ablation(frame: pd.DataFrame, about: About, console: Console) -> None:
             console.print(Padding(Text(note), (0, 0, 0, 1)))
 
 
-def _table(shown: Sequence[Row], about: About, columns: Sequence[str]) -> Table:
+def _table(shown: Sequence[AblationRow], about: AblationContext, columns: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.title, table.title_justify, table.title_style = Text(_title(about)), "left", "bold"
     table.add_column("cell", overflow="fold", max_width=36)
@@ -55,7 +55,7 @@ def _table(shown: Sequence[Row], about: About, columns: Sequence[str]) -> Table:
     return table
 
 
-def _texts(row: Row) -> dict[str, str]:
+def _texts(row: AblationRow) -> dict[str, str]:
     """Signs as ASCII, because a pipe may not know others."""
     texts = {
         "worst": row.worst, "95 %": row.worst_near, "change": row.worst_change.value, "near": row.worst_change.near,
@@ -65,16 +65,16 @@ def _texts(row: Row) -> dict[str, str]:
     return {name: text.replace("\N{MINUS SIGN}", "-").replace(DASH, "-") for name, text in texts.items()}
 
 
-def _mark(row: Row) -> str:
+def _mark(row: AblationRow) -> str:
     return "" if row.well else row.status
 
 
-def _title(about: About) -> str:
+def _title(about: AblationContext) -> str:
     seeds = f"{about.seeds} {'seed' if about.seeds == 1 else 'seeds'}"
     return " · ".join([printable(about.model), about.dataset, f"n={about.images}", about.threat, seeds])
 
 
-def _notes(frame: pd.DataFrame, about: About) -> Iterator[str]:
+def _notes(frame: pd.DataFrame, about: AblationContext) -> Iterator[str]:
     yield f"Verdicts by {about.judge} on cross-entropy and on the margin; worst is the share that withstands both."
     yield "change: against the baseline on the same images and seeds, in points, with its 95 % interval."
     if about.seeds == 1:

@@ -28,14 +28,14 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class About:
+class DiagnosisContext:
     """What the page says about where its numbers come from."""
 
     dataset: str = ""
     command: str = ""
 
 
-class Row(NamedTuple):
+class CallRow(NamedTuple):
     """One call as text."""
 
     number: int
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     known: bool
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of source."""
 
     where: str
@@ -63,7 +63,7 @@ class Place(NamedTuple):
     why: str
 
 
-class Attacked(NamedTuple):
+class ProofSide(NamedTuple):
     """One side of the proof."""
 
     title: str
@@ -71,21 +71,21 @@ class Attacked(NamedTuple):
     attack: str
 
 
-def write_diagnosis(diagnosis: Diagnosis, folder: Path, about: About | None = None) -> None:
+def write_diagnosis(diagnosis: Diagnosis, folder: Path, about: DiagnosisContext | None = None) -> None:
     """Put diagnosis.html and diagnosis.json into `folder`, each whole or not at all.
 
     Raises:
         UserError: `folder` cannot be written to.
     """
     write_text(folder / "diagnosis.json", diagnosis.to_json() + "\n")
-    write_text(folder / "diagnosis.html", page(diagnosis, about or About()))
+    write_text(folder / "diagnosis.html", page(diagnosis, about or DiagnosisContext()))
 
 
-def page(diagnosis: Diagnosis, about: About) -> str:
+def page(diagnosis: Diagnosis, about: DiagnosisContext) -> str:
     """The whole page as HTML."""
     style = styles("shared/style.css", "diagnosis/diagnosis.css")
     data = json.loads(diagnosis.to_json())
-    about = About(printable(about.dataset), printable(about.command))
+    about = DiagnosisContext(printable(about.dataset), printable(about.command))
     return _rendered("diagnosis/diagnosis.html.jinja", diagnosis, about=about, style=style, data=data)
 
 
@@ -105,7 +105,9 @@ def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
             _row(diagnosis, number, row) for number, row in enumerate(diagnosis.rows) if row in diagnosis.culprits
         ],
         places=[
-            Place(f"{printable(short_path(site.file))}:{site.line}", printable(site.code), f"{site.op}: {site.reason}")
+            SourceLine(
+                f"{printable(short_path(site.file))}:{site.line}", printable(site.code), f"{site.op}: {site.reason}"
+            )
             for site in diagnosis.source
         ],
         proof=_proof(diagnosis),
@@ -122,8 +124,8 @@ def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
     )
 
 
-def _row(diagnosis: Diagnosis, number: int, row: LayerRow) -> Row:
-    return Row(
+def _row(diagnosis: Diagnosis, number: int, row: LayerRow) -> CallRow:
+    return CallRow(
         number=number, name=printable(row.name), kind=printable(row.kind),
         shape=" \N{MULTIPLICATION SIGN} ".join(map(str, row.shape)), norm=_size(row.grad_norm), zero=_percent(row.zero),
         fidelity=_share(row.fidelity), fidelity_small=_share(row.fidelity_small), linearity=_share(row.linearity),
@@ -134,7 +136,7 @@ def _row(diagnosis: Diagnosis, number: int, row: LayerRow) -> Row:
     )  # fmt: skip
 
 
-def _proof(diagnosis: Diagnosis) -> list[Attacked]:
+def _proof(diagnosis: Diagnosis) -> list[ProofSide]:
     proof = diagnosis.proof
     if proof is None:
         return []
@@ -143,9 +145,9 @@ def _proof(diagnosis: Diagnosis) -> list[Attacked]:
         ("Robust accuracy, with the remedy", proof.after, proof.attack_after),
     )
     return [
-        Attacked("Clean accuracy", _percent(proof.clean), f"{proof.n} images"),
+        ProofSide("Clean accuracy", _percent(proof.clean), f"{proof.n} images"),
         *(
-            Attacked(title, "could not run" if value is None else _percent(value), attack)
+            ProofSide(title, "could not run" if value is None else _percent(value), attack)
             for title, value, attack in sides
         ),
     ]

@@ -12,17 +12,17 @@ from robustkit.classifier.smoothing import ABSTAINS
 from robustkit.evidence.run import Picture, Run
 
 from ..shared.words import printable
-from .cells import Cell, Placed, Threat, cells, placed
+from .cells import Placed, ResultRow, ThreatLabel, cells, placed
 
 
-class Progress(NamedTuple):
+class EvaluationProgress(NamedTuple):
     """How many images have a verdict under every attack, of how many asked for."""
 
     done: int
     planned: int
 
 
-class Images(NamedTuple):
+class SharedImages(NamedTuple):
     """What two runs must share to be compared."""
 
     dataset: str
@@ -36,11 +36,11 @@ class Board:
     """All models of some runs over the same images; `samples` and `pictures` carry the names of `cells`."""
 
     runs: tuple[Run, ...]
-    images: Images
-    cells: tuple[Cell, ...]
+    images: SharedImages
+    cells: tuple[ResultRow, ...]
     samples: pd.DataFrame
     pictures: tuple[Picture, ...]
-    unfinished: dict[str, Progress]  # by model
+    unfinished: dict[str, EvaluationProgress]  # by model
     smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
 
     @property
@@ -49,7 +49,7 @@ class Board:
         return self.runs[0].class_names
 
     @cached_property
-    def states(self) -> list[Progress]:
+    def states(self) -> list[EvaluationProgress]:
         """How far the unfinished runs are, the least first; empty if all are finished."""
         return sorted({state for run in self.runs if (state := progress(run))})
 
@@ -59,7 +59,7 @@ class Board:
         return list(dict.fromkeys(cell.model for cell in self.cells))
 
     @cached_property
-    def threats(self) -> list[Threat]:
+    def threats(self) -> list[ThreatLabel]:
         """The threats: norms as they come, radii rising."""
         found = list(dict.fromkeys(cell.threat for cell in self.cells if cell.threat))
         norms = list(dict.fromkeys(threat.norm for threat in found))
@@ -72,22 +72,22 @@ class Board:
 
     @property
     def transferred(self) -> bool:
-        """Whether some attacks questioned another model than the one they were meant for."""
+        """Whether some attacks queried another model than the one they were meant for."""
         return any("@" in name for name in self.attacks)
 
-    def clean(self, model: str) -> Cell | None:
+    def clean(self, model: str) -> ResultRow | None:
         """The model's row without an attack."""
         return next((cell for cell in self.cells if cell.model == model and cell.role == "clean"), None)
 
-    def worst(self, model: str, threat: Threat) -> Cell | None:
+    def worst(self, model: str, threat: ThreatLabel) -> ResultRow | None:
         """The model's row in which an image counts as robust if no attack broke it."""
         return next((cell for cell in self._at(model, threat) if cell.role == "worst-case"), None)
 
-    def certified(self, model: str, threat: Threat) -> Cell | None:
+    def certified(self, model: str, threat: ThreatLabel) -> ResultRow | None:
         """A smoothed model's row in which an image counts as robust if that is certain."""
         return next((cell for cell in self._at(model, threat) if cell.role == "certified"), None)
 
-    def placed(self, model: str, threat: Threat) -> list[Placed]:
+    def placed(self, model: str, threat: ThreatLabel) -> list[Placed]:
         """The model's attacks in reading order, each ensemble followed by its members."""
         return placed(self._at(model, threat))
 
@@ -97,12 +97,12 @@ class Board:
             return "no class"
         return printable(self.class_names[label]) if 0 <= label < len(self.class_names) else str(label)
 
-    def _at(self, model: str, threat: Threat) -> list[Cell]:
+    def _at(self, model: str, threat: ThreatLabel) -> list[ResultRow]:
         return self._index.get((model, threat), [])
 
     @cached_property
-    def _index(self) -> dict[tuple[str, Threat], list[Cell]]:
-        index: dict[tuple[str, Threat], list[Cell]] = {}
+    def _index(self) -> dict[tuple[str, ThreatLabel], list[ResultRow]]:
+        index: dict[tuple[str, ThreatLabel], list[ResultRow]] = {}
         for cell in self.cells:
             if cell.threat:
                 index.setdefault((cell.model, cell.threat), []).append(cell)
@@ -111,22 +111,24 @@ class Board:
 
 def boards(runs: Sequence[Run]) -> list[Board]:
     """One board for each set of images, in the order of the runs."""
-    groups: dict[Images, list[Run]] = {}
+    groups: dict[SharedImages, list[Run]] = {}
     for run in runs:
         groups.setdefault(images(run), []).append(run)
     return [_board(key, group) for key, group in groups.items()]
 
 
-def images(run: Run) -> Images:
+def images(run: Run) -> SharedImages:
     """Which images the run is about."""
     chosen = frozenset(int(sample) for sample in run.samples["sample"].unique())
     if run.results.empty:
-        return Images("no data", "", 0, chosen)
+        return SharedImages("no data", "", 0, chosen)
     first = run.results.iloc[0]
-    return Images(printable(str(first["dataset"])), printable(str(first["split"])), int(run.results["n"].max()), chosen)
+    return SharedImages(
+        printable(str(first["dataset"])), printable(str(first["split"])), int(run.results["n"].max()), chosen
+    )
 
 
-def progress(run: Run) -> Progress | None:
+def progress(run: Run) -> EvaluationProgress | None:
     """How far an unfinished run is; None for a finished one."""
     if run.manifest["finished"] is not None:
         return None
@@ -138,15 +140,15 @@ def progress(run: Run) -> Progress | None:
     seen = run.samples.groupby(["model", "norm", "eps_text", "attack"], sort=False).size().to_dict()
     keys = zip(attacks["model"], attacks["norm"], attacks["eps_text"], attacks["attack"], strict=True)
     known = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member"]), "n"]] or [0]
-    return Progress(min(*known, *(int(seen.get(key, 0)) for key in keys), planned), planned)
+    return EvaluationProgress(min(*known, *(int(seen.get(key, 0)) for key in keys), planned), planned)
 
 
-def _board(key: Images, runs: list[Run]) -> Board:
+def _board(key: SharedImages, runs: list[Run]) -> Board:
     names = _names(runs)
-    rows: list[Cell] = []
+    rows: list[ResultRow] = []
     frames: list[pd.DataFrame] = []
     pictures: list[Picture] = []
-    unfinished: dict[str, Progress] = {}
+    unfinished: dict[str, EvaluationProgress] = {}
     smoothing: dict[str, Mapping[str, Any]] = {}
     for run, new in zip(runs, names, strict=True):
         rows += [replace(cell, model=new[cell.model]) for cell in cells(run.results)]

@@ -10,7 +10,7 @@ from ..shared.words import interval, percent, printable
 
 
 @dataclass(frozen=True)
-class Threat:
+class ThreatLabel:
     """A norm and a radius; two are the same if they read the same."""
 
     norm: str
@@ -22,11 +22,11 @@ class Threat:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ResultRow:
     """One row of `Run.results`; `threat` is None for the clean row."""
 
     model: str
-    threat: Threat | None
+    threat: ThreatLabel | None
     attack: str
     role: str
     n: int
@@ -64,7 +64,7 @@ class Cell:
 class Placed(NamedTuple):
     """A row in reading order; `ensemble` names the ensemble it is a member of."""
 
-    cell: Cell
+    cell: ResultRow
     ensemble: str | None
 
     @property
@@ -73,14 +73,14 @@ class Placed(NamedTuple):
         return self.cell.attack.removeprefix(f"{self.ensemble}/") if self.ensemble else self.cell.attack
 
 
-def cells(results: pd.DataFrame) -> tuple[Cell, ...]:
+def cells(results: pd.DataFrame) -> tuple[ResultRow, ...]:
     """The rows of `Run.results`."""
     return tuple(
-        Cell(
+        ResultRow(
             model=printable(str(row["model"])),
             threat=None
             if row["role"] == "clean"
-            else Threat(str(row["norm"]), str(row["eps_text"]), float(row["eps"])),
+            else ThreatLabel(str(row["norm"]), str(row["eps_text"]), float(row["eps"])),
             attack=printable(str(row["attack"])),
             role=str(row["role"]),
             n=_count(row["n"]),
@@ -98,7 +98,7 @@ def cells(results: pd.DataFrame) -> tuple[Cell, ...]:
     )
 
 
-def placed(rows: Sequence[Cell]) -> list[Placed]:
+def placed(rows: Sequence[ResultRow]) -> list[Placed]:
     """The attacks of one model and threat in reading order: each ensemble is followed by its members."""
     ensembles = [row.attack for row in rows if row.role == "ensemble"]
     owners = _owners(rows, ensembles)
@@ -113,7 +113,7 @@ def placed(rows: Sequence[Cell]) -> list[Placed]:
     return order
 
 
-def _owners(rows: Sequence[Cell], ensembles: list[str]) -> dict[int, str]:
+def _owners(rows: Sequence[ResultRow], ensembles: list[str]) -> dict[int, str]:
     """For each member's position the ensemble it belongs to: by its prefix, else by its neighbour in the frame."""
     owners: dict[int, str] = {}
     if not ensembles:

@@ -7,7 +7,7 @@ from ..shared.words import printable
 from .board import Board
 
 BETWEEN = (
-    "Between certified and worst-case lies the truth: the share of images predicted rightly whose smoothed class no "
+    "Between certified and worst-case lies the truth: the share of images predicted correctly whose smoothed class no "
     "change within the radius turns."
 )
 

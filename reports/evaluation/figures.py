@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..shared.words import printable
 from .board import Board
-from .cells import Cell, Threat
+from .cells import ResultRow, ThreatLabel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,9 +79,9 @@ def _figure(board: Board, norm: str, prefix: str) -> Figure:
     return Figure(title, themed(buffer.getvalue(), prefix), f"{title}. {' '.join(told)}")
 
 
-def _line(axes: "Axes", board: Board, model: str, threats: list[Threat], number: int) -> str:
+def _line(axes: "Axes", board: Board, model: str, threats: list[ThreatLabel], number: int) -> str:
     clean = board.clean(model)
-    points: list[tuple[float, Cell]] = [(0.0, clean)] if clean else []
+    points: list[tuple[float, ResultRow]] = [(0.0, clean)] if clean else []
     points += [(threat.eps, cell) for threat in threats if (cell := board.worst(model, threat))]
     points = [point for point in points if point[1].n]
     x = [eps for eps, _ in points]
@@ -103,12 +103,12 @@ def _line(axes: "Axes", board: Board, model: str, threats: list[Threat], number:
     return f"{model}: {values or 'no values'}; certified {proven}."
 
 
-def _dress(axes: "Axes", norm: str, threats: list[Threat], classes: int) -> None:
+def _dress(axes: "Axes", norm: str, threats: list[ThreatLabel], classes: int) -> None:
     """Axes that start at nothing, with the radii that were asked and the level of guessing."""
     far = max((threat.eps for threat in threats), default=0.0) or 1.0
     axes.set_xlim(0, far * 1.02)
     axes.set_ylim(0, 100)
-    kept: list[Threat] = []
+    kept: list[ThreatLabel] = []
     for threat in reversed(threats):
         if threat.eps > far * CLOSEST_TICKS and (not kept or kept[-1].eps - threat.eps > far * CLOSEST_TICKS):
             kept.append(threat)

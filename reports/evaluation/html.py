@@ -18,11 +18,11 @@ from ..shared.rendering import rendered, styles
 from ..shared.words import half_width, printable
 from . import certified, figures, tables
 from .beside import Beside, beside
-from .board import Board, Progress, boards
+from .board import Board, EvaluationProgress, boards
 from .gallery import RULE, Shown, gallery
-from .manifest import Difference, Entry, differences, entries
+from .manifest import Difference, ManifestLine, differences, entries
 from .methods import methods, unchecked
-from .verdict import Verdict, verdicts
+from .verdict import Headline, verdicts
 
 
 class RunView(NamedTuple):
@@ -31,9 +31,9 @@ class RunView(NamedTuple):
     name: str
     created: str
     command: str
-    seconds: list[Entry]
+    seconds: list[ManifestLine]
     warnings: list[str]
-    manifest: list[Entry]
+    manifest: list[ManifestLine]
     json: str
 
 
@@ -44,8 +44,8 @@ class Section(NamedTuple):
     note: str  # why this board stands apart; empty for the first
     board: Board
     half_width: str
-    unfinished: list[Progress]
-    verdicts: list[Verdict]
+    unfinished: list[EvaluationProgress]
+    verdicts: list[Headline]
     accuracy: list[tables.AccuracyBlock]
     legend: list[figures.Legend]
     figures: list[figures.Figure]

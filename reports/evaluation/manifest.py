@@ -8,7 +8,7 @@ from robustkit.evidence.run import Run
 from ..shared.words import UNKNOWN, printable
 
 
-class Entry(NamedTuple):
+class ManifestLine(NamedTuple):
     """A dotted key and its value as text."""
 
     key: str
@@ -22,7 +22,7 @@ class Difference(NamedTuple):
     texts: list[str]
 
 
-def entries(value: object, prefix: str = "") -> list[Entry]:
+def entries(value: object, prefix: str = "") -> list[ManifestLine]:
     """The leaves of a nested value, in its own order: {"a": {"b": 1}} gives a.b = 1."""
     return list(_leaves(value, prefix))
 
@@ -59,7 +59,7 @@ def _described(name: str, parameters: object) -> str:
     return f"{printable(name)} ({inside})" if inside else printable(name)
 
 
-def _leaves(value: object, key: str) -> Iterator[Entry]:
+def _leaves(value: object, key: str) -> Iterator[ManifestLine]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _leaves(inner, f"{key}.{name}" if key else str(name))
@@ -68,7 +68,7 @@ def _leaves(value: object, key: str) -> Iterator[Entry]:
             name = inner.get("name", number) if isinstance(inner, Mapping) else number
             yield from _leaves(inner, f"{key}.{name}" if key else str(name))
     else:
-        yield Entry(printable(key), _text(value))
+        yield ManifestLine(printable(key), _text(value))
 
 
 def _text(value: object) -> str:

@@ -26,7 +26,7 @@ def methods(board: Board) -> str:
 
 
 _TRANSFERRED = (
-    " ATTACK@MODEL is a transfer attack: that model, the surrogate, answered all of the attack's questions, and the "
+    " ATTACK@MODEL is a transfer attack: that model, the surrogate, answered all of the attack's queries, and the "
     "attacked model only judged the last point of each trial, so the images that it broke are its transfer success."
 )
 

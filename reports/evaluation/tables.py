@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..shared.words import per_image
 from .board import Board
-from .cells import Cell, Placed, Threat
+from .cells import Placed, ResultRow, ThreatLabel
 from .tally import ClassRow, broken_only_by, class_rows
 
 
@@ -13,23 +13,23 @@ class AccuracyRow(NamedTuple):
     """One model at one threat; None where it was not run."""
 
     model: str
-    clean: Cell | None
-    worst: Cell | None
-    certified: Cell | None
-    attacks: list[Cell | None]
+    clean: ResultRow | None
+    worst: ResultRow | None
+    certified: ResultRow | None
+    attacks: list[ResultRow | None]
 
 
 class AccuracyBlock(NamedTuple):
     """The models at one threat."""
 
-    threat: Threat
+    threat: ThreatLabel
     rows: list[AccuracyRow]
 
 
 class Contribution(NamedTuple):
     """What an attack did to one model."""
 
-    cell: Cell
+    cell: ResultRow
     only: int | None  # images that no other attack broke; None without evidence per image
     passes: str
 
@@ -45,7 +45,7 @@ class ContributionRow(NamedTuple):
 class ContributionBlock(NamedTuple):
     """The attacks at one threat."""
 
-    threat: Threat
+    threat: ThreatLabel
     rows: list[ContributionRow]
 
 
@@ -58,7 +58,7 @@ class ClassTable(NamedTuple):
     total: int
 
 
-class Cost(NamedTuple):
+class CostRow(NamedTuple):
     """What an attack took, over all threats."""
 
     name: str
@@ -73,7 +73,7 @@ class CostBlock(NamedTuple):
     """What each attack took from one model."""
 
     model: str
-    rows: list[Cost]
+    rows: list[CostRow]
 
 
 MOST_CLASSES = 20
@@ -107,13 +107,13 @@ def cost_blocks(board: Board) -> list[CostBlock]:
     return [CostBlock(model, _costs(board, model)) for model in board.models]
 
 
-def _accuracy(board: Board, model: str, threat: Threat) -> AccuracyRow:
+def _accuracy(board: Board, model: str, threat: ThreatLabel) -> AccuracyRow:
     rows = {row.cell.attack: row.cell for row in board.placed(model, threat) if not row.ensemble}
     bounds = board.worst(model, threat), board.certified(model, threat)
     return AccuracyRow(model, board.clean(model), *bounds, [rows.get(name) for name in board.attacks])
 
 
-def _contributions(board: Board, threat: Threat) -> list[ContributionRow]:
+def _contributions(board: Board, threat: ThreatLabel) -> list[ContributionRow]:
     by_model: list[dict[tuple[str, str | None], Contribution]] = []
     order: dict[tuple[str, str | None], Placed] = {}
     for model in board.models:
@@ -127,7 +127,7 @@ def _contributions(board: Board, threat: Threat) -> list[ContributionRow]:
     ]
 
 
-def _contribution(cell: Cell, only: int | None) -> Contribution:
+def _contribution(cell: ResultRow, only: int | None) -> Contribution:
     return Contribution(cell, only, per_image(cell.forwards + cell.backwards, cell.images))
 
 
@@ -141,16 +141,16 @@ def _weakest(rows: list[ClassRow], threat: int) -> list[int]:
     return [i for i, value in values.items() if value == min(values.values())]
 
 
-def _costs(board: Board, model: str) -> list[Cost]:
+def _costs(board: Board, model: str) -> list[CostRow]:
     clean = board.clean(model)
-    found: dict[tuple[str, str | None], list[Cell]] = {("clean", None): [clean]} if clean else {}
+    found: dict[tuple[str, str | None], list[ResultRow]] = {("clean", None): [clean]} if clean else {}
     for threat in board.threats:
         for row in board.placed(model, threat):
             found.setdefault((row.name, row.ensemble), []).append(row.cell)
     return [_cost(name, ensemble is not None, cells) for (name, ensemble), cells in found.items()]
 
 
-def _cost(name: str, member: bool, cells: Sequence[Cell]) -> Cost:
+def _cost(name: str, member: bool, cells: Sequence[ResultRow]) -> CostRow:
     images = sum(cell.images for cell in cells)
     forwards, backwards = sum(cell.forwards for cell in cells), sum(cell.backwards for cell in cells)
-    return Cost(name, member, images, forwards, backwards, per_image(forwards + backwards, images))
+    return CostRow(name, member, images, forwards, backwards, per_image(forwards + backwards, images))

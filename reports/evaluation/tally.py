@@ -11,7 +11,7 @@ from robustkit.statistics.intervals import Proportion, proportion
 
 from ..shared.words import interval, percent, printable
 from .board import Board
-from .cells import Placed, Threat
+from .cells import Placed, ThreatLabel
 
 
 class Share(NamedTuple):
@@ -40,7 +40,7 @@ class ClassRow(NamedTuple):
     worst: list[Share | None]
 
 
-def broken_only_by(board: Board, model: str, threat: Threat) -> dict[str, int]:
+def broken_only_by(board: Board, model: str, threat: ThreatLabel) -> dict[str, int]:
     """For each attack the images that no other attack broke; attacks without evidence per image are left out.
 
     A member of an ensemble never sees what earlier members broke, so its own ensemble does not count as another.
@@ -68,7 +68,7 @@ def _alone(row: Placed, rows: list[Placed], broke: dict[str, AbstractSet[int]]) 
     return len(broke[row.cell.attack] - taken)
 
 
-def _witnesses(samples: pd.DataFrame, model: str, threat: Threat) -> dict[str, set[int]]:
+def _witnesses(samples: pd.DataFrame, model: str, threat: ThreatLabel) -> dict[str, set[int]]:
     """For each attack with rows in `samples` the images it broke."""
     here = samples[_at(samples, model, threat)]
     found: dict[str, set[int]] = {printable(str(attack)): set() for attack in here["attack"].unique()}
@@ -93,7 +93,7 @@ def class_rows(board: Board, model: str) -> list[ClassRow]:
     return rows
 
 
-def _robust(samples: pd.DataFrame, model: str, threat: Threat, images: "pd.Series[int]") -> NDArray[np.bool_]:
+def _robust(samples: pd.DataFrame, model: str, threat: ThreatLabel, images: "pd.Series[int]") -> NDArray[np.bool_]:
     here = samples[_at(samples, model, threat)]
     return ~np.isin(images.to_numpy(), here.loc[here["verdict"] == "broken", "sample"].to_numpy())
 
@@ -103,5 +103,5 @@ def _share(kept: NDArray[np.bool_]) -> Share:
     return Share(k, n, proportion(k, n))
 
 
-def _at(samples: pd.DataFrame, model: str, threat: Threat) -> "pd.Series[bool]":
+def _at(samples: pd.DataFrame, model: str, threat: ThreatLabel) -> "pd.Series[bool]":
     return (samples["model"] == model) & (samples["norm"] == threat.norm) & (samples["eps_text"] == threat.eps_text)

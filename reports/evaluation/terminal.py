@@ -15,7 +15,7 @@ from robustkit.evidence.run import Run
 
 from ..shared.words import DASH, UNKNOWN, half_width, per_image, printable
 from .board import Board, boards
-from .cells import Cell, Threat
+from .cells import ResultRow, ThreatLabel
 from .certified import notes
 
 RICH_PIPED, OURS_PIPED = 80, 100  # rich takes 80 columns for a file; our seven columns need a few more
@@ -28,7 +28,7 @@ def print_table(run: Run, console: Console) -> None:
     """Print `run` for a human: a table for each norm and radius, what the numbers mean, and the run's warnings."""
     board = boards([run])[0]
     with room(console):
-        threats: list[Threat | None] = [*board.threats]
+        threats: list[ThreatLabel | None] = [*board.threats]
         for threat in threats or [None]:
             console.print(fitting(partial(_table, board, threat), COLUMNS, LOSES, console))
         for note in _notes(board, run):
@@ -67,7 +67,7 @@ def fitting(
     return table
 
 
-def _table(board: Board, threat: Threat | None, shown: list[str]) -> Table:
+def _table(board: Board, threat: ThreatLabel | None, shown: list[str]) -> Table:
     several = len(board.models) > 1
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.title, table.title_justify, table.title_style = Text(_title(board, threat)), "left", "bold"
@@ -84,14 +84,14 @@ def _table(board: Board, threat: Threat | None, shown: list[str]) -> Table:
     return table
 
 
-def _title(board: Board, threat: Threat | None) -> str:
+def _title(board: Board, threat: ThreatLabel | None) -> str:
     images = board.images
     model = board.models if len(board.models) == 1 else []
     parts = [*model, f"{images.dataset} {images.split}".strip(), f"n={images.n}", *([str(threat)] if threat else [])]
     return " · ".join(parts)
 
 
-def _lines(board: Board, model: str, threat: Threat | None) -> Iterator[tuple[str, dict[str, str], str]]:
+def _lines(board: Board, model: str, threat: ThreatLabel | None) -> Iterator[tuple[str, dict[str, str], str]]:
     clean = board.clean(model)
     if clean:
         yield "clean", _texts(clean), ""
@@ -112,7 +112,7 @@ def _lines(board: Board, model: str, threat: Threat | None) -> Iterator[tuple[st
         yield "certified", _texts(certified), "bold"
 
 
-def _texts(cell: Cell) -> dict[str, str]:
+def _texts(cell: ResultRow) -> dict[str, str]:
     """The columns of one line; signs as ASCII, because a pipe may not know others."""
     bounds = cell.interval.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")
     texts = {

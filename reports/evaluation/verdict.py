@@ -3,46 +3,46 @@
 from typing import NamedTuple
 
 from ..shared.words import in_plain_words
-from .board import Board, Progress
-from .cells import Cell, Threat
+from .board import Board, EvaluationProgress
+from .cells import ResultRow, ThreatLabel
 
 
-class Level(NamedTuple):
+class HeadlineAccuracy(NamedTuple):
     """The worst case at one threat, and below it what is certain of a smoothed model."""
 
-    threat: Threat
-    cell: Cell
-    certified: Cell | None
+    threat: ThreatLabel
+    cell: ResultRow
+    certified: ResultRow | None
 
 
-class Verdict(NamedTuple):
+class Headline(NamedTuple):
     """One model's headline, at the first threat of the board, and the levels at all of them."""
 
     model: str
-    clean: Cell | None
-    first: Level | None
+    clean: ResultRow | None
+    first: HeadlineAccuracy | None
     words: str  # what the first level allows an attacker
     comment: str
-    levels: list[Level]
-    unfinished: Progress | None
+    levels: list[HeadlineAccuracy]
+    unfinished: EvaluationProgress | None
 
 
-def verdicts(board: Board) -> list[Verdict]:
+def verdicts(board: Board) -> list[Headline]:
     """The headline of each model."""
     return [_verdict(board, model) for model in board.models]
 
 
-def _verdict(board: Board, model: str) -> Verdict:
+def _verdict(board: Board, model: str) -> Headline:
     clean = board.clean(model)
     worst = [(threat, cell) for threat in board.threats if (cell := board.worst(model, threat))]
-    levels = [Level(threat, cell, board.certified(model, threat)) for threat, cell in worst]
+    levels = [HeadlineAccuracy(threat, cell, board.certified(model, threat)) for threat, cell in worst]
     first = levels[0] if levels else None
     words = in_plain_words(first.threat.norm, first.threat.eps_text) if first else ""
     state = board.unfinished.get(model)
-    return Verdict(model, clean, first, words, "" if state else _comment(board, clean, first), levels, state)
+    return Headline(model, clean, first, words, "" if state else _comment(board, clean, first), levels, state)
 
 
-def _comment(board: Board, clean: Cell | None, first: Level | None) -> str:
+def _comment(board: Board, clean: ResultRow | None, first: HeadlineAccuracy | None) -> str:
     """What a reader may overlook in the numbers; empty if nothing."""
     if first is None:
         return "No attack was run: this says nothing about robustness."

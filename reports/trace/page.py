@@ -27,7 +27,7 @@ LARGE = 64  # pixels of a side: smaller images are enlarged pixel by pixel
 
 
 @dataclass(frozen=True)
-class About:
+class TraceContext:
     """What the page says about where its numbers come from."""
 
     dataset: str = ""
@@ -42,7 +42,7 @@ class Value(NamedTuple):
     quartiles: str
 
 
-class Row(NamedTuple):
+class TraceRow(NamedTuple):
     """One call."""
 
     order: int
@@ -69,7 +69,7 @@ class LookRow(NamedTuple):
     overlap: Value
 
 
-class Verdict(NamedTuple):
+class TraceHeadline(NamedTuple):
     """The numbers on top."""
 
     followed: int
@@ -82,7 +82,7 @@ class Verdict(NamedTuple):
     steepest: list[tuple[str, str, str]]  # name, kind, gain
 
 
-def write_trace(traced: Traced, album: Album | None, folder: Path, about: About | None = None) -> None:
+def write_trace(traced: Traced, album: Album | None, folder: Path, about: TraceContext | None = None) -> None:
     """Put trace.html, trace.csv and trace.json of a trace into `folder`, each whole or not at all.
 
     Raises:
@@ -91,10 +91,10 @@ def write_trace(traced: Traced, album: Album | None, folder: Path, about: About 
     frame = traced.to_frame()
     write_text(folder / "trace.csv", csv_text(frame, list(frame.columns)))
     write_text(folder / "trace.json", traced.to_json() + "\n")
-    write_text(folder / "trace.html", page(traced, album, about or About()))
+    write_text(folder / "trace.html", page(traced, album, about or TraceContext()))
 
 
-def page(traced: Traced, album: Album | None, about: About) -> str:
+def page(traced: Traced, album: Album | None, about: TraceContext) -> str:
     """The page about a trace as HTML."""
     groups = traced.groups
     return rendered(
@@ -121,11 +121,11 @@ def page(traced: Traced, album: Album | None, about: About) -> str:
     )
 
 
-def _verdict(traced: Traced) -> Verdict:
+def _verdict(traced: Traced) -> TraceHeadline:
     group = "broken" if bool(traced.pairs.broken.any()) else "all"
     first, last = (traced.spread(call, "relative", group).median for call in (traced.calls[0], traced.calls[-1]))
     broken = int(traced.pairs.broken.sum())
-    return Verdict(
+    return TraceHeadline(
         followed=len(traced.pairs),
         broken=broken,
         share=percent(broken, len(traced.pairs)),
@@ -138,7 +138,7 @@ def _verdict(traced: Traced) -> Verdict:
     )  # fmt: skip
 
 
-def _rows(traced: Traced, groups: Sequence[str]) -> list[Row]:
+def _rows(traced: Traced, groups: Sequence[str]) -> list[TraceRow]:
     steepest = {call.order for call in traced.steepest}
     legend = trace_figures.legend(traced)
     medians = {
@@ -151,7 +151,7 @@ def _rows(traced: Traced, groups: Sequence[str]) -> list[Row]:
         return 0.0 if math.isnan(value) else min(1.0, value / largest)
 
     return [
-        Row(
+        TraceRow(
             order=call.order, name=printable(call.name), kind=call.kind, shape=f" {TIMES} ".join(map(str, call.shape)),
             steepest=call.order in steepest,
             bars=[(line, bar(call, group)) for line, group in zip(legend, groups, strict=True)],

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.tracing import Album
-from robustkit.tracing.album import Channel, Look, Shot
+from robustkit.tracing.album import AlbumEntry, Channel, Look
 
 from ..evaluation.gallery import TIMES, png
 from ..shared.words import DASH, printable
@@ -72,7 +72,7 @@ def class_name(number: int, names: Sequence[str]) -> str:
     return printable(names[number]) if number < len(names) else str(number)
 
 
-def _sheet(shot: Shot, album: Album, names: Sequence[str]) -> Sheet:
+def _sheet(shot: AlbumEntry, album: Album, names: Sequence[str]) -> Sheet:
     where = f"image {shot.number}"
     return Sheet(
         number=shot.number,
@@ -89,7 +89,7 @@ def _sheet(shot: Shot, album: Album, names: Sequence[str]) -> Sheet:
     )
 
 
-def _pixels(shot: Shot, where: str) -> Strip:
+def _pixels(shot: AlbumEntry, where: str) -> Strip:
     clean, moved = shot.x.astype(np.float64), shot.x_adv.astype(np.float64)
     delta = moved - clean
     largest = float(np.abs(delta).max())
@@ -104,7 +104,7 @@ def _pixels(shot: Shot, where: str) -> Strip:
     ])  # fmt: skip
 
 
-def _look(shot: Shot, look: Look, names: Sequence[str], where: str) -> Strip:
+def _look(shot: AlbumEntry, look: Look, names: Sequence[str], where: str) -> Strip:
     name = class_name(look.label, names)
     return Strip(
         f"Looking for {name}",

@@ -1,7 +1,7 @@
-"""A model made safe to question: the only place where a model is called.
+"""A model made safe to query: the only place where a model is called.
 
 Two networks stand behind one classifier. The *reference* is the caller's own module in fp32; verdicts come from it
-alone. The *search* network answers an attack's questions: BatchNorm folded into convolutions where it can be,
+alone. The *search* network answers an attack's queries: BatchNorm folded into convolutions where it can be,
 channels last where that pays, bf16 or compiled on request; or the network itself under hooks, for surrogate
 gradients and for attacks that bring hooks of their own. Of a smoothed classifier both are asked about noisy copies.
 """
@@ -32,13 +32,13 @@ from robustkit.primitives.protocol import Attack, FeatureAttack, FeatureSeen, Ho
 from robustkit.primitives.rows import padded
 
 _SMALL = 3 * 64 * 64  # values per image up to which 64 images are one tile
-DRAWS = 20  # a randomised model's gradient is the mean of as many, unless asked otherwise; AutoAttack's number
+DRAWS = 20  # a randomized model's gradient is the mean of as many, unless asked otherwise; AutoAttack's number
 _JUDGED_AT_ONCE = 64
-_LOOKED_AT = 4  # images asked again and again, to see whether the model is randomised
+_LOOKED_AT = 4  # images asked again and again, to see whether the model is randomized
 
 
 @dataclass
-class Passes:
+class PassCount:
     """Rows sent through a network so far, padding and shape checks included: what the machine really did."""
 
     forwards: int = 0
@@ -46,7 +46,7 @@ class Passes:
 
 
 class Classifier:
-    """Questions and verdicts for one model, whose every trait is left as it was.
+    """Queries and verdicts for one model, whose every trait is left as it was.
 
     Args:
         model: takes images in `bounds` and returns logits `[B, K]` as a tensor, tuple, dict or object with `.logits`.
@@ -59,10 +59,10 @@ class Classifier:
         bf16: search under bf16 autocast; verdicts stay fp32.
         bpda: layers by name (or glob), each with the differentiable function whose gradient the search takes in its
             place, None for the identity. Forward values stay. Athalye et al. 2018, arXiv:1802.00420, section 4.1.
-        eot: draws of a randomised or smoothed model averaged per question; None takes 20.
-        draws: answers of a randomised model per verdict, which is their plurality.
+        eot: draws of a randomized or smoothed model averaged per query; None takes 20.
+        draws: answers of a randomized model per verdict, which is their plurality.
         probabilities: the model returns probabilities; the search climbs on their logarithms.
-        smoothing: what is questioned and judged is the class that the model says most often under this noise.
+        smoothing: what is queried and judged is the class that the model says most often under this noise.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Classifier:
         self.fold, self.channels_last, self.compile, self.bf16 = fold, channels_last, compile, bf16
         self.bpda, self.eot, self.draws, self.probabilities = dict(bpda or {}), eot, draws, probabilities
         self.smoothing = smoothing
-        self.randomised = False  # found out in session()
+        self.randomized = False  # found out in session()
         self.device, self.dtype = home(model)
-        self.passes = Passes()
+        self.passes = PassCount()
         self.shapes: Shapes | None = None
         self.folded = False
         self._search: Callable[[Tensor], object] | None = None
@@ -120,8 +120,8 @@ class Classifier:
             small = images[0].numel() <= _SMALL
             self.shapes = self._sizes(64 if small else 16, images[0].shape)
             self._seed = seed
-            self.randomised = randomness.differ(lambda: self._raw(images[:_LOOKED_AT]), seed)
-            if self.randomised and self.smoothing is not None:
+            self.randomized = randomness.differ(lambda: self._raw(images[:_LOOKED_AT]), seed)
+            if self.randomized and self.smoothing is not None:
                 raise UserError(
                     f"{self.name} answers by chance already, and only a network that repeats its answers is smoothed; "
                     "switch its own randomness off, or evaluate it without smoothing."
@@ -136,11 +136,11 @@ class Classifier:
     def judge(self, points: Tensor) -> Tensor:
         """`[n, K]` scores of the unmodified model at points `[n, *S]` in [0, 1], which `decided` reads.
 
-        They are its fp32 logits; of a randomised model (`draws.voted`) or a smoothed one (`smoothing.judged`) votes.
+        They are its fp32 logits; of a randomized model (`draws.voted`) or a smoothed one (`smoothing.judged`) votes.
         """
         if self.smoothing is not None:
             return smoothing.judged(self.logits, points, self.smoothing, self._seed, self._at_once).float()
-        if self.randomised:
+        if self.randomized:
             return torch.stack([self._vote(point) for point in points])
         return self.logits(points)
 
@@ -206,8 +206,8 @@ class Classifier:
 
     @property
     def answers(self) -> int:
-        """Passes of one image per question: the draws of a randomised or smoothed model, else one."""
-        by_chance = self.randomised or self.smoothing is not None
+        """Passes of one image per query: the draws of a randomized or smoothed model, else one."""
+        by_chance = self.randomized or self.smoothing is not None
         return (DRAWS if self.eot is None else self.eot) if by_chance else 1
 
     @property
@@ -215,7 +215,7 @@ class Classifier:
         """Passes of one image per verdict, likewise."""
         if self.smoothing is not None:
             return self.smoothing.judges
-        return self.draws if self.randomised else 1
+        return self.draws if self.randomized else 1
 
     def prepared(self, attack: Attack, images: Tensor) -> Attack:
         """`attack` as it can be run on this model: one that reads a layer is told the shape of its output."""
@@ -232,7 +232,7 @@ class Classifier:
         """What `attack` may see of the model at `state.query`, row by row."""
         if self.smoothing is not None:
             seen = self._through_noise(attack, state)
-        elif self.randomised:
+        elif self.randomized:
             answer = partial(self._answer, attack)
             seen = randomness.averaged(answer, state, self.answers, self._shapes.reference)
         else:
@@ -298,7 +298,7 @@ class Classifier:
 
     @property
     def _shapes(self) -> Shapes:
-        assert self.shapes is not None, "a question outside of session()"
+        assert self.shapes is not None, "a query outside of session()"
         return self.shapes
 
     @property
@@ -307,7 +307,7 @@ class Classifier:
         return self._shapes.reference if self._shapes.exact else 8 * self._shapes.reference
 
     def _searched(self, query: Tensor, inside: bool) -> Tensor:
-        assert self._search is not None, "a question outside of session()"
+        assert self._search is not None, "a query outside of session()"
         self.passes.forwards += len(query)
         if inside or not self._spares or not query.requires_grad:
             points = self.fed(query, torch.channels_last if self._last and not inside else torch.preserve_format)
@@ -336,7 +336,7 @@ class Classifier:
         return stack
 
     def _prepare(self, images: Tensor) -> None:
-        network = folded(self.model) if self.fold and not self.randomised else None
+        network = folded(self.model) if self.fold and not self.randomized else None
         if network is not None and not self._agrees(network, images):
             network = None
         self.folded = network is not None

@@ -1,4 +1,4 @@
-"""A randomised model asked so that its answers repeat, whatever the batch, the order and the moment.
+"""A randomized model asked so that its answers repeat, whatever the batch, the order and the moment.
 
 Such a model draws from global generators, so what one image meets depends on all that was asked before it. Here each
 image is asked alone, in a batch of its own draws, after the generators were seeded with a number of its own.
@@ -15,12 +15,12 @@ from torch import Tensor
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import State
 
-_REPEATS = 4  # answers compared to find out whether a model is randomised
+_REPEATS = 4  # answers compared to find out whether a model is randomized
 _TOLERANCE = 1e-4  # of the logits' range: more difference between two answers is no rounding
 
 
 def seeds(key: Tensor, asked: Tensor) -> list[int]:
-    """One seed per row, from the row's noise stream and the number of its question."""
+    """One seed per row, from the row's noise stream and the number of its query."""
     numbers: list[int] = (noise.keys(1, key, asked) & ((1 << 62) - 1)).tolist()
     return numbers
 
@@ -35,7 +35,7 @@ def reseed(seed: int) -> None:
 def averaged(answer: Callable[[State], tuple[Tensor, ...]], state: State, draws: int, most: int) -> tuple[Tensor, ...]:
     """What `answer` says of each row, as the mean over `draws` draws; labels by vote; at most `most` rows at once."""
     rows = []
-    for row, seed in enumerate(seeds(state.trial.key, state.asked)):
+    for row, seed in enumerate(seeds(state.trial.key, state.queries)):
         reseed(seed)
         copies = torch.full((draws,), row, device=state.query.device)
         parts = [answer(state.take(part)) for part in torch.split(copies, most)]
@@ -55,7 +55,7 @@ def voted(logits: Tensor) -> Tensor:
 
 
 def differ(ask: Callable[[], Tensor], seed: int) -> bool:
-    """Whether the same question is answered differently after different seeds."""
+    """Whether the same query is answered differently after different seeds."""
     reseed(seed)
     first = ask()
     scale = max(float(first.max() - first.min()), 1e-6)

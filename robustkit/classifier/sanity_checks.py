@@ -60,9 +60,9 @@ def checked_model(classifier: Classifier, images: Tensor) -> list[str]:
     tile = images[torch.arange(16, device=images.device) % len(images)]
     turned = torch.flip(tile, [0]).clone()
     turned[0] = 1 - turned[0]  # another neighbour, too
-    if classifier.randomised:
+    if classifier.randomized:
         return [
-            f"{classifier.name} is randomised: an attack sees the mean of {classifier.answers} draws per question, and "
+            f"{classifier.name} is randomized: an attack sees the mean of {classifier.answers} draws per query, and "
             f"each verdict is the plurality of {classifier.verdicts} draws."
         ]
     logits, other = classifier.logits(tile), classifier.logits(turned).flip(0)
@@ -77,9 +77,7 @@ def checked_model(classifier: Classifier, images: Tensor) -> list[str]:
             "put BatchNorm and the like in eval mode, or feed one image at a time inside the model."
         )
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
-        return [
-            "The model answers the same question alike every time, so there is nothing to average: eot is not used."
-        ]
+        return ["The model answers the same query alike every time, so there is nothing to average: eot is not used."]
     return [] if classifier.probabilities else _probabilities(logits)
 
 

@@ -25,11 +25,11 @@ def smoothed(forward: Forward, state: State, sigma: float, count: int) -> Forwar
 
     Args:
         forward: logits of points.
-        state: whose rows the queries are; fresh noise for each of their questions.
+        state: whose rows the queries are; fresh noise for each of their queries.
         sigma: of the noise.
         count: copies.
     """
-    keys = noise.keys(_STREAM, state.trial.key, state.asked).repeat_interleave(count)
+    keys = noise.keys(_STREAM, state.trial.key, state.queries).repeat_interleave(count)
     draws = torch.arange(count, device=keys.device).repeat(len(state))
     shift = sigma * noise.normal(keys, draws, state.query.shape[1:]).to(state.query)
 
@@ -42,7 +42,7 @@ def smoothed(forward: Forward, state: State, sigma: float, count: int) -> Forwar
 
 
 def check_askable(attack: Attack) -> None:
-    """Check that an attack can question a smoothed classifier.
+    """Check that an attack can query a smoothed classifier.
 
     Raises:
         UserError: it reads a layer.
@@ -62,7 +62,7 @@ def repeated(state: State, count: int) -> State:
 def leading(logits: Tensor, *, count: int) -> Tensor:
     """`[B]` the likeliest class, -1 where its lead is within one standard deviation of so many copies' votes.
 
-    A verdict takes many more copies than a question, so a point is worth one only where it may well hold.
+    A verdict takes many more copies than a query, so a point is worth one only where it may well hold.
     """
     first, second = logits.exp().topk(2, 1).values.unbind(1)
     clear = (first - second) ** 2 * count >= first + second

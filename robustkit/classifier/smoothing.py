@@ -106,7 +106,7 @@ class Certified:
         return self.radius * share_of(norm, self.values)
 
     def accuracy(self, y: Tensor, eps: float, norm: str = "L2") -> float:
-        """Share of images classified rightly all over their ball: a lower bound, beside the attacks' upper one.
+        """Share of images classified correctly all over their ball: a lower bound, beside the attacks' upper one.
 
         Args:
             y: `[N]` true classes.

@@ -155,7 +155,7 @@ def _recipe(options: dict[str, Any]) -> Any:
 
 def _chosen(test: "Dataset", samples: Any) -> "Dataset":
     """The test images that verdicts are passed on."""
-    from robustkit.data import Part, pick
+    from robustkit.data import DatasetPart, pick
 
     count = None if samples == "all" else samples
-    return test if count is None or count >= len(test) else Part(test, tuple(pick(len(test), count)))
+    return test if count is None or count >= len(test) else DatasetPart(test, tuple(pick(len(test), count)))

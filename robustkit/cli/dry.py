@@ -45,6 +45,6 @@ def print_plan(options: dict[str, Any]) -> None:
     )
     if smoothing is not None:
         click.echo(
-            f"Smoothed: {copies} noisy copies per question, {judges:,} per verdict and {clean:,} per clean image; a "
+            f"Smoothed: {copies} noisy copies per query, {judges:,} per verdict and {clean:,} per clean image; a "
             f"point that looks broken and is not adds {judges:,}. No L2 radius exceeds {smoothing.reach:.3g}."
         )

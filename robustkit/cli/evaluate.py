@@ -44,7 +44,7 @@ _RUNS = Path("robustkit-runs")
     "surrogates",
     multiple=True,
     metavar="NAME",
-    help="Transfer: attacks question this model, and the others only judge the result. Repeatable.",
+    help="Transfer: attacks query this model, and the others only judge the result. Repeatable.",
 )
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Theirs; one per surrogate.")  # fmt: skip
 @remedy_options

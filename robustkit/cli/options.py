@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     """Numbers with commas between them, one per channel."""
 
     name = "A,B,C"
@@ -49,8 +49,8 @@ def model_options(command: Command) -> Command:
     return _with(
         command,
         click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
-        click.option("--mean", type=Numbers(), help="Normalisation to apply inside the model."),
-        click.option("--std", type=Numbers(), help="The same, divided by."),
+        click.option("--mean", type=NumberList(), help="Normalisation to apply inside the model."),
+        click.option("--std", type=NumberList(), help="The same, divided by."),
         click.option("--train", is_flag=True, help="Train a model that has no weights here once."),
         click.option("--retrain", is_flag=True, help="Train again, whatever is cached."),
     )
@@ -77,7 +77,7 @@ def remedy_options(command: Command) -> Command:
                      help="Take a layer's gradient from identity, relu, sigmoid, tanh or file.py:function; "
                           "see `robustkit diagnose`. Repeatable."),
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
-                     help="Draws of a randomised or smoothed model averaged per question. [default: 20]"),
+                     help="Draws of a randomized or smoothed model averaged per query. [default: 20]"),
         click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),
     )  # fmt: skip
 

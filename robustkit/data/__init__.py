@@ -7,14 +7,14 @@ from robustkit.errors import UserError, unknown
 from .arrays import SUFFIXES, load_arrays
 from .arrays import from_tensors as from_tensors
 from .dataset import Dataset as Dataset
-from .dataset import Origin as Origin
+from .dataset import DatasetOrigin as DatasetOrigin
 from .dataset import TensorData as TensorData
-from .dataset import Threat as Threat
+from .dataset import UsualThreat as UsualThreat
 from .digits import SPLITS as DIGITS_SPLITS
 from .digits import load_digits
 from .folder import IMAGENET_SPLITS, load_folder, load_imagenet
 from .order import pick as pick
-from .part import Part as Part
+from .part import DatasetPart as DatasetPart
 from .pictures import LazyData as LazyData
 from .published import PUBLISHED, load_published
 from .published import SPLITS as PUBLISHED_SPLITS
@@ -67,7 +67,7 @@ def held_out(data: Dataset, share: float) -> tuple[Dataset, Dataset]:
     cut = round(share * len(order))
     if not 0 < cut < len(order):
         raise UserError(f"A share of {share:g} of {len(data)} images leaves one part empty; choose another.")
-    return Part(data, tuple(order[cut:])), Part(data, tuple(order[:cut]), "val")
+    return DatasetPart(data, tuple(order[cut:])), DatasetPart(data, tuple(order[:cut]), "val")
 
 
 def other_split(data: Dataset, split: str) -> Dataset:

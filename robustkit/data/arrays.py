@@ -19,11 +19,11 @@ from torch import Tensor
 from robustkit.errors import UserError
 
 from .checks import checked, named_classes
-from .dataset import Origin, TensorData, Threat
+from .dataset import DatasetOrigin, TensorData, UsualThreat
 
 Read = Callable[[str], Any]
 
-THREATS = (Threat("Linf", "8/255"),)
+THREATS = (UsualThreat("Linf", "8/255"),)
 SUFFIXES = (".npz", ".safetensors")
 
 
@@ -68,7 +68,7 @@ def load_arrays(path: Path, split: str) -> TensorData:
     listed = [str(name) for name in read("class_names").tolist()] if "class_names" in names else None
     x, y = (_tensor(read(key), key, path) for key in (x_name, y_name))
     data = from_tensors(x, y, name=path.stem, class_names=listed, split=split)
-    return replace(data, origin=Origin(str(path), splits=splits))
+    return replace(data, origin=DatasetOrigin(str(path), splits=splits))
 
 
 def _npz(path: Path) -> tuple[list[str], Read]:

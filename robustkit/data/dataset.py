@@ -12,14 +12,14 @@ from torch import Tensor
 CHUNK = 256  # images held at once while hashing: bounds the memory, does not change the hash
 
 
-class Threat(NamedTuple):
+class UsualThreat(NamedTuple):
     """A norm ball that is usual for a data set; `eps` is a text such as "8/255"."""
 
     norm: str
     eps: str
 
 
-class Origin(NamedTuple):
+class DatasetOrigin(NamedTuple):
     """What `load_dataset` was asked for, so that another split can be asked of the same place."""
 
     name: str
@@ -44,7 +44,7 @@ class Dataset(Protocol):
         """One for each label, in order."""
 
     @property
-    def threats(self) -> tuple[Threat, ...]:
+    def threats(self) -> tuple[UsualThreat, ...]:
         """The balls it is usually attacked in."""
 
     @property
@@ -67,10 +67,10 @@ class TensorData:
     name: str
     split: str
     class_names: tuple[str, ...]
-    threats: tuple[Threat, ...]
+    threats: tuple[UsualThreat, ...]
     images: Tensor  # [N, C, H, W] float32 in [0, 1]
     labels: Tensor  # [N] int64
-    origin: Origin | None = None
+    origin: DatasetOrigin | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -8,11 +8,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from .dataset import Origin, TensorData, Threat
+from .dataset import DatasetOrigin, TensorData, UsualThreat
 
 SPLITS = ("train", "val", "test")
 # 0.1 and 0.2 are the sensible radii: no two classes' balls meet below 0.21 (half of the smallest distance, 0.438).
-THREATS = (Threat("Linf", "0.1"),)
+THREATS = (UsualThreat("Linf", "0.1"),)
 
 
 def load_digits(split: str) -> TensorData:
@@ -20,7 +20,9 @@ def load_digits(split: str) -> TensorData:
     images, labels, rows = _all()
     chosen = rows[split]
     names = tuple(str(digit) for digit in range(10))
-    return TensorData("digits", split, names, THREATS, images[chosen], labels[chosen], Origin("digits", splits=SPLITS))
+    return TensorData(
+        "digits", split, names, THREATS, images[chosen], labels[chosen], DatasetOrigin("digits", splits=SPLITS)
+    )
 
 
 @cache

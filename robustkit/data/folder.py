@@ -7,11 +7,11 @@ import torch
 
 from robustkit.errors import UserError
 
-from .dataset import Origin, Threat
+from .dataset import DatasetOrigin, UsualThreat
 from .pictures import LazyData, decoded
 
-THREATS = (Threat("Linf", "8/255"),)
-IMAGENET_THREATS = (Threat("Linf", "4/255"),)
+THREATS = (UsualThreat("Linf", "8/255"),)
+IMAGENET_THREATS = (UsualThreat("Linf", "4/255"),)
 IMAGENET_SPLITS = ("train", "test")
 IMAGENET_CLASSES = 1000
 
@@ -24,7 +24,7 @@ def load_folder(path: Path, split: str, image_size: int | None) -> LazyData:
     root = path / split if (path / split).is_dir() else path
     items = _image_folder(root, _transform(image_size, image_size), allow_empty=False)
     splits = tuple(sorted(part.name for part in path.iterdir() if part.is_dir())) if root != path else ()
-    origin = Origin(str(path), image_size=image_size, splits=splits)
+    origin = DatasetOrigin(str(path), image_size=image_size, splits=splits)
     return _lazy(path.resolve().name, split, tuple(items.classes), THREATS, items, origin)
 
 
@@ -50,7 +50,7 @@ def load_imagenet(data_dir: Path, split: str) -> LazyData:
             "its folder, so make the missing ones, empty if need be."
         )
     names = tuple(CATEGORIES) if len(CATEGORIES) == IMAGENET_CLASSES else tuple(items.classes)
-    origin = Origin("imagenet", data_dir, splits=IMAGENET_SPLITS)
+    origin = DatasetOrigin("imagenet", data_dir, splits=IMAGENET_SPLITS)
     return _lazy("imagenet", split, names, IMAGENET_THREATS, items, origin)
 
 
@@ -75,7 +75,7 @@ def _transform(resize: int | None, crop: int | None) -> Any:
 
 
 def _lazy(
-    name: str, split: str, classes: tuple[str, ...], threats: tuple[Threat, ...], items: Any, origin: Origin
+    name: str, split: str, classes: tuple[str, ...], threats: tuple[UsualThreat, ...], items: Any, origin: DatasetOrigin
 ) -> LazyData:
     files = tuple(Path(file) for file, _ in items.samples)
     shape = tuple(decoded(items, 0, str(files[0])).shape)

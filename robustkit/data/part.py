@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .dataset import Dataset, Threat
+from .dataset import Dataset, UsualThreat
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DatasetPart:
     """The images `ids` of `whole` as a data set of their own."""
 
     whole: Dataset
@@ -32,7 +32,7 @@ class Part:
         return self.whole.class_names
 
     @property
-    def threats(self) -> tuple[Threat, ...]:
+    def threats(self) -> tuple[UsualThreat, ...]:
         """As the whole."""
         return self.whole.threats
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 
-from .dataset import Origin, Threat, chunks, hash_of_labels, pixel_fingerprint
+from .dataset import DatasetOrigin, UsualThreat, chunks, hash_of_labels, pixel_fingerprint
 
 
 class Items(Protocol):
@@ -26,12 +26,12 @@ class LazyData:
     name: str
     split: str
     class_names: tuple[str, ...]
-    threats: tuple[Threat, ...]
+    threats: tuple[UsualThreat, ...]
     items: Items
     labels: Tensor  # [N] int64
     shape: tuple[int, ...]  # [C, H, W] of every image
     files: tuple[Path, ...] | None = None  # one for each image; None: there are no files to hash
-    origin: Origin | None = None
+    origin: DatasetOrigin | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -7,7 +7,7 @@ import torch
 
 from robustkit.errors import UserError
 
-from .dataset import Origin, Threat
+from .dataset import DatasetOrigin, UsualThreat
 from .pictures import LazyData, decoded
 
 SPLITS = ("train", "test")
@@ -19,18 +19,18 @@ class Published(NamedTuple):
     builder: str  # the class in torchvision.datasets
     shape: tuple[int, int, int]  # [C, H, W]
     classes: int
-    threats: tuple[Threat, ...]
+    threats: tuple[UsualThreat, ...]
 
 
-_CIFAR_THREATS = (Threat("Linf", "8/255"), Threat("L2", "0.5"))
+_CIFAR_THREATS = (UsualThreat("Linf", "8/255"), UsualThreat("L2", "0.5"))
 # The radii that papers and RobustBench report first.
 PUBLISHED = {
-    "mnist": Published("MNIST", (1, 28, 28), 10, (Threat("Linf", "0.3"),)),
-    "fashionmnist": Published("FashionMNIST", (1, 28, 28), 10, (Threat("Linf", "0.1"),)),
-    "kmnist": Published("KMNIST", (1, 28, 28), 10, (Threat("Linf", "0.3"),)),
+    "mnist": Published("MNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.3"),)),
+    "fashionmnist": Published("FashionMNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.1"),)),
+    "kmnist": Published("KMNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.3"),)),
     "cifar10": Published("CIFAR10", (3, 32, 32), 10, _CIFAR_THREATS),
     "cifar100": Published("CIFAR100", (3, 32, 32), 100, _CIFAR_THREATS),
-    "svhn": Published("SVHN", (3, 32, 32), 10, (Threat("Linf", "8/255"),)),
+    "svhn": Published("SVHN", (3, 32, 32), 10, (UsualThreat("Linf", "8/255"),)),
 }
 
 
@@ -45,7 +45,7 @@ def load_published(name: str, split: str, data_dir: Path, download: bool) -> Laz
     labels = torch.as_tensor(items.labels if name == "svhn" else items.targets).long()
     classes = tuple(items.classes) if name != "svhn" else tuple(str(digit) for digit in range(known.classes))
     shape = tuple(decoded(items, 0, f"The first image of {name}").shape)
-    origin = Origin(name, data_dir, splits=SPLITS)
+    origin = DatasetOrigin(name, data_dir, splits=SPLITS)
     return LazyData(name, split, classes, known.threats, items, labels, shape, None, origin)
 
 

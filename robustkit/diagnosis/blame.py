@@ -5,19 +5,19 @@ Code in a forward is found where it breaks the gradient, not where it merely cur
 
 from collections.abc import Mapping
 
-from .calls import Map, Run, Site
+from .calls import CallRun, Map, Site
 from .measure import responses
 from .question import Question
-from .verdicts import CULPABLE, Numbers, numbers, verdict
+from .verdicts import CULPABLE, CallSummary, numbers, verdict
 
 
 class Tree:
     """The calls of a forward pass as a tree."""
 
     def __init__(self, found: Map) -> None:
-        self.runs: dict[Site, Run] = {run.site: run for run in found.runs}
+        self.runs: dict[Site, CallRun] = {run.site: run for run in found.runs}
 
-    def parents_in(self, site: Site) -> list[Run]:
+    def parents_in(self, site: Site) -> list[CallRun]:
         """The calls directly inside that have calls inside themselves."""
         return [run for run in self.runs.values() if run.parent == site and not run.leaf]
 
@@ -34,16 +34,16 @@ class Tree:
         return found
 
 
-def guilty_parents(question: Question, tree: Tree, words: Mapping[Site, str]) -> dict[Site, tuple[Numbers, str]]:
+def guilty_parents(question: Question, tree: Tree, words: Mapping[Site, str]) -> dict[Site, tuple[CallSummary, str]]:
     """Calls that mask gradients although nothing inside them does: their own code is to blame.
 
     Starts with the whole network and looks only into what is bad.
     """
-    bad: dict[Site, tuple[Numbers, str]] = {}
+    bad: dict[Site, tuple[CallSummary, str]] = {}
     level = [run for run in tree.runs.values() if run.parent is None and not run.leaf]
     while level:
         answers = responses(question, [run.site for run in level])
-        deeper: list[Run] = []
+        deeper: list[CallRun] = []
         for run in level:
             seen = numbers(answers.get(run.site), None)
             word = verdict(run, seen)
@@ -54,7 +54,7 @@ def guilty_parents(question: Question, tree: Tree, words: Mapping[Site, str]) ->
     return {site: entry for site, entry in bad.items() if not _explained(site, tree, bad, words)}
 
 
-def _explained(site: Site, tree: Tree, bad: Mapping[Site, tuple[Numbers, str]], words: Mapping[Site, str]) -> bool:
+def _explained(site: Site, tree: Tree, bad: Mapping[Site, tuple[CallSummary, str]], words: Mapping[Site, str]) -> bool:
     inside = any(words.get(leaf) in CULPABLE for leaf in tree.leaves_in(site))
     deeper = any(site in tree.above(other) for other in bad)
     # A plain Sequential has no code of its own.

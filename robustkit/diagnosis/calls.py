@@ -21,7 +21,7 @@ class Site(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class CallRun:
     """What one forward pass did at a site."""
 
     site: Site
@@ -43,7 +43,7 @@ class Unseen(NamedTuple):
 class Map(NamedTuple):
     """All calls of a forward pass, and the layers that stayed in the dark."""
 
-    runs: tuple[Run, ...]  # in the order in which they end: a layer before the one around it
+    runs: tuple[CallRun, ...]  # in the order in which they end: a layer before the one around it
     last: Site  # the innermost call whose output is the logits
     unseen: tuple[Unseen, ...]
 
@@ -52,7 +52,7 @@ class _Watcher:
     """Notes who is called inside whom."""
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[CallRun] = []
         self.outputs: list[Any] = []
         self._open: list[Site] = []
         self._busy: set[Site] = set()
@@ -69,7 +69,7 @@ class _Watcher:
         given, made = floats(inputs), floats(output)
         self.outputs.append(output)
         self.runs.append(
-            Run(
+            CallRun(
                 site=site,
                 parent=self._open[-1] if self._open else None,
                 leaf=site not in self._busy,

@@ -14,7 +14,7 @@ from robustkit.nethook import Layers, unwrap
 from robustkit.primitives import losses
 from robustkit.primitives.threat import ball, norm_name
 
-from .calls import Run
+from .calls import CallRun
 from .diagnosis import Diagnosis, EndToEnd, LayerRow
 from .findings import Findings, look, notes, overall
 from .proof import proved
@@ -110,7 +110,7 @@ def _diagnosis(question: Question, findings: Findings, norm: str, eps: str) -> D
     )  # fmt: skip
 
 
-def _row(run: Run, findings: Findings, loss: str) -> LayerRow:
+def _row(run: CallRun, findings: Findings, loss: str) -> LayerRow:
     seen, word = findings.figures[run.site], findings.words[run.site]
     hint = MEANING[word]
     if word == "loss saturated":

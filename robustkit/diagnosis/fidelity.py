@@ -46,7 +46,7 @@ class Response(NamedTuple):
     twofaced: Tensor  # [n] 1 where the output differs with and without gradients
 
 
-class Layer:
+class LayerFunction:
     """A layer as a function of the float tensors among its inputs."""
 
     def __init__(self, module: nn.Module, inputs: Inputs, count: int, seed: int) -> None:
@@ -67,7 +67,7 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
     start, end = floats(still), floats(moved)
     if not start or [a.shape for a in start] != [b.shape for b in end]:
         return None
-    layer = Layer(module, still, count, seed)
+    layer = LayerFunction(module, still, count, seed)
     moves = [after - before for before, after in zip(start, end, strict=True)]
     with torch.no_grad():
         plain, far, other = layer(start), layer(end), layer(start, draw=1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from robustkit.nethook import Layers, get_module, select
 
 from .blame import Tree, guilty_parents
-from .calls import Map, Run, Site
+from .calls import CallRun, Map, Site
 from .diagnosis import Verdict
 from .lines import OpSite, caused, forward_of, ranked, unfold_ops
 from .measure import inputs_of, responses, survey
@@ -18,7 +18,7 @@ from .verdicts import (  # fmt: skip
     RIVALS,
     SPREAD,
     WHOLE_FAITHFUL,
-    Numbers,
+    CallSummary,
     median,
     numbers,
     share,
@@ -33,18 +33,18 @@ class Findings:
     """Figures and a word for each call that was looked at, or that is guilty."""
 
     map: Map
-    figures: dict[Site, Numbers]
+    figures: dict[Site, CallSummary]
     words: dict[Site, str]
     lines: dict[Site, tuple[OpSite, ...]]  # candidates, of the guilty calls
     whole: Whole
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[CallRun]:
         """The calls, in the order of execution."""
         return [run for run in self.map.runs if run.site in self.words]
 
     @property
-    def culprits(self) -> list[Run]:
+    def culprits(self) -> list[CallRun]:
         """The guilty ones."""
         return [run for run in self.runs if self.words[run.site] in CULPABLE]
 
@@ -109,7 +109,7 @@ def notes(findings: Findings, question: Question) -> tuple[str, ...]:
         )
     if share(whole.correct) < 0.5:
         found.append(
-            f"Only {_percent(share(whole.correct))} of the images are classified rightly; few can be attacked."
+            f"Only {_percent(share(whole.correct))} of the images are classified correctly; few can be attacked."
         )
     if loss != "ce" and share(whole.lost_ce) > LOST:
         found.append(
@@ -122,7 +122,7 @@ def notes(findings: Findings, question: Question) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _blame_the_end(last: Site, whole: Whole, figures: dict[Site, Numbers], words: dict[Site, str]) -> None:
+def _blame_the_end(last: Site, whole: Whole, figures: dict[Site, CallSummary], words: dict[Site, str]) -> None:
     """Where the logits leave the network: probabilities, or values that the loss cannot take."""
     tied = median(whole.rivals) > RIVALS and median(whole.spread) < SPREAD
     word = "loss saturated" if share(whole.lost) > LOST else "tied logits" if tied else ""
@@ -133,7 +133,9 @@ def _blame_the_end(last: Site, whole: Whole, figures: dict[Site, Numbers], words
         words[last] = word
 
 
-def _lines(question: Question, figures: dict[Site, Numbers], words: dict[Site, str]) -> dict[Site, tuple[OpSite, ...]]:
+def _lines(
+    question: Question, figures: dict[Site, CallSummary], words: dict[Site, str]
+) -> dict[Site, tuple[OpSite, ...]]:
     """Candidate lines of each guilty call; words become more exact where a line explains them."""
     guilty = [site for site in figures if words[site] in MASKING and words[site] != "probabilities"]
     if not guilty:
@@ -151,7 +153,7 @@ def _lines(question: Question, figures: dict[Site, Numbers], words: dict[Site, s
     return lines
 
 
-def _places(runs: Sequence[Run]) -> str:
+def _places(runs: Sequence[CallRun]) -> str:
     return ", ".join(f"'{run.site.layer}'" if run.site.layer else "the model's own forward" for run in runs)
 
 

@@ -4,9 +4,9 @@ import copy
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from robustkit.classifier.classifier import Classifier, Passes
+from robustkit.classifier.classifier import Classifier, PassCount
 
-from .calls import Run
+from .calls import CallRun
 from .lines import OpSite
 from .straight import Straightened, straightens
 
@@ -25,7 +25,7 @@ class Prescription(NamedTuple):
     option: str  # empty where a change of code is needed
 
 
-def prescribed(run: Run, verdict: str, loss: str, lines: Sequence[OpSite]) -> Prescription:
+def prescribed(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) -> Prescription:
     """The remedy for one guilty call, whose own code has these suspicious lines."""
     name = run.site.layer
     shown = f"'{name}'" if name else "the model's own forward"
@@ -54,7 +54,7 @@ def treated(classifier: Classifier, remedies: Sequence[Prescription]) -> Classif
     """The same model behind all these remedies."""
     kinds = {remedy.kind for remedy in remedies}
     other = copy.copy(classifier)
-    other.passes = Passes()
+    other.passes = PassCount()
     if "straight-through" in kinds:
         other.model, other.fold, other.channels_last = Straightened(classifier.model), False, False
     other.bpda = {**classifier.bpda, **{remedy.layer: None for remedy in remedies if remedy.kind == "bpda"}}

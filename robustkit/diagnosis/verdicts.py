@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from torch import Tensor
 
-from .calls import Run
+from .calls import CallRun
 from .fidelity import Response
 from .slopes import Gradient
 
@@ -46,7 +46,7 @@ MASKING: Final = (
 CULPABLE: Final = (*MASKING, "stochastic", "loss saturated")
 
 
-class Numbers(NamedTuple):
+class CallSummary(NamedTuple):
     """Medians and shares over images of one call."""
 
     grad_norm: float
@@ -66,20 +66,20 @@ class Numbers(NamedTuple):
     twofaced: bool
 
 
-def numbers(answer: Response | None, gradient: Gradient | None) -> Numbers:
+def numbers(answer: Response | None, gradient: Gradient | None) -> CallSummary:
     """What a row of the table shows."""
     nan = float("nan")
     grad = (median(gradient.norm), share(gradient.zero), share(gradient.nonfinite)) if gradient else (nan, nan, nan)
     if answer is None:
-        return Numbers(*grad, nan, nan, nan, nan, nan, nan, nan, nan, nan, False, False, False)
-    return Numbers(
+        return CallSummary(*grad, nan, nan, nan, nan, nan, nan, nan, nan, nan, False, False, False)
+    return CallSummary(
         *grad, median(answer.fidelity), median(answer.fidelity_small), median(answer.linearity), median(answer.mixed),
         median(answer.reach), share(answer.unmoved), median(answer.jumps), median(answer.saturation),
         share(answer.invalid), bool(answer.detached.any()), bool(answer.stochastic.any()), bool(answer.twofaced.any()),
     )  # fmt: skip
 
 
-def verdict(run: Run, seen: Numbers) -> str:
+def verdict(run: CallRun, seen: CallSummary) -> str:
     """The word for one call."""
     if seen.stochastic:
         return "stochastic"
@@ -96,13 +96,13 @@ def verdict(run: Run, seen: Numbers) -> str:
     return "curved" if run.leaf and seen.linearity < LINEAR and seen.mixed > MIXED else "faithful"
 
 
-def _still(seen: Numbers) -> str:
+def _still(seen: CallSummary) -> str:
     if seen.unmoved != seen.unmoved:
         return "constant"
     return "flat" if seen.unmoved > MOST else "unresolved"
 
 
-def _unfaithful(seen: Numbers) -> str:
+def _unfaithful(seen: CallSummary) -> str:
     if seen.fidelity >= FULL_FAITHFUL:
         return "surrogate"
     if seen.jumps > JUMPING:

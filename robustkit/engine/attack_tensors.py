@@ -20,26 +20,26 @@ class Attacked:
     """What became of each image; all tensors on the CPU, in the order of `x`."""
 
     x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried
-    success: Tensor  # [N] bool, classified rightly before and wrongly (or as the target) at `x_adv`
+    success: Tensor  # [N] bool, classified correctly before and wrongly (or as the target) at `x_adv`
     clean_correct: Tensor  # [N] bool
     prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed model abstains
-    questions: Tensor  # [N] int64 questions asked in the deciding trial, 0 where clean wrong
+    queries: Tensor  # [N] int64 queries asked in the deciding trial, 0 where clean wrong
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
 
     @property
     def clean_accuracy(self) -> float:
-        """Share of images classified rightly without any change."""
+        """Share of images classified correctly without any change."""
         return self.clean_correct.double().mean().item()
 
     @property
     def robust_accuracy(self) -> float:
-        """Share classified rightly before and after: an upper bound on the true robust accuracy."""
+        """Share classified correctly before and after: an upper bound on the true robust accuracy."""
         return (self.clean_correct & ~self.success).double().mean().item()
 
     @property
     def attack_success_rate(self) -> float:
-        """Share of the rightly classified images that were broken; NaN when there were none."""
+        """Share of the correctly classified images that were broken; NaN when there were none."""
         return (self.success.sum() / self.clean_correct.sum()).item() if self.clean_correct.any() else float("nan")
 
 
@@ -56,7 +56,7 @@ def attack(
     seed: int = 0,
     numbers: Sequence[int] | None = None,
 ) -> Attacked:
-    """Attack every rightly classified image of `x` and say what became of it.
+    """Attack every correctly classified image of `x` and say what became of it.
 
     Args:
         model: takes images in `bounds`, returns logits; it comes back exactly as it was.
@@ -64,7 +64,7 @@ def attack(
         y: `[N]` true classes.
         method: such as `PGD(eps="8/255", steps=40)`; eps in units of pixels scaled to [0, 1].
         target: `[N]` classes that must be reached; None accepts any wrong class.
-        surrogate: the model that the attack questions in place of `model`, which only judges each trial's last point:
+        surrogate: the model that the attack queries in place of `model`, which only judges each trial's last point:
             a transfer attack.
         bounds: range of valid values; a `Classifier` has its own.
         batch_size: rows in flight. On a CPU it does not change a bit of the result.
@@ -92,15 +92,15 @@ def attack(
         logits = classifier.judge_all(images)
         known = logits if asked is None else asked.judge_all(images)
         y = checked_labels(y.cpu(), len(x), min(logits.shape[1], known.shape[1]))
-        aims = None if target is None else checked_labels(target.cpu(), len(x), known.shape[1])
-        if aims is not None and bool((aims == y).any()):
+        goals = None if target is None else checked_labels(target.cpu(), len(x), known.shape[1])
+        if goals is not None and bool((goals == y).any()):
             raise UserError("A target equals the true class; name another class for every image.")
         said = classifier.decided(logits)
         correct = said == y
-        goals = [None] * len(x) if aims is None else aims.tolist()
+        targets = [None] * len(x) if goals is None else goals.tolist()
         names = range(len(x)) if numbers is None else numbers
-        rows = zip(names, images, y.tolist(), known, goals, correct.tolist(), strict=True)
-        jobs = [job_of(method, number, x, y, logits, goal) for number, x, y, logits, goal, right in rows if right]
+        rows = zip(names, images, y.tolist(), known, targets, correct.tolist(), strict=True)
+        jobs = [job_of(method, number, x, y, logits, target) for number, x, y, logits, target, right in rows if right]
         outcomes = list(engine.run(classifier, method, jobs, slots=batch_size, seed=seed, surrogate=asked))
     if numbers is not None:
         row_of = {number: row for row, number in enumerate(numbers)}
@@ -108,11 +108,11 @@ def attack(
     return _gathered(classifier, images, said, correct, outcomes)
 
 
-def job_of(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, goal: int | None = None) -> engine.Job:
-    """The engine's job for one image: aimed at its goal, or at its likeliest wrong classes, or at none."""
-    if goal is not None:
-        return engine.Job(number, x, y, (goal,), goal)
-    return engine.Job(number, x, y, aims_of(method, likeliest(logits, y)) if method.targets else (-1,))
+def job_of(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, target: int | None = None) -> engine.Job:
+    """The engine's job for one image: aimed at its target, or at its likeliest wrong classes, or at none."""
+    if target is not None:
+        return engine.Job(number, x, y, (target,), target)
+    return engine.Job(number, x, y, loss_targets_of(method, likeliest(logits, y)) if method.targets else (-1,))
 
 
 def likeliest(logits: Tensor, y: int) -> list[int]:
@@ -121,8 +121,8 @@ def likeliest(logits: Tensor, y: int) -> list[int]:
     return [number for number in order if number != y]
 
 
-def aims_of(method: Attack, ranking: list[int]) -> tuple[int, ...]:
-    """The classes that an attack aims at, given the wrong classes of an image, likeliest first."""
+def loss_targets_of(method: Attack, ranking: list[int]) -> tuple[int, ...]:
+    """The classes that the losses of an attack aim at, given the wrong classes of an image, likeliest first."""
     return tuple(ranking[: method.targets]) or (-1,)
 
 
@@ -144,7 +144,7 @@ def _gathered(
         points[outcome.sample] = outcome.x_adv
     result.success[at] = column("success").bool()
     result.prediction[at] = column("label")
-    result.questions[at] = column("question")
+    result.queries[at] = column("queries")
     result.forwards[at] += column("forwards")
     result.backwards[at] = column("backwards")
     return result if classifier.bounds == (0, 1) else replace(result, x_adv=low + (high - low) * points)

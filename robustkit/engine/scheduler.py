@@ -30,15 +30,15 @@ _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots
 class Job:
     """One image to attack, whatever the number of trials that takes."""
 
-    sample: int  # number of the image; with seed, restart and target it fixes all noise
+    sample: int  # number of the image; with seed, restart and loss target it fixes all noise
     x: Tensor  # [*S] in [0, 1], on the model's device
     y: int
-    aims: tuple[int, ...] = (-1,)  # classes aimed at, one trial each per restart; -1 aims at none
-    goal: int | None = None  # class that must be reached; None: any class but y
+    loss_targets: tuple[int, ...] = (-1,)  # classes aimed at, one trial each per restart; -1 for none
+    target: int | None = None  # class that must be reached; None: any class but y
 
     def lost(self, label: int) -> bool:
         """Whether this answer is what the attack is after; none (-1) is not."""
-        return label not in (self.y, ABSTAINS) if self.goal is None else label == self.goal
+        return label not in (self.y, ABSTAINS) if self.target is None else label == self.target
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Outcome:
     x: Tensor  # [*S] the clean image, on the CPU
     x_adv: Tensor  # [*S] the judged point, inside ball and box: the witness, or the last point tried
     label: int  # what the unmodified model says there, -1 for nothing
-    question: int  # of the deciding trial, how many questions had been asked
+    queries: int  # of the deciding trial
     restart: int
-    target: int  # -1 for none
+    loss_target: int  # -1 for none
     forwards: int  # over all trials of the image, judging included
     backwards: int
 
@@ -95,8 +95,8 @@ def run(
         jobs: images; drawn from as slots become free, so they can be streamed.
         slots: rows in flight. Outcomes do not depend on it.
         seed: of all noise.
-        tick: called with the number of trials in flight after each question.
-        surrogate: the model that answers the questions, inside its own session; `classifier` then judges the last
+        tick: called with the number of trials in flight after each query.
+        surrogate: the model that answers the queries, inside its own session; `classifier` then judges the last
             point of each trial and nothing else, as in a transfer attack.
     """
     lane = _Lane(classifier, surrogate or classifier, attack, iter(jobs), slots, seed)
@@ -117,7 +117,7 @@ class _Lane:
     pool: State | None = None
     flights: list[_Flight | None] = field(default_factory=list)  # one per row of the pool, None where idle
     starting: deque[_Flight] = field(default_factory=deque)  # trials to begin
-    begun: deque[_Flight] = field(default_factory=deque)  # trials with a first question and no slot yet,
+    begun: deque[_Flight] = field(default_factory=deque)  # trials with a first query and no slot yet,
     first: State | None = None  # which is in the last rows of this
     resuming: deque[tuple[_Flight, State]] = field(default_factory=deque)  # trials to go on with
     claims: list[_Claims] = field(default_factory=list)
@@ -140,7 +140,7 @@ class _Lane:
         return True
 
     def ask(self) -> int:
-        """One question to all slots; trials that are decided or spent leave theirs."""
+        """One query to all slots; trials that are decided or spent leave theirs."""
         if self.pool is None:
             return 0
         seen = self._seen(self.pool)
@@ -205,7 +205,7 @@ class _Lane:
         points = torch.cat([group.points for group in groups])
         samples = [flight.job.sample for group in groups for flight in group.flights]
         _check_finite(points, samples, "input gradient")
-        points = self.attack.ball.settle(torch.cat([group.states.trial.x for group in groups]), points)
+        points = self.attack.ball.project_exact(torch.cat([group.states.trial.x for group in groups]), points)
         logits = self.classifier.judge(points)
         _check_finite(logits, samples, "output")
         labels = self.classifier.decided(logits, most_claims(self.attack)).tolist()
@@ -215,20 +215,20 @@ class _Lane:
             points, labels = points[count:], labels[count:]
 
     def _verdicts(self, group: _Claims, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
-        questions = group.states.asked.tolist()
+        queries = group.states.queries.tolist()
         for row, (flight, label) in enumerate(zip(group.flights, labels, strict=True)):
             flight.forwards += self.classifier.verdicts
             job = flight.job
             success = job.lost(label)
-            restart, target = self._trial(flight)
+            restart, loss_target = self._trial(flight)
             if not success and not group.final[row]:
                 self._go_on(group, row)
-            elif not success and flight.trial + 1 < self.attack.restarts * len(job.aims):
+            elif not success and flight.trial + 1 < self.attack.restarts * len(job.loss_targets):
                 flight.trial += 1
                 self.starting.append(flight)
             else:
                 yield Outcome(
-                    job.sample, success, job.x.cpu(), points[row], label, questions[row], restart, target,
+                    job.sample, success, job.x.cpu(), points[row], label, queries[row], restart, loss_target,
                     flight.forwards, flight.backwards,
                 )  # fmt: skip
 
@@ -241,13 +241,13 @@ class _Lane:
             self.resuming.append((flight, state))
 
     def _trial(self, flight: _Flight) -> tuple[int, int]:
-        aim, restart = divmod(flight.trial, self.attack.restarts)
-        return restart, flight.job.aims[aim]
+        number, restart = divmod(flight.trial, self.attack.restarts)
+        return restart, flight.job.loss_targets[number]
 
     def _claimed(self, live: list[int], state: State, label: Tensor) -> set[int]:
         """Rows whose query is a point of the ball that the search network gets wrong (or as aimed for)."""
         if self.asked is not self.classifier:
-            return set()  # that a surrogate is fooled says nothing; questions to the model are none
+            return set()  # that a surrogate is fooled says nothing; queries to the model are none
         if torch.equal(label, state.trial.y):
             return set()
         # On the host: there are a few labels only, and on a small network each tensor operation shows.
@@ -303,7 +303,7 @@ class _Lane:
             self.flights[row] = flight
 
     def _next(self, most: int) -> tuple[list[_Flight], State]:
-        """At most so many trials with their first questions."""
+        """At most so many trials with their first queries."""
         if self.first is None:
             self.begun, self.starting = self.starting, deque()
             self.first = self._begin(list(self.begun))
@@ -320,14 +320,14 @@ class _Lane:
         device = flights[0].job.x.device
         tries = [self._trial(flight) for flight in flights]
         restart = torch.tensor([restart for restart, _ in tries], device=device)
-        target = torch.tensor([target for _, target in tries], device=device)
+        loss_target = torch.tensor([loss_target for _, loss_target in tries], device=device)
         sample = torch.tensor([flight.job.sample for flight in flights], device=device)
         salt = zlib.crc32(type(self.attack).__name__.encode())
-        key = noise.keys(self.seed * (1 << 32) + salt, sample, restart, target)
+        key = noise.keys(self.seed * (1 << 32) + salt, sample, restart, loss_target)
         y = torch.tensor([flight.job.y for flight in flights], device=device)
-        goals = [-1 if flight.job.goal is None else flight.job.goal for flight in flights]
-        goal = torch.tensor(goals, device=device)
-        trials = Trials(torch.stack([flight.job.x for flight in flights]), y, target, goal, key)
+        targets = [-1 if flight.job.target is None else flight.job.target for flight in flights]
+        target = torch.tensor(targets, device=device)
+        trials = Trials(torch.stack([flight.job.x for flight in flights]), y, loss_target, target, key)
         if isinstance(self.attack, FeatureAttack) and not self.attack.feature_shape:
             self.attack = self.asked.prepared(self.attack, trials.x)
         if len(flights) > 1:
@@ -349,7 +349,7 @@ class _Lane:
 
 
 def most_claims(attack: Attack) -> int:
-    """How many points of one image an attack may have judged: one per question, and the last of each trial."""
+    """How many points of one image an attack may have judged: one per query, and the last of each trial."""
     return attack.trials * attack.cost.forwards
 
 

@@ -14,10 +14,10 @@ from robustkit.classifier.sanity_checks import checked_images, checked_model
 from robustkit.engine import attack_tensors as crafting
 from robustkit.engine import scheduler as engine
 from robustkit.errors import UserError
-from robustkit.evaluation.plan import Cell
+from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evaluation.setting import Setting
-from robustkit.evidence.store import Certificate, Clean, Hit, Shot, Store
-from robustkit.host.progress import Watch
+from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, PictureRecord, Store
+from robustkit.host.progress import ProgressWatch
 from robustkit.primitives.threat import NORMS, ball
 
 _COMMIT_SECONDS = 0.5  # a killed run does at most this much work twice
@@ -33,7 +33,7 @@ class Course:
     setting: Setting
     classifier: Classifier
     store: Store
-    watch: Watch
+    watch: ProgressWatch
 
     def run(self) -> None:
         """Clean accuracy first, then every cell of the plan."""
@@ -77,14 +77,16 @@ class Course:
             done += len(said)
             self.watch.advance(len(said), right / done)
 
-    def _said(self, images: Tensor, y: Tensor, part: Sequence[int]) -> tuple[list[Clean], list[Certificate]]:
+    def _said(
+        self, images: Tensor, y: Tensor, part: Sequence[int]
+    ) -> tuple[list[CleanRecord], list[CertificateRecord]]:
         """What the model says of clean images, and what of it is certain."""
         name, how = self.classifier.name, self.classifier.smoothing
         votes = None if how is None else self.classifier.poll(images, part)
         scores = (self.classifier.judge(images) if votes is None else votes.counted).cpu()
         self._check_logits(self.classifier, scores, y, part)
         said = [
-            Clean(name, number, int(label), int(pred), _ranking(row, int(label)))
+            CleanRecord(name, number, int(label), int(pred), _ranking(row, int(label)))
             for number, label, pred, row in zip(part, y, self.classifier.decided(scores), scores, strict=True)
         ]
         if how is None or votes is None:
@@ -94,7 +96,7 @@ class Course:
         radii = [proof.radius_in(norm) for norm in ("Linf", "L2", "L1")]
         columns = (top, votes.counted.gather(1, top[:, None]).squeeze(1), proof.probability, *radii)
         rows = zip(part, *(column.tolist() for column in columns), strict=True)
-        return said, [Certificate(name, *row) for row in rows]
+        return said, [CertificateRecord(name, *row) for row in rows]
 
     def _points(self, x: Tensor, part: Sequence[int]) -> Tensor:
         return self.classifier.moved(checked_images(x, (0, 1), part))
@@ -110,7 +112,7 @@ class Course:
                 f"classes 0 to {logits.shape[1] - 1}; use a model for this data set, or --num-classes."
             )
 
-    def _cell(self, cell: Cell) -> None:
+    def _cell(self, cell: PlannedAttack) -> None:
         """Attack what is neither finished nor already broken."""
         name, threat = self.classifier.name, cell.threat
         key = {"norm": threat.norm, "eps_text": threat.eps_text, "attack": cell.name}
@@ -130,7 +132,7 @@ class Course:
             self.classifier, cell.attack, self._jobs(todo, cell, surrogate),
             slots=self.slots(surrogate or self.classifier), seed=self.setting.seed, surrogate=surrogate,
         )  # fmt: skip
-        pending: list[Hit | Shot] = []
+        pending: list[AttackRecord | PictureRecord] = []
         since = time.monotonic()
         try:
             for outcome in outcomes:
@@ -144,7 +146,7 @@ class Course:
             # Also when interrupted: what is finished is kept.
             self.store.write(pending)
 
-    def _carry_over(self, cell: Cell) -> None:
+    def _carry_over(self, cell: PlannedAttack) -> None:
         """What was broken at the next smaller radius is broken at this one, by the same point and at no cost."""
         if cell.smaller is None:
             return
@@ -175,14 +177,14 @@ class Course:
             if hit.success
         }
 
-    def _jobs(self, todo: Sequence[int], cell: Cell, surrogate: Classifier | None) -> Iterator[engine.Job]:
+    def _jobs(self, todo: Sequence[int], cell: PlannedAttack, surrogate: Classifier | None) -> Iterator[engine.Job]:
         """Images streamed in, as many at a time as a slot or two hold."""
         for part in _parts(todo, 64):
             x, y = self.setting.data.batch(part)
             images = self._points(x, part)
             rankings = self._rankings(images, y, part, surrogate)
             for number, image, label in zip(part, images, y.tolist(), strict=True):
-                yield engine.Job(number, image, label, crafting.aims_of(cell.attack, rankings[number]))
+                yield engine.Job(number, image, label, crafting.loss_targets_of(cell.attack, rankings[number]))
 
     def _rankings(
         self, images: Tensor, y: Tensor, part: Sequence[int], surrogate: Classifier | None
@@ -194,19 +196,19 @@ class Course:
         self._check_logits(surrogate, logits, y, part)
         return {number: crafting.likeliest(row, int(label)) for number, row, label in zip(part, logits, y, strict=True)}
 
-    def _rows(self, cell: Cell, outcome: engine.Outcome) -> list[Hit | Shot]:
+    def _rows(self, cell: PlannedAttack, outcome: engine.Outcome) -> list[AttackRecord | PictureRecord]:
         threat = cell.threat
         x, x_adv = outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)
         linf, l2, l1, l0 = (ball(norm, 0).distance(x, x_adv).item() for norm in NORMS)
         key = (self.classifier.name, threat.norm, threat.eps_text, cell.name, outcome.sample)
-        rows: list[Hit | Shot] = [
-            Hit(
+        rows: list[AttackRecord | PictureRecord] = [
+            AttackRecord(
                 *key,
                 int(outcome.success),
                 outcome.label,
-                outcome.question,
+                outcome.queries,
                 outcome.restart,
-                outcome.target,
+                outcome.loss_target,
                 linf,
                 l2,
                 l1,
@@ -217,7 +219,7 @@ class Course:
         ]
         if outcome.sample in self.setting.ids[:_PICTURED] and outcome.x.numel() <= _PICTURE_VALUES:
             shape = " ".join(str(side) for side in outcome.x.shape)
-            rows.append(Shot(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv))))
+            rows.append(PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv))))
         return rows
 
     @property

@@ -22,7 +22,7 @@ from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.evidence.tables import summarised
 from robustkit.host.environment import environment
-from robustkit.host.progress import Silent, Watch
+from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.primitives.protocol import Attack
 
 _AS_IT_IS = Numerics()
@@ -51,7 +51,7 @@ def evaluate(
     probabilities: bool = False,
     surrogates: Model | Sequence[Model] = (),
     smooth: float | Smoothing | None = None,
-    watch: Watch = _NOBODY,
+    watch: ProgressWatch = _NOBODY,
 ) -> Run:
     """Accuracy of models under attack: a `Run` whose `results` is a tidy data frame.
 
@@ -59,7 +59,7 @@ def evaluate(
         models: names, modules taking pixels in [0, 1], or classifiers with bounds of their own.
         dataset: a name, a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`.
         attacks: specifications such as "pgd:steps=40", or the ensembles "standard" and "thorough". Each is run on all
-            rightly classified images; the members of an ensemble only on what is left. Attack objects do as well.
+            correctly classified images; the members of an ensemble only on what is left. Attack objects do as well.
         norm: "Linf", "L2", "L1", "L0"; by default those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; by default the usual ones.
         samples: how many images, in a fixed shuffled order; None takes all.
@@ -73,9 +73,9 @@ def evaluate(
         std: likewise.
         numerics: speed of the search.
         bpda: layers whose gradient the search replaces, as in `Classifier`; for modules and names.
-        eot: draws of randomised models averaged per question, likewise.
+        eot: draws of randomized models averaged per query, likewise.
         probabilities: the models return probabilities, likewise.
-        surrogates: models that the attacks question in place of `models`, which only judge what that led to: transfer
+        surrogates: models that the attacks query in place of `models`, which only judge what that led to: transfer
             attacks, each called ATTACK@SURROGATE.
         smooth: sigma, or a `Smoothing`: what is attacked and certified is then the class that a module, or model given
             by name, says most often of noisy copies; a `Classifier` has its own.
@@ -93,7 +93,7 @@ def evaluate(
     return carry_out(setting, None if out is None else Path(out), watch)
 
 
-def carry_out(setting: Setting, out: Path | None, watch: Watch) -> Run:
+def carry_out(setting: Setting, out: Path | None, watch: ProgressWatch) -> Run:
     """Run what is not yet in the evidence of folder `out`, and return everything that is."""
     store = Store(out)
     try:

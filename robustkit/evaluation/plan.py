@@ -34,7 +34,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedAttack:
     """One attack in one threat model."""
 
     threat: Threat
@@ -53,7 +53,7 @@ class Plan:
     threats: tuple[Threat, ...]
     columns: tuple[Column, ...]
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[PlannedAttack]:
         """In the order of work: threats, then columns, then stages."""
         before: Threat | None = None
         for threat in self.threats:
@@ -61,7 +61,7 @@ class Plan:
             for column in self.columns:
                 for stage, specification in enumerate(column.specifications):
                     attack = registry.build(specification, threat.norm, threat.eps_text)
-                    yield Cell(
+                    yield PlannedAttack(
                         threat, column.name, member(column, specification), attack, stage, column.surrogate, smaller
                     )
             before = threat

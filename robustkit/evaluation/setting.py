@@ -17,7 +17,7 @@ from robustkit.data import Dataset, from_tensors, load_dataset, pick
 from robustkit.errors import UserError
 from robustkit.evaluation.plan import Plan, plan, threats_of
 from robustkit.host.environment import chosen_device
-from robustkit.host.progress import Watch
+from robustkit.host.progress import ProgressWatch
 from robustkit.models import load_model
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
@@ -76,7 +76,7 @@ def resolved(
     std: Sequence[float] | None,
     numerics: Numerics,
     remedies: Remedies,
-    watch: Watch,
+    watch: ProgressWatch,
     surrogates: Model | Sequence[Model] = (),
     surrogate_weights: Sequence[str | Path] = (),
     train: bool = False,
@@ -197,7 +197,7 @@ def _uniquely_named(classifiers: Sequence[Classifier]) -> Sequence[Classifier]:
     return classifiers
 
 
-def reporter(watch: Watch) -> Callable[[str, float | None], None]:
+def reporter(watch: ProgressWatch) -> Callable[[str, float | None], None]:
     """What a model's training tells, as a watch takes it."""
 
     def report(text: str, share: float | None) -> None:

@@ -1,16 +1,16 @@
 """What certificates add to a run's tables: a lower bound beside the attacks' upper one, and a check that they agree.
 
 Both are about the same images and the same smoothed classifier. The truth between them is the share of images that are
-predicted rightly and whose smoothed class no change within the radius can turn.
+predicted correctly and whose smoothed class no change within the radius can turn.
 """
 
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from robustkit.classifier.smoothing import ABSTAINS, Smoothing
-from robustkit.evidence.store import Certificate, Clean, Hit
+from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord
 
-Proofs = Mapping[int, Certificate]  # by image
+Proofs = Mapping[int, CertificateRecord]  # by image
 
 _NAMED = 5  # images that a warning names
 
@@ -20,13 +20,13 @@ def passes(smoothing: Mapping[str, Any] | None) -> int:
     return 1 if smoothing is None else Smoothing(**smoothing).polled
 
 
-def abstained(clean: Mapping[int, Clean]) -> int:
+def abstained(clean: Mapping[int, CleanRecord]) -> int:
     """Images of which nothing is said, and which count as wrong."""
     return sum(row.pred == ABSTAINS for row in clean.values())
 
 
-def certified(clean: Mapping[int, Clean], proofs: Proofs, norm: str, eps: float) -> set[int]:
-    """Images predicted rightly, with their class certain all over the ball."""
+def certified(clean: Mapping[int, CleanRecord], proofs: Proofs, norm: str, eps: float) -> set[int]:
+    """Images predicted correctly, with their class certain all over the ball."""
     return {
         number
         for number, row in clean.items()
@@ -35,7 +35,7 @@ def certified(clean: Mapping[int, Clean], proofs: Proofs, norm: str, eps: float)
 
 
 def sample_rows(
-    base: dict[str, Any], clean: Mapping[int, Clean], proofs: Proofs, held: Set[int]
+    base: dict[str, Any], clean: Mapping[int, CleanRecord], proofs: Proofs, held: Set[int]
 ) -> list[dict[str, Any]]:
     """One row per image: the class that is certain, and its radius in the norm of `base`; `held` are certified."""
     rows = []
@@ -51,7 +51,11 @@ def sample_rows(
 
 
 def contradictions(
-    model: str, smoothing: Mapping[str, Any], clean: Mapping[int, Clean], proofs: Proofs, hits: Iterable[Hit]
+    model: str,
+    smoothing: Mapping[str, Any],
+    clean: Mapping[int, CleanRecord],
+    proofs: Proofs,
+    hits: Iterable[AttackRecord],
 ) -> list[str]:
     """A sentence if an attack broke images within the radius that is certified for them; else nothing."""
     found = {
@@ -71,10 +75,10 @@ def contradictions(
     ]
 
 
-def _proven(row: Clean, proof: Certificate) -> float:
+def _proven(row: CleanRecord, proof: CertificateRecord) -> float:
     """The L2 radius within which the true class is certain, below 0 for none."""
     return proof.l2 if row.pred == row.label == proof.top and proof.l2 > 0 else -1.0
 
 
-def _radius(proof: Certificate, norm: str) -> float:
+def _radius(proof: CertificateRecord, norm: str) -> float:
     return float({"Linf": proof.linf, "L2": proof.l2, "L1": proof.l1}[norm])

@@ -34,8 +34,8 @@ class Run:
     - model, dataset, split, norm ("-" for the clean row), eps (number), eps_text ("8/255"), attack
     - role: "clean", "attack" (run on every correctly classified image), "member" (one stage of an ensemble, run on
       what the stages before it left), "ensemble", "worst-case" (an image counts as robust if no attack broke it),
-      "certified" (of a smoothed model: images predicted rightly whose class is certain all over the ball)
-    - n: images; correct: images classified rightly under this attack; accuracy = correct / n
+      "certified" (of a smoothed model: images predicted correctly whose class is certain all over the ball)
+    - n: images; correct: images classified correctly under this attack; accuracy = correct / n
     - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson")
     - attacked, broken: images this attack was run on, and broke; success_rate = broken / attacked
     - forwards, backwards: passes spent, summed over images; of certificates in the clean row

@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS picture (
 
 
 @dataclass(frozen=True)
-class Clean:
+class CleanRecord:
     """What a model says of one clean image."""
 
     model: str
@@ -44,7 +44,7 @@ class Clean:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class CertificateRecord:
     """What is certain of a smoothed model and one clean image; written together with its `Clean`."""
 
     model: str
@@ -58,7 +58,7 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Hit:
+class AttackRecord:
     """What became of one image under one attack."""
 
     model: str
@@ -80,7 +80,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Shot:
+class PictureRecord:
     """One image before and after, as the bytes of its floats."""
 
     model: str
@@ -93,8 +93,8 @@ class Shot:
     x_adv: bytes
 
 
-Row = Clean | Certificate | Hit | Shot
-_OF = {Clean: "clean", Certificate: "certified", Hit: "attacked", Shot: "picture"}
+Row = CleanRecord | CertificateRecord | AttackRecord | PictureRecord
+_OF = {CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", PictureRecord: "picture"}
 
 
 class Store:
@@ -153,15 +153,15 @@ class Store:
         except ValueError:
             raise UserError(f"The manifest in {self.folder}/run.sqlite is damaged; give another --out.") from None
 
-    def clean(self, model: str) -> dict[int, Clean]:
+    def clean(self, model: str) -> dict[int, CleanRecord]:
         """What is known of clean images, by number, but for the rankings, which can be long."""
         found = self._read("SELECT model, sample, label, pred, '' FROM clean WHERE model = ?", model)
-        return {row[1]: Clean(*row) for row in found}
+        return {row[1]: CleanRecord(*row) for row in found}
 
-    def certificates(self, model: str) -> dict[int, Certificate]:
+    def certificates(self, model: str) -> dict[int, CertificateRecord]:
         """What is certain of clean images, by number; only for a model that is smoothed."""
         found = self._read("SELECT * FROM certified WHERE model = ?", model)
-        return {row[1]: Certificate(*row) for row in found}
+        return {row[1]: CertificateRecord(*row) for row in found}
 
     def rankings(self, model: str, samples: Sequence[int]) -> dict[int, list[int]]:
         """The likeliest wrong classes of some images."""
@@ -169,13 +169,13 @@ class Store:
         query = f"SELECT sample, ranking FROM clean WHERE model = ? AND sample IN ({marks})"
         return {row[0]: [int(word) for word in row[1].split()] for row in self._read(query, model, *samples)}
 
-    def hits(self, model: str | None = None, **where: str) -> list[Hit]:
+    def hits(self, model: str | None = None, **where: str) -> list[AttackRecord]:
         """Rows of one model, or of all, with the given norm, eps_text and attack."""
-        return [Hit(*row) for row in self._found("attacked", model, where)]
+        return [AttackRecord(*row) for row in self._found("attacked", model, where)]
 
-    def shots(self, model: str | None = None, **where: str) -> list[Shot]:
+    def shots(self, model: str | None = None, **where: str) -> list[PictureRecord]:
         """Pictures, likewise."""
-        return [Shot(*row) for row in self._found("picture", model, where)]
+        return [PictureRecord(*row) for row in self._found("picture", model, where)]
 
     def _found(self, table: str, model: str | None, where: dict[str, str]) -> list[Any]:
         terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from robustkit.errors import UserError
 from robustkit.evidence import certificates as certified
 from robustkit.evidence.run import Picture, Run
-from robustkit.evidence.store import SCHEMA, Clean, Hit, Shot, Store, check_readable
+from robustkit.evidence.store import SCHEMA, AttackRecord, CleanRecord, PictureRecord, Store, check_readable
 from robustkit.primitives.threat import norm_name, radius
 from robustkit.statistics.intervals import proportion
 
@@ -88,7 +88,7 @@ def summarised(store: Store, folder: Path) -> Run:
     """Everything that follows from a store."""
     manifest = store.manifest()
     identity = manifest["identity"]
-    hits: dict[tuple[str, ...], list[Hit]] = {}
+    hits: dict[tuple[str, ...], list[AttackRecord]] = {}
     for hit in store.hits():
         hits.setdefault((hit.model, hit.norm, hit.eps_text, hit.attack), []).append(hit)
     results, samples, warnings = [], [], []
@@ -138,7 +138,7 @@ def _groups(attacks: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def _clean_row(
-    model: str, identity: dict[str, Any], clean: dict[int, Clean], smoothing: dict[str, Any] | None
+    model: str, identity: dict[str, Any], clean: dict[int, CleanRecord], smoothing: dict[str, Any] | None
 ) -> dict[str, Any]:
     correct = sum(row.pred == row.label for row in clean.values())
     spent = len(clean) * certified.passes(smoothing)
@@ -150,14 +150,14 @@ def _clean_row(
 
 
 def _threat_rows(
-    clean: dict[int, Clean], groups: dict[str, list[str]], outcomes: dict[str, list[Hit]]
+    clean: dict[int, CleanRecord], groups: dict[str, list[str]], outcomes: dict[str, list[AttackRecord]]
 ) -> list[dict[str, Any]]:
     """One row per attack, ensemble member and ensemble, and the worst case over all of them."""
     correct = {number for number, row in clean.items() if row.pred == row.label}
     rows, all_broken, everything = [], set(), []
     for column, names in groups.items():
         broken: set[int] = set()
-        spent: list[Hit] = []
+        spent: list[AttackRecord] = []
         for name in names:
             hits = outcomes[name]
             broken |= {hit.sample for hit in hits if hit.success}
@@ -174,9 +174,9 @@ def _threat_rows(
     return rows
 
 
-def _last(hits: list[Hit]) -> list[Hit]:
+def _last(hits: list[AttackRecord]) -> list[AttackRecord]:
     """One row per image for several attacks together: its success if there was one, with all passes spent."""
-    merged: dict[int, Hit] = {}
+    merged: dict[int, AttackRecord] = {}
     for hit in hits:
         before = merged.get(hit.sample)
         if before is None:
@@ -184,7 +184,7 @@ def _last(hits: list[Hit]) -> list[Hit]:
             continue
         kept = before if before.success else hit
         passes = {"forwards": before.forwards + hit.forwards, "backwards": before.backwards + hit.backwards}
-        merged[hit.sample] = Hit(**{**vars(kept), **passes})
+        merged[hit.sample] = AttackRecord(**{**vars(kept), **passes})
     return list(merged.values())
 
 
@@ -193,7 +193,7 @@ def _measured(
     role: str,
     n: int,
     correct: int,
-    hits: list[Hit],
+    hits: list[AttackRecord],
     forwards: int | None = None,
     backwards: int | None = None,
 ) -> dict[str, Any]:
@@ -209,7 +209,11 @@ def _measured(
 
 
 def _sample_rows(
-    base: dict[str, Any], clean: dict[int, Clean], column: str, names: list[str], outcomes: dict[str, list[Hit]]
+    base: dict[str, Any],
+    clean: dict[int, CleanRecord],
+    column: str,
+    names: list[str],
+    outcomes: dict[str, list[AttackRecord]],
 ) -> list[dict[str, Any]]:
     rows = []
     together = _last([hit for name in names for hit in outcomes[name]])
@@ -232,7 +236,7 @@ def _whole(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _pictures(store: Store) -> list[Picture]:
-    clean: dict[str, dict[int, Clean]] = {}
+    clean: dict[str, dict[int, CleanRecord]] = {}
     hits = {(hit.model, hit.norm, hit.eps_text, hit.attack, hit.sample): hit for hit in store.hits()}
     pictures = []
     for shot in store.shots():
@@ -255,7 +259,7 @@ def _pictures(store: Store) -> list[Picture]:
     return pictures
 
 
-def _pixels(shot: Shot, data: bytes) -> NDArray[np.floating[Any]]:
+def _pixels(shot: PictureRecord, data: bytes) -> NDArray[np.floating[Any]]:
     shape = [int(side) for side in shot.shape.split()]
     # A float64 model's witness is kept in float64: rounded, it would leave the ball.
     wide = len(data) == 8 * math.prod(shape)

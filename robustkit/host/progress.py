@@ -3,7 +3,7 @@
 from typing import Protocol
 
 
-class Watch(Protocol):
+class ProgressWatch(Protocol):
     """Who wants to see a run's progress."""
 
     def stage(self, text: str, total: int, done: int) -> None:

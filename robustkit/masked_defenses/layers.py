@@ -94,7 +94,7 @@ class Temperature(nn.Module):
         return logits * self.factor
 
 
-class Noise(nn.Module):
+class NoiseLayer(nn.Module):
     """Fresh Gaussian noise at every call, in eval mode too."""
 
     def __init__(self, spread: float = 0.1) -> None:

@@ -45,7 +45,7 @@ RECORDS: Mapping[str, Record] = {
         Record("sigmoid", "middle", "sigmoid", "curved", "bpda", make=layers.SteepSigmoid, refit=True),
         Record("softmax", "output", "softmax", "probabilities", "probabilities", make=lambda: nn.Softmax(1)),
         Record("temperature", "output", "temperature", "loss saturated", "loss", "ce", layers.Temperature),
-        Record("noisy", "input", "noise", "stochastic", "eot", make=layers.Noise),
+        Record("noisy", "input", "noise", "stochastic", "eot", make=layers.NoiseLayer),
         Record("smoothed", "training", "", "tied logits", "targets"),
     )
 }

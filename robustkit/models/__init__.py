@@ -4,4 +4,4 @@ from .loading import load_model as load_model
 from .loading import model_names as model_names
 from .loading import require_known as require_known
 from .pixels import PixelModel as PixelModel
-from .training import Recipe as Recipe
+from .training import CleanRecipe as CleanRecipe

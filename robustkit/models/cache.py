@@ -14,7 +14,7 @@ from robustkit.host.files import PART, replace_file
 SUFFIX = ".safetensors"
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """One cached model; `val_accuracy` is None in a file that is broken."""
 
     path: Path
@@ -64,7 +64,7 @@ def about(path: Path) -> dict[str, str] | None:
         return None
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CacheEntry]:
     """All cached models, by name."""
     return [_entry(path) for path in sorted(folder().glob(f"*{SUFFIX}"))]
 
@@ -79,10 +79,10 @@ def clear(name: str | None = None) -> list[Path]:
     return gone
 
 
-def _entry(path: Path) -> Entry:
+def _entry(path: Path) -> CacheEntry:
     known = about(path) or {}
     # The name of a broken file still starts with the model's.
     model = known.get("model", path.stem.split("-")[0])
     accuracy = known.get("val_accuracy")
     dataset = known.get("dataset", "")
-    return Entry(path, model, dataset, path.stat().st_size, None if accuracy is None else float(accuracy))
+    return CacheEntry(path, model, dataset, path.stat().st_size, None if accuracy is None else float(accuracy))

@@ -14,10 +14,10 @@ from .described import described
 from .fit import require_fit
 from .pixels import PixelModel
 from .target import target_of
-from .training import Recipe
+from .training import CleanRecipe
 from .ways import TIMM, Wish, from_file, own, published, trained
 
-DEFAULT_RECIPE = Recipe()
+DEFAULT_RECIPE = CleanRecipe()
 
 
 def load_model(
@@ -31,7 +31,7 @@ def load_model(
     train: bool = False,
     retrain: bool = False,
     report: Callable[[str, float | None], None] | None = None,
-    recipe: Recipe = DEFAULT_RECIPE,
+    recipe: CleanRecipe = DEFAULT_RECIPE,
 ) -> PixelModel:
     """The model called `name` as a classifier of pixels in [0, 1], in eval mode on the CPU.
 

@@ -11,7 +11,7 @@ from robustkit.errors import UserError
 from . import cache, checkpoint
 from .pixels import PixelModel
 from .target import Target
-from .training import Part, Recipe, Report, train
+from .training import CleanRecipe, Report, Subset, train
 
 HELD_OUT = 10  # one image in so many, where there is no validation split
 EDITION = 1  # to be raised when `training.py` makes something else of the same recipe: old files are then not used
@@ -31,7 +31,7 @@ def training_split(target: Target) -> Dataset:
         raise UserError(f"{str(error).rstrip('.')}, so nothing can be trained here; pass --weights FILE.") from error
 
 
-def give_trained_weights(model: PixelModel, data: Dataset, recipe: Recipe, retrain: bool, report: Report) -> None:
+def give_trained_weights(model: PixelModel, data: Dataset, recipe: CleanRecipe, retrain: bool, report: Report) -> None:
     """Give `model`, fresh, the weights of a training on `data` and the source that says so."""
     part, held_out = _parts(data)
     model.source = f"{model.name}, trained here on {data.name} ({data.split} split, {len(part.ids)} images)"
@@ -57,18 +57,18 @@ def give_trained_weights(model: PixelModel, data: Dataset, recipe: Recipe, retra
         report(f"the trained model could not be kept in {path.parent} ({error}); it will be trained again", None)
 
 
-def _parts(data: Dataset) -> tuple[Part, Part]:
+def _parts(data: Dataset) -> tuple[Subset, Subset]:
     """What to train on and what to check on: the validation split if there is one, else a tenth of the images."""
     order = pick(len(data))
     try:
         val = other_split(data, "val")
     except UserError:
         cut = max(1, len(order) // HELD_OUT)
-        return Part(data, order[cut:]), Part(data, order[:cut])
-    return Part(data, order), Part(val, range(len(val)))
+        return Subset(data, order[cut:]), Subset(data, order[:cut])
+    return Subset(data, order), Subset(val, range(len(val)))
 
 
-def _identity(model: PixelModel, data: Dataset, recipe: Recipe) -> dict[str, object]:
+def _identity(model: PixelModel, data: Dataset, recipe: CleanRecipe) -> dict[str, object]:
     return {
         "data": data.fingerprint(range(len(data))),
         "recipe": asdict(recipe),

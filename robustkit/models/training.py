@@ -28,7 +28,7 @@ STATISTICS = 10_000  # images that BatchNorm statistics are taken over
 
 
 @dataclass(frozen=True)
-class Recipe:
+class CleanRecipe:
     """SGD with Nesterov momentum under a one-cycle learning rate; 8 epochs reach the plateau on digits."""
 
     epochs: int = 8
@@ -41,14 +41,14 @@ class Recipe:
     seed: int = 0
 
 
-class Part(NamedTuple):
+class Subset(NamedTuple):
     """Some images of a data set."""
 
     data: Dataset
     ids: Sequence[int]
 
 
-def train(model: PixelModel, part: Part, held_out: Part, recipe: Recipe, report: Report) -> float:
+def train(model: PixelModel, part: Subset, held_out: Subset, recipe: CleanRecipe, report: Report) -> float:
     """The accuracy on `held_out` after training `model` in place; the model, on the CPU, is left in eval mode.
 
     The same bits each time on one machine. The global generator is left as it was.
@@ -82,13 +82,13 @@ def batches(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
             yield some
 
 
-def rate(recipe: Recipe, share: float) -> float:
+def rate(recipe: CleanRecipe, share: float) -> float:
     """The learning rate after a share of the steps."""
     return recipe.lr * one_cycle(recipe.warmup, share)
 
 
 @torch.enable_grad()
-def _descend(model: PixelModel, part: Part, recipe: Recipe, report: Report) -> None:
+def _descend(model: PixelModel, part: Subset, recipe: CleanRecipe, report: Report) -> None:
     optimiser = torch.optim.SGD(
         model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
@@ -110,7 +110,7 @@ def _descend(model: PixelModel, part: Part, recipe: Recipe, report: Report) -> N
 
 
 @torch.no_grad()
-def _refresh_statistics(model: PixelModel, part: Part) -> None:
+def _refresh_statistics(model: PixelModel, part: Subset) -> None:
     """Take BatchNorm's mean and variance anew, of the final weights.
 
     After 180 steps the running ones of MobileNetV3 (momentum 0.01) are still mostly their start: 10 % against 97 %.
@@ -130,7 +130,7 @@ def _refresh_statistics(model: PixelModel, part: Part) -> None:
 
 
 @torch.no_grad()
-def _accuracy(model: PixelModel, part: Part) -> float:
+def _accuracy(model: PixelModel, part: Subset) -> float:
     right = 0
     for start in range(0, len(part.ids), 256):
         x, y = part.data.batch(part.ids[start : start + 256])

@@ -14,7 +14,7 @@ from .pixels import PixelModel
 from .stem import Fitted, Stem
 from .target import Target
 from .trained import give_trained_weights, training_split
-from .training import Recipe, Report
+from .training import CleanRecipe, Report
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its training images, as torchvision
 IMAGENET_CLASSES = 1000
@@ -99,7 +99,7 @@ def published(wish: Wish) -> PixelModel:
     )
 
 
-def trained(wish: Wish, recipe: Recipe, retrain: bool, report: Report) -> PixelModel:
+def trained(wish: Wish, recipe: CleanRecipe, retrain: bool, report: Report) -> PixelModel:
     """A known architecture fitted to the data set and trained on it, once."""
     assert wish.target is not None
     data = training_split(wish.target)

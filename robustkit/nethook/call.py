@@ -26,12 +26,12 @@ class Keeping:
     # What was copied, by id: a block returns the tensor of its last layer, which is the input of the next.
     copies: dict[int, "_Copy"] = field(default_factory=dict)
 
-    def __call__(self, value: Any, name: str, call: int) -> "Kept":
+    def __call__(self, value: Any, name: str, call: int) -> "KeptValue":
         """A value with each tensor in it kept."""
         kept = mapped(value, lambda part: self._tensor(part, name, call))
         # Without a copy, a later in-place operation shows in the version counter.
         marks = [] if self.clone else [(part, part._version) for part in tensors(kept)]
-        return Kept(kept, marks)
+        return KeptValue(kept, marks)
 
     def _tensor(self, part: Tensor, name: str, call: int) -> Tensor:
         _check_plain(part, name)
@@ -83,7 +83,7 @@ def _copied(part: Tensor, device: torch.device | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptValue:
     """A value, and the versions of the tensors in it that were not copied."""
 
     value: Any
@@ -106,7 +106,7 @@ class Call:
     module: nn.Module
     index: int  # which run of the layer within its forward pass of the model, from 0
     order: int  # place among all runs of the trace, from 0, by when they ended
-    kept: dict[str, Kept] = field(repr=False)
+    kept: dict[str, KeptValue] = field(repr=False)
     edge: Any = field(default=None, repr=False)  # gradient edges in the structure of the output, None without graph
     views: list[tuple[Tensor, int]] = field(default_factory=list, repr=False)
     grads: list[Any] = field(default_factory=list, repr=False)  # [] before Trace.grad, then one value

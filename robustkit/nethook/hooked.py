@@ -57,7 +57,7 @@ def hooked(
     follows_grad: bool = False,
     edits: bool = True,
     first: bool = False,
-) -> Iterator["Watch"]:
+) -> Iterator["RunCounter"]:
     """Let `probe` see each run of the chosen layers while the context lasts.
 
     Args:
@@ -72,7 +72,7 @@ def hooked(
     Raises:
         UnfiredLayerError: at the end, if no other error is on its way.
     """
-    watch = Watch(model, layers, probe, follows_grad, edits)
+    watch = RunCounter(model, layers, probe, follows_grad, edits)
     with ExitStack() as stack:
         watch.install(stack, first)
         yield watch
@@ -80,7 +80,7 @@ def hooked(
         watch.check_fired(every=layers != "*")
 
 
-class Watch:
+class RunCounter:
     """Counts the runs of each layer, and calls a probe around them."""
 
     def __init__(self, model: nn.Module, layers: Layers, probe: Probe, follows_grad: bool, edits: bool) -> None:
@@ -185,7 +185,7 @@ class Watch:
 class _Hook(NamedTuple):
     """A layer's name, which torch does not hand to a hook."""
 
-    watch: Watch
+    watch: RunCounter
     name: str
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | None:

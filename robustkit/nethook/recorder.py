@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from robustkit.errors import UserError
-from robustkit.nethook.call import Call, Keeping, Kept, edges_of, views_of
+from robustkit.nethook.call import Call, Keeping, KeptValue, edges_of, views_of
 from robustkit.nethook.edits import OutputEdit, checked
 from robustkit.nethook.hooked import Inputs, Visit
 
@@ -35,7 +35,7 @@ class Recorder:
             visit.memo = self.keeping(inputs, visit.name, visit.call)
 
     def after(self, visit: Visit, inputs: Inputs, output: Any) -> Any:
-        kept: dict[str, Kept] = {} if visit.memo is None else {"input": visit.memo}
+        kept: dict[str, KeptValue] = {} if visit.memo is None else {"input": visit.memo}
         keeps = self.keeps_output and not visit.replay
         edited = None
         if self.edit is not None:
@@ -49,7 +49,7 @@ class Recorder:
             self._record(visit, output, kept)
         return edited
 
-    def _record(self, visit: Visit, output: Any, kept: dict[str, Kept]) -> None:
+    def _record(self, visit: Visit, output: Any, kept: dict[str, KeptValue]) -> None:
         call = Call(visit.name, visit.module, visit.call, len(self.calls), kept)
         if self.keeps_grad:
             if torch.is_inference_mode_enabled():

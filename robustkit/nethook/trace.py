@@ -18,7 +18,7 @@ from robustkit.nethook.call import Call, Keeping, graded
 from robustkit.nethook.edits import OutputEdit
 from robustkit.nethook.errors import StaleActivationError, UnfiredLayerError
 from robustkit.nethook.hookable import why_silent
-from robustkit.nethook.hooked import Watch, hooked
+from robustkit.nethook.hooked import RunCounter, hooked
 from robustkit.nethook.names import Layers, get_module, select
 from robustkit.nethook.recorder import Recorder, Stop
 
@@ -75,7 +75,7 @@ class Trace:
         keeping = Keeping(clone, detach, None if device is None else torch.device(device), reduce)
         self._recorder = Recorder(keeping, output, input, grad, edit, Stop() if stop else None)
         self._strict = strict
-        self._open: AbstractContextManager[Watch] | None = None
+        self._open: AbstractContextManager[RunCounter] | None = None
 
     @property
     def calls(self) -> list[Call]:

@@ -26,7 +26,7 @@ def keys(seed: int, *parts: Tensor) -> Tensor:
 
 
 def bits(key: Tensor, draw: Tensor | int, count: int) -> Tensor:
-    """`[B, count]` int64 of 64 random bits each; `draw` is a number or `[B]` int64, one fresh number per question."""
+    """`[B, count]` int64 of 64 random bits each; `draw` is a number or `[B]` int64, one fresh number per query."""
     start = key + torch.as_tensor(draw, device=key.device, dtype=torch.int64) * _signed(_STREAM * _GAMMA)
     return finalise(start.unsqueeze(1) + torch.arange(1, count + 1, device=key.device).mul_(_signed(_GAMMA)))
 

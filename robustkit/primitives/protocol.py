@@ -1,4 +1,4 @@
-"""What an attack is: frozen hyper-parameters, and two pure functions over a state that carries its next question.
+"""What an attack is: frozen hyper-parameters, and two pure functions over a state that carries its next query.
 
     init(trials) -> state            writes the first query
     (the engine asks the model)      logits, per-row loss, input gradient
@@ -36,9 +36,9 @@ class Trials(Rows):
 
     x: Tensor  # [B, *S] clean image in [0, 1]
     y: Tensor  # [B] int64 true class
-    target: Tensor  # [B] int64 class the loss aims at, -1 for none
-    goal: Tensor  # [B] int64 class that must be reached, -1 where any class but y will do
-    key: Tensor  # [B] int64 noise stream of (seed, attack, image, restart, target)
+    loss_target: Tensor  # [B] int64 class the loss aims at, -1 for none
+    target: Tensor  # [B] int64 class that must be reached, -1 where any class but y will do
+    key: Tensor  # [B] int64 noise stream of (seed, attack, image, restart, loss_target)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class State(Rows):
 
     trial: Trials
     query: Tensor  # [B, *S] where the model is asked next; once done, the point to be judged
-    asked: Tensor  # [B] int64 questions so far: schedules read this, never a loop index
+    queries: Tensor  # [B] int64 queries so far: schedules read this, never a loop index
     done: Tensor  # [B] bool, budget spent
 
 
@@ -84,7 +84,7 @@ class FeatureSeen(Seen):
 
 
 @dataclass(frozen=True)
-class Cost:
+class TrialCost:
     """The most that one trial can spend, in passes of one image.
 
     Each claim of the search network that the unmodified model refutes adds one forward to it.
@@ -155,12 +155,12 @@ class Attack(ABC):
 
     @property
     @abstractmethod
-    def cost(self) -> Cost:
+    def cost(self) -> TrialCost:
         """What one trial can cost at most, the judgement of its last point included."""
 
     @abstractmethod
     def init(self, trials: Trials) -> State:
-        """The state whose `query` is the first question."""
+        """The state whose `query` is the first query."""
 
     @abstractmethod
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:

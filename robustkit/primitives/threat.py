@@ -1,7 +1,8 @@
 """Threat models: norm balls around an image, cut to the box of valid pixels [0, 1].
 
-One class a norm. Attacks ask a ball for projections, directions and starts and never look at its norm. `settle` gives
-the exact point that a verdict is passed on: inside the ball in float64 arithmetic, not within a tolerance.
+One class a norm. Attacks ask a ball for projections, directions and starts and never look at its norm.
+`project_exact` gives the exact point that a verdict is passed on: inside the ball in float64 arithmetic, not within a
+tolerance.
 """
 
 import math
@@ -59,7 +60,7 @@ class Ball(ABC):
         near = self.distance(x, point) <= self.eps * (1 + 1e-5) + 1e-7
         return near & ((point >= 0) & (point <= 1)).flatten(1).all(1)
 
-    def settle(self, x: Tensor, point: Tensor) -> Tensor:
+    def project_exact(self, x: Tensor, point: Tensor) -> Tensor:
         """The point as it is judged: projected so that its exact distance is at most `eps`, and inside the box."""
         clean = _wide(x)
         delta = _wide(self.project(x, point)) - clean
@@ -104,7 +105,7 @@ class Linf(Ball):
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
         return self._cut(x, noise.uniform(key, draw, x.shape[1:]).to(x).mul_(2).sub_(1).mul_(self.eps))
 
-    def settle(self, x: Tensor, point: Tensor) -> Tensor:
+    def project_exact(self, x: Tensor, point: Tensor) -> Tensor:
         size = _BLOCK if x.device.type == "cpu" else len(x)
         blocks = zip(torch.split(x, size), torch.split(point, size), strict=True)
         return torch.cat([self._settled(*block) for block in blocks])
@@ -194,7 +195,7 @@ class L0(Ball):
         chosen = torch.zeros_like(delta, dtype=torch.bool).scatter(1, kept, True)
         return torch.where(chosen.reshape(x.shape), point.clamp(0, 1), x)
 
-    def settle(self, x: Tensor, point: Tensor) -> Tensor:
+    def project_exact(self, x: Tensor, point: Tensor) -> Tensor:
         return self.project(x, point)
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Channel:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerPicture:
     """The channels of one call that the attack changed most in one image."""
 
     name: str
@@ -61,7 +61,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Shot:
+class AlbumEntry:
     """All pictures of one image."""
 
     number: int
@@ -73,7 +73,7 @@ class Shot:
     clean_grad: Picture  # [C, H, W] of the margin in the pixels
     moved_grad: Picture
     looks: tuple[Look, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerPicture, ...]
 
     @property
     def broken(self) -> bool:
@@ -85,7 +85,7 @@ class Shot:
 class Album:
     """Pictures of some images of a trace."""
 
-    shots: tuple[Shot, ...]
+    shots: tuple[AlbumEntry, ...]
     focus: Focus | None
     rule: str = RULE
 
@@ -140,11 +140,11 @@ class _Seen(NamedTuple):
     clean: Pass
     moved: Pass
 
-    def shot(self, traced: Traced, place: int, looks: Focus | None, keys: Sequence[Key], channels: int) -> Shot:
+    def shot(self, traced: Traced, place: int, looks: Focus | None, keys: Sequence[Key], channels: int) -> AlbumEntry:
         """All pictures, of the image at that place of the trace."""
         pairs = traced.pairs
         clean_grad, moved_grad = (_array(grad) for grad in self.grads(INPUT_KEY))
-        return Shot(
+        return AlbumEntry(
             number=int(pairs.number[place]), label=int(pairs.y[place]), prediction=int(pairs.prediction[place]),
             margin_change=float(traced.margin_change[place]),
             x=_array(pairs.x[place]), x_adv=_array(pairs.x_adv[place]),
@@ -158,7 +158,7 @@ class _Seen(NamedTuple):
         clean, moved = (torch.zeros_like(one.output) if one.grad is None else one.grad for one in both)
         return clean[self.row], moved[self.row]
 
-    def layer(self, key: Key, most: int) -> Layer:
+    def layer(self, key: Key, most: int) -> LayerPicture:
         """The channels that changed most, in the order of their change."""
         image = self.clean.calls[INPUT_KEY].output.shape[1:]
         outputs = [side.calls[key].output[self.row] for side in (self.clean, self.moved)]
@@ -168,7 +168,7 @@ class _Seen(NamedTuple):
             Channel(number, *(_array(values[number]) for values in (before, after, *grads)))
             for number in order[:most].tolist()
         )
-        return Layer(key.name, shown)
+        return LayerPicture(key.name, shown)
 
 
 def _passes(runner: Runner, keys: Sequence[Key], size: int, pairs: Pairs) -> list[tuple[Pass, Pass]]:

@@ -24,7 +24,7 @@ from .cka import LEAST, MOST, cka
 from .grams import grams
 from .leaves import Followed, Layers, followed
 from .passes import Key, Pass, Runner, Score, Taken, same_calls, tiles
-from .points import GIVEN, Origin, Pairs, made, paired
+from .points import GIVEN, Pairs, PerturbationOrigin, made, paired
 from .traced import GROUPS, CallTrace, Traced, members
 
 
@@ -68,7 +68,7 @@ def trace(
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
     if layers is not None:
         select(classifier.network, layers)  # a wrong name is met before the attack's work
-    origin = Origin(GIVEN, "", "", 0)
+    origin = PerturbationOrigin(GIVEN, "", "", 0)
     if x_adv is None:
         x_adv, origin = made(classifier, x, y, attack, eps, norm, seed=seed, batch_size=batch_size)
     with classifier.session(classifier.place(checked_images(x.detach(), classifier.bounds)), seed):

@@ -3,7 +3,7 @@
 The kernels that torch picks, and so the last bits of an activation, depend on the batch size
 (`robustkit.classifier.batch_sizes`). All tiles here have the same size, whatever the batch size of the caller is, and
 idle rows are filled; a number then depends on its own pair of images alone. Every pass starts from the same seed, so
-that the noise of a randomised model does not pass for growth.
+that the noise of a randomized model does not pass for growth.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

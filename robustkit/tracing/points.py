@@ -19,7 +19,7 @@ GIVEN = "points as given"
 
 @dataclass(frozen=True)
 class Pairs(Rows):
-    """One rightly classified image per row; everything on the CPU."""
+    """One correctly classified image per row; everything on the CPU."""
 
     number: Tensor  # [B] int64 what the caller calls it
     x: Tensor  # [B, *S] in [0, 1]
@@ -35,7 +35,7 @@ class Pairs(Rows):
 
 
 @dataclass(frozen=True)
-class Origin:
+class PerturbationOrigin:
     """How the perturbed points came about."""
 
     attack: str
@@ -46,7 +46,7 @@ class Origin:
 
 def made(
     classifier: Classifier, x: Tensor, y: Tensor, attack: str | Attack, eps: float | str | None, norm: str, **how: int
-) -> tuple[Tensor, Origin]:
+) -> tuple[Tensor, PerturbationOrigin]:
     """Perturbed points in the caller's range, and their origin (clean errors still uncounted).
 
     Raises:
@@ -60,12 +60,12 @@ def made(
             raise UserError("An attack needs a radius: give eps, for example eps='8/255', or the points as x_adv.")
         attack = registry.build(attack, norm, eps)
     spelled = registry.spelled(attack) if type(attack) in registry.classes().values() else type(attack).__name__
-    origin = Origin(spelled, attack.ball.norm, str(attack.eps), 0)
+    origin = PerturbationOrigin(spelled, attack.ball.norm, str(attack.eps), 0)
     return crafted(classifier, x, y, attack, batch_size=how["batch_size"], seed=how["seed"]).x_adv, origin
 
 
 def paired(classifier: Classifier, x: Tensor, x_adv: Tensor, y: Tensor, numbers: Sequence[int]) -> Pairs:
-    """The rightly classified images with their perturbed points, judged within a session.
+    """The correctly classified images with their perturbed points, judged within a session.
 
     Raises:
         UserError: the tensors do not fit each other or the model, or it classifies no image rightly.

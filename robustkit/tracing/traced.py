@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .passes import Key
-from .points import Origin, Pairs
+from .points import Pairs, PerturbationOrigin
 
 # What is measured of each image at each call, in the order of reports.
 MEASURES: Final = ("relative", "gain", "amplification", "cosine", "flips", "margin", "margin_share")
@@ -48,7 +48,7 @@ class CallTrace:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Traced:
-    """Where a perturbation grows: rightly classified images, before and after an attack, through every call.
+    """Where a perturbation grows: correctly classified images, before and after an attack, through every call.
 
     Measures of one image at one call, with `a` the output for the clean image and `b` for the perturbed one:
 
@@ -65,7 +65,7 @@ class Traced:
 
     model: str
     pairs: Pairs
-    origin: Origin
+    origin: PerturbationOrigin
     bounds: tuple[float, float]  # of the caller's images
     seed: int
     calls: tuple[CallTrace, ...]

@@ -1,4 +1,4 @@
-"""One question to a network under an attack's own hooks, without engine or classifier."""
+"""One query to a network under an attack's own hooks, without engine or classifier."""
 
 import torch
 from torch import Tensor, nn

@@ -66,7 +66,7 @@ def test_a_model_is_randomised_where_two_answers_differ_and_only_there():
     for model in (made.model, Noisy(made.model), Noisy(made.model, spread=0.0)):
         classifier = Classifier(model)
         with classifier.session(made.x):
-            found.append(classifier.randomised)
+            found.append(classifier.randomized)
 
     assert found == [False, True, False]
 
@@ -137,5 +137,5 @@ def test_no_draws_are_refused():
 
 def test_a_found_randomised_model_is_announced_with_its_numbers():
     x = images(8, 1, 8, 8)
-    with pytest.warns(UserWarning, match="mean of 20 draws per question.* plurality of 64"):
+    with pytest.warns(UserWarning, match="mean of 20 draws per query.* plurality of 64"):
         robustkit.attack(Coin(), x, torch.zeros(8, dtype=torch.int64), FGSM(0.01))

@@ -95,7 +95,7 @@ def test_a_model_that_returns_no_numbers_is_an_error():
 
 
 def test_a_randomised_model_is_a_warning():
-    assert "randomised" in changed(lambda logits: logits + torch.rand_like(logits))[0]
+    assert "randomized" in changed(lambda logits: logits + torch.rand_like(logits))[0]
 
 
 @pytest.mark.parametrize("count", [1, 12])

@@ -55,7 +55,7 @@ def test_many_copies_come_to_the_probability_that_noise_leaves():
 def test_every_question_has_noise_of_its_own():
     made = problem("mlp", 1, 4, 4)
     state = begin(trials(made.x, made.y), made.x)
-    later = type(state)(state.trial, state.query, state.asked + 1, state.done)
+    later = type(state)(state.trial, state.query, state.queries + 1, state.done)
 
     first, again, other = (copies.smoothed(made.model, each, 0.1, 5)(made.x) for each in (state, state, later))
 

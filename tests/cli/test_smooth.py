@@ -89,7 +89,7 @@ def test_a_dry_run_tells_what_the_copies_cost(robustkit, place):
     table = pd.read_csv(place / "run" / "results.csv")
     spent = table[table.role.isin(["clean", "worst-case"])]
 
-    # 300 copies for the certificates of 10 images; 3 questions of 5 copies and a verdict of 200.
+    # 300 copies for the certificates of 10 images; 3 queries of 5 copies and a verdict of 200.
     assert f"{10 * 300:,}" in told
     assert f"at most {10 * (300 + 3 * 5 + 200):,} forwards and {10 * 3 * 5:,} backwards" in told
     assert spent.forwards.sum() <= 10 * (300 + 3 * 5 + 200)

@@ -15,9 +15,9 @@ from robustkit.defenses import Recipe, finetune
 from robustkit.defenses.inner_attack.objectives import objective
 from robustkit.defenses.inner_attack.specification import inner
 from robustkit.defenses.training import stepping
-from robustkit.defenses.training.images import Images
+from robustkit.defenses.training.images import TrainingImages
 from robustkit.defenses.training.parallel import processes
-from robustkit.defenses.training.selection import Judge, Level
+from robustkit.defenses.training.selection import Judge, ValidationScore
 from robustkit.defenses.training.stepping import Stepper
 from robustkit.defenses.weights.batchnorm import norms_of
 from robustkit.defenses.weights.prior import Prior
@@ -54,7 +54,9 @@ MOVING: dict[str, Recipe] = {
 @contextmanager
 def last_epoch_kept() -> Iterator[None]:
     """Each judgement better than the one before, so that what is compared is where a training ends."""
-    with mock.patch.object(Judge, "level", side_effect=[Level(0.9, share / 99, share / 99) for share in range(99)]):
+    with mock.patch.object(
+        Judge, "level", side_effect=[ValidationScore(0.9, share / 99, share / 99) for share in range(99)]
+    ):
         yield
 
 
@@ -102,7 +104,7 @@ def failing(how: str) -> dict[str, Any]:
     """A training that the second process cannot go on with."""
     x, y = IMAGES[0].clone(), IMAGES[1]
     # Odd places of a batch fall to it.
-    x[Images(from_tensors(x, y), SHORT, x.device).order(0)[33], 0, 0, 0] = 1.0
+    x[TrainingImages(from_tensors(x, y), SHORT, x.device).order(0)[33], 0, 0, 0] = 1.0
     finetune(Fails(how), (x, y), VAL, eps=0.1, recipe=SHORT)
     return {}
 

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
-from robustkit.reports.diagnosis.page import About, page, section, write_diagnosis
+from robustkit.reports.diagnosis.page import DiagnosisContext, page, section, write_diagnosis
 from robustkit.reports.diagnosis.terminal import print_diagnosis
 from torch import nn
 
@@ -54,14 +54,14 @@ def tags(text):
 
 
 def test_the_page_asks_nothing_from_anywhere_and_runs_nothing(found):
-    seen = tags(page(found, About("digits test", "robustkit diagnose")))
+    seen = tags(page(found, DiagnosisContext("digits test", "robustkit diagnose")))
 
     assert not [attrs for _, attrs in seen if {"src", "href", "onclick", "onload"} & set(attrs)]
     assert [attrs.get("type") for tag, attrs in seen if tag == "script"] == ["application/json"]
 
 
 def test_the_page_has_the_finding_the_line_the_remedy_and_the_proof(found):
-    text = re.sub(r"<[^>]+>|\s+", " ", page(found, About()))
+    text = re.sub(r"<[^>]+>|\s+", " ", page(found, DiagnosisContext()))
 
     for part in ("Gradients are masked", "torch.round(x * self.levels)", "--bpda quantise", "0 %", "does not prove"):
         assert part in text
@@ -70,7 +70,7 @@ def test_the_page_has_the_finding_the_line_the_remedy_and_the_proof(found):
 def test_strange_names_and_lines_stay_text():
     x, y = images(6)
     found = diagnose(Hostile(), x, y, eps=EPS)
-    text = page(found, About(HOSTILE, HOSTILE))
+    text = page(found, DiagnosisContext(HOSTILE, HOSTILE))
 
     assert "img" not in {tag for tag, _ in tags(text)}
     assert "<script>alert" not in text

@@ -35,7 +35,7 @@ def test_images_that_are_wrong_already_are_left_alone_and_cost_one_pass():
     assert not result.success[1:].any()
     assert torch.equal(result.prediction[1:], made.y[1:])
     assert set(result.forwards[1:].tolist()) == {1}
-    assert set(result.questions[1:].tolist()) == set(result.backwards[1:].tolist()) == {0}
+    assert set(result.queries[1:].tolist()) == set(result.backwards[1:].tolist()) == {0}
 
 
 def test_no_image_correct_is_not_an_error():
@@ -61,7 +61,7 @@ def test_numbered_images_are_attacked_in_parts_as_in_one_call():
         found = attack(made.model, made.x[rows], made.y[rows], SHORT, numbers=part)
         assert torch.equal(found.x_adv, whole.x_adv[rows])
         assert torch.equal(found.success, whole.success[rows])
-        assert torch.equal(found.questions, whole.questions[rows])
+        assert torch.equal(found.queries, whole.queries[rows])
 
 
 def test_every_class_of_the_literature_aims_at_the_likeliest_wrong_ones_first():

@@ -60,12 +60,12 @@ def test_slots_are_refilled_as_soon_as_they_are_free():
     classifier, rows = Classifier(made.model), []
     with classifier.session(made.x):
         ended = list(run(classifier, PGD(0.02, steps=6), jobs_of(made), slots=8, tick=rows.append))
-    questions = sum(outcome.backwards for outcome in ended)
+    queries = sum(outcome.backwards for outcome in ended)
 
-    assert sum(rows) == questions
+    assert sum(rows) == queries
     assert max(rows) == 8
     # All slots are busy until the queue runs dry; only the last trials fly with empty seats.
-    assert sum(row == 8 for row in rows) >= questions / 8 - 6
+    assert sum(row == 8 for row in rows) >= queries / 8 - 6
 
 
 def test_jobs_are_drawn_as_they_are_needed():
@@ -90,28 +90,28 @@ def test_broken_images_are_asked_no_more():
     made = grey(30)
     ended = outcomes(Classifier(made.model), SHORT, jobs_of(made))
 
-    assert all(outcome.backwards == outcome.question for outcome in ended if outcome.success and outcome.restart == 0)
-    assert any(outcome.question < 6 for outcome in ended)
+    assert all(outcome.backwards == outcome.queries for outcome in ended if outcome.success and outcome.restart == 0)
+    assert any(outcome.queries < 6 for outcome in ended)
 
 
 def test_a_survivor_spends_every_restart_of_every_target():
     made = grey(4)
-    ended = outcomes(Classifier(made.model), PGD(0, steps=6, restarts=2), jobs_of(made, aims=(1, 2, 3)))
+    ended = outcomes(Classifier(made.model), PGD(0, steps=6, restarts=2), jobs_of(made, loss_targets=(1, 2, 3)))
 
     assert {(outcome.forwards, outcome.backwards) for outcome in ended} == {(6 * 7, 6 * 6)}
-    assert {(outcome.restart, outcome.target) for outcome in ended} == {(1, 3)}
+    assert {(outcome.restart, outcome.loss_target) for outcome in ended} == {(1, 3)}
 
 
 def test_a_success_says_which_restart_and_which_target_it_was():
     made = grey(30)
     attack = PGD(0.02, steps=6, restarts=2)
-    ended = outcomes(Classifier(made.model), attack, jobs_of(made, aims=(0, 1, 2, 3)))
-    late = [outcome for outcome in ended if outcome.success and (outcome.restart or outcome.target)]
+    ended = outcomes(Classifier(made.model), attack, jobs_of(made, loss_targets=(0, 1, 2, 3)))
+    late = [outcome for outcome in ended if outcome.success and (outcome.restart or outcome.loss_target)]
     assert late
 
     for outcome in late:
-        trials_before = outcome.target * 2 + outcome.restart
-        assert outcome.backwards == trials_before * 6 + outcome.question
+        trials_before = outcome.loss_target * 2 + outcome.restart
+        assert outcome.backwards == trials_before * 6 + outcome.queries
 
 
 def test_restarts_begin_elsewhere():
@@ -150,9 +150,9 @@ def test_an_unconfirmed_claim_goes_on_to_the_end():
     jobs = [job for job in jobs_of(made) if job.y != wrong]
     ended = lied_to(wrong, PGD(0, steps=4), jobs, made.model)
 
-    # Each question is claimed and refuted, and the last point is judged besides.
+    # Each query is claimed and refuted, and the last point is judged besides.
     assert not any(outcome.success for outcome in ended)
-    assert {(outcome.question, outcome.backwards, outcome.forwards) for outcome in ended} == {(4, 4, 9)}
+    assert {(outcome.queries, outcome.backwards, outcome.forwards) for outcome in ended} == {(4, 4, 9)}
 
 
 def test_an_unconfirmed_claim_does_not_disturb_the_search():
@@ -176,7 +176,7 @@ def test_a_search_network_that_sees_no_error_cannot_hide_the_last_point():
     ended = lied_to(1, PGD(0.1, steps=4), jobs, made.model)
 
     assert any(outcome.success for outcome in ended)
-    assert {outcome.question for outcome in ended} == {4}
+    assert {outcome.queries for outcome in ended} == {4}
 
 
 @pytest.mark.parametrize("failures", [{0}, {3}, {0, 1}, {2, 5}])
@@ -222,7 +222,7 @@ def test_the_judged_point_is_the_one_that_is_returned():
 
 def test_a_goal_is_not_met_by_another_wrong_class():
     made = grey(30)
-    jobs = [Job(job.sample, job.x, job.y, aims=(3,), goal=3) for job in jobs_of(made) if job.y != 3]
+    jobs = [Job(job.sample, job.x, job.y, loss_targets=(3,), target=3) for job in jobs_of(made) if job.y != 3]
     ended = outcomes(Classifier(made.model), PGD(0.05, steps=6), jobs)
     wrong = [outcome for outcome in ended if outcome.label != int(made.y[outcome.sample])]
 

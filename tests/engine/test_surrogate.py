@@ -57,7 +57,7 @@ def test_every_trial_spends_all_of_its_steps_on_the_surrogate():
     ended = robustkit.attack(made.model, made.x, made.y, PGD(0.05, steps=7), surrogate=made.model)
 
     assert ended.success.any()
-    assert ended.questions.tolist() == [7] * 20
+    assert ended.queries.tolist() == [7] * 20
 
 
 def test_the_classes_aimed_at_are_the_surrogates_likeliest():

@@ -133,4 +133,4 @@ def test_autoattack_105_a_randomised_model_is_named_as_one():
 
     made = evaluate(Random(), dataset=data(12), attacks="fgsm", eps="0.1")
 
-    assert "randomised" in " ".join(made.manifest["warnings"])
+    assert "randomized" in " ".join(made.manifest["warnings"])

@@ -261,7 +261,7 @@ class Noisy(nn.Module):
         ({"attacks": ["fia:layer=1"]}, "reads a layer"),
         ({"model": Noisy()}, "answers by chance already"),
     ],
-    ids=["L0", "a layer", "randomised"],
+    ids=["L0", "a layer", "randomized"],
 )
 def test_what_has_no_meaning_for_a_smoothed_classifier_is_refused(more, words):
     with pytest.raises(UserError, match=words):

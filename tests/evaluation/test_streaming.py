@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robustkit import evaluate
-from robustkit.data import Threat
+from robustkit.data import UsualThreat
 from tests.small import Recorder, data, linear
 
 
@@ -14,7 +14,7 @@ class Slow:
     """A data set that notes what it was asked for; `finished` is told from outside."""
 
     name, split, class_names = "slow", "test", tuple("0123456789")
-    threats = (Threat("Linf", "0.1"),)
+    threats = (UsualThreat("Linf", "0.1"),)
 
     def __init__(self, count: int) -> None:
         self.x, self.labels = data(count)

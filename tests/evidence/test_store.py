@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from robustkit import UserError, evaluate, load_run
-from robustkit.evidence.store import Clean, Store
+from robustkit.evidence.store import CleanRecord, Store
 from tests.small import data, evidence, linear
 
 
@@ -126,8 +126,8 @@ def test_a_second_writer_is_refused(tmp_path):
 
 def test_a_row_that_is_there_stays_as_it_is(tmp_path):
     store = Store(tmp_path)
-    store.write([Clean("m", 1, 2, 2, "3")])
-    store.write([Clean("m", 1, 2, 5, "4"), Clean("m", 2, 0, 0, "")])
+    store.write([CleanRecord("m", 1, 2, 2, "3")])
+    store.write([CleanRecord("m", 1, 2, 5, "4"), CleanRecord("m", 2, 0, 0, "")])
     store.close()
 
     assert evidence(tmp_path)["clean"] == [("m", 1, 2, 2, "3"), ("m", 2, 0, 0, "")]
@@ -135,7 +135,7 @@ def test_a_row_that_is_there_stays_as_it_is(tmp_path):
 
 def test_rows_are_written_all_or_none(tmp_path):
     def rows():
-        yield Clean("m", 1, 2, 2, "")
+        yield CleanRecord("m", 1, 2, 2, "")
         raise KeyboardInterrupt
 
     store = Store(tmp_path)

@@ -5,18 +5,18 @@ import torch
 
 from robustkit.data import load_dataset
 from robustkit.evaluation.identity import fingerprint
-from robustkit.models import PixelModel, Recipe, cache, load_model, trained
-from robustkit.models.training import Part, Report, train
+from robustkit.models import CleanRecipe, PixelModel, cache, load_model, trained
+from robustkit.models.training import Report, Subset, train
 
 MODEL = "shufflenet_v2_x0_5"
 
 
 @pytest.fixture(autouse=True)
-def trainings(monkeypatch) -> list[Recipe]:
+def trainings(monkeypatch) -> list[CleanRecipe]:
     """Each training that is asked for; it is not done, but leaves weights that depend on the recipe."""
-    done: list[Recipe] = []
+    done: list[CleanRecipe] = []
 
-    def fake(model: PixelModel, part: Part, held_out: Part, recipe: Recipe, report: Report) -> float:
+    def fake(model: PixelModel, part: Subset, held_out: Subset, recipe: CleanRecipe, report: Report) -> float:
         done.append(recipe)
         with torch.no_grad():
             model.network.fc.bias.fill_(recipe.epochs)
@@ -82,7 +82,7 @@ def test_a_retraining_is_one(trainings):
 
 def test_another_recipe_or_normalisation_is_another_file():
     load()
-    load(recipe=Recipe(epochs=2))
+    load(recipe=CleanRecipe(epochs=2))
     load(mean=(0.5,), std=(0.25,))
 
     assert len(cache.entries()) == 3

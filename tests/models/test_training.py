@@ -8,11 +8,11 @@ from torch import nn
 from robustkit.data import TensorData, from_tensors
 from robustkit.errors import UserError
 from robustkit.evaluation.identity import fingerprint
-from robustkit.models import PixelModel, Recipe
-from robustkit.models.training import Part, batches, train
+from robustkit.models import CleanRecipe, PixelModel
+from robustkit.models.training import Subset, batches, train
 
 # 65 images: the last batch of 64 would be one image alone.
-RECIPE = Recipe(epochs=4, lr=0.5)
+RECIPE = CleanRecipe(epochs=4, lr=0.5)
 
 
 def bright_rows(n: int, classes: int = 4) -> TensorData:
@@ -33,9 +33,11 @@ def small_model(classes: int = 4) -> PixelModel:
     return PixelModel(layers, name="small", source="", num_classes=classes)
 
 
-def trained(recipe: Recipe = RECIPE) -> tuple[PixelModel, float, list[float]]:
+def trained(recipe: CleanRecipe = RECIPE) -> tuple[PixelModel, float, list[float]]:
     model, data, shares = small_model(), bright_rows(65), []
-    accuracy = train(model, Part(data, range(65)), Part(data, range(40)), recipe, lambda _, share: shares.append(share))
+    accuracy = train(
+        model, Subset(data, range(65)), Subset(data, range(40)), recipe, lambda _, share: shares.append(share)
+    )
     return model, accuracy, shares
 
 

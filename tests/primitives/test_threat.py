@@ -34,7 +34,7 @@ def clean_and_point(values: list[tuple[float, float]], dtype: torch.dtype = torc
 @given(values=pairs, eps=radii)
 def test_a_settled_point_is_in_the_ball_and_in_the_box_exactly(norm, dtype, values, eps):
     x, point = clean_and_point(values, dtype)
-    settled = ball(norm, eps).settle(x, point)
+    settled = ball(norm, eps).project_exact(x, point)
 
     assert ball(norm, eps).distance(x, settled) <= eps
     assert settled.min() >= 0
@@ -45,7 +45,7 @@ def test_a_settled_point_is_in_the_ball_and_in_the_box_exactly(norm, dtype, valu
 @given(values=pairs, count=st.integers(0, 20))
 def test_a_settled_point_changes_at_most_eps_values(values, count):
     x, point = clean_and_point(values)
-    settled = ball("L0", count).settle(x, point)
+    settled = ball("L0", count).project_exact(x, point)
 
     assert (settled != x).sum() <= count
     assert settled.min() >= 0
@@ -58,7 +58,7 @@ def test_settling_does_not_throw_the_attack_away(norm, eps, shape):
     # Rounding leaves half of all projected points outside by a part in 1e8; on bright images small nudges round back.
     x, threat = 0.55 + 0.35 * images(64, *shape), ball(norm, eps)
     point = threat.project(x, x + images(64, *shape, seed=1) - 0.5)
-    settled = threat.settle(x, point)
+    settled = threat.project_exact(x, point)
 
     assert (settled - point).abs().max() < 1e-6
     assert (threat.distance(x, settled) > 0.999 * threat.distance(x, point)).all()
@@ -67,18 +67,18 @@ def test_settling_does_not_throw_the_attack_away(norm, eps, shape):
 @every_norm
 def test_settling_a_settled_point_hardly_moves_it(norm):
     x, threat = images(20, 3, 8, 8), ball(norm, EPS[norm])
-    settled = threat.settle(x, images(20, 3, 8, 8, seed=1))
+    settled = threat.project_exact(x, images(20, 3, 8, 8, seed=1))
 
-    assert (threat.settle(x, settled) - settled).abs().max() < 1e-6
+    assert (threat.project_exact(x, settled) - settled).abs().max() < 1e-6
 
 
 @every_norm
 @pytest.mark.parametrize("shape", [(3, 8, 8), (64,), (1, 28, 28)], ids=str)
 def test_a_lone_row_is_settled_as_in_company(norm, shape):
     x, point, threat = images(16, *shape), images(16, *shape, seed=1), ball(norm, EPS[norm])
-    alone = [threat.settle(x[row : row + 1], point[row : row + 1]) for row in range(16)]
+    alone = [threat.project_exact(x[row : row + 1], point[row : row + 1]) for row in range(16)]
 
-    assert torch.equal(torch.cat(alone), threat.settle(x, point))
+    assert torch.equal(torch.cat(alone), threat.project_exact(x, point))
 
 
 @every_norm

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 from robustkit.reports.trace.figures import stages
-from robustkit.reports.trace.page import About, page, write_trace
+from robustkit.reports.trace.page import TraceContext, page, write_trace
 from robustkit.reports.trace.terminal import print_trace
 
 from robustkit.errors import UserError
@@ -33,7 +33,7 @@ def found() -> tuple[Traced, Album]:
 
 @pytest.fixture(scope="module")
 def text(found: tuple[Traced, Album]) -> str:
-    return page(*found, About("digits test", tuple("abcd"), "robustkit trace"))
+    return page(*found, TraceContext("digits test", tuple("abcd"), "robustkit trace"))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def hostile() -> str:
         origin=replace(traced.origin, attack=HOSTILE),
     )  # fmt: skip
     pictures = replace(pictures, shots=tuple(shots), focus=replace(pictures.focus, layer=HOSTILE))
-    return page(traced, pictures, About(HOSTILE, (HOSTILE,) * 4, HOSTILE))
+    return page(traced, pictures, TraceContext(HOSTILE, (HOSTILE,) * 4, HOSTILE))
 
 
 def test_every_tag_is_closed_in_order(text, hostile):
@@ -119,12 +119,12 @@ def test_a_call_that_returns_its_input_has_no_row(found, text):
     traced = replace(found[0], calls=(*found[0].calls[:2], replace(found[0].calls[2], moot=True), *found[0].calls[3:]))
 
     assert found[0].telling == list(found[0].calls)
-    assert f"<small>2 · {traced.calls[2].kind}</small>" not in page(traced, None, About())
+    assert f"<small>2 · {traced.calls[2].kind}</small>" not in page(traced, None, TraceContext())
     assert len(traced.to_frame()) == len(found[0].to_frame())
 
 
 def test_the_same_trace_gives_the_same_page(found, text):
-    assert page(*found, About("digits test", tuple("abcd"), "robustkit trace")) == text
+    assert page(*found, TraceContext("digits test", tuple("abcd"), "robustkit trace")) == text
 
 
 def test_three_files_are_written_and_agree(found, tmp_path):
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(found, tmp_pat
 
 
 def test_a_page_needs_no_pictures(found):
-    words = Page(page(found[0], None, About())).words()
+    words = Page(page(found[0], None, TraceContext())).words()
 
     assert "Every call" in words
     assert "Grad-CAM at" not in words
@@ -155,7 +155,7 @@ def test_a_page_needs_no_pictures(found):
 def test_a_trace_of_nothing_has_a_page(found):
     chosen = problem("mlp", 6, count=3)
     traced = trace(chosen.model, chosen.x, chosen.y, x_adv=chosen.x.clone())
-    said = page(traced, album(chosen.model, traced), About())
+    said = page(traced, album(chosen.model, traced), TraceContext())
 
     assert "nowhere" in Page(said).words()
     assert "nan" not in Page(said).words().lower().split()

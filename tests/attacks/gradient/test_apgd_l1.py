@@ -68,7 +68,7 @@ def test_a_best_point_that_got_sparser_resets_the_step_size(now, step_size):
     best = x + 0.01 * (torch.arange(400) < now)
     state = replace(
         method.init(trials(x)),
-        asked=torch.tensor([5]), best=best, best_loss=torch.tensor([torch.inf]),
+        queries=torch.tensor([5]), best=best, best_loss=torch.tensor([torch.inf]),
         step_size=torch.tensor([0.6]), changed=torch.tensor([100.0]),
     )  # fmt: skip
     after = method.step(state, seen([0.0], x - 0.5))

@@ -27,7 +27,7 @@ def test_it_asks_once():
     made = problem("mlp", 1, 8, 8)
     result = attack(made.model, made.x, made.y, FGSM(0.05))
 
-    # The clean image, the question, the verdict.
+    # The clean image, the query, the verdict.
     assert set(result.forwards.tolist()) == {3}
     assert set(result.backwards.tolist()) == {1}
 

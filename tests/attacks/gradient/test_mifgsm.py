@@ -11,7 +11,7 @@ def test_without_memory_it_is_bim():
     momentum, plain = (attack(made.model, made.x, made.y, method) for method in (MIFGSM(0.03, decay=0.0), BIM(0.03)))
 
     assert torch.equal(momentum.x_adv, plain.x_adv)
-    assert torch.equal(momentum.questions, plain.questions)
+    assert torch.equal(momentum.queries, plain.queries)
 
 
 def test_the_direction_is_the_decayed_sum_of_normalised_gradients():

@@ -1,5 +1,5 @@
 import torch
-from robustkit.attacks.transfer._branches import Place, anatomies
+from robustkit.attacks.transfer._branches import CallSite, anatomies
 from torch import Tensor, nn
 
 from tests.problems import Residual, hooks, problem
@@ -44,7 +44,7 @@ class Whimsical(nn.Module):
         return self.inner(x) if x.sum() > -1e9 else x
 
 
-def ends(network: nn.Module) -> list[Place]:
+def ends(network: nn.Module) -> list[CallSite]:
     return [part.made[branch.end] for part in anatomies(network) for branch in part.branches]
 
 
@@ -52,15 +52,15 @@ def test_the_longer_summand_is_the_branch():
     network = nn.Sequential(Block(4), Block(4, down=True))
     (part,) = anatomies(network)
 
-    assert ends(network) == [Place("0.second", 0), Place("1.second", 0)]
-    assert [part.heads(branch) for branch in part.branches] == [[Place("0.first", 0)], [Place("1.first", 0)]]
-    assert part.made[part.branches[1].skip] == Place("1.down", 0)
+    assert ends(network) == [CallSite("0.second", 0), CallSite("1.second", 0)]
+    assert [part.heads(branch) for branch in part.branches] == [[CallSite("0.first", 0)], [CallSite("1.first", 0)]]
+    assert part.made[part.branches[1].skip] == CallSite("1.down", 0)
     assert part.branches[0].skip is part.branches[0].start
     assert part.times["0.relu"] == 2
 
 
 def test_concatenated_layers_are_branches_too():
-    assert set(ends(Dense())) == {Place("one", 0), Place("two", 0)}
+    assert set(ends(Dense())) == {CallSite("one", 0), CallSite("two", 0)}
 
 
 def test_parallel_paths_of_equal_length_are_no_branches():
@@ -79,7 +79,7 @@ def test_what_cannot_be_traced_is_looked_at_part_by_part():
     network = Whimsical(nn.Sequential(Block(4), Whimsical(Block(4))))
     before = [list(module.seen) for module in (network, network.inner[1])]
 
-    assert ends(network) == [Place("inner.0.second", 0), Place("inner.1.inner.second", 0)]
+    assert ends(network) == [CallSite("inner.0.second", 0), CallSite("inner.1.inner.second", 0)]
     assert [list(module.seen) for module in (network, network.inner[1])] == before
 
 
@@ -96,7 +96,7 @@ class Weighed(nn.Module):
 
 
 def test_the_outlet_is_the_last_layer_that_all_of_a_branch_passes():
-    for gated, outlet in ((False, Place("one", 0)), (True, None)):
+    for gated, outlet in ((False, CallSite("one", 0)), (True, None)):
         (part,) = anatomies(Weighed(gated))
 
         assert [part.outlet(branch) for branch in part.branches] == [outlet]
@@ -118,10 +118,10 @@ def test_a_replayed_branch_runs_no_hooks():
 
 def test_a_network_that_changed_is_looked_at_again():
     made = problem("residual mlp", 6)
-    assert ends(made.model) == [Place("branch.2", 0)]
+    assert ends(made.model) == [CallSite("branch.2", 0)]
 
     made.model.branch = nn.Sequential(nn.Linear(16, 16))
-    assert ends(made.model) == [Place("branch.0", 0)]
+    assert ends(made.model) == [CallSite("branch.0", 0)]
 
 
 def test_a_network_is_not_kept_alive():

@@ -17,7 +17,7 @@ def network() -> tuple[nn.Module, nn.Module]:
 def after(method: FIA, x: Tensor, turns: int, target: int = -1) -> State:
     below, above = network()
     trial = trials(x)
-    trial = type(trial)(**{**vars(trial), "target": torch.full((len(x),), target)})
+    trial = type(trial)(**{**vars(trial), "loss_target": torch.full((len(x),), target)})
     state = method.at((4,)).init(trial)
     for _ in range(turns):
         state = method.at((4,)).step(state, answered(method, below, above, state))

@@ -20,17 +20,17 @@ def test_without_spread_it_is_mifgsm(erosion):
     )
 
     assert torch.equal(ghost.x_adv, plain.x_adv)
-    assert torch.equal(ghost.questions, plain.questions)
+    assert torch.equal(ghost.queries, plain.queries)
 
 
 def at(method: Ghost, x: Tensor, asked: int) -> State:
     state = method.init(trials(x))
-    return type(state)(**{**vars(state), "asked": state.asked + asked})
+    return type(state)(**{**vars(state), "queries": state.queries + asked})
 
 
 def factors(state: State, skip: int, channels: int, spread: float) -> Tensor:
     """Numbers around 1 for the skip connection of that number, by hand."""
-    return 1 + spread * (2 * noise.uniform(noise.keys(skip << 16, state.trial.key), state.asked, (channels,)) - 1)
+    return 1 + spread * (2 * noise.uniform(noise.keys(skip << 16, state.trial.key), state.queries, (channels,)) - 1)
 
 
 def test_skip_connections_are_multiplied_channel_by_channel():

@@ -105,4 +105,4 @@ def test_a_surrogate_gives_its_points_to_another_model():
         label = target.model(result.x_adv).argmax(1)
 
     assert torch.equal(label != target.y, result.success)
-    assert (result.questions == 20).all()
+    assert (result.queries == 20).all()

@@ -54,7 +54,7 @@ def test_relus_that_are_always_on_make_it_mifgsm():
     linear, plain = (attack(model, made.x, y, method) for method in (LinBP(0.03, layers="body.2"), MIFGSM(0.03)))
 
     assert torch.equal(linear.x_adv, plain.x_adv)
-    assert torch.equal(linear.questions, plain.questions)
+    assert torch.equal(linear.queries, plain.queries)
 
 
 class Behind(nn.Module):

@@ -18,7 +18,7 @@ def test_a_gamma_of_one_is_mifgsm():
     skipping, plain = (attack(model, made.x, made.y, method) for method in (SGM(0.03, gamma=1), MIFGSM(0.03)))
 
     assert torch.equal(skipping.x_adv, plain.x_adv)
-    assert torch.equal(skipping.questions, plain.questions)
+    assert torch.equal(skipping.queries, plain.queries)
 
 
 def test_the_branch_keeps_its_share_of_the_gradient():

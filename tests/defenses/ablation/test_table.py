@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 from robustkit.defenses.ablation.grid import axes_of, cells_of
-from robustkit.defenses.ablation.table import Outcome, runs_table, table
+from robustkit.defenses.ablation.table import TrainingOutcome, runs_table, table
 
 CELLS = cells_of(axes_of({"bn": ["batch", "frozen", "split"]}), "main-effects")
 
 
-def outcome(seed: int, worst: object, status: str = "finished", ce: object = None) -> Outcome:
+def outcome(seed: int, worst: object, status: str = "finished", ce: object = None) -> TrainingOutcome:
     right = np.asarray(worst, dtype=bool)
     everything = np.ones_like(right)
     seen = everything if ce is None else np.asarray(ce, dtype=bool)
-    return Outcome(seed, status, "", everything, seen, right, 3, 0.5, 1.0, 2.0, 4.0, 9.0)
+    return TrainingOutcome(seed, status, "", everything, seen, right, 3, 0.5, 1.0, 2.0, 4.0, 9.0)
 
 
 def test_a_row_compares_the_seeds_that_both_have():
@@ -35,7 +35,7 @@ def test_a_row_compares_the_seeds_that_both_have():
 
 def test_cells_that_collapsed_or_diverged_stay_in_the_table():
     nothing = np.zeros(0, dtype=bool)
-    lost = Outcome(1, "diverged", "The loss became nan.", nothing, nothing, nothing, 0, 0.5, 1.0, 2.0, 4.0, 1.0)
+    lost = TrainingOutcome(1, "diverged", "The loss became nan.", nothing, nothing, nothing, 0, 0.5, 1.0, 2.0, 4.0, 1.0)
     outcomes = {
         CELLS[0]: [outcome(0, [1, 1, 0, 0]), outcome(1, [1, 1, 0, 0])],
         CELLS[1]: [outcome(0, [0, 0, 0, 1], "collapsed"), lost],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from robustkit.defenses import Recipe, finetune
-from robustkit.defenses.cost.cost import Passes, cost, crafting_passes, judging_passes, learning_passes, memory
+from robustkit.defenses.cost.cost import StepPasses, cost, crafting_passes, judging_passes, learning_passes, memory
 from robustkit.defenses.cost.warnings import explain
 from robustkit.defenses.inner_attack.specification import inner
 from torch import Tensor, nn
@@ -248,4 +248,4 @@ def test_judging_an_epoch_takes_at_most_two_attacks(changes, most):
 
 
 def test_passes_add_up():
-    assert Passes(1, 2, 3).plus(Passes(1)).units == 7
+    assert StepPasses(1, 2, 3).plus(StepPasses(1)).units == 7

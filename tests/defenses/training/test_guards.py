@@ -5,11 +5,11 @@ from typing import ClassVar
 import pytest
 from robustkit.defenses import Recipe, finetune
 from robustkit.defenses.training.guards import before, collapsed, hopeless, of_masking, overfitted
-from robustkit.defenses.training.selection import Level
+from robustkit.defenses.training.selection import ValidationScore
 
 from tests.defenses.nets import SHORT, TRAIN, VAL, net
 
-WEAK = Level(0.98, 0.01, 0.0)
+WEAK = ValidationScore(0.98, 0.01, 0.0)
 
 # Accuracy under the inner attack on training images and under a strong one on validation images, by epoch.
 # Shaped as in Wong et al. 2020, figure 1: FGSM at 8/255, robust up to an epoch, then nothing of it within one.
@@ -58,16 +58,17 @@ def test_collapse_is_told_from_chance():
 
 
 def test_masking_is_told_from_the_gap():
-    assert of_masking(Level(0.9, 0.40, 0.36)) is None
-    assert "30.9%" in of_masking(Level(0.9, 0.434, 0.309))
+    assert of_masking(ValidationScore(0.9, 0.40, 0.36)) is None
+    assert "30.9%" in of_masking(ValidationScore(0.9, 0.434, 0.309))
 
 
 @pytest.mark.parametrize(
     ("changes", "start", "prefix", "words"),
     [
-        ({}, WEAK, False, None), ({}, WEAK, True, "frozen layers"), ({}, Level(0.9, 0.4, 0.4), True, None),
+        ({}, WEAK, False, None), ({}, WEAK, True, "frozen layers"), ({}, ValidationScore(0.9, 0.4, 0.4), True, None),
         ({"bn": "frozen"}, WEAK, False, "lr=0.0125 and clip=1"), ({"bn": "frozen", "lr": 0.01}, WEAK, False, None),
-        ({"bn": "frozen"}, Level(0.9, 0.4, 0.4), False, None), ({"label_smoothing": 0.3}, WEAK, False, "hide"),
+        ({"bn": "frozen"}, ValidationScore(0.9, 0.4, 0.4), False, None),
+        ({"label_smoothing": 0.3}, WEAK, False, "hide"),
         ({"bn": "frozen-prefix"}, WEAK, False, "same as bn=batch"),
         ({"label_smoothing": 0.1}, WEAK, False, None),
     ],
@@ -87,7 +88,12 @@ def tuned(monkeypatch, levels, recipe, **more):
 
 
 def test_a_training_that_overfits_goes_back_and_on_with_a_stronger_attack(monkeypatch):
-    levels = [Level(0.9, 0.3, 0.3), Level(0.8, 0.5, 0.45), Level(0.9, 0.02, 0.0), Level(0.8, 0.6, 0.5)]
+    levels = [
+        ValidationScore(0.9, 0.3, 0.3),
+        ValidationScore(0.8, 0.5, 0.45),
+        ValidationScore(0.9, 0.02, 0.0),
+        ValidationScore(0.8, 0.6, 0.5),
+    ]
     recipe = SHORT.but(epochs=3, attack="rs-fgsm", lr=1e-4)
 
     class Told:
@@ -108,7 +114,7 @@ def test_a_training_that_overfits_goes_back_and_on_with_a_stronger_attack(monkey
 
 def test_forgetting_at_a_small_radius_is_no_overfitting(monkeypatch):
     # The start is robust at the full radius; what the first epochs attack with is half of it at most.
-    levels = [Level(0.9, 0.5, 0.5), Level(0.9, 0.2, 0.2), Level(0.9, 0.1, 0.1)]
+    levels = [ValidationScore(0.9, 0.5, 0.5), ValidationScore(0.9, 0.2, 0.2), ValidationScore(0.9, 0.1, 0.1)]
     recipe = SHORT.but(epochs=2, attack="rs-fgsm", lr=1e-4, eps_warmup=1.0)
     found, _ = tuned(monkeypatch, levels, recipe)
 
@@ -118,21 +124,26 @@ def test_forgetting_at_a_small_radius_is_no_overfitting(monkeypatch):
 
 def test_overfitting_is_seen_while_the_radius_grows_its_last_part(monkeypatch):
     monkeypatch.setattr("robustkit.defenses.training.guards.overfitted", lambda inner, worst: True)
-    levels = [Level(0.9, 0.3, 0.3)] * 7
+    levels = [ValidationScore(0.9, 0.3, 0.3)] * 7
     found, _ = tuned(monkeypatch, levels, SHORT.but(epochs=6, attack="fgsm", lr=1e-4, eps_warmup=1.0))
 
     assert found.history["rolled_back"].tolist() == [False] * 5 + [True]
 
 
 def test_without_the_guard_it_goes_on(monkeypatch):
-    levels = [Level(0.9, 0.3, 0.3), Level(0.8, 0.5, 0.45), Level(0.9, 0.02, 0.0), Level(0.8, 0.6, 0.5)]
+    levels = [
+        ValidationScore(0.9, 0.3, 0.3),
+        ValidationScore(0.8, 0.5, 0.45),
+        ValidationScore(0.9, 0.02, 0.0),
+        ValidationScore(0.8, 0.6, 0.5),
+    ]
     found, _ = tuned(monkeypatch, levels, SHORT.but(epochs=3, attack="rs-fgsm", lr=1e-4, guard=False))
 
     assert not found.history["rolled_back"].any()
 
 
 def test_a_roll_back_forgets_what_was_learnt_since(monkeypatch):
-    levels = [Level(0.9, 0.3, 0.3), Level(0.9, 0.02, 0.0), Level(0.9, 0.1, 0.1)]
+    levels = [ValidationScore(0.9, 0.3, 0.3), ValidationScore(0.9, 0.02, 0.0), ValidationScore(0.9, 0.1, 0.1)]
     found, network = tuned(monkeypatch, levels, SHORT.but(attack="fgsm", lr=1e-4))
 
     assert found.best_epoch == 0
@@ -141,7 +152,7 @@ def test_a_roll_back_forgets_what_was_learnt_since(monkeypatch):
 
 def test_a_collapse_is_named_and_never_kept(monkeypatch):
     # One class for all is right on a tenth of all images under any attack: more than a start that is not robust.
-    levels = [Level(0.9, 0.0, 0.0)] + [Level(0.1, 0.1, 0.1)] * 3
+    levels = [ValidationScore(0.9, 0.0, 0.0)] + [ValidationScore(0.1, 0.1, 0.1)] * 3
     found, network = tuned(monkeypatch, levels, SHORT.but(epochs=9))
 
     assert (found.status, found.best_epoch, len(found.history)) == ("collapsed", 0, 3)
@@ -150,7 +161,7 @@ def test_a_collapse_is_named_and_never_kept(monkeypatch):
 
 
 def test_patience_ends_a_training_early(monkeypatch):
-    levels = [Level(0.9, 0.0, 0.0), Level(0.9, 0.3, 0.3)] + [Level(0.9, 0.2, 0.2)] * 8
+    levels = [ValidationScore(0.9, 0.0, 0.0), ValidationScore(0.9, 0.3, 0.3)] + [ValidationScore(0.9, 0.2, 0.2)] * 8
     found, _ = tuned(monkeypatch, levels, SHORT.but(epochs=9, patience=2, attack="pgd:steps=4", lr=1e-4))
 
     assert (found.status, found.best_epoch, len(found.history)) == ("stopped early", 1, 3)

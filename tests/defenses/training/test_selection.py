@@ -3,7 +3,7 @@
 import pytest
 import torch
 from robustkit.defenses import finetune
-from robustkit.defenses.training.selection import Judge, Level
+from robustkit.defenses.training.selection import Judge, ValidationScore
 from torch import nn
 
 from robustkit import attack
@@ -62,9 +62,9 @@ def test_without_a_radius_clean_images_are_judged():
 
 
 def test_more_robust_is_better_and_clean_accuracy_breaks_ties():
-    assert Level(0.8, 0.4, 0.3).better_than(Level(0.9, 0.5, 0.2))
-    assert Level(0.9, 0.3, 0.3).better_than(Level(0.8, 0.4, 0.3))
-    assert not Level(0.9, 0.4, 0.3).better_than(Level(0.9, 0.4, 0.3))
+    assert ValidationScore(0.8, 0.4, 0.3).better_than(ValidationScore(0.9, 0.5, 0.2))
+    assert ValidationScore(0.9, 0.3, 0.3).better_than(ValidationScore(0.8, 0.4, 0.3))
+    assert not ValidationScore(0.9, 0.4, 0.3).better_than(ValidationScore(0.9, 0.4, 0.3))
 
 
 def test_chance_is_the_commonest_class():

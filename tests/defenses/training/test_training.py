@@ -7,7 +7,7 @@ import pytest
 import torch
 from robustkit.defenses import Diverged, finetune
 from robustkit.defenses.training import training
-from robustkit.defenses.training.selection import Level
+from robustkit.defenses.training.selection import ValidationScore
 from torch import nn
 
 from robustkit.data import from_tensors
@@ -110,7 +110,7 @@ def test_a_training_that_is_broken_off_leaves_no_gradient_behind():
 @pytest.mark.parametrize("prior", ["none", "ewc:1"])
 def test_a_model_given_in_train_mode_starts_with_the_statistics_it_has(prior, monkeypatch):
     # The start is better than any epoch, so the weights must be as before.
-    levels = iter([Level(0.9, 0.5, 0.5), Level(0.9, 0.4, 0.4)])
+    levels = iter([ValidationScore(0.9, 0.5, 0.5), ValidationScore(0.9, 0.4, 0.4)])
     monkeypatch.setattr("robustkit.defenses.training.selection.Judge.level", lambda self, network: next(levels))
     network = net().train()
     before = state(network)
@@ -129,7 +129,7 @@ def test_the_global_random_state_is_left_alone():
 @pytest.mark.parametrize("ema", [None, 0.5])
 def test_statistics_are_taken_anew_on_adversarial_images_of_what_is_kept(ema, monkeypatch):
     # Also without an average; the training itself goes on with its own statistics.
-    rising = ([Level(0.9, 0.0, 0.0)] + [Level(0.9, 0.2, 0.2)] * (1 if ema is None else 2)) * 2
+    rising = ([ValidationScore(0.9, 0.0, 0.0)] + [ValidationScore(0.9, 0.2, 0.2)] * (1 if ema is None else 2)) * 2
     monkeypatch.setattr("robustkit.defenses.training.selection.Judge.level", lambda self, network: rising.pop(0))
     plain, anew = net(), net()
     recipe = SHORT.but(epochs=1, ema=ema)
@@ -144,7 +144,7 @@ def test_statistics_are_taken_anew_on_adversarial_images_of_what_is_kept(ema, mo
 
 
 def test_the_average_is_kept_where_it_is_better(monkeypatch):
-    levels = iter([Level(0.9, 0.0, 0.0), Level(0.9, 0.2, 0.2), Level(0.9, 0.4, 0.4)])
+    levels = iter([ValidationScore(0.9, 0.0, 0.0), ValidationScore(0.9, 0.2, 0.2), ValidationScore(0.9, 0.4, 0.4)])
     monkeypatch.setattr("robustkit.defenses.training.selection.Judge.level", lambda self, network: next(levels))
     network = net()
     end = last_of(network)

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 from rich.console import Console
-from robustkit.reports.ablation.page import About, page, rows, write_ablation
+from robustkit.reports.ablation.page import AblationContext, page, rows, write_ablation
 from robustkit.reports.ablation.terminal import print_ablation
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\x1b[31m"
@@ -44,7 +44,7 @@ RUNS = pd.DataFrame([
      "seconds_per_epoch": 1.5, "note": "A note."}
     for name in CELLS.cell for seed in (0, 1)
 ])  # fmt: skip
-ABOUT = About(
+ABOUT = AblationContext(
     "resnet18", "digits test", "Linf 0.2", 504, "pgd:steps=20", 3, "full", ("lr=10, seed 2",), {"epochs": 10},
     "robustkit ablate -m resnet18",
 )  # fmt: skip
@@ -80,7 +80,7 @@ class Page(HTMLParser):
         return " ".join("".join(self.said).split())
 
 
-def printed(frame: pd.DataFrame, about: About, width: int) -> str:
+def printed(frame: pd.DataFrame, about: AblationContext, width: int) -> str:
     out = io.StringIO()
     print_ablation(frame, about, Console(file=out, width=width, force_terminal=True, color_system=None))
     return out.getvalue()
@@ -126,7 +126,9 @@ def test_a_name_is_a_name_and_never_markup():
     frame, runs = CELLS.copy(), RUNS.copy()
     frame["cell"], runs["cell"], runs["note"], runs["status"] = HOSTILE, HOSTILE, HOSTILE, "collapsed"
     frame.loc[1:, "status"] = HOSTILE
-    about = About(HOSTILE, HOSTILE, HOSTILE, 504, HOSTILE, 3, HOSTILE, (HOSTILE,), {HOSTILE: HOSTILE}, HOSTILE)
+    about = AblationContext(
+        HOSTILE, HOSTILE, HOSTILE, 504, HOSTILE, 3, HOSTILE, (HOSTILE,), {HOSTILE: HOSTILE}, HOSTILE
+    )
     text = page(frame, runs, about)
 
     found = Page(text)

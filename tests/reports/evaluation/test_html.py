@@ -132,7 +132,7 @@ def test_the_headline_has_both_accuracies_with_their_counts(text: str, run: Run)
 
     words = Page(text).words()
 
-    assert f"Of {clean['n']} images {clean['correct']} are classified rightly." in words
+    assert f"Of {clean['n']} images {clean['correct']} are classified correctly." in words
     assert f"At most {worst['correct']} of {worst['n']} stay right" in words
     assert "upper bound" in words
 
