@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.engine.scheduler import Job, Outcome, run
+from robustkit.engine.jobs import Job, Outcome
+from robustkit.engine.scheduler import run
 from robustkit.primitives.protocol import Attack, Seen, Trials
 
 # Two busy cores: with more threads torch waits for its own workers.
@@ -134,9 +135,8 @@ def jobs_of(trial: Problem, **more: object) -> list[Job]:
 def outcomes(classifier: Classifier, attack: Attack, jobs: list[Job], slots: int = 64, seed: int = 0) -> list[Outcome]:
     """The outcomes of a run in a session of its own, by sample."""
     x = torch.stack([job.x for job in jobs])
-    with classifier.session(x):
-        attack = classifier.prepared(attack, x)
-        return sorted(run(classifier, attack, jobs, slots=slots, seed=seed), key=lambda outcome: outcome.sample)
+    with classifier.session(x) as session:
+        return sorted(run(session, attack, jobs, slots=slots, seed=seed), key=lambda outcome: outcome.sample)
 
 
 def same(one: Outcome, other: Outcome) -> bool:

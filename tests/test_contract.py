@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from robustkit import attack as attacked
-from robustkit.classifier.batch_sizes import Answer, Shapes
-from robustkit.classifier.classifier import Classifier, PassCount
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.session import Session
 from robustkit.engine.attack_tensors import Attacked
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
@@ -100,17 +100,11 @@ def answer(state: State, turn: int, attack: Attack) -> Seen:
     return FeatureSeen(**vars(told), features=features, feature_grad=features.flip(1))
 
 
-class Exact(Shapes):
-    """Asks for every row once and for nothing else."""
-
-    def __init__(self) -> None:
-        super().__init__(reference=64, exact=False)
-
-    def fit(self, rows: int, slots: int, kind: str) -> int:
-        return rows
-
-    def answer(self, ask: Answer, rows: int, kind: str, device: torch.device) -> tuple[Tensor, ...]:
-        return ask(torch.arange(rows))
+def without_comparisons(session: Session) -> None:
+    """Let a session send every row once and nothing else; what it has sent so far is forgotten."""
+    session.sizes.fit = lambda rows, slots, kind: rows  # type: ignore[method-assign]
+    session.sizes.answer = lambda ask, rows, kind, device: ask(torch.arange(rows))  # type: ignore[method-assign]
+    session.passes.forwards = session.passes.backwards = 0
 
 
 class Counted(nn.Module):
@@ -243,23 +237,24 @@ def test_it_asks_exactly_as_often_as_it_counts(name, norm):
     grey = home(name, "cnn", *GREY)
     model = Counted(grey.model)
     classifier = Classifier(model, fold=False)
-    with classifier.session(grey.x):
-        attack = classifier.prepared(make(name, norm, restarts=2), grey.x)
-        classifier.shapes, classifier.passes, model.forwards = Exact(), PassCount(), 0
-        ended = list(run(classifier, attack, jobs_of(grey), slots=5))
+    with classifier.session(grey.x) as session:
+        attack = session.prepared(make(name, norm, restarts=2), grey.x)
+        without_comparisons(session)
+        model.forwards = 0
+        ended = list(run(session, attack, jobs_of(grey), slots=5))
 
-    assert sum(outcome.forwards for outcome in ended) == model.forwards == classifier.passes.forwards
-    assert sum(outcome.backwards for outcome in ended) == model.backwards == classifier.passes.backwards
+    assert sum(outcome.forwards for outcome in ended) == model.forwards == session.passes.forwards
+    assert sum(outcome.backwards for outcome in ended) == model.backwards == session.passes.backwards
 
 
 @every_attack
 def test_the_machine_never_does_less_than_what_is_counted(name, norm):
     grey = home(name, "cnn", *GREY)
-    classifier = Classifier(grey.model)
-    ended = outcomes(classifier, make(name, norm), jobs_of(grey))
+    with Classifier(grey.model).session(grey.x) as session:
+        ended = list(run(session, make(name, norm), jobs_of(grey), slots=64))
 
-    assert sum(outcome.forwards for outcome in ended) <= classifier.passes.forwards
-    assert sum(outcome.backwards for outcome in ended) <= classifier.passes.backwards
+    assert sum(outcome.forwards for outcome in ended) <= session.passes.forwards
+    assert sum(outcome.backwards for outcome in ended) <= session.passes.backwards
 
 
 @every_attack

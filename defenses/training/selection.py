@@ -109,8 +109,8 @@ class Judge:
         x, y, classifier = self.x[own], self.y[own], Classifier(network, name="validation")
         if not len(y):
             return 0
-        with classifier.session(x, self.seed):
-            logits = classifier.judge_all(classifier.place(x))
+        with classifier.session(x, self.seed) as session:
+            logits = session.judge(classifier.place(x))
         if not bool(logits.isfinite().all()):
             raise UserError("The model returns NaN or infinite logits on validation images; check its weights.")
         return int((logits.argmax(1) == y.cpu()).sum())

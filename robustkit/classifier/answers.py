@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from robustkit.errors import UserError
 from robustkit.nethook import Trace
-from robustkit.primitives.protocol import Attack, FeatureAttack, State
+from robustkit.primitives.protocol import Attack, FeatureAttack, FeatureSeen, Seen, State
 
 Forward = Callable[[Tensor], Tensor]
 Hooks = Callable[[], AbstractContextManager[object]]
@@ -23,8 +23,8 @@ def likeliest(logits: Tensor) -> Tensor:
 
 def answered(
     attack: Attack, state: State, forward: Forward, network: nn.Module, hooks: Hooks, said: Said = likeliest
-) -> tuple[Tensor, ...]:
-    """The fields of `Seen`, or of `FeatureSeen`, in their order.
+) -> Seen:
+    """What the attack may see; of an attack on a layer a `FeatureSeen`.
 
     Args:
         attack: what asks, and what it may see.
@@ -43,12 +43,12 @@ def answered(
         logits = forward(query)
         loss = attack.objective(logits, state.trial)
         grad = _gradients(loss, [query])[0]
-    return said(logits), logits.detach(), loss.detach(), grad.contiguous()
+    return Seen(said(logits), logits.detach(), loss.detach(), grad.contiguous())
 
 
 def _features(
     attack: FeatureAttack, state: State, query: Tensor, forward: Forward, network: nn.Module, said: Said
-) -> tuple[Tensor, ...]:
+) -> FeatureSeen:
     layer = attack.layer_in(network)
     with Trace(network, [layer], grad=True, detach=False) as trace:
         logits = forward(query)
@@ -57,16 +57,16 @@ def _features(
         # The edge, not the tensor: a later layer may have written into it.
         grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
-    return said(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner
+    return FeatureSeen(said(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner)
 
 
 @torch.no_grad()
-def _scores(attack: Attack, state: State, forward: Forward, said: Said) -> tuple[Tensor, ...]:
+def _scores(attack: Attack, state: State, forward: Forward, said: Said) -> Seen:
     logits = forward(state.query)
     label, nothing = said(logits), logits.new_zeros(len(state), 0)
     if attack.sees == "labels":
-        return label, nothing, logits.new_zeros(len(state)), nothing
-    return label, logits, attack.objective(logits, state.trial), nothing
+        return Seen(label, nothing, logits.new_zeros(len(state)), nothing)
+    return Seen(label, logits, attack.objective(logits, state.trial), nothing)
 
 
 def _gradients(loss: Tensor, points: list[Any]) -> list[Any]:

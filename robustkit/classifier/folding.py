@@ -1,4 +1,4 @@
-"""A copy of a network that takes less time and memory: for searching only, verdicts come from the original.
+"""A copy of a network that takes less time and memory. Attacks query it; verdicts come from the original.
 
 Each BatchNorm is folded into the convolution before it, a division of the input by constants into the convolution
 after it, and what can be computed in place is. Measured on a CPU: 0.65 to 0.85 of the time of a resnet.
@@ -17,7 +17,7 @@ _PAIRS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv2d: nn.BatchNorm2d,
     nn.Conv3d: nn.BatchNorm3d,
 }
-# Their gradients need nothing of their output, so that a successor may write over it.
+# Layers whose gradient does not need their output, so that the next layer may overwrite it.
 _OVERWRITABLE = (*_PAIRS, *_PAIRS.values(), nn.Linear)
 _SUMS = (operator.add, torch.add)
 _RELUS = (F.relu, torch.relu)
@@ -25,13 +25,13 @@ _RELUS = (F.relu, torch.relu)
 
 def folded(model: nn.Module) -> nn.Module | None:
     """A folded copy of `model` in eval mode, weights frozen; None where it cannot be traced or has nothing to fold."""
-    # A trace takes some 30 ms: what else can be gained pays where there is a BatchNorm to fold, and hardly elsewhere.
+    # A trace takes some 30 ms, which hardly pays without a BatchNorm to fold.
     if not any(isinstance(module, tuple(_PAIRS.values())) for module in model.modules()) or hooked(model):
         return None
     try:
         graph = fx.symbolic_trace(_copied(model).eval())
     except Exception:
-        # fx refuses whatever depends on the data in its own many ways; such a model is simply searched unfolded.
+        # fx raises many kinds of errors for control flow that depends on data; such a model is queried unfolded.
         return None
     count = 0
     for node in list(graph.graph.nodes):
@@ -51,18 +51,18 @@ def folded(model: nn.Module) -> nn.Module | None:
 
 
 def hooked(model: nn.Module) -> bool:
-    """Whether a forward hook stands anywhere: a trace would lose it, and it may change what the model computes."""
+    """Whether the model has a forward hook: a trace would lose it, and it may change what the model computes."""
     return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 def _copied(model: nn.Module) -> nn.Module:
-    # The weights themselves are shared: a large network does not stand in memory twice.
+    # Weights are shared with the original, so that a large network is not in memory twice.
     shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in model.parameters()}
     return copy.deepcopy(model, shared)
 
 
 def _conv_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
-    """The convolution whose output goes to the BatchNorm `node` and nowhere else, used once itself."""
+    """The convolution whose output goes to the BatchNorm `node` and nowhere else, if both are called once."""
     if node.op != "call_module" or not node.args or not isinstance(node.args[0], fx.Node):
         return None
     conv = node.args[0]
@@ -84,7 +84,7 @@ def _fold_norm(graph: fx.GraphModule, conv: fx.Node, norm: fx.Node) -> None:
 
 
 def _fold_scale(graph: fx.GraphModule, node: fx.Node) -> None:
-    """A division by one constant per channel, or by one, into the convolution that alone takes its result."""
+    """Fold a division by one constant, or one per channel, into the convolution that alone uses the result."""
     if node.op != "call_function" or node.target is not operator.truediv:
         return
     values, scale = node.args
@@ -104,7 +104,7 @@ def _fold_scale(graph: fx.GraphModule, node: fx.Node) -> None:
 
 
 def _write_over(graph: fx.GraphModule, node: fx.Node) -> None:
-    """A ReLU in place, where nobody else reads its input and no gradient needs it."""
+    """Compute a ReLU in place where nothing else reads its input and no gradient needs it."""
     module = _module(graph, node) if node.op == "call_module" else None
     relu = type(module) is nn.ReLU or (node.op == "call_function" and node.target in _RELUS)
     before = node.args[0] if relu and node.args else None

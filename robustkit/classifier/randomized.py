@@ -1,60 +1,103 @@
-"""A randomized model asked so that its answers repeat, whatever the batch, the order and the moment.
+"""A randomized model, queried so that its answers repeat, whatever the batch, the order and the moment.
 
-Such a model draws from global generators, so what one image meets depends on all that was asked before it. Here each
-image is asked alone, in a batch of its own draws, after the generators were seeded with a number of its own.
+Such a model draws from global generators, so the noise of one image depends on all queries before it. Here each image
+is sent alone, in a batch of its own draws, after the generators were seeded with a number that belongs to the image.
 Expectation over transformations: Athalye et al. 2018, arXiv:1802.00420, section 4.2.
 """
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from robustkit.classifier.oracle import OracleCost
+from robustkit.classifier.reference import Reference
+from robustkit.classifier.search import Search
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import State
+from robustkit.primitives.protocol import Attack, Seen, State
+from robustkit.primitives.rows import Rows
 
-_REPEATS = 4  # answers compared to find out whether a model is randomized
-_TOLERANCE = 1e-4  # of the logits' range: more difference between two answers is no rounding
+_REPEATS = 4  # answers compared to see whether a model is randomized
+_TOLERANCE = 1e-4  # of the range of the logits: a larger difference between two answers is not rounding
 
 
-def seeds(key: Tensor, asked: Tensor) -> list[int]:
+@dataclass(frozen=True)
+class Randomized:
+    """The oracle of a model that draws random numbers at every query.
+
+    Args:
+        reference: the model.
+        search: its search network.
+        eot: draws per query; an attack sees their mean.
+        draws: draws per verdict, which is their plurality.
+        seed: of the verdicts' draws.
+    """
+
+    reference: Reference
+    search: Search
+    eot: int
+    draws: int
+    seed: int
+
+    @property
+    def cost(self) -> OracleCost:
+        """One pass for each draw."""
+        return OracleCost(self.eot, self.draws)
+
+    def check(self, attack: Attack) -> None:
+        """Every attack can."""
+
+    def query(self, attack: Attack, state: State) -> Seen:
+        """The mean over the draws of each row; the label by vote."""
+        rows = []
+        for row, seed in enumerate(seeds(state.trial.key, state.queries)):
+            reseed(seed)
+            copies = torch.full((self.eot,), row, device=state.query.device)
+            parts = torch.split(copies, self.reference.sizes.tile)
+            rows.append(_mean(Rows.cat([self.search.answer(attack, state.take(part)) for part in parts])))
+        return Rows.cat(rows)
+
+    def judge(self, points: Tensor) -> Tensor:
+        """Votes of the draws, the same draws for every point: a verdict depends on the point alone."""
+        return torch.stack([self._votes(point) for point in points])
+
+    def decide(self, scores: Tensor, tests: int = 1) -> Tensor:
+        """The class with most votes."""
+        return scores.argmax(1)
+
+    def _votes(self, point: Tensor) -> Tensor:
+        reseed(self.seed)
+        copies = point.unsqueeze(0).expand(self.draws, *point.shape)
+        parts = torch.split(copies, self.reference.sizes.tile)
+        return votes_of(torch.cat([self.reference.forward(part) for part in parts]))
+
+
+def seeds(key: Tensor, queries: Tensor) -> list[int]:
     """One seed per row, from the row's noise stream and the number of its query."""
-    numbers: list[int] = (noise.keys(1, key, asked) & ((1 << 62) - 1)).tolist()
+    numbers: list[int] = (noise.keys(1, key, queries) & ((1 << 62) - 1)).tolist()
     return numbers
 
 
 def reseed(seed: int) -> None:
-    """Seed all global generators that a model may draw from; `guard.untouched` puts them back."""
+    """Seed all global generators that a model may draw from; `isolation.untouched` restores them."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % (1 << 32))  # models draw from numpy's global generator, if from any
 
 
-def averaged(answer: Callable[[State], tuple[Tensor, ...]], state: State, draws: int, most: int) -> tuple[Tensor, ...]:
-    """What `answer` says of each row, as the mean over `draws` draws; labels by vote; at most `most` rows at once."""
-    rows = []
-    for row, seed in enumerate(seeds(state.trial.key, state.queries)):
-        reseed(seed)
-        copies = torch.full((draws,), row, device=state.query.device)
-        parts = [answer(state.take(part)) for part in torch.split(copies, most)]
-        label, logits, *others = (torch.cat(values) for values in zip(*parts, strict=True))
-        label = voted(logits).argmax() if logits.shape[1] else label.mode().values
-        rows.append((label, *(values.mean(0) for values in (logits, *others))))
-    return tuple(torch.stack(values) for values in zip(*rows, strict=True))
+def votes_of(logits: Tensor) -> Tensor:
+    """`[K]` scores of one image's draws `[R, K]`: votes for each class plus, below one, its mean probability.
 
-
-def voted(logits: Tensor) -> Tensor:
-    """`[K]` scores of one image's draws `[R, K]`: votes for each class, and below one its mean probability.
-
-    So the largest score is the plurality, and ties fall to the class with more probability.
+    So the largest score is the plurality, and of two classes with equal votes the more probable one wins.
     """
     votes = torch.zeros_like(logits[0]).index_add(0, logits.argmax(1), torch.ones_like(logits[:, 0]))
     return votes + logits.softmax(1).mean(0) * 0.999
 
 
-def differ(ask: Callable[[], Tensor], seed: int) -> bool:
+def is_randomized(ask: Callable[[], Tensor], seed: int) -> bool:
     """Whether the same query is answered differently after different seeds."""
     reseed(seed)
     first = ask()
@@ -64,3 +107,11 @@ def differ(ask: Callable[[], Tensor], seed: int) -> bool:
         if bool((ask() - first).abs().max() > _TOLERANCE * scale):
             return True
     return False
+
+
+def _mean(draws: Seen) -> Seen:
+    """One row out of the answers to all draws of an image."""
+    label = votes_of(draws.logits).argmax() if draws.logits.shape[1] else draws.label.mode().values
+    values = {each.name: getattr(draws, each.name) for each in fields(draws)}
+    means = {name: value.mean(0, keepdim=True) for name, value in values.items() if value.is_floating_point()}
+    return replace(draws, label=label.reshape(1), **means)

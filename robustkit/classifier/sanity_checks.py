@@ -1,4 +1,4 @@
-"""What must hold before any attack: images that are images, labels that exist, a model that answers each row alone."""
+"""What must hold before any attack: valid images and labels, and a model that answers each row on its own."""
 
 import math
 from collections.abc import Sequence
@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.randomized import Randomized
+from robustkit.classifier.session import Session
 from robustkit.errors import UserError
 
 
@@ -51,21 +53,51 @@ def checked_labels(y: Tensor, count: int, classes: int) -> Tensor:
     return y.long()
 
 
-def checked_model(classifier: Classifier, images: Tensor) -> list[str]:
-    """Warnings about the model, asked at a few images `[n, *S]` in [0, 1], within a session.
+def checked_scores(scores: Tensor, y: Tensor, model: str, numbers: Sequence[int]) -> Tensor:
+    """Scores `[n, K]` of clean images, finite, and with a class for each label.
+
+    Args:
+        scores: logits or votes.
+        y: `[n]` labels.
+        model: its name, for errors.
+        numbers: of the images, for errors.
 
     Raises:
-        UserError: it fails on them, returns NaN, or lets images feel their neighbours.
+        UserError: a score is NaN or infinite, or a label is no class of the model.
     """
-    tile = images[torch.arange(16, device=images.device) % len(images)]
-    turned = torch.flip(tile, [0]).clone()
-    turned[0] = 1 - turned[0]  # another neighbour, too
-    if classifier.randomized:
+    bad = (~scores.isfinite()).any(1).nonzero().flatten().tolist()
+    if bad:
+        raise UserError(f"The model {model} returns NaN or infinite logits for image {numbers[bad[0]]}.")
+    high = (y >= scores.shape[1]).nonzero().flatten().tolist()
+    if high:
+        raise UserError(
+            f"Image {numbers[high[0]]} has label {int(y[high[0]])}, but the model {model} knows classes 0 to "
+            f"{scores.shape[1] - 1}; use a model for this data set, or --num-classes."
+        )
+    return scores
+
+
+def checked_model(classifier: Classifier, session: Session, images: Tensor) -> list[str]:
+    """Warnings about a model, queried at a few images `[n, *S]` in [0, 1].
+
+    Args:
+        classifier: the model.
+        session: of it.
+        images: clean ones.
+
+    Raises:
+        UserError: the model fails on them, returns NaN, or an image's answer depends on the rest of its batch.
+    """
+    if isinstance(session.oracle, Randomized):
+        cost = session.oracle.cost
         return [
-            f"{classifier.name} is randomized: an attack sees the mean of {classifier.answers} draws per query, and "
-            f"each verdict is the plurality of {classifier.verdicts} draws."
+            f"{classifier.name} is randomized: an attack sees the mean of {cost.query} draws per query, and each "
+            f"verdict is the plurality of {cost.verdict} draws."
         ]
-    logits, other = classifier.logits(tile), classifier.logits(turned).flip(0)
+    tile = images[torch.arange(16, device=images.device) % len(images)]
+    reversed_tile = torch.flip(tile, [0]).clone()
+    reversed_tile[0] = 1 - reversed_tile[0]  # one image is replaced, too
+    logits, other = session.logits(tile), session.logits(reversed_tile).flip(0)
     if not bool(logits.isfinite().all()):
         raise UserError(
             "The model returns NaN or infinite logits on clean images; check its weights and normalisation."

@@ -1,33 +1,119 @@
-"""A smoothed classifier as an attack meets it: the mean probability over noisy copies, which gradients pass through.
+"""The oracle of a smoothed model. An attack sees the mean probability over noisy copies, and its gradient.
 
-Salman et al. 2019, arXiv:1906.04584, equation 7. Averaging the copies' own gradients instead climbs another function:
-there each copy counts the same, here those count most that are about to change sides.
+Salman et al. 2019, arXiv:1906.04584, equation 7. The mean of the copies' own gradients would climb another function, in
+which every copy counts the same; here those copies count most that are about to change their class. A point is judged
+by the votes of further copies, whose noise no attack sees.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from robustkit.classifier.smoothing import ABSTAINS
+from robustkit.classifier import smoothing
+from robustkit.classifier.answers import Forward
+from robustkit.classifier.batch_sizes import tiled
+from robustkit.classifier.oracle import OracleCost
+from robustkit.classifier.reference import Reference
+from robustkit.classifier.search import Search
+from robustkit.classifier.smoothing import ABSTAINS, Poll, Smoothing
 from robustkit.errors import UserError
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import Attack, FeatureAttack, State
+from robustkit.primitives.protocol import Attack, FeatureAttack, Seen, State
 
 _STREAM = 3  # apart from the noise that an attack draws of its own
 
-Forward = Callable[[Tensor], Tensor]
 
-
-def smoothed(forward: Forward, state: State, sigma: float, count: int) -> Forward:
-    """Logarithms of the smoothed classifier's probabilities `[B, K]` at queries `[B, *S]`, from so many copies each.
+@dataclass(frozen=True)
+class Smoothed:
+    """The oracle of the class that a model predicts most often under Gaussian noise.
 
     Args:
-        forward: logits of points.
-        state: whose rows the queries are; fresh noise for each of their queries.
-        sigma: of the noise.
-        count: copies.
+        reference: the model.
+        search: its search network.
+        smoothing: the noise, and how sure a verdict has to be.
+        eot: noisy copies per query.
+        seed: of the verdicts' noise.
+    """
+
+    reference: Reference
+    search: Search
+    smoothing: Smoothing
+    eot: int
+    seed: int
+
+    @property
+    def cost(self) -> OracleCost:
+        """One pass for each noisy copy."""
+        return OracleCost(self.eot, self.smoothing.judges)
+
+    def check(self, attack: Attack) -> None:
+        """Attacks that read a layer cannot."""
+        check_queryable(attack)
+
+    def query(self, attack: Attack, state: State) -> Seen:
+        """In tiles of as many rows as together have the usual number of copies."""
+        sizes = self.reference.sizes
+        everything = torch.arange(len(state), device=state.query.device)
+        rows = max(1, sizes.at_once // self.eot)
+        return tiled(lambda tile: self._answer(attack, state.take(tile)), everything, rows, filled=sizes.exact)
+
+    def judge(self, points: Tensor) -> Tensor:
+        """Votes of noisy copies."""
+        logits, at_once = self.reference.logits, self.reference.sizes.at_once
+        return smoothing.judged(logits, points, self.smoothing, self.seed, at_once).float()
+
+    def decide(self, scores: Tensor, tests: int = 1) -> Tensor:
+        """The class with significantly more votes than any other, -1 where there is none."""
+        return smoothing.predicted(scores, self.smoothing.alpha / tests)
+
+    def poll(self, images: Tensor, numbers: Sequence[int]) -> Poll:
+        """The votes of noisy copies of clean images; `numbers` name the images, and with the seed fix their noise."""
+        names = torch.tensor(list(numbers), device=images.device)
+        return smoothing.poll(
+            self.reference.logits, images, names, self.smoothing, self.seed, self.reference.sizes.at_once
+        )
+
+    def _answer(self, attack: Attack, state: State) -> Seen:
+        return self.search.answer(
+            attack,
+            state,
+            forward_of=partial(_smoothed, state=state, sigma=self.smoothing.sigma, count=self.eot),
+            rows=_repeated(state, self.eot),
+            label_of=partial(leading, count=self.eot),
+        )
+
+
+def check_queryable(attack: Attack) -> None:
+    """Check that an attack can query a smoothed classifier.
+
+    Raises:
+        UserError: it reads a layer.
+    """
+    if isinstance(attack, FeatureAttack):
+        raise UserError(
+            f"{type(attack).__name__} reads a layer, of which a smoothed classifier has one for each noisy copy; leave "
+            "it out, or let it query a --surrogate."
+        )
+
+
+def leading(logits: Tensor, *, count: int) -> Tensor:
+    """`[B]` the likeliest class, -1 where its lead is within one standard deviation of so many copies' votes.
+
+    A verdict takes many more copies than a query, so a point is judged only where it has a fair chance to hold.
+    """
+    first, second = logits.exp().topk(2, 1).values.unbind(1)
+    clear = (first - second) ** 2 * count >= first + second
+    return torch.where(clear, logits.argmax(1), torch.full_like(clear, ABSTAINS, dtype=torch.int64))
+
+
+def _smoothed(forward: Forward, *, state: State, sigma: float, count: int) -> Forward:
+    """Logarithms of the smoothed classifier's probabilities `[B, K]` at queries `[B, *S]`, from `count` copies each.
+
+    The noise is fresh at each query of each row of `state`.
     """
     keys = noise.keys(_STREAM, state.trial.key, state.queries).repeat_interleave(count)
     draws = torch.arange(count, device=keys.device).repeat(len(state))
@@ -41,29 +127,6 @@ def smoothed(forward: Forward, state: State, sigma: float, count: int) -> Forwar
     return through_noise
 
 
-def check_askable(attack: Attack) -> None:
-    """Check that an attack can query a smoothed classifier.
-
-    Raises:
-        UserError: it reads a layer.
-    """
-    if isinstance(attack, FeatureAttack):
-        raise UserError(
-            f"{type(attack).__name__} reads a layer, of which a smoothed classifier has one for each noisy copy; leave "
-            "it out, or let it ask a --surrogate."
-        )
-
-
-def repeated(state: State, count: int) -> State:
-    """Every row so many times, as the copies stand in a batch."""
+def _repeated(state: State, count: int) -> State:
+    """Every row `count` times, in the order of the copies in a batch."""
     return state.take(torch.arange(len(state), device=state.query.device).repeat_interleave(count))
-
-
-def leading(logits: Tensor, *, count: int) -> Tensor:
-    """`[B]` the likeliest class, -1 where its lead is within one standard deviation of so many copies' votes.
-
-    A verdict takes many more copies than a query, so a point is worth one only where it may well hold.
-    """
-    first, second = logits.exp().topk(2, 1).values.unbind(1)
-    clear = (first - second) ** 2 * count >= first + second
-    return torch.where(clear, logits.argmax(1), torch.full_like(clear, ABSTAINS, dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""Stand-ins for a layer's gradient, by name: what `--bpda LAYER=SURROGATE` may say."""
+"""Surrogate gradients by name: the functions that `--bpda LAYER=SURROGATE` may name."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
@@ -8,9 +8,9 @@ from torch import Tensor
 
 from robustkit.errors import UserError, unknown
 
-StandIn = Callable[[Tensor], Tensor]
+SurrogateGradient = Callable[[Tensor], Tensor]
 
-STAND_INS: Mapping[str, StandIn | None] = {
+SURROGATE_GRADIENTS: Mapping[str, SurrogateGradient | None] = {
     "identity": None,
     "relu": torch.relu,
     "sigmoid": torch.sigmoid,
@@ -18,27 +18,27 @@ STAND_INS: Mapping[str, StandIn | None] = {
 }
 
 
-def stand_ins(texts: Iterable[str]) -> dict[str, StandIn | None]:
-    """Layers and stand-ins of texts such as `quantise`, `layer1.0=sigmoid` or `crop=mine.py:smooth_crop`.
+def surrogate_gradients(texts: Iterable[str]) -> dict[str, SurrogateGradient | None]:
+    """Layers and their surrogate gradients from texts such as `quantise`, `layer1.0=sigmoid` or `crop=mine.py:smooth_crop`.
 
     Raises:
-        UserError: a stand-in is unknown, or a layer is given twice.
+        UserError: a surrogate is unknown, or a layer is given twice.
     """
-    found: dict[str, StandIn | None] = {}
+    surrogates: dict[str, SurrogateGradient | None] = {}
     for text in texts:
         layer, _, name = text.partition("=")
-        if layer in found:
+        if layer in surrogates:
             raise UserError(f"--bpda names the layer {layer!r} twice; leave one out.")
-        found[layer] = _stand_in(name or "identity")
-    return found
+        surrogates[layer] = _surrogate_gradient(name or "identity")
+    return surrogates
 
 
-def _stand_in(name: str) -> StandIn | None:
+def _surrogate_gradient(name: str) -> SurrogateGradient | None:
     from robustkit.models.factory import address, found
 
     where = address(name)
     if where is not None:
-        return cast(StandIn, found(where)[0])
-    if name not in STAND_INS:
-        raise unknown("surrogate of --bpda", name, [*STAND_INS, "file.py:function"])
-    return STAND_INS[name]
+        return cast(SurrogateGradient, found(where)[0])
+    if name not in SURROGATE_GRADIENTS:
+        raise unknown("surrogate of --bpda", name, [*SURROGATE_GRADIENTS, "file.py:function"])
+    return SURROGATE_GRADIENTS[name]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .config import read_config
-from .options import CountOr, data_options, model_options, remedy_options, require_model, setting_of
+from .options import CountOr, data_options, evaluation_of, model_options, remedy_options, require_model
 from .places import writing
 
 if TYPE_CHECKING:
@@ -60,16 +60,18 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
 
     out = options["out"]
     with Bars(options["quiet"]) as bars:
-        setting = setting_of(options, f"pgd:loss={options['loss']}", bars)
-        (classifier,), threat = setting.classifiers, setting.plan.threats[0]
-        x, y = setting.data.batch(setting.ids)
+        evaluation = evaluation_of(options, f"pgd:loss={options['loss']}", bars)
+        (classifier,), threat = evaluation.classifiers, evaluation.plan.threats[0]
+        x, y = evaluation.data.batch(evaluation.ids)
         found = examine(
             classifier, x, y, eps=threat.eps_text, norm=threat.norm, loss=options["loss"],
-            layers=list(options["layers"]) or None, seed=options["seed"], batch_size=setting.slots or 64,
+            layers=list(options["layers"]) or None, seed=options["seed"], batch_size=evaluation.slots or 64,
             prove=not options["no_proof"],
         )  # fmt: skip
     reports = import_module("robustkit.reports.diagnosis.page")
-    about = reports.About(f"{setting.data.name} {setting.data.split}".strip(), " ".join(["robustkit", *sys.argv[1:]]))
+    about = reports.DiagnosisContext(
+        f"{evaluation.data.name} {evaluation.data.split}".strip(), " ".join(["robustkit", *sys.argv[1:]])
+    )
     reports.write_diagnosis(found, out, about)
     import_module("robustkit.reports.diagnosis.terminal").print_diagnosis(found, Console())
     click.echo(f"\n{out}{os.sep}  diagnosis.html  diagnosis.json")

@@ -9,10 +9,11 @@ from .options import data_of, smoothing_of
 
 def print_plan(options: dict[str, Any]) -> None:
     """The cells of the plan with their upper bound in passes, as plain text."""
-    from robustkit.classifier.classifier import DRAWS
+    from robustkit.classifier.classifier import DRAWS_PER_QUERY
     from robustkit.data import pick
-    from robustkit.evaluation.plan import plan, threats_of
-    from robustkit.evaluation.setting import check_smoothable
+    from robustkit.evaluation.plan import plan
+    from robustkit.evaluation.resolved import check_smoothable
+    from robustkit.evaluation.threats import threats_of
     from robustkit.models import require_known
 
     for name in (*options["models"], *options["surrogates"]):
@@ -22,14 +23,14 @@ def print_plan(options: dict[str, Any]) -> None:
     smoothing = smoothing_of(options)
     if smoothing is not None:
         check_smoothable(made)
-    copies = 1 if smoothing is None else options["eot"] or DRAWS
+    copies = 1 if smoothing is None else options["eot"] or DRAWS_PER_QUERY
     judges = 1 if smoothing is None else smoothing.judges
     clean = 1 if smoothing is None else smoothing.polled
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
     click.echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
     click.echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
     forwards = backwards = 0
-    for cell in made.cells():
+    for cell in made.attacks:
         trials, cost, asked = cell.attack.trials, cell.attack.cost, copies if cell.surrogate is None else 1
         ahead = images * trials * ((cost.forwards - 1) * asked + judges)
         back = images * trials * cost.backwards * asked

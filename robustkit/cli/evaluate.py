@@ -24,7 +24,8 @@ from .options import (
 from .places import check_writable, remove_if_empty
 
 if TYPE_CHECKING:
-    from robustkit.evaluation.setting import Setting
+    from robustkit.evaluation.request import EvaluationRequest
+    from robustkit.evaluation.resolved import Evaluation
 
 _RUNS = Path("robustkit-runs")
 
@@ -91,13 +92,14 @@ def _work(options: dict[str, Any]) -> None:
     from rich.console import Console
 
     from robustkit.evaluation.evaluation import carry_out
+    from robustkit.evaluation.resolved import resolve
 
     from .watch import Bars
 
     with Bars(options["quiet"]) as bars:
-        setting = _resolved(options, bars)
-        out = options["out"] = options["out"] or _RUNS / _folder_name(setting)
-        run = carry_out(setting, out, bars)
+        evaluation = resolve(_request(options, bars))
+        out = options["out"] = options["out"] or _RUNS / _folder_name(evaluation)
+        run = carry_out(evaluation, out, bars)
     reports = import_module("robustkit.reports")
     reports.write_csv(run, out)
     reports.write_report([run], out / "report.html")
@@ -105,28 +107,27 @@ def _work(options: dict[str, Any]) -> None:
     click.echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
 
 
-def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
-    from robustkit.evaluation.setting import Numerics, resolved
+def _request(options: dict[str, Any], bars: Any) -> "EvaluationRequest":
+    from robustkit.evaluation.request import EvaluationRequest, Numerics
 
-    return resolved(
+    return EvaluationRequest(
         options["models"], dataset=data_of(options), attacks=options["attacks"], norm=options["norms"],
         eps=options["radii"], samples=None if options["samples"] == "all" else options["samples"],
         batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
         weights=options["weights"] or None, num_classes=options["num_classes"], mean=options["mean"],
-        std=options["std"],
-        numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]), watch=bars,
-        train=options["train"], retrain=options["retrain"], remedies=remedies_of(options),
-        surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
-        smooth=smoothing_of(options),
+        std=options["std"], train=options["train"], retrain=options["retrain"],
+        numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]),
+        **remedies_of(options), surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
+        smooth=smoothing_of(options), watch=bars,
     )  # fmt: skip
 
 
-def _folder_name(setting: "Setting") -> str:
+def _folder_name(evaluation: "Evaluation") -> str:
     """Named by what determines the result, so that the same command finds its own evidence."""
     from robustkit.evaluation.identity import digest, identity_of
 
-    models = "+".join(classifier.name for classifier in setting.classifiers[:3])
+    models = "+".join(classifier.name for classifier in evaluation.classifiers[:3])
     text = "".join(
-        letter if letter.isalnum() or letter in "+-_." else "-" for letter in f"{models}-{setting.data.name}"
+        letter if letter.isalnum() or letter in "+-_." else "-" for letter in f"{models}-{evaluation.data.name}"
     )
-    return f"{text[:60]}-{digest(identity_of(setting))}"
+    return f"{text[:60]}-{digest(identity_of(evaluation))}"

@@ -97,8 +97,7 @@ def _work(options: dict[str, Any], team: Any) -> None:
         architecture = options["model"]
         save_model(out / "model.safetensors", model, architecture, model.name, {"recipe": str(tuned.recipe)})
         tuned.history.to_csv(out / "history.csv", index=False)
-        setting = _setting([before, model], options, test, threat, bars)
-        run = carry_out(setting, out, bars)
+        run = carry_out(_evaluation([before, model], options, test, threat, bars), out, bars)
     reports.write_csv(run, out)
     reports.write_report([run], out / "report.html")
     reports.print_table(run, Console())
@@ -139,11 +138,11 @@ def _explain(options: dict[str, Any]) -> None:
     click.echo(explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))
 
 
-def _setting(models: list[Any], options: dict[str, Any], data: "Dataset", threat: Any, bars: Any) -> Any:
-    from robustkit.evaluation.setting import Numerics, Remedies, resolved
+def _evaluation(models: list[Any], options: dict[str, Any], data: "Dataset", threat: Any, bars: Any) -> Any:
+    from robustkit.evaluation.request import EvaluationRequest
+    from robustkit.evaluation.resolved import resolve
 
-    return resolved(
-        models, dataset=data, attacks=options["attacks"], norm=[threat.norm], eps=[threat.eps_text], samples=1000,
-        batch_size="auto", device=options["device"], seed=options["seed"], weights=None, num_classes=None, mean=None,
-        std=None, numerics=Numerics(), remedies=Remedies(), watch=bars,
-    )  # fmt: skip
+    return resolve(EvaluationRequest(
+        models, dataset=data, attacks=options["attacks"], norm=threat.norm, eps=threat.eps_text,
+        device=options["device"], seed=options["seed"], watch=bars,
+    ))  # fmt: skip

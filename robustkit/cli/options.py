@@ -9,7 +9,7 @@ import click
 from robustkit.errors import UserError
 
 if TYPE_CHECKING:
-    from robustkit.evaluation.setting import Setting
+    from robustkit.evaluation.resolved import Evaluation
 
 Command = Callable[..., Any]
 
@@ -101,12 +101,15 @@ def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
     return command
 
 
-def remedies_of(options: dict[str, Any]) -> Any:
+def remedies_of(options: dict[str, Any]) -> dict[str, Any]:
     """The remedies that the options name."""
-    from robustkit.classifier.surrogate_gradients import stand_ins
-    from robustkit.evaluation.setting import Remedies
+    from robustkit.classifier.surrogate_gradients import surrogate_gradients
 
-    return Remedies(stand_ins(options["bpda"]), options["eot"], options["probabilities"])
+    return {
+        "bpda": surrogate_gradients(options["bpda"]),
+        "eot": options["eot"],
+        "probabilities": options["probabilities"],
+    }
 
 
 def smoothing_of(options: dict[str, Any]) -> Any:
@@ -146,15 +149,15 @@ def require_model(options: dict[str, Any]) -> None:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")
 
 
-def setting_of(options: dict[str, Any], attack: str, bars: Any) -> "Setting":
-    """The setting of a command about one model in one threat model."""
-    from robustkit.evaluation.setting import Numerics, resolved
+def evaluation_of(options: dict[str, Any], attack: str, bars: Any) -> "Evaluation":
+    """The evaluation of a command about one model in one threat model."""
+    from robustkit.evaluation.request import EvaluationRequest
+    from robustkit.evaluation.resolved import resolve
 
-    return resolved(
-        [options["model"]], dataset=data_of(options), attacks=[attack],
-        norm=[options["norm"]] if options["norm"] else [], eps=[options["eps"]] if options["eps"] else [],
-        samples=None if options["samples"] == "all" else options["samples"], batch_size=options["batch_size"],
-        device=options["device"], seed=options["seed"], weights=[options["weights"]] if options["weights"] else None,
-        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], numerics=Numerics(),
-        remedies=remedies_of(options), watch=bars, train=options["train"], retrain=options["retrain"],
-    )  # fmt: skip
+    return resolve(EvaluationRequest(
+        options["model"], dataset=data_of(options), attacks=attack, norm=options["norm"] or (),
+        eps=options["eps"] or (), samples=None if options["samples"] == "all" else options["samples"],
+        batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
+        weights=options["weights"] or None, num_classes=options["num_classes"], mean=options["mean"],
+        std=options["std"], train=options["train"], retrain=options["retrain"], **remedies_of(options), watch=bars,
+    ))  # fmt: skip

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .config import read_config
-from .options import CountOr, data_options, model_options, remedy_options, require_model, setting_of
+from .options import CountOr, data_options, evaluation_of, model_options, remedy_options, require_model
 from .places import writing
 
 if TYPE_CHECKING:
-    from robustkit.evaluation.setting import Setting
+    from robustkit.evaluation.resolved import Evaluation
     from robustkit.tracing import Album, Traced
 
     from .watch import Bars
@@ -59,13 +59,13 @@ def _work(options: dict[str, Any]) -> None:
     out = options["out"]
     with Bars(options["quiet"]) as bars, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        setting = setting_of(options, options["attack"], bars)
-        traced, pictures = _traced(setting, options, bars)
+        evaluation = evaluation_of(options, options["attack"], bars)
+        traced, pictures = _traced(evaluation, options, bars)
     for text in dict.fromkeys(str(warning.message) for warning in said):
         click.echo(f"Warning: {text}", err=True)
     reports = import_module("robustkit.reports.trace.page")
-    about = reports.About(
-        f"{setting.data.name} {setting.data.split}".strip(), setting.data.class_names,
+    about = reports.TraceContext(
+        f"{evaluation.data.name} {evaluation.data.split}".strip(), evaluation.data.class_names,
         " ".join(["robustkit", *sys.argv[1:]]),
     )  # fmt: skip
     reports.write_trace(traced, pictures, out, about)
@@ -73,16 +73,16 @@ def _work(options: dict[str, Any]) -> None:
     click.echo(f"\n{out}{os.sep}  trace.html  trace.csv  trace.json")
 
 
-def _traced(setting: "Setting", options: dict[str, Any], bars: "Bars") -> "tuple[Traced, Album]":
+def _traced(evaluation: "Evaluation", options: dict[str, Any], bars: "Bars") -> "tuple[Traced, Album]":
     from robustkit.tracing import album
     from robustkit.tracing import trace as follow
 
-    (classifier,), threat = setting.classifiers, setting.plan.threats[0]
+    (classifier,), threat = evaluation.classifiers, evaluation.plan.threats[0]
     layers = list(options["layers"]) or None
-    x, y = setting.data.batch(setting.ids)
+    x, y = evaluation.data.batch(evaluation.ids)
     bars.say(f"{options['attack']} at {threat.norm} {threat.eps_text} on {len(x)} images, then layer by layer")
     traced = follow(
         classifier, x, y, attack=options["attack"], norm=threat.norm, eps=threat.eps_text, layers=layers,
-        seed=options["seed"], batch_size=setting.slots or 64, numbers=setting.ids,
+        seed=options["seed"], batch_size=evaluation.slots or 64, numbers=evaluation.ids,
     )  # fmt: skip
     return traced, album(classifier, traced, layers=layers, **({"images": _FEW} if x[0].numel() > _LARGE else {}))

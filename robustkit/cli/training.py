@@ -40,7 +40,7 @@ def recipe_of(options: dict[str, Any]) -> Any:
 
 def threat_of(options: dict[str, Any], data: "Dataset") -> Any:
     """The first threat that is asked for, or the data's usual one."""
-    from robustkit.evaluation.plan import threats_of
+    from robustkit.evaluation.threats import threats_of
 
     norms = [options["norm"]] if options["norm"] else []
     found = threats_of(norms, [options["eps"]] if options["eps"] else [], data.threats)
@@ -49,13 +49,13 @@ def threat_of(options: dict[str, Any], data: "Dataset") -> Any:
 
 def model_of(options: dict[str, Any], data: "Dataset", bars: Any) -> "PixelModel":
     """The model that a training begins with."""
-    from robustkit.evaluation.setting import reporter
+    from robustkit.evaluation.classifiers import training_reporter
     from robustkit.models import load_model
 
     return load_model(
         options["model"], dataset=data, weights=options["weights"], num_classes=options["num_classes"],
         mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
-        report=reporter(bars),
+        report=training_reporter(bars),
     )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """The examination: look, blame, prescribe, prove."""
 
-import copy
 from dataclasses import replace
 
 import torch
@@ -83,9 +82,7 @@ def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> C
     if not isinstance(model, Classifier):
         return Classifier(unwrap(model), bounds=bounds)
     # A compiled model would go past all hooks; what was compiled does not.
-    model = copy.copy(model)
-    model.model = unwrap(model.model)
-    return model
+    return replace(model, model=unwrap(model.model))
 
 
 @torch.no_grad()

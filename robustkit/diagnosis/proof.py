@@ -1,8 +1,8 @@
 """Robust accuracy before and after the remedies: what the masking was worth."""
 
-import copy
 import warnings
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
@@ -46,9 +46,8 @@ class _Try(NamedTuple):
 def proved(classifier: Classifier, x: Tensor, y: Tensor, diagnosis: "Diagnosis") -> Proof:
     """Attack images of the classifier's own range without the remedies of a diagnosis and with them."""
     kinds = {remedy.kind for remedy in diagnosis.prescription}
-    plain = copy.copy(classifier)
-    # One draw per question, as by an attack that knows nothing of the noise.
-    plain.eot = 1 if "eot" in kinds else classifier.eot
+    # One draw per query, as by an attack that knows nothing of the noise.
+    plain = replace(classifier, eot=1 if "eot" in kinds else classifier.eot)
     usual = f"pgd:steps={STEPS},loss={diagnosis.loss}"
     better = _better(kinds, usual)
     before = _tried(plain, x, y, usual, diagnosis)

@@ -47,7 +47,7 @@ class Question:
     def ask(self, points: Tensor) -> Tensor:
         """Logits, with a graph where gradients are on; draws of the global generators held fixed."""
         draws.reseed(self.seed)
-        return logits_of(self.classifier.model(self.classifier.fed(points)))
+        return logits_of(self.classifier.model(self.classifier.input.fed(points)))
 
 
 def kept(values: Tensor) -> Tensor:

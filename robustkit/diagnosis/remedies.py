@@ -1,10 +1,10 @@
 """What undoes each kind of masking, and the classifier that takes it."""
 
-import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from robustkit.classifier.classifier import Classifier, PassCount
+from robustkit.classifier.classifier import Classifier
 
 from .calls import CallRun
 from .lines import OpSite
@@ -53,11 +53,11 @@ def prescribed(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) -
 def treated(classifier: Classifier, remedies: Sequence[Prescription]) -> Classifier:
     """The same model behind all these remedies."""
     kinds = {remedy.kind for remedy in remedies}
-    other = copy.copy(classifier)
-    other.passes = PassCount()
     if "straight-through" in kinds:
-        other.model, other.fold, other.channels_last = Straightened(classifier.model), False, False
-    other.bpda = {**classifier.bpda, **{remedy.layer: None for remedy in remedies if remedy.kind == "bpda"}}
-    other.probabilities = classifier.probabilities or "probabilities" in kinds
-    other.eot = EOT if "eot" in kinds else classifier.eot
-    return other
+        classifier = replace(classifier, model=Straightened(classifier.model), fold=False, channels_last=False)
+    return replace(
+        classifier,
+        bpda={**classifier.bpda, **{remedy.layer: None for remedy in remedies if remedy.kind == "bpda"}},
+        probabilities=classifier.probabilities or "probabilities" in kinds,
+        eot=EOT if "eot" in kinds else classifier.eot,
+    )

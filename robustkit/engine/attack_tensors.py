@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images, checked_labels, checked_model
-from robustkit.engine import scheduler as engine
+from robustkit.classifier.session import Session
+from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
+from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack
 
@@ -81,60 +83,65 @@ def attack(
         raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
-    with classifier.session(images, seed), ExitStack() as stack:
-        asked = None
+    with ExitStack() as stack:
+        session = stack.enter_context(classifier.session(images, seed))
+        queried = session
+        _warn(classifier, session, images)
         if surrogate is not None:
-            asked = surrogate if isinstance(surrogate, Classifier) else Classifier(surrogate, bounds=bounds)
-            stack.enter_context(asked.session(images, seed))
-        for each in filter(None, (classifier, asked)):
-            for warning in checked_model(each, images):
-                warnings.warn(warning, stacklevel=2)
-        logits = classifier.judge_all(images)
-        known = logits if asked is None else asked.judge_all(images)
-        y = checked_labels(y.cpu(), len(x), min(logits.shape[1], known.shape[1]))
-        goals = None if target is None else checked_labels(target.cpu(), len(x), known.shape[1])
-        if goals is not None and bool((goals == y).any()):
-            raise UserError("A target equals the true class; name another class for every image.")
-        said = classifier.decided(logits)
-        correct = said == y
-        targets = [None] * len(x) if goals is None else goals.tolist()
-        names = range(len(x)) if numbers is None else numbers
-        rows = zip(names, images, y.tolist(), known, targets, correct.tolist(), strict=True)
-        jobs = [job_of(method, number, x, y, logits, target) for number, x, y, logits, target, right in rows if right]
-        outcomes = list(engine.run(classifier, method, jobs, slots=batch_size, seed=seed, surrogate=asked))
+            other = surrogate if isinstance(surrogate, Classifier) else Classifier(surrogate, bounds=bounds)
+            queried = stack.enter_context(other.session(images, seed))
+            _warn(other, queried, images)
+        scores = session.judge(images)
+        ranked = scores if queried is session else queried.judge(images)
+        y = checked_labels(y.cpu(), len(x), min(scores.shape[1], ranked.shape[1]))
+        targets = _checked_targets(target, y, ranked.shape[1])
+        prediction = session.oracle.decide(scores)
+        correct = prediction == y
+        jobs = [
+            _job(method, row, image, label, logits, goal)
+            for row, image, label, logits, goal, attacked in zip(
+                range(len(x)) if numbers is None else numbers, images, y.tolist(), ranked, targets, correct.tolist(),
+                strict=True,
+            )
+            if attacked
+        ]  # fmt: skip
+        transfers = None if queried is session else queried
+        outcomes = list(run(session, method, jobs, slots=batch_size, seed=seed, surrogate=transfers))
     if numbers is not None:
         row_of = {number: row for row, number in enumerate(numbers)}
         outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
-    return _gathered(classifier, images, said, correct, outcomes)
+    return _gathered(classifier.bounds, images, prediction, correct, session.oracle.cost.verdict, outcomes)
 
 
-def job_of(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, target: int | None = None) -> engine.Job:
-    """The engine's job for one image: aimed at its target, or at its likeliest wrong classes, or at none."""
+def _warn(classifier: Classifier, session: Session, images: Tensor) -> None:
+    for warning in checked_model(classifier, session, images):
+        warnings.warn(warning, stacklevel=3)
+
+
+def _checked_targets(target: Tensor | None, y: Tensor, classes: int) -> list[int] | list[None]:
+    if target is None:
+        return [None] * len(y)
+    targets = checked_labels(target.cpu(), len(y), classes)
+    if bool((targets == y).any()):
+        raise UserError("A target equals the true class; name another class for every image.")
+    return targets.tolist()
+
+
+def _job(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, target: int | None) -> Job:
+    """The job for one image: the loss aims at its target, or at its likeliest wrong classes, or at none."""
     if target is not None:
-        return engine.Job(number, x, y, (target,), target)
-    return engine.Job(number, x, y, loss_targets_of(method, likeliest(logits, y)) if method.targets else (-1,))
-
-
-def likeliest(logits: Tensor, y: int) -> list[int]:
-    """All classes but `y`, the likeliest first; ties by number."""
-    order = logits.sort(descending=True, stable=True).indices.tolist()
-    return [number for number in order if number != y]
-
-
-def loss_targets_of(method: Attack, ranking: list[int]) -> tuple[int, ...]:
-    """The classes that the losses of an attack aim at, given the wrong classes of an image, likeliest first."""
-    return tuple(ranking[: method.targets]) or (-1,)
+        return Job(number, x, y, (target,), target)
+    return Job(number, x, y, loss_targets_of(method, likeliest(logits, y)) if method.targets else (-1,))
 
 
 def _gathered(
-    classifier: Classifier, images: Tensor, said: Tensor, correct: Tensor, outcomes: list[engine.Outcome]
-) -> Attacked:
-    low, high = classifier.bounds
+    bounds: tuple[float, float], images: Tensor, prediction: Tensor, correct: Tensor, clean_cost: int,
+    outcomes: list[Outcome],
+) -> Attacked:  # fmt: skip
+    low, high = bounds
     points = images.cpu().clone()
-    empty = torch.zeros(len(points), dtype=torch.int64, device="cpu")
-    result = Attacked(
-        points, torch.zeros_like(correct), correct, said, empty, empty + classifier.verdicts, empty.clone()
-    )
+    zeros = torch.zeros(len(points), dtype=torch.int64, device="cpu")
+    result = Attacked(points, torch.zeros_like(correct), correct, prediction, zeros, zeros + clean_cost, zeros.clone())
 
     def column(name: str) -> Tensor:
         return torch.tensor([getattr(outcome, name) for outcome in outcomes], dtype=torch.int64, device="cpu")
@@ -147,4 +154,4 @@ def _gathered(
     result.queries[at] = column("queries")
     result.forwards[at] += column("forwards")
     result.backwards[at] = column("backwards")
-    return result if classifier.bounds == (0, 1) else replace(result, x_adv=low + (high - low) * points)
+    return result if bounds == (0, 1) else replace(result, x_adv=low + (high - low) * points)

@@ -1,8 +1,8 @@
 """Certify tensors: the library's short way to a smoothed classifier."""
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -85,11 +85,10 @@ def _asked(
     """The network to ask, the images on its device and their numbers."""
     if batch_size < 1:
         raise UserError("batch_size counts noisy copies of an image, so it must be at least 1.")
-    classifier = copy.copy(model) if isinstance(model, Classifier) else Classifier(model)
-    classifier.smoothing = how
+    classifier = replace(model if isinstance(model, Classifier) else Classifier(model), smoothing=how)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     if ids is not None and len(ids) != len(images):
         raise UserError(f"There are {len(images)} images and {len(ids)} ids; give each image one.")
     numbers = torch.tensor(list(range(len(images)) if ids is None else ids), device=images.device)
-    with classifier.session(images, seed):
-        yield classifier.logits, images, numbers
+    with classifier.session(images, seed) as session:
+        yield session.logits, images, numbers

@@ -110,7 +110,7 @@ def album(
     """
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=traced.bounds)
     pairs = traced.pairs.take(_chosen(traced, images))
-    with classifier.session(classifier.moved(pairs.x), traced.seed):
+    with classifier.session(classifier.input.moved(pairs.x), traced.seed):
         runner = Runner(classifier, traced.seed)
         found = followed(runner, pairs, layers)
         mapped = [key for key, shape in found.shapes.items() if layout(shape, pairs.x.shape[1:])]

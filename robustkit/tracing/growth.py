@@ -71,8 +71,8 @@ def trace(
     origin = PerturbationOrigin(GIVEN, "", "", 0)
     if x_adv is None:
         x_adv, origin = made(classifier, x, y, attack, eps, norm, seed=seed, batch_size=batch_size)
-    with classifier.session(classifier.place(checked_images(x.detach(), classifier.bounds)), seed):
-        pairs = paired(classifier, x, x_adv, y, range(len(x)) if numbers is None else numbers)
+    with classifier.session(classifier.place(checked_images(x.detach(), classifier.bounds)), seed) as session:
+        pairs = paired(classifier, session, x, x_adv, y, range(len(x)) if numbers is None else numbers)
         runner = Runner(classifier, seed)
         found = followed(runner, pairs, layers)
         measured = _measured(runner, found, pairs)

@@ -164,7 +164,7 @@ class Runner:
         return Trace(self.classifier.network, list(layers), strict=False, **how) if layers else nullcontext()
 
     def _fed(self, points: Tensor) -> Tensor:
-        return self.classifier.fed(self.classifier.moved(points).detach())
+        return self.classifier.input.fed(self.classifier.input.moved(points).detach())
 
 
 def _no_views(output: Any, *, name: str, call: int) -> Any:

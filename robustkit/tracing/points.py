@@ -8,6 +8,7 @@ from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
+from robustkit.classifier.session import Session
 from robustkit.engine.attack_tensors import attack as crafted
 from robustkit.errors import UserError
 from robustkit.primitives import registry
@@ -64,7 +65,9 @@ def made(
     return crafted(classifier, x, y, attack, batch_size=how["batch_size"], seed=how["seed"]).x_adv, origin
 
 
-def paired(classifier: Classifier, x: Tensor, x_adv: Tensor, y: Tensor, numbers: Sequence[int]) -> Pairs:
+def paired(
+    classifier: Classifier, session: Session, x: Tensor, x_adv: Tensor, y: Tensor, numbers: Sequence[int]
+) -> Pairs:
     """The correctly classified images with their perturbed points, judged within a session.
 
     Raises:
@@ -75,7 +78,7 @@ def paired(classifier: Classifier, x: Tensor, x_adv: Tensor, y: Tensor, numbers:
     if x_adv.shape != x.shape:
         raise UserError(f"x_adv must have the shape of x, {list(x.shape)}, not {list(x_adv.shape)}.")
     clean, moved = (classifier.place(checked_images(points.detach(), classifier.bounds)) for points in (x, x_adv))
-    before, after = classifier.judge_all(clean), classifier.judge_all(moved)
+    before, after = session.judge(clean), session.judge(moved)
     y = checked_labels(y.cpu(), len(x), before.shape[1])
     kept = (before.argmax(1) == y).nonzero().flatten()
     if not len(kept):

@@ -1,13 +1,21 @@
 import gc
 import weakref
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier.batch_sizes import Shapes
+from robustkit.classifier.batch_sizes import BatchSizes
+from robustkit.primitives.rows import Rows
 
 CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Answer(Rows):
+    first: Tensor
+    second: Tensor
 
 
 class Model:
@@ -16,84 +24,84 @@ class Model:
     def __init__(self, *odd: int) -> None:
         self.odd, self.sizes = odd, []
 
-    def __call__(self, rows: Tensor) -> tuple[Tensor, ...]:
+    def __call__(self, rows: Tensor) -> Answer:
         self.sizes.append(len(rows))
-        return rows.double() + (1e-9 if len(rows) in self.odd else 0), rows * 2
+        return Answer(rows.double() + (1e-9 if len(rows) in self.odd else 0), rows * 2)
 
 
-def answered(shapes: Shapes, model: Model, rows: int, kind: str = "logits") -> Tensor:
+def answered(sizes: BatchSizes, model: Model, rows: int, kind: str = "logits") -> Tensor:
     model.sizes.clear()
-    return shapes.answer(model, rows, kind, CPU)[0]
+    return sizes.answer(model, rows, kind, CPU).first
 
 
 def test_a_size_with_equal_bits_is_proven_once_and_asked_whole_from_then_on():
-    shapes, model = Shapes(4, exact=True), Model()
-    first = answered(shapes, model, 10)
+    sizes, model = BatchSizes(4, exact=True), Model()
+    first = answered(sizes, model, 10)
     assert model.sizes == [4, 4, 4, 10]
 
-    assert torch.equal(answered(shapes, model, 10), first)
+    assert torch.equal(answered(sizes, model, 10), first)
     assert model.sizes == [10]
 
 
 def test_an_answer_whose_bits_depend_on_the_size_is_given_in_tiles():
-    shapes, model = Shapes(4, exact=True), Model(10)
-    for sizes in ([4, 4, 4, 10], [4, 4, 4]):
-        assert torch.equal(answered(shapes, model, 10), torch.arange(10).double())
-        assert model.sizes == sizes
+    sizes, model = BatchSizes(4, exact=True), Model(10)
+    for batches in ([4, 4, 4, 10], [4, 4, 4]):
+        assert torch.equal(answered(sizes, model, 10), torch.arange(10).double())
+        assert model.sizes == batches
 
 
 def test_a_second_tensor_that_differs_refuses_the_size_too():
-    def ask(rows: Tensor) -> tuple[Tensor, ...]:
-        return rows, rows + (len(rows) == 8)
+    def ask(rows: Tensor) -> Answer:
+        return Answer(rows, rows + (len(rows) == 8))
 
-    shapes = Shapes(4, exact=True)
-    shapes.answer(ask, 8, "logits", CPU)
+    sizes = BatchSizes(4, exact=True)
+    sizes.answer(ask, 8, "logits", CPU)
 
-    assert shapes.refused == {("logits", 8)}
+    assert sizes.refused == {("logits", 8)}
 
 
 def test_each_kind_of_question_is_proven_on_its_own():
-    shapes, model = Shapes(4, exact=True), Model()
-    answered(shapes, model, 8, "logits")
-    answered(shapes, model, 8, "gradients")
+    sizes, model = BatchSizes(4, exact=True), Model()
+    answered(sizes, model, 8, "logits")
+    answered(sizes, model, 8, "gradients")
 
     assert model.sizes == [4, 4, 8]
 
 
 def test_the_reference_size_needs_no_proof():
     model = Model(4)
-    answered(Shapes(4, exact=True), model, 4)
+    answered(BatchSizes(4, exact=True), model, 4)
 
     assert model.sizes == [4]
 
 
 def test_an_accelerator_compares_nothing():
     model = Model()
-    answered(Shapes(4, exact=False), model, 10)
+    answered(BatchSizes(4, exact=False), model, 10)
 
     assert model.sizes == [10]
 
 
 def test_a_refused_size_is_not_chosen_again():
-    shapes = Shapes(64, exact=True)
-    assert shapes.fit(10, 100, "logits") == 16
+    sizes = BatchSizes(64, exact=True)
+    assert sizes.fit(10, 100, "logits") == 16
 
-    shapes.refused.add(("logits", 16))
-    assert shapes.fit(10, 100, "logits") == 24
-    assert shapes.fit(10, 100, "gradients") == 16
+    sizes.refused.add(("logits", 16))
+    assert sizes.fit(10, 100, "logits") == 24
+    assert sizes.fit(10, 100, "gradients") == 16
 
 
 def test_a_size_is_at_most_half_as_much_again_as_its_rows_or_all_slots():
-    shapes = Shapes(64, exact=True)
+    sizes = BatchSizes(64, exact=True)
 
-    assert [shapes.fit(rows, 100, "logits") for rows in (1, 16, 17, 25, 49, 97)] == [16, 16, 24, 32, 64, 100]
+    assert [sizes.fit(rows, 100, "logits") for rows in (1, 16, 17, 25, 49, 97)] == [16, 16, 24, 32, 64, 100]
 
 
 def test_whole_tiles_are_always_to_be_had():
-    shapes = Shapes(64, exact=True)
-    shapes.refused |= {("logits", size) for size in (16, 24, 32, 48, 64, 96, 100, 128)}
+    sizes = BatchSizes(64, exact=True)
+    sizes.refused |= {("logits", size) for size in (16, 24, 32, 48, 64, 96, 100, 128)}
 
-    assert shapes.fit(70, 100, "logits") == 128
+    assert sizes.fit(70, 100, "logits") == 128
 
 
 class Named(nn.Module):
@@ -103,13 +111,13 @@ class Named(nn.Module):
 
 
 def sizes_known(network: nn.Module, *traits: object) -> set[tuple[str, int]]:
-    return Shapes.of(network, 4, True, *traits).proven
+    return BatchSizes.of(network, 4, True, *traits).proven
 
 
 def test_what_was_proven_of_a_network_is_known_in_its_next_session():
     network, model = Named(), Model()
-    answered(Shapes.of(network, 4, True), model, 8)
-    answered(Shapes.of(network, 4, True), model, 8)
+    answered(BatchSizes.of(network, 4, True), model, 8)
+    answered(BatchSizes.of(network, 4, True), model, 8)
 
     assert model.sizes == [8]
 
@@ -129,7 +137,7 @@ def another_layer(network: Named) -> None:
 @pytest.mark.parametrize("change", [another_power, another_layout, another_layer, nn.Module.double])
 def test_a_network_that_was_rebuilt_is_proven_anew(change):
     network = Named()
-    answered(Shapes.of(network, 4, True), Model(), 8)
+    answered(BatchSizes.of(network, 4, True), Model(), 8)
     assert sizes_known(network)
 
     change(network)
@@ -138,7 +146,7 @@ def test_a_network_that_was_rebuilt_is_proven_anew(change):
 
 def test_other_images_other_threads_and_other_networks_are_proven_on_their_own():
     network, threads = Named(), torch.get_num_threads()
-    answered(Shapes.of(network, 4, True, "8x8"), Model(), 8)
+    answered(BatchSizes.of(network, 4, True, "8x8"), Model(), 8)
     assert sizes_known(network, "8x8")
 
     assert not sizes_known(network, "16x16")
@@ -152,7 +160,7 @@ def test_other_images_other_threads_and_other_networks_are_proven_on_their_own()
 
 def test_new_weights_need_no_new_proof():
     network = Named()
-    answered(Shapes.of(network, 4, True), Model(), 8)
+    answered(BatchSizes.of(network, 4, True), Model(), 8)
     with torch.no_grad():
         network.layer.weight.zero_()
 
@@ -161,7 +169,7 @@ def test_new_weights_need_no_new_proof():
 
 def test_a_network_is_not_kept_alive():
     network = Named()
-    answered(Shapes.of(network, 4, True), Model(), 8)
+    answered(BatchSizes.of(network, 4, True), Model(), 8)
     gone = weakref.ref(network)
     del network
     gc.collect()

@@ -8,8 +8,8 @@ from robustkit.attacks import APGD, PGD, Noise, Square
 from torch import Tensor, nn
 
 from robustkit import attack
-from robustkit.classifier.batch_sizes import Shapes
 from robustkit.classifier.classifier import Classifier
+from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.primitives import losses
 from robustkit.primitives.protocol import begin
@@ -41,8 +41,8 @@ class Recording(Wrapped):
 
 
 def judged(classifier: Classifier, x: Tensor) -> Tensor:
-    with classifier.session(x):
-        return classifier.judge(x)
+    with classifier.session(x) as session:
+        return session.judge(x)
 
 
 def test_judging_is_the_models_own_answer():
@@ -55,9 +55,9 @@ def test_judging_is_the_models_own_answer():
 def test_judging_does_not_depend_on_the_number_of_points():
     grey = problem("cnn", 1, 8, 8, count=40)
     classifier = Classifier(grey.model)
-    with classifier.session(grey.x):
-        whole = classifier.judge(grey.x)
-        parts = [classifier.judge(part) for size in (1, 7, 32) for part in grey.x[:32].split(size)]
+    with classifier.session(grey.x) as session:
+        whole = session.judge(grey.x)
+        parts = [session.judge(part) for size in (1, 7, 32) for part in grey.x[:32].split(size)]
 
     assert torch.equal(torch.cat(parts), whole[:32].repeat(3, 1))
 
@@ -117,8 +117,8 @@ def test_verdicts_of_a_bf16_search_are_fp32():
     grey = problem("mlp", 1, 8, 8)
     model = Recording(grey.model)
     classifier = Classifier(model, bf16=True)
-    with classifier.session(grey.x):
-        classifier.judge(grey.x)
+    with classifier.session(grey.x) as session:
+        session.judge(grey.x)
         assert set(model.types) == {torch.float32}
 
     result = attack(classifier, grey.x, grey.y, PGD(0.03, steps=5))
@@ -253,9 +253,10 @@ def test_folding_changes_no_verdict():
 def test_a_batchnorm_network_is_searched_folded_and_left_as_it_was():
     grey = problem("cnn", 1, 8, 8)
     classifier, before = Classifier(grey.model), copy.deepcopy(grey.model.state_dict())
-    outcomes(classifier, PGD(0.03, steps=2), jobs_of(grey))
+    with classifier.session(grey.x) as session:
+        assert session.search.folded
+        list(run(session, PGD(0.03, steps=2), jobs_of(grey), slots=64))
 
-    assert classifier.folded
     assert all(torch.equal(value, before[name]) for name, value in grey.model.state_dict().items())
 
 
@@ -279,9 +280,9 @@ def test_a_compiled_search_asks_the_compiled_network_and_verdicts_do_not(monkeyp
     assert len(asked) >= method.steps
     assert torch.equal(compiled.success, plain.success)
     assert torch.equal(grey.model(compiled.x_adv).argmax(1), compiled.prediction)
-    with classifier.session(grey.x):
+    with classifier.session(grey.x) as session:
         asked.clear()
-        classifier.judge(grey.x)
+        session.judge(grey.x)
     assert not asked
 
 
@@ -298,10 +299,8 @@ class Moody(Wrapped):
 
 def test_a_folded_copy_that_answers_otherwise_is_not_used():
     grey = problem("cnn", 1, 8, 8)
-    classifier = Classifier(Moody(grey.model))
-    outcomes(classifier, PGD(0.03, steps=2), jobs_of(grey))
-
-    assert not classifier.folded
+    with Classifier(Moody(grey.model)).session(grey.x) as session:
+        assert not session.search.folded
 
 
 def test_channels_last_changes_no_verdict_and_no_weight():
@@ -328,8 +327,8 @@ def test_a_gradient_is_that_of_its_row_alone():
     # A mean over the batch, or over its padding, would scale it.
     made = problem("mlp", 1, 8, 8)
     method, classifier = PGD(0.03), Classifier(made.model)
-    with classifier.session(made.x):
-        told = classifier.ask(method, begin(trials(made.x, made.y), made.x))
+    with classifier.session(made.x) as session:
+        told = session.query(method, begin(trials(made.x, made.y), made.x))
     x = made.x[:1].clone().requires_grad_()
     loss = losses.loss("log-odds")(made.model(x), made.y[:1], torch.tensor([-1]))
 
@@ -341,8 +340,8 @@ def test_a_gradient_is_that_of_its_row_alone():
 def test_an_attack_is_told_no_more_than_it_may_see(method, logits, grad):
     made = problem("mlp", 1, 8, 8)
     classifier = Classifier(made.model)
-    with classifier.session(made.x):
-        told = classifier.ask(method, begin(trials(made.x, made.y), made.x))
+    with classifier.session(made.x) as session:
+        told = session.query(method, begin(trials(made.x, made.y), made.x))
 
     assert told.logits.numel() == 12 * logits
     assert told.grad.numel() == 12 * grad
@@ -353,10 +352,10 @@ def test_an_attack_is_told_no_more_than_it_may_see(method, logits, grad):
 def test_passes_count_rows_of_both_networks():
     grey = problem("mlp", 1, 8, 8)
     model = Recording(grey.model)
-    classifier = Classifier(model)
-    outcomes(classifier, PGD(0.001, steps=4), jobs_of(grey))
+    with Classifier(model).session(grey.x) as session:
+        list(run(session, PGD(0.001, steps=4), jobs_of(grey), slots=64))
 
-    assert classifier.passes.forwards == sum(len(x) for x in model.inputs)
+    assert session.passes.forwards == sum(len(x) for x in model.inputs)
 
 
 def test_two_sessions_give_the_same_outcomes():
@@ -383,7 +382,7 @@ def test_a_verdict_that_takes_too_much_memory_is_passed_in_parts():
 
     images = torch.rand(16, 1, 4, 4)
     classifier = Classifier(Hungry(), fold=False, channels_last=False)
-    with classifier.session(images):
-        classifier.shapes = Shapes(64, exact=False)
+    with classifier.session(images) as session:
+        session.sizes.exact = False  # as on a GPU, where memory is short
 
-        assert torch.equal(classifier.judge(images), images.flatten(1)[:, :3])
+        assert torch.equal(session.judge(images), images.flatten(1)[:, :3])

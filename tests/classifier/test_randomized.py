@@ -64,9 +64,8 @@ def test_a_model_is_randomised_where_two_answers_differ_and_only_there():
     made = problem("cnn", 1, 8, 8, count=6)
     found = []
     for model in (made.model, Noisy(made.model), Noisy(made.model, spread=0.0)):
-        classifier = Classifier(model)
-        with classifier.session(made.x):
-            found.append(classifier.randomized)
+        with Classifier(model).session(made.x) as session:
+            found.append(isinstance(session.oracle, draws.Randomized))
 
     assert found == [False, True, False]
 
@@ -75,9 +74,9 @@ def test_the_gradient_of_a_randomised_model_is_the_mean_over_its_draws():
     x = torch.full((1, 1, 2, 2), 0.75)
     classifier = Classifier(Coin(), eot=4000)
     method = FGSM(0.1, loss="margin")
-    with classifier.session(x):
+    with classifier.session(x) as session:
         zero = torch.zeros(1, dtype=torch.int64)
-        seen = classifier.ask(method, method.init(Trials(x, zero, zero - 1, zero - 1, zero)))
+        seen = session.query(method, method.init(Trials(x, zero, zero - 1, zero - 1, zero)))
 
     # The margin's slope is -2 in seven draws of ten and +2 in three: -0.8, give or take 4 * sqrt(0.21 / 4000).
     assert abs(seen.grad[0, 0, 0, 0].item() + 0.8) < 4 * 0.029
@@ -86,8 +85,8 @@ def test_the_gradient_of_a_randomised_model_is_the_mean_over_its_draws():
 def test_a_verdict_is_what_most_draws_say():
     x = torch.cat([torch.full((40, 1, 2, 2), 0.75), torch.full((40, 1, 2, 2), 0.25)])
     classifier = Classifier(Coin(), draws=64)
-    with classifier.session(x):
-        labels = classifier.judge(x).argmax(1)
+    with classifier.session(x) as session:
+        labels = session.judge(x).argmax(1)
 
     # A single draw would get 24 of the eighty wrong.
     assert labels.tolist() == [0] * 40 + [1] * 40
@@ -96,8 +95,8 @@ def test_a_verdict_is_what_most_draws_say():
 def test_votes_come_first_and_probability_breaks_ties():
     logits = torch.tensor([[0.0, 9.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
 
-    assert draws.voted(logits).argmax() == 0
-    assert draws.voted(logits[:2]).argmax() == 1
+    assert draws.votes_of(logits).argmax() == 0
+    assert draws.votes_of(logits[:2]).argmax() == 1
 
 
 def test_the_passes_of_a_randomised_model_count_every_draw():

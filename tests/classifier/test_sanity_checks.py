@@ -23,8 +23,8 @@ class Changed(nn.Module):
 
 def warnings_of(model: nn.Module, x: Tensor) -> list[str]:
     classifier = Classifier(model)
-    with classifier.session(x):
-        return checked_model(classifier, x)
+    with classifier.session(x) as session:
+        return checked_model(classifier, session, x)
 
 
 def changed(change, count: int = 12) -> list[str]:

@@ -9,7 +9,7 @@ import robustkit
 from robustkit.classifier import smoothed as copies
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import ABSTAINS, Smoothing
-from robustkit.engine.scheduler import Job, most_claims
+from robustkit.engine.jobs import Job, most_verdicts
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import begin
 from tests.problems import images, jobs_of, outcomes, problem, same, trials
@@ -25,7 +25,7 @@ def test_a_question_sees_the_mean_probability_and_its_gradient():
     made = problem("mlp", 1, 4, 4)
     network, x = made.model.double(), made.x.double()
     state = begin(trials(x, made.y), x)
-    smooth = copies.smoothed(network, state, 0.1, 5)
+    smooth = copies._smoothed(network, state=state, sigma=0.1, count=5)
     point = x.clone().requires_grad_()
 
     logits = smooth(point)
@@ -46,7 +46,7 @@ def test_many_copies_come_to_the_probability_that_noise_leaves():
         network[1].weight.copy_(torch.tensor([[-1e4], [1e4]]))
     x = torch.tensor([0.0, 0.1, 0.2]).reshape(3, 1, 1, 1)
 
-    chance = copies.smoothed(network, begin(trials(x), x), 0.1, 4000)(x).exp()[:, 1]
+    chance = copies._smoothed(network, state=begin(trials(x), x), sigma=0.1, count=4000)(x).exp()[:, 1]
 
     # Three standard deviations of a share of 4000 draws are at most 0.024.
     assert chance.tolist() == pytest.approx([0.5, 0.8413, 0.9772], abs=0.024)
@@ -57,7 +57,9 @@ def test_every_question_has_noise_of_its_own():
     state = begin(trials(made.x, made.y), made.x)
     later = type(state)(state.trial, state.query, state.queries + 1, state.done)
 
-    first, again, other = (copies.smoothed(made.model, each, 0.1, 5)(made.x) for each in (state, state, later))
+    first, again, other = (
+        copies._smoothed(made.model, state=each, sigma=0.1, count=5)(made.x) for each in (state, state, later)
+    )
 
     assert torch.equal(first, again)
     assert not torch.isclose(first, other).all(1).any()
@@ -79,13 +81,14 @@ def test_to_abstain_is_not_to_lose():
 
 
 def test_verdicts_are_stricter_the_more_points_an_attack_may_have_judged():
-    made = classifier(problem("mlp", 1, 4, 4).model)
+    made = problem("mlp", 1, 4, 4)
     votes = torch.tensor([[68.0, 32.0, 0.0, 0.0]])
 
     # Two-sided binomial tests: 68 of 100 has p = 0.00040, against alpha = 0.001 and that over 3.
-    assert made.decided(votes).tolist() == [0]
-    assert made.decided(votes, 3).tolist() == [ABSTAINS]
-    assert most_claims(PGD(0.1, steps=4, restarts=3, targets=2)) == 3 * 2 * 5
+    with classifier(made.model).session(made.x) as session:
+        assert session.oracle.decide(votes).tolist() == [0]
+        assert session.oracle.decide(votes, 3).tolist() == [ABSTAINS]
+    assert most_verdicts(PGD(0.1, steps=4, restarts=3, targets=2)) == 3 * 2 * 5
 
 
 METHODS = [PGD(0.1, steps=3), Square(0.1, queries=4), SGM(0.1, steps=2)]
@@ -125,8 +128,8 @@ def test_the_passes_of_a_smoothed_model_count_every_copy():
 def test_the_short_way_attacks_what_the_smoothed_model_says():
     made = problem("cnn", 1, 8, 8, count=10)
     smoothed = classifier(made.model, name="smoothed")
-    with smoothed.session(made.x):
-        said = smoothed.decided(smoothed.judge(made.x))
+    with smoothed.session(made.x) as session:
+        said = session.oracle.decide(session.judge(made.x))
 
     found = robustkit.attack(smoothed, made.x, made.y, FGSM(0.3))
 
@@ -149,5 +152,5 @@ def test_not_a_number_on_noisy_images_is_refused():
 
     x = images(4, 1, 4, 4)
     smoothed = classifier(Fragile())
-    with smoothed.session(x), pytest.raises(UserError, match="noisy images"):
-        smoothed.judge(x)
+    with smoothed.session(x) as session, pytest.raises(UserError, match="noisy images"):
+        session.judge(x)

@@ -6,7 +6,9 @@ from robustkit.attacks import APGD, PGD, Noise, Square
 from torch import Tensor, nn
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.engine.scheduler import Job, Outcome, run
+from robustkit.classifier.oracle import Plain
+from robustkit.engine.jobs import Job, Outcome
+from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack
 from tests.problems import Problem, images, jobs_of, outcomes, problem, same
@@ -36,9 +38,9 @@ class Constant(nn.Module):
 
 def lied_to(label: int, attack: Attack, jobs: list[Job], model: nn.Module) -> list[Outcome]:
     classifier = Classifier(model)
-    with classifier.session(torch.stack([job.x for job in jobs])):
-        classifier._search = Constant(model, label)
-        return sorted(run(classifier, attack, jobs, slots=5), key=lambda outcome: outcome.sample)
+    with classifier.session(torch.stack([job.x for job in jobs])) as session:
+        session.search._searched = Constant(model, label)
+        return sorted(run(session, attack, jobs, slots=5), key=lambda outcome: outcome.sample)
 
 
 def test_every_job_has_one_outcome():
@@ -51,15 +53,15 @@ def test_every_job_has_one_outcome():
 def test_no_jobs_have_no_outcomes():
     made = grey()
     classifier = Classifier(made.model)
-    with classifier.session(made.x):
-        assert list(run(classifier, SHORT, [], slots=4)) == []
+    with classifier.session(made.x) as session:
+        assert list(run(session, SHORT, [], slots=4)) == []
 
 
 def test_slots_are_refilled_as_soon_as_they_are_free():
     made = grey(40)
     classifier, rows = Classifier(made.model), []
-    with classifier.session(made.x):
-        ended = list(run(classifier, PGD(0.02, steps=6), jobs_of(made), slots=8, tick=rows.append))
+    with classifier.session(made.x) as session:
+        ended = list(run(session, PGD(0.02, steps=6), jobs_of(made), slots=8, tick=rows.append))
     queries = sum(outcome.backwards for outcome in ended)
 
     assert sum(rows) == queries
@@ -78,8 +80,8 @@ def test_jobs_are_drawn_as_they_are_needed():
             yield job
 
     classifier = Classifier(made.model)
-    with classifier.session(made.x):
-        first = next(run(classifier, PGD(0.02, steps=3), stream(), slots=4))
+    with classifier.session(made.x) as session:
+        first = next(run(session, PGD(0.02, steps=3), stream(), slots=4))
 
     assert first.sample in drawn
     # 64 points are judged together, 4 are in flight.
@@ -183,18 +185,18 @@ def test_a_search_network_that_sees_no_error_cannot_hide_the_last_point():
 def test_out_of_memory_halves_the_slots_and_changes_nothing(monkeypatch, failures):
     made = grey(40)
     reference = outcomes(Classifier(made.model), SHORT, jobs_of(made), slots=32)
-    asked, calls = Classifier.ask, iter(range(10_000))
+    answered, calls = Plain.query, iter(range(10_000))
 
-    def ask(self, attack, state):
+    def query(self, attack, state):
         if next(calls) in failures:
             raise torch.OutOfMemoryError("too many rows")
-        return asked(self, attack, state)
+        return answered(self, attack, state)
 
-    monkeypatch.setattr(Classifier, "ask", ask)
+    monkeypatch.setattr(Plain, "query", query)
     rows: list[int] = []
     classifier = Classifier(made.model)
-    with classifier.session(made.x):
-        ended = list(run(classifier, SHORT, jobs_of(made), slots=32, tick=rows.append))
+    with classifier.session(made.x) as session:
+        ended = list(run(session, SHORT, jobs_of(made), slots=32, tick=rows.append))
 
     assert equal(sorted(ended, key=lambda outcome: outcome.sample), reference)
     assert max(rows[max(failures) + 1 :]) == 32 // 2 ** len(failures)
@@ -203,10 +205,10 @@ def test_out_of_memory_halves_the_slots_and_changes_nothing(monkeypatch, failure
 def test_a_model_that_never_fits_is_an_error_and_not_a_loop(monkeypatch):
     made = grey(9)
 
-    def ask(self, attack, state):
+    def query(self, attack, state):
         raise torch.OutOfMemoryError("too many rows")
 
-    monkeypatch.setattr(Classifier, "ask", ask)
+    monkeypatch.setattr(Plain, "query", query)
     with pytest.raises(UserError, match="does not fit into memory"):
         outcomes(Classifier(made.model), SHORT, jobs_of(made))
 
@@ -253,8 +255,8 @@ def test_logits_that_are_no_numbers_are_an_error_that_names_the_image(attack):
 def test_each_sample_is_attacked_once_whatever_the_order_of_finishing():
     made = grey(60)
     classifier = Classifier(made.model)
-    with classifier.session(made.x):
-        ended = Counter(outcome.sample for outcome in run(classifier, SHORT, jobs_of(made), slots=6))
+    with classifier.session(made.x) as session:
+        ended = Counter(outcome.sample for outcome in run(session, SHORT, jobs_of(made), slots=6))
 
     assert set(ended.values()) == {1}
     assert len(ended) == 60

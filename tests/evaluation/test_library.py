@@ -10,7 +10,7 @@ from torch import nn
 
 import robustkit
 from robustkit import Classifier, UserError, evaluate, load_run
-from robustkit.evaluation.setting import Numerics
+from robustkit.evaluation.request import Numerics
 from tests.small import Recorder, Sure, cnn, data, linear
 
 

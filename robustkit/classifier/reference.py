@@ -1,0 +1,69 @@
+"""The reference network: the caller's own module in fp32, from which all verdicts come."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.classifier.batch_sizes import BatchSizes
+from robustkit.classifier.input_format import InputFormat
+from robustkit.classifier.logits import logits_of
+from robustkit.errors import UserError
+from robustkit.primitives.rows import Rows, padded
+
+
+@dataclass
+class PassCount:
+    """Rows sent through a network so far, padding and comparisons of batch sizes included."""
+
+    forwards: int = 0
+    backwards: int = 0
+
+
+@dataclass(frozen=True)
+class _Logits(Rows):
+    logits: Tensor  # [B, K]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The unmodified model in eval mode."""
+
+    model: nn.Module
+    input: InputFormat
+    sizes: BatchSizes
+    passes: PassCount
+
+    @torch.no_grad()
+    def forward(self, points: Tensor) -> Tensor:
+        """fp32 logits `[n, K]` from one forward pass of exactly these rows."""
+        self.passes.forwards += len(points)
+        return logits_of(self.model(self.input.fed(points))).float()
+
+    def logits(self, points: Tensor) -> Tensor:
+        """fp32 logits `[n, K]` at points `[n, *S]`, bit-equal in any batch; in parts if memory is short.
+
+        Raises:
+            UserError: a single image does not fit into memory.
+        """
+        logits = self._at_once(points)
+        if logits is not None:
+            return logits
+        if len(points) == 1:
+            raise UserError("The model does not fit into memory even for a single image; use another --device.")
+        torch.cuda.empty_cache()
+        first, second = points[: len(points) // 2], points[len(points) // 2 :]
+        return torch.cat([self.logits(first), self.logits(second)])
+
+    def _at_once(self, points: Tensor) -> Tensor | None:
+        """The logits, or None if memory is short."""
+        size = self.sizes.fit(len(points), self.sizes.tile, "judge")
+        filled = points.index_select(0, padded(torch.arange(len(points), device=points.device), size))
+
+        def ask(rows: Tensor) -> _Logits:
+            return _Logits(self.forward(filled.index_select(0, rows)))
+
+        try:
+            return self.sizes.answer(ask, size, "judge", points.device).logits[: len(points)]
+        except torch.OutOfMemoryError:
+            return None

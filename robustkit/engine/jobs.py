@@ -1,0 +1,82 @@
+"""What the engine is given and what it returns: one job per image, one outcome per job, trials in between."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from robustkit.classifier.smoothing import ABSTAINS
+from robustkit.primitives.protocol import Attack
+
+
+@dataclass(frozen=True)
+class Job:
+    """One image to attack, however many trials that takes."""
+
+    sample: int  # number of the image; with seed, restart and loss target it fixes all noise
+    x: Tensor  # [*S] in [0, 1], on the model's device
+    y: int
+    loss_targets: tuple[int, ...] = (-1,)  # classes that the loss aims at, one trial each per restart; -1 for none
+    target: int | None = None  # class that must be reached; None: any class but y
+
+    def lost(self, label: int) -> bool:
+        """Whether the attack has succeeded when the model predicts `label`; abstention (-1) is no success."""
+        return label not in (self.y, ABSTAINS) if self.target is None else label == self.target
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of the attack on one image."""
+
+    sample: int
+    success: bool
+    x: Tensor  # [*S] the clean image, on the CPU
+    x_adv: Tensor  # [*S] the judged point, inside ball and box: the witness, or the last point tried
+    label: int  # what the unmodified model predicts there, -1 where it abstains
+    queries: int  # of the deciding trial
+    restart: int
+    loss_target: int  # -1 for none
+    forwards: int  # over all trials of the image, judging included
+    backwards: int
+
+
+@dataclass
+class Trial:
+    """The engine's notes on the trial of an image that is under way. Its tensors are rows of a `State`."""
+
+    job: Job
+    restarts: int  # per loss target
+    number: int = 0  # the trials of one image run one after the other
+    forwards: int = 0  # over all trials of the image so far
+    backwards: int = 0
+
+    @property
+    def restart(self) -> int:
+        """Which of the restarts this is."""
+        return self.number % self.restarts
+
+    @property
+    def loss_target(self) -> int:
+        """The class that the loss aims at, -1 for none."""
+        return self.job.loss_targets[self.number // self.restarts]
+
+    @property
+    def last(self) -> bool:
+        """Whether no trial of the image is left after this one."""
+        return self.number + 1 == self.restarts * len(self.job.loss_targets)
+
+
+def most_verdicts(attack: Attack) -> int:
+    """How many points of one image an attack may have judged: one per query, and the last of each trial."""
+    return attack.trials * attack.cost.forwards
+
+
+def likeliest(logits: Tensor, y: int) -> list[int]:
+    """All classes but `y`, the likeliest first; ties by number."""
+    order = logits.sort(descending=True, stable=True).indices.tolist()
+    return [number for number in order if number != y]
+
+
+def loss_targets_of(attack: Attack, ranking: Sequence[int]) -> tuple[int, ...]:
+    """The classes that the attack's loss aims at, given the wrong classes of an image, likeliest first."""
+    return tuple(ranking[: attack.targets]) or (-1,)

@@ -1,0 +1,89 @@
+"""Trials that wait for a slot: new ones, begun ones, and ones to go on with."""
+
+import zlib
+from collections import deque
+from collections.abc import Iterator
+
+import torch
+
+from robustkit.engine.jobs import Job, Trial
+from robustkit.primitives import noise
+from robustkit.primitives.protocol import Attack, State, Trials
+from robustkit.primitives.rows import padded
+
+
+class TrialQueue:
+    """Draws jobs and begins their trials, several at once: to begin a few takes as long as to begin one.
+
+    Args:
+        attack: whose trials they are.
+        jobs: drawn from as slots become free, so they can be streamed.
+        seed: of all noise.
+    """
+
+    def __init__(self, attack: Attack, jobs: Iterator[Job], seed: int) -> None:
+        self.attack, self.seed = attack, seed
+        self.exhausted = False  # no more jobs
+        self._jobs = jobs
+        self._new: deque[Trial] = deque()
+        self._begun: deque[Trial] = deque()  # trials with a first query,
+        self._first: State | None = None  # which is in the last rows of this
+        self._paused: deque[tuple[Trial, State]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._begun) + len(self._paused)
+
+    def draw(self, count: int) -> None:
+        """Draw at most `count` more jobs."""
+        for _ in range(count):
+            job = next(self._jobs, None)
+            if job is None:
+                self.exhausted = True
+                return
+            self._new.append(Trial(job, self.attack.restarts))
+
+    def retry(self, trial: Trial) -> None:
+        """Queue the next trial of an image."""
+        trial.number += 1
+        self._new.append(trial)
+
+    def pause(self, trial: Trial, state: State) -> None:
+        """Queue a trial that goes on from `state`, one row."""
+        self._paused.append((trial, state))
+
+    def take(self, most: int) -> tuple[list[Trial], State]:
+        """At most `most` trials, with their states in the same order; there must be one."""
+        if self._paused:
+            trial, state = self._paused.popleft()
+            return [trial], state
+        if self._first is None:
+            self._begun, self._new = self._new, deque()
+            self._first = self._begin(list(self._begun))
+        state, start = self._first, len(self._first) - len(self._begun)
+        count = min(most, len(self._begun))
+        trials = [self._begun.popleft() for _ in range(count)]
+        if not self._begun:
+            self._first = None
+        if count == len(state):
+            return trials, state
+        return trials, state.take(torch.arange(start, start + count, device=state.done.device))
+
+    def _begin(self, trials: list[Trial]) -> State:
+        device = trials[0].job.x.device
+
+        def column(values: list[int]) -> torch.Tensor:
+            return torch.tensor(values, device=device)
+
+        restart = column([trial.restart for trial in trials])
+        loss_target = column([trial.loss_target for trial in trials])
+        sample = column([trial.job.sample for trial in trials])
+        salt = zlib.crc32(type(self.attack).__name__.encode())
+        key = noise.keys(self.seed * (1 << 32) + salt, sample, restart, loss_target)
+        y = column([trial.job.y for trial in trials])
+        target = column([-1 if trial.job.target is None else trial.job.target for trial in trials])
+        rows = Trials(torch.stack([trial.job.x for trial in trials]), y, loss_target, target, key)
+        if len(trials) > 1:
+            return self.attack.init(rows)
+        # Sums over a row take another path in a batch of one, so a lone trial begins together with a copy of itself.
+        alone = torch.zeros(1, dtype=torch.int64, device=device)
+        return self.attack.init(rows.take(padded(alone, 2))).take(alone)

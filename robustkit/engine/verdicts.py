@@ -1,0 +1,108 @@
+"""Verdicts on points that may be adversarial, and on the last point of each trial.
+
+Success is decided here and nowhere else: by a forward of the unmodified model at the point, projected exactly.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.classifier.session import Session
+from robustkit.engine.jobs import Outcome, Trial, most_verdicts
+from robustkit.engine.trial_queue import TrialQueue
+from robustkit.errors import UserError
+from robustkit.primitives.protocol import Attack, State
+
+_JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Points that left their slots together and wait for a verdict."""
+
+    trials: list[Trial]
+    states: State  # [n] after the step, to go on with where a point is not adversarial after all
+    points: Tensor  # [n, *S]
+    final: list[bool]  # whether the point is the trial's last one, so that a failure ends the trial
+
+
+class Verdicts:
+    """Judges points by the unmodified model, and queues what is left of an image that is not broken.
+
+    Args:
+        session: of the model that judges.
+        attack: which made the points.
+        queue: of trials.
+    """
+
+    def __init__(self, session: Session, attack: Attack, queue: TrialQueue) -> None:
+        self.session, self.attack, self.queue = session, attack, queue
+        self._waiting: list[Candidates] = []
+
+    def __len__(self) -> int:
+        return sum(len(group.trials) for group in self._waiting)
+
+    def add(self, candidates: Candidates) -> None:
+        """Queue points for a verdict."""
+        self._waiting.append(candidates)
+
+    def judge(self, live: int) -> Iterator[Outcome]:
+        """Outcomes of images that are decided, once enough points wait, or `live` trials are too few to wait for."""
+        enough = max(1, min(_JUDGED_TOGETHER, live)) if self.queue.exhausted else _JUDGED_TOGETHER
+        while len(self) >= enough:
+            groups, self._waiting = self._waiting, []
+            for group, points, labels in self._judged(groups):
+                yield from self._decided(group, points, labels)
+
+    def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, Tensor, list[int]]]:
+        points = torch.cat([group.points for group in groups])
+        samples = [trial.job.sample for group in groups for trial in group.trials]
+        check_finite(points, samples, "input gradient")
+        points = self.attack.ball.project_exact(torch.cat([group.states.trial.x for group in groups]), points)
+        scores = self.session.oracle.judge(points)
+        check_finite(scores, samples, "output")
+        labels = self.session.oracle.decide(scores, most_verdicts(self.attack)).tolist()
+        for group in groups:
+            count = len(group.trials)
+            yield group, points[:count].cpu(), labels[:count]
+            points, labels = points[count:], labels[count:]
+
+    def _decided(self, group: Candidates, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
+        queries, cost = group.states.queries.tolist(), self.session.oracle.cost
+        for row, (trial, label) in enumerate(zip(group.trials, labels, strict=True)):
+            trial.forwards += cost.verdict
+            job = trial.job
+            success = job.lost(label)
+            if not success and not group.final[row]:
+                self._go_on(group, row)
+            elif not success and not trial.last:
+                self.queue.retry(trial)
+            else:
+                yield Outcome(
+                    job.sample, success, job.x.cpu(), points[row], label, queries[row], trial.restart,
+                    trial.loss_target, trial.forwards, trial.backwards,
+                )  # fmt: skip
+
+    def _go_on(self, group: Candidates, row: int) -> None:
+        """The search network was wrong about a point: its trial goes on, or its own last point is judged."""
+        trial, state = group.trials[row], group.states.take(torch.tensor([row], device=group.points.device))
+        if bool(state.done):
+            self.add(Candidates([trial], state, state.query, [True]))
+        else:
+            self.queue.pause(trial, state)
+
+
+def check_finite(values: Tensor, samples: list[int], what: str) -> None:
+    """Check that each sample's row is finite.
+
+    Raises:
+        UserError: a row is not; the sentence names the image.
+    """
+    bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+    if bad:
+        raise UserError(
+            f"The model's {what} is not finite (NaN or infinite) for image {samples[bad[0]]}, "
+            "so no attack can be trusted on it; mend the model first."
+        )

@@ -1,0 +1,55 @@
+"""Fingerprints of models and functions: what tells two of them apart in the evidence."""
+
+import hashlib
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def fingerprint(model: nn.Module) -> str:
+    """SHA-256 of what a module computes with: structure, weights, all buffers, plain settings and its own source."""
+    state = hashlib.sha256(str(model).encode())
+    for name, value in sorted({**model.state_dict(), **dict(model.named_buffers())}.items()):
+        if isinstance(value, torch.Tensor):
+            state.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+            state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    for name, module in model.named_modules():
+        # The repr of a library's module shows all of its settings, and the library's version is in the manifest.
+        if not _from_a_library(type(module)):
+            plain = {key: value for key, value in sorted(vars(module).items()) if _is_setting(key, value)}
+            state.update(f"{name} {plain}".encode())
+    for kind in sorted({type(module) for module in model.modules()}, key=lambda kind: kind.__qualname__):
+        if not _from_a_library(kind) and not kind.__module__.startswith("robustkit."):
+            state.update(_source(kind))
+    return state.hexdigest()
+
+
+def function_fingerprint(function: object) -> str:
+    """What tells two functions apart: the content of a module, else a name and its source; "identity" for None."""
+    if function is None:
+        return "identity"
+    if isinstance(function, nn.Module):
+        return fingerprint(function)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{name} {hashlib.sha256(_source(function)).hexdigest()[:16]}"
+
+
+def _from_a_library(kind: type) -> bool:
+    return kind.__module__.startswith(("torch.", "torchvision.", "timm."))
+
+
+def _is_setting(name: str, value: object) -> bool:
+    """Whether an attribute is a plain value that a forward may read: a number, a text, or a tuple of them."""
+    if name == "training" or name.startswith("_"):
+        return False
+    items = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(item, (int, float, str)) for item in items)
+
+
+def _source(kind: Any) -> bytes:
+    try:
+        return inspect.getsource(kind).encode()
+    except (OSError, TypeError):
+        return b""

@@ -1,0 +1,111 @@
+"""What the evidence already holds about one model, and so what is left to do. The evidence is read once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from robustkit.evaluation.plan import Plan, PlannedAttack
+from robustkit.evidence.store import AttackRecord, CleanRecord, PictureRecord, Row, Store
+
+_Key = tuple[str, str, str]  # norm, eps_text, name of the attack
+
+
+class Ledger:
+    """The state of one model's part of a run; every row is written through it.
+
+    Args:
+        store: the evidence.
+        model: name of the model.
+        plan: all attacks of the run.
+        ids: numbers of the images, in the order of work.
+    """
+
+    def __init__(self, store: Store, model: str, plan: Plan, ids: Sequence[int]) -> None:
+        self.store, self.model, self.plan, self.ids = store, model, plan, ids
+        clean = store.clean(model)
+        self._right = {number: row.pred == row.label for number, row in clean.items()}
+        self._finished: dict[_Key, set[int]] = {}
+        self._broken: dict[_Key, set[int]] = {}
+        if clean:
+            for row in store.hits(model):
+                self._note(row)
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Commit rows of evidence."""
+        rows = list(rows)
+        self.store.write(rows)
+        for row in rows:
+            if isinstance(row, CleanRecord):
+                self._right.setdefault(row.sample, row.pred == row.label)
+            elif isinstance(row, AttackRecord):
+                self._note(row)
+
+    @property
+    def clean_todo(self) -> list[int]:
+        """Images whose clean prediction is missing."""
+        return [number for number in self.ids if number not in self._right]
+
+    @property
+    def clean_correct(self) -> int:
+        """How many images are known to be classified correctly."""
+        return sum(self._right.values())
+
+    @property
+    def clean_done(self) -> int:
+        """How many images have a clean prediction."""
+        return len(self._right)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every image of every attack is in the evidence, so that the model need not be touched."""
+        return not self.clean_todo and not any(self.todo(attack) for attack in self.plan.attacks)
+
+    def todo(self, attack: PlannedAttack) -> list[int]:
+        """Correctly classified images that this attack has not finished and its column has not broken."""
+        left = self.correct() - self.finished(attack) - self.broken(attack)
+        return [number for number in self.ids if number in left]
+
+    def finished(self, attack: PlannedAttack) -> set[int]:
+        """Images that this attack has finished."""
+        return self._finished.get(_key(attack), set())
+
+    def robust(self, attack: PlannedAttack) -> int:
+        """How many images the attack's column has left standing so far."""
+        return len(self.correct() - self.broken(attack))
+
+    def correct(self) -> set[int]:
+        """The images of the run that are classified correctly."""
+        return {number for number in self.ids if self._right.get(number, False)}
+
+    def broken(self, attack: PlannedAttack) -> set[int]:
+        """Images that any attack of the column broke, at this radius or at the next smaller one."""
+        members = [each for each in self.plan.attacks if each.threat == attack.threat and each.column == attack.column]
+        radii = {attack.threat.eps_text} | ({attack.smaller} if attack.smaller is not None else set())
+        keys = [(attack.threat.norm, eps_text, each.name) for each in members for eps_text in radii]
+        return set().union(*(self._broken.get(key, set()) for key in keys))
+
+    def carry_over(self, attack: PlannedAttack) -> None:
+        """Copy what was broken at the next smaller radius: the same point breaks it here, at no cost."""
+        if attack.smaller is None:
+            return
+        key, text = _key(attack), attack.threat.eps_text
+        fresh = self._broken.get((key[0], attack.smaller, key[2]), set()) - self._finished.get(key, set())
+        if not fresh:
+            return
+        where = {"norm": attack.threat.norm, "eps_text": attack.smaller, "attack": attack.name}
+        hits = [row for row in self.store.hits(self.model, **where) if row.sample in fresh]
+        shots = [row for row in self.store.shots(self.model, **where) if row.sample in fresh]
+        copies: list[AttackRecord | PictureRecord] = [
+            *(replace(row, eps_text=text, forwards=0, backwards=0) for row in hits),
+            *(replace(row, eps_text=text) for row in shots),
+        ]
+        self.write(copies)
+
+    def _note(self, row: AttackRecord) -> None:
+        key = (row.norm, row.eps_text, row.attack)
+        self._finished.setdefault(key, set()).add(row.sample)
+        if row.success:
+            self._broken.setdefault(key, set()).add(row.sample)
+
+
+def _key(attack: PlannedAttack) -> _Key:
+    return attack.threat.norm, attack.threat.eps_text, attack.name

@@ -1,0 +1,55 @@
+"""Rows of evidence out of what the engine and the model return."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from robustkit.classifier.smoothing import Certified
+from robustkit.engine.jobs import Outcome, likeliest
+from robustkit.evaluation.plan import PlannedAttack
+from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, PictureRecord
+from robustkit.primitives.threat import NORMS, ball
+
+_RANKED = 1000  # wrong classes remembered per image, for attacks that aim at the likeliest
+_PICTURE_VALUES = 3 * 256 * 256  # of the largest image whose pixels are kept
+
+
+def clean_records(
+    model: str, numbers: Sequence[int], y: Tensor, predictions: Tensor, scores: Tensor
+) -> list[CleanRecord]:
+    """What a model predicts for clean images, with the wrong classes ranked by its scores `[n, K]`."""
+    return [
+        CleanRecord(model, number, int(label), int(pred), _ranking(row, int(label)))
+        for number, label, pred, row in zip(numbers, y, predictions, scores, strict=True)
+    ]
+
+
+def certificate_records(
+    model: str, numbers: Sequence[int], top: Tensor, votes: Tensor, certified: Certified
+) -> list[CertificateRecord]:
+    """What is certain about clean images: the class `top`, its votes `[n, K]` counted, and the radii."""
+    radii = [certified.radius_in(norm) for norm in ("Linf", "L2", "L1")]
+    columns = (top, votes.gather(1, top[:, None]).squeeze(1), certified.probability, *radii)
+    rows = zip(numbers, *(column.tolist() for column in columns), strict=True)
+    return [CertificateRecord(model, *row) for row in rows]
+
+
+def attack_records(
+    model: str, attack: PlannedAttack, outcome: Outcome, *, pictured: bool
+) -> list[AttackRecord | PictureRecord]:
+    """The outcome of an attack on one image, and the pixels before and after if they are kept."""
+    x, x_adv = outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)
+    linf, l2, l1, l0 = (ball(norm, 0).distance(x, x_adv).item() for norm in NORMS)
+    key = (model, attack.threat.norm, attack.threat.eps_text, attack.name, outcome.sample)
+    record = AttackRecord(
+        *key, int(outcome.success), outcome.label, outcome.queries, outcome.restart, outcome.loss_target,
+        linf, l2, l1, int(l0), outcome.forwards, outcome.backwards,
+    )  # fmt: skip
+    if not pictured or outcome.x.numel() > _PICTURE_VALUES:
+        return [record]
+    shape = " ".join(str(side) for side in outcome.x.shape)
+    return [record, PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))]
+
+
+def _ranking(scores: Tensor, label: int) -> str:
+    return " ".join(str(number) for number in likeliest(scores, label)[:_RANKED])

@@ -1,0 +1,106 @@
+"""What a caller asks of an evaluation: one frozen value for Python, the command line and TOML files alike."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor, nn
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.smoothing import Smoothing
+from robustkit.classifier.surrogate_gradients import SurrogateGradient
+from robustkit.data import Dataset
+from robustkit.errors import UserError
+from robustkit.host.progress import ProgressWatch, Silent
+from robustkit.primitives.protocol import Attack
+
+Model = str | nn.Module | Classifier
+
+_NOBODY = Silent()
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """How the search network is computed; verdicts are fp32 and unfolded, whatever is chosen here."""
+
+    fold: bool = True
+    channels_last: bool | None = None
+    compile: bool = False
+    bf16: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationRequest:
+    """Models, data, attacks, threat models, and how the evaluation is run.
+
+    Args:
+        models: names, modules that take pixels in [0, 1], or classifiers with bounds of their own.
+        dataset: a name, a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`.
+        attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
+            "standard" and "thorough". Each attack is run on all correctly classified images; the members of an
+            ensemble only on those that the members before them left.
+        norm: "Linf", "L2", "L1", "L0"; by default those that are usual for the data set.
+        eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; by default the usual ones.
+        samples: how many images, in a fixed shuffled order; None takes all.
+        batch_size: images in flight; on a CPU it does not change a bit of the result.
+        device: "auto", "cpu", "cuda", ...
+        seed: of all noise.
+        out: run folder for evidence; the same request again goes on where it stopped. None keeps it in memory.
+        weights: checkpoints or published weights of models given by name, one per model, as in `load_model`.
+        num_classes: of the checkpoint, likewise.
+        mean: normalisation inside a model given by name.
+        std: likewise.
+        train: train a model given by name once if it has no weights for the data.
+        retrain: train it again, whatever is cached.
+        numerics: speed of the search.
+        bpda: layers whose gradient the search replaces, as in `Classifier`; for modules and names.
+        eot: draws of randomized models averaged per query, likewise.
+        probabilities: the models return probabilities, likewise.
+        surrogates: models that the attacks query in place of `models`, which only judge the result: transfer attacks,
+            each called ATTACK@SURROGATE.
+        surrogate_weights: of surrogates given by name, one each.
+        smooth: sigma, or a `Smoothing`: attack and certify the class that a module, or a model given by name, predicts
+            most often for noisy copies; a `Classifier` has its own.
+        watch: is told of the progress.
+
+    Raises:
+        UserError: a number is out of range.
+    """
+
+    models: Model | Sequence[Model]
+    _: KW_ONLY
+    dataset: str | Dataset | tuple[Tensor, Tensor] = "digits"
+    attacks: str | Attack | Sequence[str | Attack] = "standard"
+    norm: str | Sequence[str] = ()
+    eps: float | str | Sequence[float | str] = ()
+    samples: int | None = 1000
+    batch_size: int | Literal["auto"] = "auto"
+    device: str = "auto"
+    seed: int = 0
+    out: str | Path | None = None
+    weights: str | Path | Sequence[str | Path] | None = None
+    num_classes: int | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    train: bool = False
+    retrain: bool = False
+    numerics: Numerics = Numerics()
+    bpda: Mapping[str, SurrogateGradient | None] | None = None
+    eot: int | None = None
+    probabilities: bool = False
+    surrogates: Model | Sequence[Model] = ()
+    surrogate_weights: Sequence[str | Path] = ()
+    smooth: float | Smoothing | None = None
+    watch: ProgressWatch = _NOBODY
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and (not isinstance(self.samples, int) or self.samples < 1):
+            raise UserError(f"The number of samples must be a whole number of at least 1, not {self.samples!r}.")
+        if self.batch_size != "auto" and (not isinstance(self.batch_size, int) or self.batch_size < 1):
+            raise UserError(f"The batch size must be a whole number of at least 1, or auto, not {self.batch_size!r}.")
+
+    @property
+    def smoothing(self) -> Smoothing | None:
+        """How models are smoothed, None for not at all."""
+        return Smoothing(self.smooth) if isinstance(self.smooth, (int, float)) else self.smooth

@@ -1,0 +1,43 @@
+"""What a run says about itself in its manifest: seconds per stage, and warnings."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from robustkit.errors import UserError
+from robustkit.evidence.store import Store
+from robustkit.host.progress import ProgressWatch
+
+
+class RunLog:
+    """Notes of one model's part of a run.
+
+    Args:
+        store: with the manifest.
+        model: name of the model.
+        watch: is told each new warning.
+    """
+
+    def __init__(self, store: Store, model: str, watch: ProgressWatch) -> None:
+        self.store, self.model, self.watch = store, model, watch
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the seconds of the context to those of the stage, also after an exception."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            # An error of the evidence file here would hide the one that ended the stage.
+            with suppress(UserError):
+                seconds = self.store.manifest()["seconds"]
+                key = f"{self.model} {stage}"
+                seconds[key] = round(seconds.get(key, 0) + time.monotonic() - start, 3)
+                self.store.note(seconds=seconds)
+
+    def warn(self, text: str) -> None:
+        """Keep a warning, once, and tell the watch."""
+        warnings = self.store.manifest()["warnings"]
+        if text not in warnings:
+            self.store.note(warnings=[*warnings, text])
+            self.watch.say(text)

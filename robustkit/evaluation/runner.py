@@ -1,0 +1,165 @@
+"""One model's part of an evaluation: clean images first, then every attack of the plan, rows committed as they come."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from torch import Tensor
+
+from robustkit.classifier import smoothing
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.sanity_checks import checked_images, checked_model, checked_scores
+from robustkit.classifier.session import Session
+from robustkit.classifier.smoothed import Smoothed
+from robustkit.engine.jobs import Job, likeliest, loss_targets_of
+from robustkit.engine.scheduler import run
+from robustkit.evaluation.ledger import Ledger
+from robustkit.evaluation.plan import PlannedAttack
+from robustkit.evaluation.records import attack_records, certificate_records, clean_records
+from robustkit.evaluation.resolved import Evaluation
+from robustkit.evaluation.run_log import RunLog
+from robustkit.evidence.store import Row, Store
+from robustkit.host.progress import ProgressWatch
+
+_COMMIT_SECONDS = 0.5  # a killed run does at most this much work twice
+_READ_AT_ONCE = 64  # images read from the data set together
+_PICTURED = 24  # images whose witnesses are kept for the report
+
+
+class ModelRun:
+    """The part of an evaluation that is about one model.
+
+    Args:
+        evaluation: the whole.
+        classifier: the model.
+        store: the evidence.
+        watch: is told of the progress.
+    """
+
+    def __init__(self, evaluation: Evaluation, classifier: Classifier, store: Store, watch: ProgressWatch) -> None:
+        self.evaluation, self.classifier, self.watch = evaluation, classifier, watch
+        self.name = classifier.name
+        self.ledger = Ledger(store, self.name, evaluation.plan, evaluation.ids)
+        self.log = RunLog(store, self.name, watch)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the evidence is complete, so that the model need not be touched."""
+        return self.ledger.complete
+
+    def run(self) -> None:
+        """Clean accuracy, then every attack of the plan, as far as they are not in the evidence."""
+        if self.complete:
+            return
+        evaluation = self.evaluation
+        images = self._images(evaluation.ids[:_READ_AT_ONCE])
+        with ExitStack() as stack:
+            session = stack.enter_context(self.classifier.session(images, evaluation.seed))
+            surrogates = {each.name: stack.enter_context(each.session(images, evaluation.seed))
+                          for each in evaluation.surrogates}  # fmt: skip
+            self._warn(self.classifier, session, images)
+            for each in evaluation.surrogates:
+                self._warn(each, surrogates[each.name], images)
+            self._warn_out_of_reach(images[0].numel())
+            with self.log.timed("clean"):
+                self._judge_clean(session)
+            for attack in evaluation.plan.attacks:
+                with self.log.timed(f"{attack.threat.norm} {attack.threat.eps_text} {attack.name}"):
+                    surrogate = surrogates[attack.surrogate] if attack.surrogate is not None else None
+                    self._attack(session, attack, surrogate)
+
+    def _judge_clean(self, session: Session) -> None:
+        ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
+        self.watch.stage(f"{self.name} clean", len(self.evaluation.ids), ledger.clean_done)
+        # The many copies of an image that is smoothed are worth a commit of its own.
+        for part in _parts(ledger.clean_todo, 1 if smoothed else _READ_AT_ONCE):
+            x, y = self.evaluation.data.batch(part)
+            ledger.write(self._clean_rows(session, self._checked(x, part), y, part))
+            self.watch.advance(len(part), ledger.clean_correct / ledger.clean_done)
+
+    def _clean_rows(self, session: Session, images: Tensor, y: Tensor, part: Sequence[int]) -> list[Row]:
+        """Predictions for clean images and, of a smoothed model, what is certain about them."""
+        oracle = session.oracle
+        if not isinstance(oracle, Smoothed):
+            scores = checked_scores(session.judge(images), y, self.name, part)
+            return [*clean_records(self.name, part, y, oracle.decide(scores), scores)]
+        votes = oracle.poll(images, part)
+        scores = checked_scores(votes.counted.cpu(), y, self.name, part)
+        certified = smoothing.certified(votes, oracle.smoothing, images[0].numel())
+        return [
+            *clean_records(self.name, part, y, oracle.decide(scores), scores),
+            *certificate_records(self.name, part, votes.chosen.argmax(1), votes.counted, certified),
+        ]
+
+    def _attack(self, session: Session, attack: PlannedAttack, surrogate: Session | None) -> None:
+        """Attack the images that are neither finished nor already broken."""
+        ledger, evaluation = self.ledger, self.evaluation
+        ledger.carry_over(attack)
+        todo, finished = ledger.todo(attack), len(ledger.finished(attack))
+        robust = ledger.robust(attack)
+        label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
+        self.watch.stage(label, len(todo) + finished, finished)
+        slots = evaluation.slots or (surrogate or session).sizes.at_once
+        outcomes = run(
+            session, attack.attack, self._jobs(todo, attack, surrogate), slots=slots, seed=evaluation.seed,
+            surrogate=surrogate,
+        )  # fmt: skip
+        pictured = set(evaluation.ids[:_PICTURED])
+        pending: list[Row] = []
+        committed = time.monotonic()
+        try:
+            for outcome in outcomes:
+                pending += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
+                robust -= outcome.success
+                self.watch.advance(1, robust / len(evaluation.ids))
+                if time.monotonic() - committed > _COMMIT_SECONDS:
+                    ledger.write(pending)
+                    pending, committed = [], time.monotonic()
+        finally:
+            # Also when interrupted: what is finished is kept.
+            ledger.write(pending)
+
+    def _jobs(self, todo: Sequence[int], attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
+        """The images one after the other, read a few at a time."""
+        for part in _parts(todo, _READ_AT_ONCE):
+            x, y = self.evaluation.data.batch(part)
+            images = self._checked(x, part)
+            rankings = self._rankings(images, y, part, surrogate)
+            for number, image, label in zip(part, images, y.tolist(), strict=True):
+                yield Job(number, image, label, loss_targets_of(attack.attack, rankings[number]))
+
+    def _rankings(
+        self, images: Tensor, y: Tensor, part: Sequence[int], surrogate: Session | None
+    ) -> dict[int, list[int]]:
+        """The wrong classes of each image, likeliest first, as the queried model ranks them."""
+        if surrogate is None:
+            return self.ledger.store.rankings(self.name, part)
+        scores = checked_scores(surrogate.judge(images), y, surrogate.name, part)
+        return {number: likeliest(row, int(label)) for number, row, label in zip(part, scores, y, strict=True)}
+
+    def _images(self, part: Sequence[int]) -> Tensor:
+        return self._checked(self.evaluation.data.batch(part)[0], part)
+
+    def _checked(self, x: Tensor, part: Sequence[int]) -> Tensor:
+        return self.classifier.input.moved(checked_images(x, (0, 1), part))
+
+    def _warn(self, classifier: Classifier, session: Session, images: Tensor) -> None:
+        for warning in checked_model(classifier, session, images):
+            self.log.warn(f"{classifier.name}: {warning}")
+
+    def _warn_out_of_reach(self, values: int) -> None:
+        how = self.classifier.smoothing
+        if how is None:
+            return
+        for norm, text, eps in self.evaluation.plan.threats:
+            most = how.reach * smoothing.share_of(norm, values)
+            if eps > most:
+                self.log.warn(
+                    f"{self.name}: at {norm} {text} nothing can be certified: with sigma {how.sigma:g} and "
+                    f"{how.n:,} copies no radius exceeds {most:.3g}; take a larger sigma or more copies."
+                )
+
+
+def _parts(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(numbers), size):
+        yield numbers[start : start + size]

@@ -1,0 +1,61 @@
+"""Threat models out of the texts that a caller gives: norms and radii."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from robustkit.errors import UserError
+from robustkit.primitives.threat import NormName, norm_name, radius
+
+_EXAMPLE = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10"}
+
+
+class Threat(NamedTuple):
+    """One norm ball: its text is what reports show, its number what attacks use."""
+
+    norm: NormName
+    eps_text: str
+    eps: float
+
+
+def threats_of(norms: Sequence[str], radii: Sequence[str], usual: Sequence[tuple[str, str]]) -> list[Threat]:
+    """The threat models of a request, ascending within each norm.
+
+    Args:
+        norms: names; empty means those that are usual for the data set.
+        radii: texts, "8/255" or "L2:0.5"; empty means the usual ones.
+        usual: (norm, eps) pairs of the data set.
+
+    Raises:
+        UserError: a radius is out of range, or it is not clear which norm it belongs to.
+    """
+    pairs = [_pair(text) for text in radii]
+    named = [norm_name(norm) for norm in norms]
+    if not named:
+        free = [text for norm, text in pairs if norm is None]
+        named = [norm for norm, _ in pairs if norm is not None] + ([norm_name(usual[0][0])] if free else [])
+    if not pairs:
+        pairs = [(norm_name(norm), text) for norm, text in usual if not named or norm_name(norm) in named]
+        named = named or [norm for norm, _ in pairs if norm is not None]
+    for other, text in pairs:
+        if other is not None and other not in named:
+            raise UserError(f"The radius {other}:{text} is for a norm that --norm does not name; add --norm {other}.")
+    threats = []
+    for norm in dict.fromkeys(named):
+        own = [text for given, text in pairs if given == norm or (given is None and len(set(named)) == 1)]
+        if not own:
+            raise UserError(f"There is no radius for {norm}; add one, for example --eps {norm}:{_EXAMPLE[norm]}.")
+        unique = {radius(norm, text): text for text in reversed(own)}
+        threats += [Threat(norm, unique[value], value) for value in sorted(unique)]
+    if any(norm is None for norm, _ in pairs) and len(set(named)) > 1:
+        raise UserError("With several norms each radius names its own: write --eps Linf:8/255 --eps L2:0.5.")
+    return threats
+
+
+def _pair(text: str) -> tuple[NormName | None, str]:
+    norm, colon, eps = text.strip().rpartition(":")
+    try:
+        Fraction(eps)
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"{text!r} is no radius; write a number or a fraction such as 8/255, or L2:0.5.") from None
+    return (norm_name(norm) if colon else None), eps
