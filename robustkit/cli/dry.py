@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from .options import data_of, smoothing_of
+from .options import data_of
+from .requests import smoothing_of
 
 
 def print_plan(options: dict[str, Any]) -> None:

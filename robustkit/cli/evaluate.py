@@ -13,15 +13,13 @@ from robustkit.errors import UserError
 from .config import read_config
 from .options import (
     CountOr,
-    data_of,
     data_options,
     model_options,
-    remedies_of,
     remedy_options,
-    smoothing_of,
     smoothing_options,
 )
 from .places import check_writable, remove_if_empty
+from .requests import evaluation_setting
 
 if TYPE_CHECKING:
     from robustkit.evaluation.setting import Setting
@@ -95,7 +93,7 @@ def _work(options: dict[str, Any]) -> None:
     from .watch import Bars
 
     with Bars(options["quiet"]) as bars:
-        setting = _resolved(options, bars)
+        setting = evaluation_setting(options, bars)
         out = options["out"] = options["out"] or _RUNS / _folder_name(setting)
         run = carry_out(setting, out, bars)
     reports = import_module("robustkit.reports")
@@ -103,22 +101,6 @@ def _work(options: dict[str, Any]) -> None:
     reports.write_report([run], out / "report.html")
     reports.print_table(run, Console())
     click.echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
-
-
-def _resolved(options: dict[str, Any], bars: Any) -> "Setting":
-    from robustkit.evaluation.setting import Numerics, resolved
-
-    return resolved(
-        options["models"], dataset=data_of(options), attacks=options["attacks"], norm=options["norms"],
-        eps=options["radii"], samples=None if options["samples"] == "all" else options["samples"],
-        batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
-        weights=options["weights"] or None, num_classes=options["num_classes"], mean=options["mean"],
-        std=options["std"],
-        numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]), watch=bars,
-        train=options["train"], retrain=options["retrain"], remedies=remedies_of(options),
-        surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
-        smooth=smoothing_of(options),
-    )  # fmt: skip
 
 
 def _folder_name(setting: "Setting") -> str:

@@ -5,7 +5,7 @@ import os
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,10 +15,8 @@ from .config import read_config
 from .options import data_of, data_options, model_options, require_model
 from .places import writing
 from .processes import together
+from .requests import before_and_after_setting
 from .training import model_of, recipe_of, threat_of, training_data
-
-if TYPE_CHECKING:
-    from robustkit.data import Dataset
 
 _OUT = Path("robustkit-tuned")
 
@@ -97,7 +95,7 @@ def _work(options: dict[str, Any], team: Any) -> None:
         architecture = options["model"]
         save_model(out / "model.safetensors", model, architecture, model.name, {"recipe": str(tuned.recipe)})
         tuned.history.to_csv(out / "history.csv", index=False)
-        setting = _setting([before, model], options, test, threat, bars)
+        setting = before_and_after_setting([before, model], options, test, threat, bars)
         run = carry_out(setting, out, bars)
     reports.write_csv(run, out)
     reports.write_report([run], out / "report.html")
@@ -137,13 +135,3 @@ def _explain(options: dict[str, Any]) -> None:
     finetuning.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)
     explain = import_module("robustkit.defenses").explain
     click.echo(explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))
-
-
-def _setting(models: list[Any], options: dict[str, Any], data: "Dataset", threat: Any, bars: Any) -> Any:
-    from robustkit.evaluation.setting import Numerics, Remedies, resolved
-
-    return resolved(
-        models, dataset=data, attacks=options["attacks"], norm=[threat.norm], eps=[threat.eps_text], samples=1000,
-        batch_size="auto", device=options["device"], seed=options["seed"], weights=None, num_classes=None, mean=None,
-        std=None, numerics=Numerics(), remedies=Remedies(), watch=bars,
-    )  # fmt: skip

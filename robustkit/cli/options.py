@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from robustkit.errors import UserError
-
-if TYPE_CHECKING:
-    from robustkit.evaluation.setting import Setting
 
 Command = Callable[..., Any]
 
@@ -101,31 +98,6 @@ def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
     return command
 
 
-def remedies_of(options: dict[str, Any]) -> Any:
-    """The remedies that the options name."""
-    from robustkit.classifier.surrogate_gradients import stand_ins
-    from robustkit.evaluation.setting import Remedies
-
-    return Remedies(stand_ins(options["bpda"]), options["eot"], options["probabilities"])
-
-
-def smoothing_of(options: dict[str, Any]) -> Any:
-    """How the options say that models are smoothed; None for not at all.
-
-    Raises:
-        UserError: a value is out of range, or there is one for a smoothing that is not asked for.
-    """
-    from robustkit.classifier.smoothing import Smoothing
-
-    chosen = {"n": options["smooth_draws"], "alpha": options["smooth_alpha"]}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    if options["smooth"] is not None:
-        return Smoothing(options["smooth"], **given)
-    if given:
-        raise UserError("--smooth-draws and --smooth-alpha are for a smoothed classifier; add --smooth SIGMA.")
-    return None
-
-
 def data_of(options: dict[str, Any]) -> Any:
     """The data set that the options name."""
     from robustkit.data import load_dataset
@@ -144,17 +116,3 @@ def require_model(options: dict[str, Any]) -> None:
     """
     if not options["model"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")
-
-
-def setting_of(options: dict[str, Any], attack: str, bars: Any) -> "Setting":
-    """The setting of a command about one model in one threat model."""
-    from robustkit.evaluation.setting import Numerics, resolved
-
-    return resolved(
-        [options["model"]], dataset=data_of(options), attacks=[attack],
-        norm=[options["norm"]] if options["norm"] else [], eps=[options["eps"]] if options["eps"] else [],
-        samples=None if options["samples"] == "all" else options["samples"], batch_size=options["batch_size"],
-        device=options["device"], seed=options["seed"], weights=[options["weights"]] if options["weights"] else None,
-        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], numerics=Numerics(),
-        remedies=remedies_of(options), watch=bars, train=options["train"], retrain=options["retrain"],
-    )  # fmt: skip

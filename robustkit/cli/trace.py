@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .config import read_config
-from .options import CountOr, data_options, model_options, remedy_options, require_model, setting_of
+from .options import CountOr, data_options, model_options, remedy_options, require_model
 from .places import writing
+from .requests import setting_of
 
 if TYPE_CHECKING:
     from robustkit.evaluation.setting import Setting
