@@ -2,14 +2,25 @@
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .config import read_config
-from .options import CountOr, data_options, model_options, remedy_options, require_model
+from .options import (
+    batch_size_option,
+    config_option,
+    data_options,
+    device_option,
+    one_model_options,
+    out_option,
+    quiet_option,
+    remedy_options,
+    require_model,
+    samples_option,
+    seed_option,
+    threat_options,
+)
 from .places import writing
 from .requests import setting_of
 
@@ -21,26 +32,22 @@ STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconc
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
-@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME or file.py:factory.")
-@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights.")
-@model_options
+@config_option
+@one_model_options
 @data_options
 @remedy_options
-@click.option("--norm", help="Linf, L2, L1 or L0. [default: usual for the data]")
-@click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]")
+@threat_options("Linf, L2, L1 or L0")
 @click.option(
     "--loss", default="log-odds", show_default=True, help="What the attack climbs: log-odds, ce, margin, dlr."
 )
-@click.option("-n", "--samples", type=CountOr("all"), default=64, show_default=True, help="Images, in a fixed order.")
+@samples_option(64)
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB", help="Look at these alone. Repeatable.")
 @click.option("--no-proof", is_flag=True, help="Do not attack the model before and after the remedy.")
-@click.option("-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images at once.")
-@click.option("--device", default="auto", show_default=True)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
-@click.option("-o", "--out", type=click.Path(path_type=Path), default=_OUT, show_default=True, help="Folder.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@batch_size_option
+@device_option
+@seed_option
+@out_option(_OUT)
+@quiet_option
 def diagnose(**options: Any) -> int:
     """Where a network masks its gradients, why, and what an attack gains when that is undone.
 
@@ -58,20 +65,21 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
     from robustkit.diagnosis import diagnose as examine
 
     from .watch import Bars
+    from .wings import reports
 
     out = options["out"]
     with Bars(options["quiet"]) as bars:
         setting = setting_of(options, f"pgd:loss={options['loss']}", bars)
         (classifier,), threat = setting.classifiers, setting.plan.threats[0]
         x, y = setting.data.batch(setting.ids)
-        found = examine(
+        diagnosis = examine(
             classifier, x, y, eps=threat.eps_text, norm=threat.norm, loss=options["loss"],
             layers=list(options["layers"]) or None, seed=options["seed"], batch_size=setting.slots or 64,
             prove=not options["no_proof"],
         )  # fmt: skip
-    reports = import_module("robustkit.reports.diagnosis.page")
-    about = reports.About(f"{setting.data.name} {setting.data.split}".strip(), " ".join(["robustkit", *sys.argv[1:]]))
-    reports.write_diagnosis(found, out, about)
-    import_module("robustkit.reports.diagnosis.terminal").print_diagnosis(found, Console())
+    dataset = f"{setting.data.name} {setting.data.split}".strip()
+    context = reports.DiagnosisContext(dataset, " ".join(["robustkit", *sys.argv[1:]]))
+    reports.write_diagnosis(diagnosis, out, context)
+    reports.print_diagnosis(diagnosis, Console())
     click.echo(f"\n{out}{os.sep}  diagnosis.html  diagnosis.json")
-    return found
+    return diagnosis

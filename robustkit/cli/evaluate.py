@@ -2,7 +2,6 @@
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +9,17 @@ import click
 
 from robustkit.errors import UserError
 
-from .config import read_config
 from .options import (
-    CountOr,
+    batch_size_option,
+    config_option,
     data_options,
-    model_options,
+    device_option,
+    quiet_option,
     remedy_options,
+    samples_option,
+    seed_option,
     smoothing_options,
+    weights_options,
 )
 from .places import check_writable, remove_if_empty
 from .requests import evaluation_setting
@@ -28,12 +31,11 @@ _RUNS = Path("robustkit-runs")
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
+@config_option
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME",
               help="torchvision name, timm:NAME or file.py:factory. Repeatable.")  # fmt: skip
 @click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
-@model_options
+@weights_options
 @data_options
 @click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
               metavar="NAME[:K=V,...]", help="See `robustkit list attacks`. Repeatable.")  # fmt: skip
@@ -50,16 +52,16 @@ _RUNS = Path("robustkit-runs")
 @click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
               help="8/255, 0.5 or L2:0.5, pixels in [0, 1]. Repeatable. [default: usual for the data]")  # fmt: skip
-@click.option("-n", "--samples", type=CountOr("all"), default=1000, show_default=True, help="Images, in a fixed order.")
-@click.option("-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in flight.")
-@click.option("--device", default="auto", show_default=True)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
+@samples_option(1000)
+@batch_size_option
+@device_option
+@seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
 @click.option("--no-fold", is_flag=True, help="Search without folding BatchNorm.")
 @click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and what it can cost, then stop.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@quiet_option
 def evaluate(**options: Any) -> None:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
 
@@ -91,12 +93,12 @@ def _work(options: dict[str, Any]) -> None:
     from robustkit.evaluation.evaluation import carry_out
 
     from .watch import Bars
+    from .wings import reports
 
     with Bars(options["quiet"]) as bars:
         setting = evaluation_setting(options, bars)
         out = options["out"] = options["out"] or _RUNS / _folder_name(setting)
         run = carry_out(setting, out, bars)
-    reports = import_module("robustkit.reports")
     reports.write_csv(run, out)
     reports.write_report([run], out / "report.html")
     reports.print_table(run, Console())

@@ -3,7 +3,6 @@
 import copy
 import os
 from contextlib import nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,19 @@ import click
 
 from robustkit.errors import UserError
 
-from .config import read_config
-from .options import data_of, data_options, model_options, require_model
+from .options import (
+    config_option,
+    data_of,
+    data_options,
+    device_option,
+    one_model_options,
+    out_option,
+    quiet_option,
+    require_model,
+    seed_option,
+    threat_options,
+    val_share_option,
+)
 from .places import writing
 from .processes import together
 from .requests import before_and_after_setting
@@ -22,26 +32,21 @@ _OUT = Path("robustkit-tuned")
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
-@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, file.py:factory or a tuned file.")
-@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights.")
-@model_options
+@config_option
+@one_model_options
 @data_options
-@click.option("--val-share", type=click.FloatRange(0, 0.5, min_open=True, max_open=True), metavar="SHARE",
-              help="Hold out a share of the training images, for data without a validation split.")  # fmt: skip
-@click.option("--norm", help="Linf, L2 or L1. [default: usual for the data]")
-@click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]")
+@val_share_option
+@threat_options("Linf, L2 or L1")
 @click.option("--preset", default="safe", show_default=True, metavar="fast|safe|strong")
 @click.option("--set", "choices", multiple=True, metavar="KEY=VALUE",
               help="Another choice of the recipe, such as epochs=20 or freeze=prefix:layer1. Repeatable.")  # fmt: skip
 @click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
               metavar="NAME[:K=V,...]", help="Of the evaluation at the end. Repeatable.")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Print what would be done and what it costs, then stop.")
-@click.option("--device", default="auto", show_default=True)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
-@click.option("-o", "--out", type=click.Path(path_type=Path), default=_OUT, show_default=True, help="Folder.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@device_option
+@seed_option
+@out_option(_OUT)
+@quiet_option
 def finetune(**options: Any) -> None:
     """Adversarial fine-tuning: model.safetensors, history.csv, and an evaluation before and after.
 
@@ -67,8 +72,8 @@ def _work(options: dict[str, Any], team: Any) -> None:
     from robustkit.models.described import save_model
 
     from .watch import Bars
+    from .wings import defenses, reports
 
-    defenses, reports = import_module("robustkit.defenses"), import_module("robustkit.reports")
     out, test = options["out"], team.in_turn(lambda leads: data_of(options))
     train, val = training_data(test, options["val_share"])
     recipe = recipe_of(options)
@@ -124,14 +129,13 @@ def _explain(options: dict[str, Any]) -> None:
     from robustkit.evaluation.plan import plan
 
     from .watch import Bars
+    from .wings import defenses
 
-    finetuning = import_module("robustkit.defenses.training.finetuning")
     test = data_of(options)
     train, val = training_data(test, options["val_share"])
     recipe, threat = recipe_of(options), threat_of(options, test)
     plan(options["attacks"], [threat])
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
-    finetuning.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)
-    explain = import_module("robustkit.defenses").explain
-    click.echo(explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))
+    defenses.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)
+    click.echo(defenses.explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))

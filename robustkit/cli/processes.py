@@ -3,16 +3,18 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from robustkit.errors import UserError
 
 from .failure import complain
 
+if TYPE_CHECKING:
+    from .wings import defenses
+
 
 @contextmanager
-def together(device: str) -> Iterator[Any]:
+def together(device: str) -> Iterator["defenses.Team"]:
     """The team of all processes while the context lasts; an error of one ends all with status 2 and one line.
 
     Args:
@@ -23,8 +25,9 @@ def together(device: str) -> Iterator[Any]:
     """
     from robustkit.host.environment import chosen_device
 
-    parallel = import_module("robustkit.defenses.training.parallel")
-    with parallel.processes(parallel.own_device(chosen_device(device))) as team:
+    from .wings import defenses
+
+    with defenses.processes(defenses.own_device(chosen_device(device))) as team:
         try:
             with team.one_fate():
                 yield team

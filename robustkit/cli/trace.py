@@ -3,14 +3,25 @@
 import os
 import sys
 import warnings
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .config import read_config
-from .options import CountOr, data_options, model_options, remedy_options, require_model
+from .options import (
+    batch_size_option,
+    config_option,
+    data_options,
+    device_option,
+    one_model_options,
+    out_option,
+    quiet_option,
+    remedy_options,
+    require_model,
+    samples_option,
+    seed_option,
+    threat_options,
+)
 from .places import writing
 from .requests import setting_of
 
@@ -26,25 +37,21 @@ _FEW = 3
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
-@click.option("-m", "--model", required=False, metavar="NAME", help="torchvision name, timm:NAME or file.py:factory.")
-@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights.")
-@model_options
+@config_option
+@one_model_options
 @data_options
 @remedy_options
 @click.option("-a", "--attack", default="pgd:steps=20", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
-@click.option("--norm", help="Linf, L2, L1 or L0. [default: usual for the data]")
-@click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]")
-@click.option("-n", "--samples", type=CountOr("all"), default=64, show_default=True, help="Images, in a fixed order.")
+@threat_options("Linf, L2, L1 or L0")
+@samples_option(64)
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB",
               help="Layers to follow and to show. Repeatable. [default: all that run]")  # fmt: skip
-@click.option("-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in flight.")
-@click.option("--device", default="auto", show_default=True)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
-@click.option("-o", "--out", type=click.Path(path_type=Path), default=_OUT, show_default=True, help="Folder.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@batch_size_option
+@device_option
+@seed_option
+@out_option(_OUT)
+@quiet_option
 def trace(**options: Any) -> None:
     """Where a perturbation grows, layer by layer: a table, trace.html with pictures, trace.csv and trace.json."""
     require_model(options)
@@ -56,21 +63,19 @@ def _work(options: dict[str, Any]) -> None:
     from rich.console import Console
 
     from .watch import Bars
+    from .wings import reports
 
     out = options["out"]
-    with Bars(options["quiet"]) as bars, warnings.catch_warnings(record=True) as said:
+    with Bars(options["quiet"]) as bars, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         setting = setting_of(options, options["attack"], bars)
         traced, pictures = _traced(setting, options, bars)
-    for text in dict.fromkeys(str(warning.message) for warning in said):
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
         click.echo(f"Warning: {text}", err=True)
-    reports = import_module("robustkit.reports.trace.page")
-    about = reports.About(
-        f"{setting.data.name} {setting.data.split}".strip(), setting.data.class_names,
-        " ".join(["robustkit", *sys.argv[1:]]),
-    )  # fmt: skip
-    reports.write_trace(traced, pictures, out, about)
-    import_module("robustkit.reports.trace.terminal").print_trace(traced, Console())
+    dataset = f"{setting.data.name} {setting.data.split}".strip()
+    context = reports.TraceContext(dataset, setting.data.class_names, " ".join(["robustkit", *sys.argv[1:]]))
+    reports.write_trace(traced, pictures, out, context)
+    reports.print_trace(traced, Console())
     click.echo(f"\n{out}{os.sep}  trace.html  trace.csv  trace.json")
 
 

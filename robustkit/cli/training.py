@@ -1,7 +1,6 @@
 """What the commands that train have in common: recipe, threat, model and data of their options."""
 
 from dataclasses import fields
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from robustkit.errors import UserError
@@ -10,8 +9,10 @@ if TYPE_CHECKING:
     from robustkit.data import Dataset
     from robustkit.models.pixels import PixelModel
 
+    from .wings import defenses
 
-def recipe_of(options: dict[str, Any]) -> Any:
+
+def recipe_of(options: dict[str, Any]) -> "defenses.Recipe":
     """The recipe of a preset with the choices of `--set`.
 
     Raises:
@@ -20,7 +21,8 @@ def recipe_of(options: dict[str, Any]) -> Any:
     from robustkit.errors import unknown
     from robustkit.primitives.registry import value_of
 
-    defenses = import_module("robustkit.defenses")
+    from .wings import defenses
+
     if options["preset"] not in defenses.PRESETS:
         raise unknown("preset", options["preset"], defenses.PRESETS)
     known = {field.name for field in fields(defenses.Recipe)}
