@@ -69,7 +69,7 @@ def _work(options: dict[str, Any], team: Any) -> None:
 
     from robustkit.evaluation.evaluation import carry_out
     from robustkit.evaluation.plan import plan
-    from robustkit.models.described import save_model
+    from robustkit.models.model_file import save_model
 
     from .watch import Bars
     from .wings import defenses, reports

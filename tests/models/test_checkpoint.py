@@ -170,5 +170,5 @@ def test_more_classes_than_the_data_are_fine(tmp_path, state):
 def test_statistics_for_other_channels_are_refused(tmp_path, state):
     torch.save(state, tmp_path / "a.pt")
 
-    with pytest.raises(UserError, match=r"2 numbers, but .* sees 3 channels"):
+    with pytest.raises(UserError, match=r"2 numbers, but .* 3 channels"):
         load(tmp_path / "a.pt", dataset=images(3, 32), mean=(0.5, 0.5), std=(1, 1))

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from robustkit.data import load_dataset
+from robustkit.data import Dataset, load_dataset
 from robustkit.evaluation.identity import fingerprint
-from robustkit.models import CleanRecipe, PixelModel, cache, load_model, trained
-from robustkit.models.training import Report, Subset, train
+from robustkit.models import CleanRecipe, PixelModel, cache, load_model, train_once
+from robustkit.models.clean_training import Report, train
 
 MODEL = "shufflenet_v2_x0_5"
 
@@ -16,13 +16,13 @@ def trainings(monkeypatch) -> list[CleanRecipe]:
     """Each training that is asked for; it is not done, but leaves weights that depend on the recipe."""
     done: list[CleanRecipe] = []
 
-    def fake(model: PixelModel, part: Subset, held_out: Subset, recipe: CleanRecipe, report: Report) -> float:
+    def fake(model: PixelModel, data: Dataset, held_out: Dataset, recipe: CleanRecipe, report: Report) -> float:
         done.append(recipe)
         with torch.no_grad():
             model.network.fc.bias.fill_(recipe.epochs)
         return 0.97
 
-    monkeypatch.setattr(trained, "train", fake)
+    monkeypatch.setattr(train_once, "train", fake)
     return done
 
 
@@ -90,7 +90,7 @@ def test_another_recipe_or_normalisation_is_another_file():
 
 @pytest.mark.slow
 def test_resnet18_learns_the_digits(monkeypatch):
-    monkeypatch.setattr(trained, "train", train)
+    monkeypatch.setattr(train_once, "train", train)
     load_model("resnet18", dataset="digits")
 
     assert cache.entries()[0].val_accuracy > 0.95  # 0.97 where it was chosen

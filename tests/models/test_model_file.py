@@ -4,7 +4,7 @@ from torch import nn
 
 from robustkit.errors import UserError
 from robustkit.models import load_model
-from robustkit.models.described import described, save_model
+from robustkit.models.model_file import read_description, save_model
 from robustkit.models.pixels import PixelModel
 
 
@@ -62,4 +62,4 @@ def test_a_described_file_has_weights_of_its_own(net):
 
 
 def test_a_name_is_no_file():
-    assert described("resnet18") is None
+    assert read_description("resnet18") is None

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from robustkit.errors import UserError
-from robustkit.models.stem import Stem, build_torchvision, resized, stem_for, with_stem
+from robustkit.models.adaptation import Stem, build_torchvision, stem_for, with_resizing, with_stem
 
 
 @pytest.fixture(autouse=True)
@@ -36,17 +36,17 @@ def test_the_side_of_64_is_the_last_small_one():
 
 @pytest.mark.parametrize(("name", "size"), [("mobilenet_v3_small", 32), ("alexnet", 64), ("vit_b_32", 224)])
 def test_others_see_the_smallest_square_they_work_on(name, size):
-    fitted = resized(build_torchvision(name, 10), name, (1, 8, 8))
+    fitted = with_resizing(build_torchvision(name, 10), name, (1, 8, 8))
 
     assert (fitted.size, fitted.gray) == (size, True)
 
 
 def test_images_that_work_as_they_are_stay_as_they_are():
-    fitted = resized(build_torchvision("mobilenet_v3_small", 10), "mobilenet_v3_small", (3, 48, 40))
+    fitted = with_resizing(build_torchvision("mobilenet_v3_small", 10), "mobilenet_v3_small", (3, 48, 40))
 
     assert (fitted.size, fitted.gray) == (None, False)
 
 
 def test_images_with_two_channels_need_a_network_of_ones_own():
     with pytest.raises(UserError, match="these images have 2"):
-        resized(build_torchvision("mobilenet_v3_small", 10), "mobilenet_v3_small", (2, 32, 32))
+        with_resizing(build_torchvision("mobilenet_v3_small", 10), "mobilenet_v3_small", (2, 32, 32))

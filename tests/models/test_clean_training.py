@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from robustkit.data import TensorData, from_tensors
+from robustkit.data import DatasetPart, TensorData, from_tensors
 from robustkit.errors import UserError
 from robustkit.evaluation.identity import fingerprint
 from robustkit.models import CleanRecipe, PixelModel
-from robustkit.models.training import Subset, batches, train
+from robustkit.models.clean_training import batches, train
 
 # 65 images: the last batch of 64 would be one image alone.
 RECIPE = CleanRecipe(epochs=4, lr=0.5)
@@ -35,9 +35,7 @@ def small_model(classes: int = 4) -> PixelModel:
 
 def trained(recipe: CleanRecipe = RECIPE) -> tuple[PixelModel, float, list[float]]:
     model, data, shares = small_model(), bright_rows(65), []
-    accuracy = train(
-        model, Subset(data, range(65)), Subset(data, range(40)), recipe, lambda _, share: shares.append(share)
-    )
+    accuracy = train(model, data, DatasetPart(data, tuple(range(40))), recipe, lambda _, share: shares.append(share))
     return model, accuracy, shares
 
 
