@@ -95,11 +95,11 @@ def changed(index: tuple[int, ...], value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"images": X, "y": Y}, r"has no array x \(found: images, y\)"),
-        ({"a": X}, r"has no array x and no y \(found: a\)"),
+        ({"images": X, "y": Y}, r"has no array x \(it has: images, y\)"),
+        ({"a": X}, r"has no array x and no y \(it has: a\)"),
         ({"x": X, "y": Y[:3]}, "4 images but 3 labels"),
         ({"x": X[:0], "y": Y[:0]}, "is empty"),
-        ({"x": changed((2, 0, 1, 1), np.nan), "y": Y}, "finite; image 2 holds NaN"),
+        ({"x": changed((2, 0, 1, 1), np.nan), "y": Y}, "finite; image 2 has NaN"),
         ({"x": changed((1, 0, 1, 1), -np.inf), "y": Y}, "finite; image 1 "),
         ({"x": changed((3, 0, 1, 1), 255), "y": Y}, "image 3 has a value 255: divide by 255"),
         ({"x": changed((1, 0, 1, 1), -2.1), "y": Y}, "image 1 has a value -2.1: undo the normalisation"),
@@ -110,8 +110,8 @@ def changed(index: tuple[int, ...], value: float) -> np.ndarray:
         ({"x": X.reshape(4, -1), "y": Y}, r"not \[4, 75\]"),
         ({"x": X.astype(int), "y": Y}, "floats in .* not int64"),
         ({"x": X, "y": Y, "class_names": ["a", "b"]}, "2 class names, but image 2 has the label 2"),
-        ({"x": X, "y": np.array(["a", "b", "a", "b"])}, "y in .* holds <U1, not numbers"),
-        ({"x": X, "y": np.array([0, {}, 1, 2], dtype=object)}, "holds Python objects"),
+        ({"x": X, "y": np.array(["a", "b", "a", "b"])}, "y in .* has the type <U1, not numbers"),
+        ({"x": X, "y": np.array([0, {}, 1, 2], dtype=object)}, "contains Python objects"),
     ],
 )
 def test_a_file_that_is_no_data_set_says_why(tmp_path, arrays, sentence):

@@ -79,7 +79,7 @@ def test_the_fingerprint_feels_the_bytes_of_a_file(tmp_path):
 
 
 def test_a_folder_without_classes_says_what_it_needs(tmp_path):
-    with pytest.raises(UserError, match="one sub-folder a class"):
+    with pytest.raises(UserError, match="one sub-folder per class"):
         load_dataset(str(tmp_path))
 
 
