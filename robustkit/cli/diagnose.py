@@ -1,4 +1,4 @@
-"""`robustkit diagnose`: where a network masks its gradients, as a table, a page and a file."""
+"""`robustkit diagnose`: where a network masks its gradients, as a table, an HTML page and a JSON file."""
 
 import os
 import sys
@@ -37,11 +37,9 @@ STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconc
 @data_options
 @remedy_options
 @threat_options("Linf, L2, L1 or L0")
-@click.option(
-    "--loss", default="log-odds", show_default=True, help="What the attack climbs: log-odds, ce, margin, dlr."
-)
+@click.option("--loss", default="log-odds", show_default=True, help="Loss of the attack: log-odds, ce, margin, dlr.")
 @samples_option(64)
-@click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB", help="Look at these alone. Repeatable.")
+@click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB", help="Examine only these layers. Repeatable.")
 @click.option("--no-proof", is_flag=True, help="Do not attack the model before and after the remedy.")
 @batch_size_option
 @device_option
@@ -49,7 +47,7 @@ STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconc
 @out_option(_OUT)
 @quiet_option
 def diagnose(**options: Any) -> int:
-    """Where a network masks its gradients, why, and what an attack gains when that is undone.
+    """Where a network masks its gradients, why, and how much an attack gains with the remedy.
 
     Writes diagnosis.html and diagnosis.json. Exit status: 0 clear, 3 masked (or stochastic, or the loss saturated),
     4 inconclusive. Clear does not mean robust.

@@ -1,4 +1,4 @@
-"""`--dry-run`: what an evaluation would do and the most it can cost, without loading a model."""
+"""`--dry-run`: the plan of an evaluation and an upper bound on its cost, without loading a model."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from .requests import smoothing_of
 
 
 def print_plan(options: dict[str, Any]) -> None:
-    """The cells of the plan with their upper bound in passes, as plain text."""
+    """Print the cells of the plan with upper bounds on their forward and backward passes."""
     from robustkit.classifier.classifier import DRAWS
     from robustkit.data import pick
     from robustkit.evaluation.plan import plan, threats_of

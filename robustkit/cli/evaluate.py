@@ -1,4 +1,4 @@
-"""`robustkit evaluate`: from names to a table, CSV files and an HTML report."""
+"""`robustkit evaluate`: accuracy under attack as a table, CSV files and an HTML report."""
 
 import os
 import sys
@@ -44,9 +44,9 @@ _RUNS = Path("robustkit-runs")
     "surrogates",
     multiple=True,
     metavar="NAME",
-    help="Transfer: attacks query this model, and the others only judge the result. Repeatable.",
+    help="Transfer: attacks query this model, and their results are tested on the others. Repeatable.",
 )
-@click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Theirs; one per surrogate.")  # fmt: skip
+@click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @remedy_options
 @smoothing_options
 @click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
@@ -60,7 +60,7 @@ _RUNS = Path("robustkit-runs")
 @click.option("--no-fold", is_flag=True, help="Search without folding BatchNorm.")
 @click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
-@click.option("--dry-run", is_flag=True, help="Print the plan and what it can cost, then stop.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and an upper bound on its cost, then stop.")
 @quiet_option
 def evaluate(**options: Any) -> None:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
@@ -80,8 +80,8 @@ def evaluate(**options: Any) -> None:
         _work(options)
     except KeyboardInterrupt:
         out = options["out"]
-        kept = f"What is finished is kept in {out}. " if out is not None and out.exists() else ""
-        click.echo(f"Interrupted. {kept}The same command goes on where it stopped.", err=True)
+        results = f"Finished images are stored in {out}. " if out is not None and out.exists() else ""
+        click.echo(f"Interrupted. {results}The same command goes on where it stopped.", err=True)
         sys.exit(130)
     finally:
         remove_if_empty(place)
@@ -106,7 +106,7 @@ def _work(options: dict[str, Any]) -> None:
 
 
 def _folder_name(setting: "Setting") -> str:
-    """Named by what determines the result, so that the same command finds its own evidence."""
+    """A name with a hash of everything that determines the results, so that the same command finds them again."""
     from robustkit.evaluation.identity import digest, identity_of
 
     models = "+".join(classifier.name for classifier in setting.classifiers[:3])

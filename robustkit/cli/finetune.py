@@ -1,10 +1,10 @@
-"""`robustkit finetune`: a network made robust, and a report of it before and after."""
+"""`robustkit finetune`: adversarial fine-tuning, and an evaluation before and after it."""
 
 import copy
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,7 +26,13 @@ from .options import (
 from .places import writing
 from .processes import together
 from .requests import before_and_after_setting
-from .training import model_of, recipe_of, threat_of, training_data
+from .training import TrainingInputs, model_of, training_inputs
+
+if TYPE_CHECKING:
+    from robustkit.data import Dataset
+    from robustkit.models import PixelModel
+
+    from .wings import defenses
 
 _OUT = Path("robustkit-tuned")
 
@@ -41,8 +47,8 @@ _OUT = Path("robustkit-tuned")
 @click.option("--set", "choices", multiple=True, metavar="KEY=VALUE",
               help="Another choice of the recipe, such as epochs=20 or freeze=prefix:layer1. Repeatable.")  # fmt: skip
 @click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
-              metavar="NAME[:K=V,...]", help="Of the evaluation at the end. Repeatable.")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Print what would be done and what it costs, then stop.")
+              metavar="NAME[:K=V,...]", help="Attack of the evaluation at the end. Repeatable.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Print the plan and its cost, then stop.")
 @device_option
 @seed_option
 @out_option(_OUT)
@@ -59,30 +65,24 @@ def finetune(**options: Any) -> None:
             if team.first:
                 _explain(options)
             return
-        place = writing(options["out"], "The same command goes on after the last epoch that was kept.")
+        place = writing(options["out"], "The same command goes on after the last epoch that was stored.")
         with place if team.first else nullcontext():
             _work(options, team)
 
 
-def _work(options: dict[str, Any], team: Any) -> None:
+def _work(options: dict[str, Any], team: "defenses.Team") -> None:
     from rich.console import Console
 
     from robustkit.evaluation.evaluation import carry_out
-    from robustkit.evaluation.plan import plan
-    from robustkit.models.model_file import save_model
 
     from .watch import Bars
     from .wings import defenses, reports
 
-    out, test = options["out"], team.in_turn(lambda leads: data_of(options))
-    train, val = training_data(test, options["val_share"])
-    recipe = recipe_of(options)
-    threat = threat_of(options, test)
-    # What the end needs is looked at before the training, not after it.
-    plan(options["attacks"], [threat])
-    _check_free(out)
+    out = options["out"]
+    train, val, test, recipe, threat = _inputs(options, team.in_turn(lambda leads: data_of(options)))
+    _check_unused(out)
     with Bars(options["quiet"] or not team.first) as bars:
-        # What the process that leads has trained or fetched lies ready for the others of its machine.
+        # One process per machine trains or downloads the model; the others read it from the cache.
         model = team.in_turn(
             lambda leads: model_of({**options, "retrain": options["retrain"] and leads}, test, bars)
         ).to(team.device)
@@ -92,49 +92,60 @@ def _work(options: dict[str, Any], team: Any) -> None:
         )
         if not team.first:
             return
-        if options["quiet"]:
-            # What came of it is no progress.
-            for note in tuned.notes:
-                click.echo(note, err=True)
-        model.name = f"{model.name}-tuned"
-        architecture = options["model"]
-        save_model(out / "model.safetensors", model, architecture, model.name, {"recipe": str(tuned.recipe)})
-        tuned.history.to_csv(out / "history.csv", index=False)
+        _store(options, model, tuned)
         setting = before_and_after_setting([before, model], options, test, threat, bars)
         run = carry_out(setting, out, bars)
     reports.write_csv(run, out)
     reports.write_report([run], out / "report.html")
     reports.print_table(run, Console())
     click.echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
-    words = f"--model {out / 'model.safetensors'} --dataset {options['dataset']}{_smoothed(recipe.attack)}"
+    words = f"--model {out / 'model.safetensors'} --dataset {options['dataset']}{_smoothing_words(recipe.attack)}"
     click.echo(f"Use it: robustkit evaluate {words}")
 
 
-def _smoothed(attack: str) -> str:
-    """The option that smooths a network trained on noise, as it is meant to be used."""
+def _inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
+    """The training's inputs. Also checks the attacks of the final evaluation, before the training and not after it."""
+    from robustkit.evaluation.plan import plan
+
+    inputs = training_inputs(options, test)
+    plan(options["attacks"], [inputs.threat])
+    return inputs
+
+
+def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned") -> None:
+    """Name the tuned model, and write it and the history of its training."""
+    from robustkit.models.model_file import save_model
+
+    if options["quiet"]:
+        # Notes are results, not progress: --quiet does not hide them.
+        for note in tuned.notes:
+            click.echo(note, err=True)
+    model.name = f"{model.name}-tuned"
+    file = options["out"] / "model.safetensors"
+    save_model(file, model, options["model"], model.name, {"recipe": str(tuned.recipe)})
+    tuned.history.to_csv(options["out"] / "history.csv", index=False)
+
+
+def _smoothing_words(attack: str) -> str:
+    """The options for evaluating a network that was trained on noise: it is meant to be smoothed."""
     from robustkit.primitives.registry import parsed
 
-    # Not every inner attack reads as NAME:KEY=VALUE; this one does.
+    # Only this inner attack is sure to be written as NAME:KEY=VALUE.
     if attack.strip().lower().partition(":")[0] != "gaussian":
         return ""
     return f" --smooth {parsed(attack)[1]['sigma']} --norm L2"
 
 
-def _check_free(out: Path) -> None:
+def _check_unused(out: Path) -> None:
     if (out / "run.sqlite").exists() and not (out / "training.safetensors").exists():
         raise UserError(f"{out} holds an evaluation and no training; give another --out.")
 
 
 def _explain(options: dict[str, Any]) -> None:
-    from robustkit.evaluation.plan import plan
-
     from .watch import Bars
     from .wings import defenses
 
-    test = data_of(options)
-    train, val = training_data(test, options["val_share"])
-    recipe, threat = recipe_of(options), threat_of(options, test)
-    plan(options["attacks"], [threat])
+    train, val, test, recipe, threat = _inputs(options, data_of(options))
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
     defenses.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)

@@ -1,4 +1,4 @@
-"""Folders that a command writes into."""
+"""The output folder of a command."""
 
 import sys
 from collections.abc import Iterator
@@ -12,12 +12,13 @@ from robustkit.errors import UserError
 
 @contextmanager
 def writing(folder: Path, advice: str = "") -> Iterator[None]:
-    """A command's work in a folder, refused before it begins if that cannot be written.
+    """A context for work that writes into `folder`.
 
-    Ctrl-C ends it with status 130 and the advice. No empty folder is left behind.
+    The folder is created and tested before the work, and removed after it if it is empty. Ctrl-C prints `advice` and
+    ends the command with status 130.
 
     Raises:
-        UserError: the folder cannot be made or written.
+        UserError: the folder cannot be created or written.
     """
     check_writable(folder)
     try:
@@ -30,10 +31,10 @@ def writing(folder: Path, advice: str = "") -> Iterator[None]:
 
 
 def check_writable(folder: Path) -> None:
-    """Meet an unwritable place before the work, not after it.
+    """Create the folder and a file in it, so that an unwritable folder is an error before the work, not after it.
 
     Raises:
-        UserError: the folder cannot be made or written.
+        UserError: the folder cannot be created or written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,6 +46,6 @@ def check_writable(folder: Path) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Leave no empty folder behind a command that failed."""
+    """Remove the folder if it is empty, for example after a command that failed."""
     with suppress(OSError):
         folder.rmdir()

@@ -1,4 +1,4 @@
-"""One command in several processes, as `torchrun` starts them: the first speaks and writes, the others help it."""
+"""One command in several processes, started by `torchrun`: only the first prints and writes files."""
 
 import sys
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def together(device: str) -> Iterator["defenses.Team"]:
-    """The team of all processes while the context lasts; an error of one ends all with status 2 and one line.
+    """The team of all processes. A user's error in one of them ends all with status 2 and one line.
 
     Args:
-        device: as on the command line; "auto" and "cuda" are a GPU for each process.
+        device: as on the command line; with "auto" and "cuda" each process gets a GPU.
 
     Raises:
-        UserError: the only process there is met it.
+        UserError: if there is only one process, its own.
     """
     from robustkit.host.environment import chosen_device
 
@@ -36,6 +36,6 @@ def together(device: str) -> Iterator["defenses.Team"]:
                 raise
             if team.first:
                 complain(str(error))
-            # Whoever ends first is noticed by torchrun, which ends the others: only after that line.
+            # torchrun ends all processes as soon as one ends: wait until the first has printed its line.
             team.farewell()
             sys.exit(2)

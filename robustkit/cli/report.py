@@ -1,4 +1,4 @@
-"""`robustkit report`: render runs again, and merge several, without any model."""
+"""`robustkit report`: render stored runs again, several in one report, without a model."""
 
 from pathlib import Path
 

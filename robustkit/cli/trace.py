@@ -1,4 +1,4 @@
-"""`robustkit trace`: where a perturbation grows on its way through a network, as a table, a page and files."""
+"""`robustkit trace`: where a perturbation grows in a network, as a table, an HTML page and data files."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .watch import Bars
 
 _OUT = Path("robustkit-trace")
-_LARGE = 3 * 64 * 64  # values per image above which the page shows fewer of them, to stay small enough to mail
+_LARGE = 3 * 64 * 64  # values per image; of larger images the page shows fewer, so that it can be sent by e-mail
 _FEW = 3
 
 
@@ -46,7 +46,7 @@ _FEW = 3
 @threat_options("Linf, L2, L1 or L0")
 @samples_option(64)
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB",
-              help="Layers to follow and to show. Repeatable. [default: all that run]")  # fmt: skip
+              help="Layers to measure and to show. Repeatable. [default: all that run]")  # fmt: skip
 @batch_size_option
 @device_option
 @seed_option
