@@ -14,7 +14,7 @@ from .cache import cache
 from .catalogue import catalogue
 from .diagnose import diagnose
 from .evaluate import evaluate
-from .failure import complain
+from .failure import print_error
 from .finetune import finetune
 from .report import report
 from .trace import trace
@@ -51,7 +51,7 @@ class Commands(click.Group):
 
 
 def _fail(sentence: str) -> NoReturn:
-    complain(sentence)
+    print_error(sentence)
     sys.exit(2)
 
 

@@ -25,7 +25,7 @@ from .options import (
     threat_options,
     val_share_option,
 )
-from .places import writing
+from .places import output_folder
 from .training import TrainingInputs, model_of, training_inputs
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def ablate(**options: Any) -> None:
     if options["explain"]:
         _explain(options)
         return
-    with writing(options["out"], "The same command goes on after the last epoch that was stored."):
+    with output_folder(options["out"], "The same command goes on after the last epoch that was stored."):
         _work(options)
 
 

@@ -21,7 +21,7 @@ from .options import (
     seed_option,
     threat_options,
 )
-from .places import writing
+from .places import output_folder
 from .requests import setting_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def diagnose(**options: Any) -> int:
     4 inconclusive. Clear does not mean robust.
     """
     require_model(options)
-    with writing(options["out"]):
+    with output_folder(options["out"]):
         return STATUS[_work(options).verdict]
 
 

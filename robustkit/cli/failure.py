@@ -3,6 +3,6 @@
 import click
 
 
-def complain(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     """Print an error as one line on standard error."""
     click.echo(f"Error: {' '.join(sentence.split())}", err=True)

@@ -23,8 +23,8 @@ from .options import (
     threat_options,
     val_share_option,
 )
-from .places import writing
-from .processes import together
+from .places import output_folder
+from .processes import process_team
 from .requests import before_and_after_setting
 from .training import TrainingInputs, model_of, training_inputs
 
@@ -59,13 +59,13 @@ def finetune(**options: Any) -> None:
     The same command again goes on where it stopped. On several GPUs: torchrun --nproc-per-node N -m robustkit finetune
     ..., each process learning from its share of every batch.
     """
-    with together(options["device"]) as team:
+    with process_team(options["device"]) as team:
         require_model(options)
         if options["explain"]:
             if team.first:
                 _explain(options)
             return
-        place = writing(options["out"], "The same command goes on after the last epoch that was stored.")
+        place = output_folder(options["out"], "The same command goes on after the last epoch that was stored.")
         with place if team.first else nullcontext():
             _work(options, team)
 

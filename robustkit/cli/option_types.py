@@ -18,7 +18,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic only sin
         try:
             return value if isinstance(value, list) else [float(part) for part in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r} is no list of numbers; write for example 0.485,0.456,0.406.", param, ctx)
+            self.fail(f"{value!r} is not a list of numbers; write for example 0.485,0.456,0.406.", param, ctx)
 
 
 class CountOr(click.ParamType):  # type: ignore[type-arg]

@@ -11,7 +11,7 @@ from robustkit.errors import UserError
 
 
 @contextmanager
-def writing(folder: Path, advice: str = "") -> Iterator[None]:
+def output_folder(folder: Path, advice: str = "") -> Iterator[None]:
     """A context for work that writes into `folder`.
 
     The folder is created and tested before the work, and removed after it if it is empty. Ctrl-C prints `advice` and

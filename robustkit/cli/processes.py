@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from robustkit.errors import UserError
 
-from .failure import complain
+from .failure import print_error
 
 if TYPE_CHECKING:
     from .wings import defenses
 
 
 @contextmanager
-def together(device: str) -> Iterator["defenses.Team"]:
+def process_team(device: str) -> Iterator["defenses.Team"]:
     """The team of all processes. A user's error in one of them ends all with status 2 and one line.
 
     Args:
@@ -35,7 +35,7 @@ def together(device: str) -> Iterator["defenses.Team"]:
             if team.alone:
                 raise
             if team.first:
-                complain(str(error))
+                print_error(str(error))
             # torchrun ends all processes as soon as one ends: wait until the first has printed its line.
             team.farewell()
             sys.exit(2)

@@ -22,7 +22,7 @@ from .options import (
     seed_option,
     threat_options,
 )
-from .places import writing
+from .places import output_folder
 from .requests import setting_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _FEW = 3
 def trace(**options: Any) -> None:
     """Where a perturbation grows, layer by layer: a table, trace.html with pictures, trace.csv and trace.json."""
     require_model(options)
-    with writing(options["out"]):
+    with output_folder(options["out"]):
         _work(options)
 
 

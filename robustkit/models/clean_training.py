@@ -61,7 +61,7 @@ def train(model: PixelModel, data: Dataset, held_out: Dataset, recipe: CleanReci
     # Five times chance, for 10 classes one half: far below every network that learned, far above those that did not.
     if accuracy < min(0.5, 5 / model.num_classes):
         raise UserError(
-            f"{model.name} learnt nothing on {data.name} (accuracy {accuracy:.1%} on held-out images); "
+            f"{model.name} learned nothing on {data.name} (accuracy {accuracy:.1%} on held-out images); "
             "choose another model such as resnet18, or pass --weights FILE."
         )
     return accuracy
