@@ -2,7 +2,6 @@
 
 import copy
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from .options import (
     threat_options,
     val_share_option,
 )
-from .places import output_folder
+from .output import command_line, dataset_label, output_folder
 from .training import TrainingInputs, model_of, training_inputs
 
 if TYPE_CHECKING:
@@ -106,14 +105,14 @@ def _context(
 ) -> "reports.AblationContext":
     from .wings import reports
 
-    test, threat = inputs.test, inputs.threat
+    threat = inputs.threat
     varied = {key for axis in ablation.axes for key in axis.keys}
     return reports.AblationContext(
-        model=model, dataset=f"{test.name} {test.split}".strip(), threat=f"{threat.norm} {threat.eps_text}",
+        model=model, dataset=dataset_label(inputs.test), threat=f"{threat.norm} {threat.eps_text}",
         images=ablation.images, judge=ablation.judge, seeds=options["seeds"], plan=options["plan"],
         missing=ablation.missing,
         base={key: value for key, value in asdict(inputs.recipe).items() if key not in varied | {"seed"}},
-        command=" ".join(["robustkit", *sys.argv[1:]]),
+        command=command_line(),
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """`robustkit diagnose`: where a network masks its gradients, as a table, an HTML page and a JSON file."""
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from .options import (
     seed_option,
     threat_options,
 )
-from .places import output_folder
+from .output import command_line, dataset_label, output_folder
 from .requests import setting_of
 
 if TYPE_CHECKING:
@@ -75,8 +74,7 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
             layers=list(options["layers"]) or None, seed=options["seed"], batch_size=setting.slots or 64,
             prove=not options["no_proof"],
         )  # fmt: skip
-    dataset = f"{setting.data.name} {setting.data.split}".strip()
-    context = reports.DiagnosisContext(dataset, " ".join(["robustkit", *sys.argv[1:]]))
+    context = reports.DiagnosisContext(dataset_label(setting.data), command_line())
     reports.write_diagnosis(diagnosis, out, context)
     reports.print_diagnosis(diagnosis, Console())
     click.echo(f"\n{out}{os.sep}  diagnosis.html  diagnosis.json")

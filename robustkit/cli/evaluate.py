@@ -21,7 +21,7 @@ from .options import (
     smoothing_options,
     weights_options,
 )
-from .places import check_writable, remove_if_empty
+from .output import check_writable, remove_if_empty, write_evaluation
 from .requests import evaluation_setting
 
 if TYPE_CHECKING:
@@ -88,20 +88,15 @@ def evaluate(**options: Any) -> None:
 
 
 def _work(options: dict[str, Any]) -> None:
-    from rich.console import Console
-
     from robustkit.evaluation.evaluation import carry_out
 
     from .watch import Bars
-    from .wings import reports
 
     with Bars(options["quiet"]) as bars:
         setting = evaluation_setting(options, bars)
         out = options["out"] = options["out"] or _RUNS / _folder_name(setting)
         run = carry_out(setting, out, bars)
-    reports.write_csv(run, out)
-    reports.write_report([run], out / "report.html")
-    reports.print_table(run, Console())
+    write_evaluation(run, out)
     click.echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
 
 

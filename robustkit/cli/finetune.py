@@ -23,7 +23,7 @@ from .options import (
     threat_options,
     val_share_option,
 )
-from .places import output_folder
+from .output import output_folder, write_evaluation
 from .processes import process_team
 from .requests import before_and_after_setting
 from .training import TrainingInputs, model_of, training_inputs
@@ -71,12 +71,10 @@ def finetune(**options: Any) -> None:
 
 
 def _work(options: dict[str, Any], team: "defenses.Team") -> None:
-    from rich.console import Console
-
     from robustkit.evaluation.evaluation import carry_out
 
     from .watch import Bars
-    from .wings import defenses, reports
+    from .wings import defenses
 
     out = options["out"]
     train, val, test, recipe, threat = _inputs(options, team.in_turn(lambda leads: data_of(options)))
@@ -95,9 +93,7 @@ def _work(options: dict[str, Any], team: "defenses.Team") -> None:
         _store(options, model, tuned)
         setting = before_and_after_setting([before, model], options, test, threat, bars)
         run = carry_out(setting, out, bars)
-    reports.write_csv(run, out)
-    reports.write_report([run], out / "report.html")
-    reports.print_table(run, Console())
+    write_evaluation(run, out)
     click.echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
     words = f"--model {out / 'model.safetensors'} --dataset {options['dataset']}{_smoothing_words(recipe.attack)}"
     click.echo(f"Use it: robustkit evaluate {words}")

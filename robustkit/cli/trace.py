@@ -1,7 +1,6 @@
 """`robustkit trace`: where a perturbation grows in a network, as a table, an HTML page and data files."""
 
 import os
-import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from .options import (
     seed_option,
     threat_options,
 )
-from .places import output_folder
+from .output import command_line, dataset_label, output_folder
 from .requests import setting_of
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ def _work(options: dict[str, Any]) -> None:
         traced, pictures = _traced(setting, options, bars)
     for text in dict.fromkeys(str(warning.message) for warning in caught):
         click.echo(f"Warning: {text}", err=True)
-    dataset = f"{setting.data.name} {setting.data.split}".strip()
-    context = reports.TraceContext(dataset, setting.data.class_names, " ".join(["robustkit", *sys.argv[1:]]))
+    context = reports.TraceContext(dataset_label(setting.data), setting.data.class_names, command_line())
     reports.write_trace(traced, pictures, out, context)
     reports.print_trace(traced, Console())
     click.echo(f"\n{out}{os.sep}  trace.html  trace.csv  trace.json")

@@ -1,13 +1,18 @@
-"""The output folder of a command."""
+"""What commands write: their output folder, the files of an evaluation, and labels in reports."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from robustkit.errors import UserError
+
+if TYPE_CHECKING:
+    from robustkit.data import Dataset
+    from robustkit.evidence.run import Run
 
 
 @contextmanager
@@ -49,3 +54,24 @@ def remove_if_empty(folder: Path) -> None:
     """Remove the folder if it is empty, for example after a command that failed."""
     with suppress(OSError):
         folder.rmdir()
+
+
+def write_evaluation(run: "Run", folder: Path) -> None:
+    """Write the CSV files and the HTML report of an evaluation, and print its table."""
+    from rich.console import Console
+
+    from .wings import reports
+
+    reports.write_csv(run, folder)
+    reports.write_report([run], folder / "report.html")
+    reports.print_table(run, Console())
+
+
+def dataset_label(data: "Dataset") -> str:
+    """Name and split of the data, as reports show them."""
+    return f"{data.name} {data.split}".strip()
+
+
+def command_line() -> str:
+    """The command as the user typed it."""
+    return " ".join(["robustkit", *sys.argv[1:]])
