@@ -12,14 +12,10 @@ from robustkit.errors import UserError
 
 from .option_types import Duration
 from .options import (
-    config_option,
     data_of,
-    data_options,
-    device_option,
-    one_model_options,
-    out_option,
-    quiet_option,
+    input_options,
     require_model,
+    run_options,
     samples_option,
     threat_options,
     val_share_option,
@@ -36,9 +32,7 @@ _OUT = Path("robustkit-ablation")
 
 
 @click.command()
-@config_option
-@one_model_options
-@data_options
+@input_options
 @val_share_option
 @click.option("-g", "--grid", multiple=True, metavar="KEY=VALUE,...",
               help="A choice of the recipe with its values, the baseline's first: freeze=none,prefix:layer1. A comma "
@@ -59,9 +53,7 @@ _OUT = Path("robustkit-ablation")
               help="Attack on the test images, run with cross-entropy and with the margin.")  # fmt: skip
 @samples_option(1000, "Test images")
 @click.option("--explain", is_flag=True, help="Print the trainings and the cost of the baseline, then stop.")
-@device_option
-@out_option(_OUT)
-@quiet_option
+@run_options(_OUT, seed=False)
 def ablate(**options: Any) -> None:
     """Fine-tune over a grid of choices and seeds: a table, ablation.html and ablation.csv.
 

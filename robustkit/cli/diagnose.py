@@ -8,16 +8,11 @@ import click
 
 from .options import (
     batch_size_option,
-    config_option,
-    data_options,
-    device_option,
-    one_model_options,
-    out_option,
-    quiet_option,
+    input_options,
     remedy_options,
     require_model,
+    run_options,
     samples_option,
-    seed_option,
     threat_options,
 )
 from .output import command_line, dataset_label, output_folder
@@ -31,9 +26,7 @@ STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconc
 
 
 @click.command()
-@config_option
-@one_model_options
-@data_options
+@input_options
 @remedy_options
 @threat_options("Linf, L2, L1 or L0")
 @click.option("--loss", default="log-odds", show_default=True, help="Loss of the attack: log-odds, ce, margin, dlr.")
@@ -41,10 +34,7 @@ STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconc
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB", help="Examine only these layers. Repeatable.")
 @click.option("--no-proof", is_flag=True, help="Do not attack the model before and after the remedy.")
 @batch_size_option
-@device_option
-@seed_option
-@out_option(_OUT)
-@quiet_option
+@run_options(_OUT)
 def diagnose(**options: Any) -> int:
     """Where a network masks its gradients, why, and how much an attack gains with the remedy.
 

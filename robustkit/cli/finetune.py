@@ -10,19 +10,7 @@ import click
 
 from robustkit.errors import UserError
 
-from .options import (
-    config_option,
-    data_of,
-    data_options,
-    device_option,
-    one_model_options,
-    out_option,
-    quiet_option,
-    require_model,
-    seed_option,
-    threat_options,
-    val_share_option,
-)
+from .options import data_of, input_options, require_model, run_options, threat_options, val_share_option
 from .output import output_folder, write_evaluation
 from .processes import process_team
 from .requests import before_and_after_setting
@@ -38,9 +26,7 @@ _OUT = Path("robustkit-tuned")
 
 
 @click.command()
-@config_option
-@one_model_options
-@data_options
+@input_options
 @val_share_option
 @threat_options("Linf, L2 or L1")
 @click.option("--preset", default="safe", show_default=True, metavar="fast|safe|strong")
@@ -49,10 +35,7 @@ _OUT = Path("robustkit-tuned")
 @click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
               metavar="NAME[:K=V,...]", help="Attack of the evaluation at the end. Repeatable.")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Print the plan and its cost, then stop.")
-@device_option
-@seed_option
-@out_option(_OUT)
-@quiet_option
+@run_options(_OUT)
 def finetune(**options: Any) -> None:
     """Adversarial fine-tuning: model.safetensors, history.csv, and an evaluation before and after.
 

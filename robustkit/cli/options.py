@@ -36,10 +36,11 @@ def samples_option(default: int, images: str = "Images") -> Decorator:
                         help=f"{images}, in a fixed order.")  # fmt: skip
 
 
-def out_option(default: Path) -> Decorator:
-    """The folder that is written."""
-    return click.option("-o", "--out", type=click.Path(path_type=Path), default=default, show_default=True,
-                        help="Folder.")  # fmt: skip
+def run_options(out: Path, *, seed: bool = True) -> Decorator:
+    """Device, seed and output folder of a run, and whether it shows its progress."""
+    out_option = click.option("-o", "--out", type=click.Path(path_type=Path), default=out, show_default=True,
+                              help="Folder.")  # fmt: skip
+    return _all(device_option, *([seed_option] if seed else []), out_option, quiet_option)
 
 
 def threat_options(norms: str) -> Decorator:
@@ -50,13 +51,15 @@ def threat_options(norms: str) -> Decorator:
     )
 
 
-def one_model_options(command: Command) -> Command:
-    """One model: its name, its weights and its normalisation."""
+def input_options(command: Command) -> Command:
+    """The configuration file, one model and its data."""
     return _all(
+        config_option,
         click.option("-m", "--model", metavar="NAME",
                      help="torchvision name, timm:NAME, file.py:factory or a tuned file."),
         click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights."),
         weights_options,
+        data_options,
     )(command)  # fmt: skip
 
 

@@ -9,16 +9,11 @@ import click
 
 from .options import (
     batch_size_option,
-    config_option,
-    data_options,
-    device_option,
-    one_model_options,
-    out_option,
-    quiet_option,
+    input_options,
     remedy_options,
     require_model,
+    run_options,
     samples_option,
-    seed_option,
     threat_options,
 )
 from .output import command_line, dataset_label, output_folder
@@ -36,9 +31,7 @@ _FEW = 3
 
 
 @click.command()
-@config_option
-@one_model_options
-@data_options
+@input_options
 @remedy_options
 @click.option("-a", "--attack", default="pgd:steps=20", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
@@ -47,10 +40,7 @@ _FEW = 3
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB",
               help="Layers to measure and to show. Repeatable. [default: all that run]")  # fmt: skip
 @batch_size_option
-@device_option
-@seed_option
-@out_option(_OUT)
-@quiet_option
+@run_options(_OUT)
 def trace(**options: Any) -> None:
     """Where a perturbation grows, layer by layer: a table, trace.html with pictures, trace.csv and trace.json."""
     require_model(options)
