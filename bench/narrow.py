@@ -16,7 +16,7 @@ from torchvision.models.resnet import BasicBlock, ResNet
 
 from robustkit import load_dataset
 from robustkit.models import CleanRecipe, PixelModel
-from robustkit.models.trained import give_trained_weights
+from robustkit.models.train_once import load_or_train
 
 WIDTH = 8
 RECIPE = CleanRecipe(epochs=16)  # 8 leave it half a point worse on validation images
@@ -47,7 +47,7 @@ def resnet18_w8() -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(RECIPE.seed)
         model = PixelModel(Narrow(WIDTH), name="resnet18_w8", source="", num_classes=10)
-    give_trained_weights(model, load_dataset("digits", "train"), RECIPE, retrain=False, report=_say)
+    load_or_train(model, load_dataset("digits", "train"), RECIPE, retrain=False, report=_say)
     return model.network.eval()
 
 

@@ -19,7 +19,7 @@ from robustkit.attacks import APGD, PGD, Square
 from torch import Tensor, nn
 
 from robustkit import attack
-from robustkit.models.stem import build_torchvision, stem_for, with_stem
+from robustkit.models.adaptation import build_torchvision, stem_for, with_stem
 from robustkit.primitives.protocol import Attack
 
 FEW, MANY = 10, 110

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from robustkit import UserError, attack, load_dataset, load_model
 from robustkit.models import cache, checkpoint
-from robustkit.models.training import CleanRecipe
+from robustkit.models.clean_training import CleanRecipe
 from robustkit.primitives import registry
 from robustkit.statistics.intervals import proportion
 
@@ -91,7 +91,7 @@ def vit(seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = nn.Sequential(Coloured(), VisionTransformer(8, 2, 4, 4, 64, 128, num_classes=10))
-        path = cache.place("bench_vit", "digits", {"seed": seed, "epochs": EPOCHS})
+        path = cache.path_of("bench_vit", "digits", {"seed": seed, "epochs": EPOCHS})
         if path.exists():
             model.load_state_dict(checkpoint.read_state(path))
         else:

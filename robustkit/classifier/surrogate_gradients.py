@@ -19,7 +19,7 @@ SURROGATE_GRADIENTS: Mapping[str, SurrogateGradient | None] = {
 
 
 def surrogate_gradients(texts: Iterable[str]) -> dict[str, SurrogateGradient | None]:
-    """Layers and their surrogate gradients from texts such as `quantise`, `layer1.0=sigmoid` or `crop=mine.py:smooth_crop`.
+    """Layers and surrogate gradients from texts such as `quantise`, `layer1.0=sigmoid` or `crop=mine.py:smooth_crop`.
 
     Raises:
         UserError: a surrogate is unknown, or a layer is given twice.

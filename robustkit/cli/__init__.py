@@ -14,21 +14,22 @@ from .cache import cache
 from .catalogue import catalogue
 from .diagnose import diagnose
 from .evaluate import evaluate
-from .failure import complain
+from .failure import print_error
 from .finetune import finetune
 from .report import report
 from .trace import trace
 
-# GNU's OpenMP spins while it waits: on two busy cores a resnet18 step took 7 times as long (0.29 s against 0.04 s),
-# with this bound 3.5 times, and on idle ones 5 % longer. Read once, when torch loads; whoever sets it keeps it.
+# Threads of GNU's OpenMP wait in a busy loop: on two busy cores a resnet18 step took 7 times as long (0.29 s against
+# 0.04 s). With this bound it takes 3.5 times as long there, and 5 % longer on idle cores. torch reads the variable when
+# it loads; a value that the user has set stays.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 class Commands(click.Group):
-    """A group that turns what a user can mend into one line and exit status 2."""
+    """A group that turns errors of the user into one line and exit status 2."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run the command line; anything else than the errors named here is our own fault and keeps its traceback."""
+        """Run the command line. Any other exception is a bug of ours and keeps its traceback."""
         kwargs["standalone_mode"] = False
         try:
             status = super().main(*args, **kwargs)
@@ -43,14 +44,14 @@ class Commands(click.Group):
             click.echo("Interrupted.", err=True)
             sys.exit(130)
         except BrokenPipeError:
-            # The reader of a pipe has left; without this, Python would complain once more at its exit.
+            # The reader of the pipe has ended; without this, Python prints a second error at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         sys.exit(status if isinstance(status, int) else 0)
 
 
 def _fail(sentence: str) -> NoReturn:
-    complain(sentence)
+    print_error(sentence)
     sys.exit(2)
 
 

@@ -1,11 +1,8 @@
-"""`robustkit ablate`: what each choice of a fine-tuning does, how sure that is, and what it costs."""
+"""`robustkit ablate`: the effect of each choice of a fine-tuning, with its uncertainty and its cost."""
 
 import copy
 import os
-import re
-import sys
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,66 +10,54 @@ import click
 
 from robustkit.errors import UserError
 
-from .config import read_config
-from .options import CountOr, data_of, data_options, model_options, require_model
-from .places import writing
-from .training import model_of, recipe_of, threat_of, training_data
+from .option_types import Duration
+from .options import (
+    data_of,
+    input_options,
+    require_model,
+    run_options,
+    samples_option,
+    threat_options,
+    val_share_option,
+)
+from .output import command_line, dataset_label, output_folder
+from .training import TrainingInputs, model_of, training_inputs
 
 if TYPE_CHECKING:
     from robustkit.data import Dataset
 
+    from .wings import defenses, reports
+
 _OUT = Path("robustkit-ablation")
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """A time such as 90s, 10m or 1.5h."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Seconds."""
-        match = re.fullmatch(r"(\d+\.?\d*)\s*([smh])", str(value).strip().lower())
-        if match is None:
-            self.fail(f"{value!r} is no time; write for example 90s, 10m or 2h.", param, ctx)
-        return float(match[1]) * _UNITS[match[2]]
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
-@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, file.py:factory or a tuned file.")
-@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights.")
-@model_options
-@data_options
-@click.option("--val-share", type=click.FloatRange(0, 0.5, min_open=True, max_open=True), metavar="SHARE",
-              help="Hold out a share of the training images, for data without a validation split.")  # fmt: skip
+@input_options
+@val_share_option
 @click.option("-g", "--grid", multiple=True, metavar="KEY=VALUE,...",
               help="A choice of the recipe with its values, the baseline's first: freeze=none,prefix:layer1. A comma "
-                   "of a value itself is written \\,; bn+lr=batch+0.05,frozen+0.01 changes two together. "
+                   "inside a value is written \\,; bn+lr=batch+0.05,frozen+0.01 changes two together. "
                    "Repeatable.")  # fmt: skip
 @click.option("--plan", default="main-effects", show_default=True, metavar="main-effects|full",
-              help="One change at a time, or then all combinations too.")  # fmt: skip
+              help="One change at a time, or also all combinations.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per cell.")
 @click.option(
-    "--budget", type=Duration(), help="Begin no training after this: 90s, 10m, 2h. What is left out is named."
+    "--budget", type=Duration(), help="Start no training after this time: 90s, 10m, 2h. Trainings left out are listed."
 )
-@click.option("--norm", help="Linf, L2 or L1. [default: usual for the data]")
-@click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]")
-@click.option("--preset", default="safe", show_default=True, metavar="fast|safe|strong", help="Of all other choices.")
-@click.option("--set", "choices", multiple=True, metavar="KEY=VALUE", help="Another choice of all cells. Repeatable.")
+@threat_options("Linf, L2 or L1")
+@click.option(
+    "--preset", default="safe", show_default=True, metavar="fast|safe|strong", help="Preset for all other choices."
+)
+@click.option("--set", "choices", multiple=True, metavar="KEY=VALUE", help="Another choice, for all cells. Repeatable.")
 @click.option("--judge", default="pgd:steps=20", show_default=True, metavar="NAME[:K=V,...]",
-              help="Attack that passes the verdicts on test images, on cross-entropy and on the margin.")  # fmt: skip
-@click.option("-n", "--samples", type=CountOr("all"), default=1000, show_default=True,
-              help="Test images, in a fixed order.")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Print the trainings and what the baseline costs, then stop.")
-@click.option("--device", default="auto", show_default=True)
-@click.option("-o", "--out", type=click.Path(path_type=Path), default=_OUT, show_default=True, help="Folder.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+              help="Attack on the test images, run with cross-entropy and with the margin.")  # fmt: skip
+@samples_option(1000, "Test images")
+@click.option("--explain", is_flag=True, help="Print the trainings and the cost of the baseline, then stop.")
+@run_options(_OUT, seed=False)
 def ablate(**options: Any) -> None:
     """Fine-tune over a grid of choices and seeds: a table, ablation.html and ablation.csv.
 
-    The same command again goes on where it stopped; a larger grid or more seeds keep what was run.
+    The same command again goes on where it stopped; a larger grid or more seeds reuse the finished trainings.
     """
     require_model(options)
     if not options["grid"]:
@@ -80,7 +65,7 @@ def ablate(**options: Any) -> None:
     if options["explain"]:
         _explain(options)
         return
-    with writing(options["out"], "The same command goes on after the last epoch that was kept."):
+    with output_folder(options["out"], "The same command goes on after the last epoch that was stored."):
         _work(options)
 
 
@@ -90,71 +75,67 @@ def _work(options: dict[str, Any]) -> None:
     from robustkit.host.environment import chosen_device
 
     from .watch import Bars
+    from .wings import defenses, reports
 
-    defenses, reports = (
-        import_module("robustkit.defenses.ablation.ablation"),
-        import_module("robustkit.reports.ablation.page"),
-    )
-    grid, recipe, whole = _grid(options), _recipe(options), data_of(options)
-    train, val = training_data(whole, options["val_share"])
-    test, threat = _chosen(whole, options["samples"]), threat_of(options, whole)
+    inputs, grid = _inputs(options), defenses.read_grid(options["grid"])
+    test = _test_images(inputs.test, options["samples"])
     with Bars(options["quiet"]) as bars:
-        model = model_of(options, whole, bars).to(chosen_device(options["device"]))
-        found = defenses.ablate(
-            lambda: copy.deepcopy(model), train, val, test, eps=threat.eps_text, norm=threat.norm, grid=grid,
-            seeds=options["seeds"], base=recipe, plan=options["plan"], budget=options["budget"],
-            judge=options["judge"], out=options["out"], watch=bars,
+        model = model_of(options, inputs.test, bars).to(chosen_device(options["device"]))
+        ablation = defenses.ablate(
+            lambda: copy.deepcopy(model), inputs.train, inputs.val, test, eps=inputs.threat.eps_text,
+            norm=inputs.threat.norm, grid=grid, seeds=options["seeds"], base=inputs.recipe, plan=options["plan"],
+            budget=options["budget"], judge=options["judge"], out=options["out"], watch=bars,
         )  # fmt: skip
-    varied = {key for axis in found.axes for key in axis.keys}
-    about = reports.AblationContext(
-        model=model.name, dataset=f"{test.name} {test.split}".strip(), threat=f"{threat.norm} {threat.eps_text}",
-        images=found.images, judge=found.judge, seeds=options["seeds"], plan=options["plan"], missing=found.missing,
-        base={key: value for key, value in asdict(recipe).items() if key not in varied | {"seed"}},
-        command=" ".join(["robustkit", *sys.argv[1:]]),
-    )  # fmt: skip
-    reports.write_ablation(found.frame, found.runs, options["out"], about)
-    import_module("robustkit.reports.ablation.terminal").print_ablation(found.frame, about, Console())
+    context = _context(options, inputs, ablation, model.name)
+    reports.write_ablation(ablation.frame, ablation.runs, options["out"], context)
+    reports.print_ablation(ablation.frame, context, Console())
     click.echo(f"\n{options['out']}{os.sep}  ablation.html  ablation.csv  ablation-runs.csv")
+
+
+def _context(
+    options: dict[str, Any], inputs: TrainingInputs, ablation: "defenses.Ablation", model: str
+) -> "reports.AblationContext":
+    from .wings import reports
+
+    threat = inputs.threat
+    varied = {key for axis in ablation.axes for key in axis.keys}
+    return reports.AblationContext(
+        model=model, dataset=dataset_label(inputs.test), threat=f"{threat.norm} {threat.eps_text}",
+        images=ablation.images, judge=ablation.judge, seeds=options["seeds"], plan=options["plan"],
+        missing=ablation.missing,
+        base={key: value for key, value in asdict(inputs.recipe).items() if key not in varied | {"seed"}},
+        command=command_line(),
+    )  # fmt: skip
 
 
 def _explain(options: dict[str, Any]) -> None:
     from .watch import Bars
+    from .wings import defenses
 
-    defenses = import_module("robustkit.defenses.ablation.ablation")
-    grids = import_module("robustkit.defenses.ablation.grid")
-    cells = grids.cells_of(grids.axes_of(_grid(options)), options["plan"])
-    test = data_of(options)
-    train, val = training_data(test, options["val_share"])
-    threat = threat_of(options, test)
-    base = _recipe(options)
-    recipe = cells[0].recipe(base)
+    cells = defenses.cells_of(defenses.axes_of(defenses.read_grid(options["grid"])), options["plan"])
+    train, val, test, base, threat = _inputs(options)
+    baseline = cells[0].recipe(base)
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
     ground = defenses.Ground(train, val, test, threat.norm, threat.eps_text, options["judge"], start="")
     defenses.checked_cells(cells, base, model, ground)
-    known = import_module("robustkit.defenses.cost.warnings").explained(
-        model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)
-    )
+    cost = defenses.explained(model, train, baseline, eps=threat.eps_text, norm=threat.norm, held_out=len(val))
     jobs = defenses.jobs_of(cells, options["seeds"])
     click.echo(f"{len(jobs)} trainings, in this order:")
     for job in jobs:
         click.echo(f"  {job.name}")
-    click.echo(f"The baseline:\n{known}")
-    minutes = len(jobs) * known.seconds / 60
-    click.echo(f"If all take as long, at most {minutes:.1f} min, the verdicts on test images apart.")
+    click.echo(f"The baseline:\n{cost}")
+    minutes = len(jobs) * cost.seconds / 60
+    click.echo(f"If all take as long: at most {minutes:.1f} min, plus the attack on the test images.")
 
 
-def _grid(options: dict[str, Any]) -> Any:
-    return import_module("robustkit.defenses.ablation.grid").read_grid(options["grid"])
+def _inputs(options: dict[str, Any]) -> TrainingInputs:
+    """The inputs of all trainings; each sets its own seed."""
+    return training_inputs({**options, "seed": 0}, data_of(options))
 
 
-def _recipe(options: dict[str, Any]) -> Any:
-    """Of all cells; the seed is set by cell."""
-    return recipe_of({**options, "seed": 0})
-
-
-def _chosen(test: "Dataset", samples: Any) -> "Dataset":
-    """The test images that verdicts are passed on."""
+def _test_images(test: "Dataset", samples: Any) -> "Dataset":
+    """The test images that are attacked."""
     from robustkit.data import DatasetPart, pick
 
     count = None if samples == "all" else samples

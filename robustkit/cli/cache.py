@@ -1,4 +1,4 @@
-"""`robustkit cache`: the models that were trained here."""
+"""`robustkit cache`: the models that were trained on this machine."""
 
 import click
 
@@ -7,12 +7,12 @@ from robustkit.errors import UserError
 
 @click.group()
 def cache() -> None:
-    """Models that were trained here once and are reused."""
+    """Models that were trained on this machine once and are reused."""
 
 
 @cache.command("list")
 def entries() -> None:
-    """What is in the cache, and where it is."""
+    """List the cached models and the cache folder."""
     from robustkit.models import cache as models
 
     for entry in models.entries():

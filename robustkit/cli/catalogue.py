@@ -1,4 +1,4 @@
-"""`robustkit list`: what can be named on the command line."""
+"""`robustkit list`: the names that the command line accepts."""
 
 import click
 
@@ -18,8 +18,8 @@ def _attacks() -> None:
     for name in registry.names():
         base, preset = registry.VARIANTS.get(name, (name, {}))
         attack = registry.classes()[base]
-        known = {key: field.default for key, field in registry.parameters(attack).items()}
-        values = ",".join(f"{key}={value}" for key, value in {**known, **preset}.items())
+        defaults = {key: field.default for key, field in registry.parameters(attack).items()}
+        values = ",".join(f"{key}={value}" for key, value in {**defaults, **preset}.items())
         click.echo(f"{name:<10} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {values}")
 
 

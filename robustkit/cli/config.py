@@ -15,10 +15,10 @@ else:
 
 
 def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
-    """Make the file's entries the defaults of all other options; called by click before it reads them.
+    """Use the file's entries as the defaults of all other options; click calls this before it reads those.
 
     Raises:
-        UserError: the file cannot be read, is no TOML, or has an entry that is no option.
+        UserError: the file cannot be read, is not TOML, or has an entry that is not an option.
     """
     if value is None:
         return
@@ -49,7 +49,7 @@ def _by_parameter(command: click.Command, entries: dict[str, Any]) -> dict[str, 
 
 
 def _text(key: str, value: Any, option: click.Parameter) -> Any:
-    """The value as it would stand on the command line: a text, a list of texts, or a flag."""
+    """The value as it would be on the command line: a text, a list of texts, or a flag."""
     if isinstance(value, bool) and getattr(option, "is_flag", False):
         return value
     items = value if isinstance(value, list) else [value]

@@ -1,15 +1,19 @@
-"""`--dry-run`: what an evaluation would do and the most it can cost, without loading a model."""
+"""`--dry-run`: the plan of an evaluation and an upper bound on its cost, without loading a model."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import data_of, smoothing_of
+from .options import data_of
+from .requests import smoothing_of
+
+if TYPE_CHECKING:
+    from robustkit.classifier.smoothing import Smoothing
+    from robustkit.evaluation.plan import Plan
 
 
 def print_plan(options: dict[str, Any]) -> None:
-    """The cells of the plan with their upper bound in passes, as plain text."""
-    from robustkit.classifier.classifier import DRAWS_PER_QUERY
+    """Print the cells of the plan with upper bounds on their forward and backward passes."""
     from robustkit.data import pick
     from robustkit.evaluation.plan import plan
     from robustkit.evaluation.resolved import check_smoothable
@@ -19,33 +23,41 @@ def print_plan(options: dict[str, Any]) -> None:
     for name in (*options["models"], *options["surrogates"]):
         require_known(name)
     data = data_of(options)
-    made = plan(options["attacks"], threats_of(options["norms"], options["radii"], data.threats), options["surrogates"])
+    threats = threats_of(options["norms"], options["radii"], data.threats)
+    planned = plan(options["attacks"], threats, options["surrogates"])
     smoothing = smoothing_of(options)
     if smoothing is not None:
-        check_smoothable(made)
-    copies = 1 if smoothing is None else options["eot"] or DRAWS_PER_QUERY
-    judges = 1 if smoothing is None else smoothing.judges
-    clean = 1 if smoothing is None else smoothing.polled
+        check_smoothable(planned)
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
     click.echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
+    _print_costs(planned, images, len(options["models"]), options["eot"], smoothing)
+
+
+def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smoothing: "Smoothing | None") -> None:
+    from robustkit.classifier.classifier import DRAWS_PER_QUERY
+
+    copies = 1 if smoothing is None else eot or DRAWS_PER_QUERY
+    per_verdict = 1 if smoothing is None else smoothing.judges
+    per_clean_image = 1 if smoothing is None else smoothing.polled
     click.echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
     forwards = backwards = 0
-    for cell in made.attacks:
-        trials, cost, asked = cell.attack.trials, cell.attack.cost, copies if cell.surrogate is None else 1
-        ahead = images * trials * ((cost.forwards - 1) * asked + judges)
-        back = images * trials * cost.backwards * asked
-        forwards, backwards = forwards + ahead, backwards + back
+    for cell in planned.attacks:
+        trials, cost = cell.attack.trials, cell.attack.cost
+        per_query = copies if cell.surrogate is None else 1
+        cell_forwards = images * trials * ((cost.forwards - 1) * per_query + per_verdict)
+        cell_backwards = images * trials * cost.backwards * per_query
+        forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
         threat = f"{cell.threat.norm} {cell.threat.eps_text}"
-        click.echo(f"  {cell.name:<28}{threat:<14}{trials:>12}{ahead:>14,}{back:>14,}")
-    total = len(options["models"])
+        click.echo(f"  {cell.name:<28}{threat:<14}{trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
     if smoothing is not None:
-        click.echo(f"  {'certificates, for all radii':<54}{images * clean:>14,}{0:>14,}")
+        click.echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
     click.echo(
-        f"In all at most {total * (forwards + images * clean):,} forwards and {total * backwards:,} backwards of one "
-        "image; broken images leave early and an ensemble's later members see only what is left."
+        f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
+        "backwards of one image; broken images leave early, and later members of an ensemble get only the images left."
     )
     if smoothing is not None:
         click.echo(
-            f"Smoothed: {copies} noisy copies per query, {judges:,} per verdict and {clean:,} per clean image; a "
-            f"point that looks broken and is not adds {judges:,}. No L2 radius exceeds {smoothing.reach:.3g}."
+            f"Smoothed: {copies} noisy copies per query, {per_verdict:,} per verdict and {per_clean_image:,} per clean "
+            f"image; a point that looks broken and is not adds {per_verdict:,}. No L2 radius exceeds "
+            f"{smoothing.reach:.3g}."
         )

@@ -1,8 +1,7 @@
-"""`robustkit evaluate`: from names to a table, CSV files and an HTML report."""
+"""`robustkit evaluate`: accuracy under attack as a table, CSV files and an HTML report."""
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,33 +9,33 @@ import click
 
 from robustkit.errors import UserError
 
-from .config import read_config
 from .options import (
-    CountOr,
-    data_of,
+    batch_size_option,
+    config_option,
     data_options,
-    model_options,
-    remedies_of,
+    device_option,
+    quiet_option,
     remedy_options,
-    smoothing_of,
+    samples_option,
+    seed_option,
     smoothing_options,
+    weights_options,
 )
-from .places import check_writable, remove_if_empty
+from .output import check_writable, remove_if_empty, write_evaluation
+from .requests import evaluation_request
 
 if TYPE_CHECKING:
-    from robustkit.evaluation.request import EvaluationRequest
     from robustkit.evaluation.resolved import Evaluation
 
 _RUNS = Path("robustkit-runs")
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
+@config_option
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME",
               help="torchvision name, timm:NAME or file.py:factory. Repeatable.")  # fmt: skip
 @click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
-@model_options
+@weights_options
 @data_options
 @click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
               metavar="NAME[:K=V,...]", help="See `robustkit list attacks`. Repeatable.")  # fmt: skip
@@ -45,24 +44,24 @@ _RUNS = Path("robustkit-runs")
     "surrogates",
     multiple=True,
     metavar="NAME",
-    help="Transfer: attacks query this model, and the others only judge the result. Repeatable.",
+    help="Transfer: attacks query this model, and their results are tested on the others. Repeatable.",
 )
-@click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Theirs; one per surrogate.")  # fmt: skip
+@click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @remedy_options
 @smoothing_options
 @click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
               help="8/255, 0.5 or L2:0.5, pixels in [0, 1]. Repeatable. [default: usual for the data]")  # fmt: skip
-@click.option("-n", "--samples", type=CountOr("all"), default=1000, show_default=True, help="Images, in a fixed order.")
-@click.option("-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in flight.")
-@click.option("--device", default="auto", show_default=True)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
+@samples_option(1000)
+@batch_size_option
+@device_option
+@seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
 @click.option("--no-fold", is_flag=True, help="Search without folding BatchNorm.")
 @click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
-@click.option("--dry-run", is_flag=True, help="Print the plan and what it can cost, then stop.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and an upper bound on its cost, then stop.")
+@quiet_option
 def evaluate(**options: Any) -> None:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
 
@@ -81,49 +80,29 @@ def evaluate(**options: Any) -> None:
         _work(options)
     except KeyboardInterrupt:
         out = options["out"]
-        kept = f"What is finished is kept in {out}. " if out is not None and out.exists() else ""
-        click.echo(f"Interrupted. {kept}The same command goes on where it stopped.", err=True)
+        results = f"Finished images are stored in {out}. " if out is not None and out.exists() else ""
+        click.echo(f"Interrupted. {results}The same command goes on where it stopped.", err=True)
         sys.exit(130)
     finally:
         remove_if_empty(place)
 
 
 def _work(options: dict[str, Any]) -> None:
-    from rich.console import Console
-
     from robustkit.evaluation.evaluation import carry_out
     from robustkit.evaluation.resolved import resolve
 
     from .watch import Bars
 
     with Bars(options["quiet"]) as bars:
-        evaluation = resolve(_request(options, bars))
+        evaluation = resolve(evaluation_request(options, bars))
         out = options["out"] = options["out"] or _RUNS / _folder_name(evaluation)
         run = carry_out(evaluation, out, bars)
-    reports = import_module("robustkit.reports")
-    reports.write_csv(run, out)
-    reports.write_report([run], out / "report.html")
-    reports.print_table(run, Console())
+    write_evaluation(run, out)
     click.echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
 
 
-def _request(options: dict[str, Any], bars: Any) -> "EvaluationRequest":
-    from robustkit.evaluation.request import EvaluationRequest, Numerics
-
-    return EvaluationRequest(
-        options["models"], dataset=data_of(options), attacks=options["attacks"], norm=options["norms"],
-        eps=options["radii"], samples=None if options["samples"] == "all" else options["samples"],
-        batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
-        weights=options["weights"] or None, num_classes=options["num_classes"], mean=options["mean"],
-        std=options["std"], train=options["train"], retrain=options["retrain"],
-        numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]),
-        **remedies_of(options), surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
-        smooth=smoothing_of(options), watch=bars,
-    )  # fmt: skip
-
-
 def _folder_name(evaluation: "Evaluation") -> str:
-    """Named by what determines the result, so that the same command finds its own evidence."""
+    """A name with a hash of everything that determines the results, so that the same command finds them again."""
     from robustkit.evaluation.identity import digest, identity_of
 
     models = "+".join(classifier.name for classifier in evaluation.classifiers[:3])

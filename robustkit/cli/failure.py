@@ -1,8 +1,8 @@
-"""How a command says that it cannot go on."""
+"""Error messages of commands."""
 
 import click
 
 
-def complain(sentence: str) -> None:
-    """One line on standard error."""
+def print_error(sentence: str) -> None:
+    """Print an error as one line on standard error."""
     click.echo(f"Error: {' '.join(sentence.split())}", err=True)

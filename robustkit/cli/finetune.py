@@ -1,9 +1,8 @@
-"""`robustkit finetune`: a network made robust, and a report of it before and after."""
+"""`robustkit finetune`: adversarial fine-tuning, and an evaluation before and after it."""
 
 import copy
 import os
 from contextlib import nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,75 +10,60 @@ import click
 
 from robustkit.errors import UserError
 
-from .config import read_config
-from .options import data_of, data_options, model_options, require_model
-from .places import writing
-from .processes import together
-from .training import model_of, recipe_of, threat_of, training_data
+from .options import data_of, input_options, require_model, run_options, threat_options, val_share_option
+from .output import output_folder, write_evaluation
+from .processes import process_team
+from .requests import evaluation_before_and_after
+from .training import TrainingInputs, model_of, training_inputs
 
 if TYPE_CHECKING:
     from robustkit.data import Dataset
+    from robustkit.models import PixelModel
+
+    from .wings import defenses
 
 _OUT = Path("robustkit-tuned")
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
-@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, file.py:factory or a tuned file.")
-@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights.")
-@model_options
-@data_options
-@click.option("--val-share", type=click.FloatRange(0, 0.5, min_open=True, max_open=True), metavar="SHARE",
-              help="Hold out a share of the training images, for data without a validation split.")  # fmt: skip
-@click.option("--norm", help="Linf, L2 or L1. [default: usual for the data]")
-@click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]")
+@input_options
+@val_share_option
+@threat_options("Linf, L2 or L1")
 @click.option("--preset", default="safe", show_default=True, metavar="fast|safe|strong")
 @click.option("--set", "choices", multiple=True, metavar="KEY=VALUE",
               help="Another choice of the recipe, such as epochs=20 or freeze=prefix:layer1. Repeatable.")  # fmt: skip
 @click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
-              metavar="NAME[:K=V,...]", help="Of the evaluation at the end. Repeatable.")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Print what would be done and what it costs, then stop.")
-@click.option("--device", default="auto", show_default=True)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
-@click.option("-o", "--out", type=click.Path(path_type=Path), default=_OUT, show_default=True, help="Folder.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+              metavar="NAME[:K=V,...]", help="Attack of the evaluation at the end. Repeatable.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Print the plan and its cost, then stop.")
+@run_options(_OUT)
 def finetune(**options: Any) -> None:
     """Adversarial fine-tuning: model.safetensors, history.csv, and an evaluation before and after.
 
     The same command again goes on where it stopped. On several GPUs: torchrun --nproc-per-node N -m robustkit finetune
     ..., each process learning from its share of every batch.
     """
-    with together(options["device"]) as team:
+    with process_team(options["device"]) as team:
         require_model(options)
         if options["explain"]:
             if team.first:
                 _explain(options)
             return
-        place = writing(options["out"], "The same command goes on after the last epoch that was kept.")
+        place = output_folder(options["out"], "The same command goes on after the last epoch that was stored.")
         with place if team.first else nullcontext():
             _work(options, team)
 
 
-def _work(options: dict[str, Any], team: Any) -> None:
-    from rich.console import Console
-
+def _work(options: dict[str, Any], team: "defenses.Team") -> None:
     from robustkit.evaluation.evaluation import carry_out
-    from robustkit.evaluation.plan import plan
-    from robustkit.models.described import save_model
 
     from .watch import Bars
+    from .wings import defenses
 
-    defenses, reports = import_module("robustkit.defenses"), import_module("robustkit.reports")
-    out, test = options["out"], team.in_turn(lambda leads: data_of(options))
-    train, val = training_data(test, options["val_share"])
-    recipe = recipe_of(options)
-    threat = threat_of(options, test)
-    # What the end needs is looked at before the training, not after it.
-    plan(options["attacks"], [threat])
-    _check_free(out)
+    out = options["out"]
+    train, val, test, recipe, threat = _inputs(options, team.in_turn(lambda leads: data_of(options)))
+    _check_unused(out)
     with Bars(options["quiet"] or not team.first) as bars:
-        # What the process that leads has trained or fetched lies ready for the others of its machine.
+        # One process per machine trains or downloads the model; the others read it from the cache.
         model = team.in_turn(
             lambda leads: model_of({**options, "retrain": options["retrain"] and leads}, test, bars)
         ).to(team.device)
@@ -89,60 +73,59 @@ def _work(options: dict[str, Any], team: Any) -> None:
         )
         if not team.first:
             return
-        if options["quiet"]:
-            # What came of it is no progress.
-            for note in tuned.notes:
-                click.echo(note, err=True)
-        model.name = f"{model.name}-tuned"
-        architecture = options["model"]
-        save_model(out / "model.safetensors", model, architecture, model.name, {"recipe": str(tuned.recipe)})
-        tuned.history.to_csv(out / "history.csv", index=False)
-        run = carry_out(_evaluation([before, model], options, test, threat, bars), out, bars)
-    reports.write_csv(run, out)
-    reports.write_report([run], out / "report.html")
-    reports.print_table(run, Console())
+        _store(options, model, tuned)
+        evaluation = evaluation_before_and_after([before, model], options, test, threat, bars)
+        run = carry_out(evaluation, out, bars)
+    write_evaluation(run, out)
     click.echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
-    words = f"--model {out / 'model.safetensors'} --dataset {options['dataset']}{_smoothed(recipe.attack)}"
+    words = f"--model {out / 'model.safetensors'} --dataset {options['dataset']}{_smoothing_words(recipe.attack)}"
     click.echo(f"Use it: robustkit evaluate {words}")
 
 
-def _smoothed(attack: str) -> str:
-    """The option that smooths a network trained on noise, as it is meant to be used."""
+def _inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
+    """The training's inputs. Also checks the attacks of the final evaluation, before the training and not after it."""
+    from robustkit.evaluation.plan import plan
+
+    inputs = training_inputs(options, test)
+    plan(options["attacks"], [inputs.threat])
+    return inputs
+
+
+def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned") -> None:
+    """Name the tuned model, and write it and the history of its training."""
+    from robustkit.models.model_file import save_model
+
+    if options["quiet"]:
+        # Notes are results, not progress: --quiet does not hide them.
+        for note in tuned.notes:
+            click.echo(note, err=True)
+    model.name = f"{model.name}-tuned"
+    file = options["out"] / "model.safetensors"
+    save_model(file, model, options["model"], model.name, {"recipe": str(tuned.recipe)})
+    tuned.history.to_csv(options["out"] / "history.csv", index=False)
+
+
+def _smoothing_words(attack: str) -> str:
+    """The options for evaluating a network that was trained on noise: it is meant to be smoothed."""
     from robustkit.primitives.registry import parsed
 
-    # Not every inner attack reads as NAME:KEY=VALUE; this one does.
+    # Only this inner attack is sure to be written as NAME:KEY=VALUE.
     if attack.strip().lower().partition(":")[0] != "gaussian":
         return ""
     return f" --smooth {parsed(attack)[1]['sigma']} --norm L2"
 
 
-def _check_free(out: Path) -> None:
+def _check_unused(out: Path) -> None:
     if (out / "run.sqlite").exists() and not (out / "training.safetensors").exists():
         raise UserError(f"{out} holds an evaluation and no training; give another --out.")
 
 
 def _explain(options: dict[str, Any]) -> None:
-    from robustkit.evaluation.plan import plan
-
     from .watch import Bars
+    from .wings import defenses
 
-    finetuning = import_module("robustkit.defenses.training.finetuning")
-    test = data_of(options)
-    train, val = training_data(test, options["val_share"])
-    recipe, threat = recipe_of(options), threat_of(options, test)
-    plan(options["attacks"], [threat])
+    train, val, test, recipe, threat = _inputs(options, data_of(options))
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
-    finetuning.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)
-    explain = import_module("robustkit.defenses").explain
-    click.echo(explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))
-
-
-def _evaluation(models: list[Any], options: dict[str, Any], data: "Dataset", threat: Any, bars: Any) -> Any:
-    from robustkit.evaluation.request import EvaluationRequest
-    from robustkit.evaluation.resolved import resolve
-
-    return resolve(EvaluationRequest(
-        models, dataset=data, attacks=options["attacks"], norm=threat.norm, eps=threat.eps_text,
-        device=options["device"], seed=options["seed"], watch=bars,
-    ))  # fmt: skip
+    defenses.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)
+    click.echo(defenses.explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))

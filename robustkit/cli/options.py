@@ -1,132 +1,125 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share. Each function here is a decorator of a command, or returns one."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from robustkit.errors import UserError
 
-if TYPE_CHECKING:
-    from robustkit.evaluation.resolved import Evaluation
+from .config import read_config
+from .option_types import CountOr, NumberList
 
 Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
+    help="TOML file with these options; what stands on the command line wins.",
+)  # fmt: skip
+val_share_option = click.option(
+    "--val-share", type=click.FloatRange(0, 0.5, min_open=True, max_open=True), metavar="SHARE",
+    help="Hold out a share of the training images, for data without a validation split.",
+)  # fmt: skip
+batch_size_option = click.option(
+    "-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in a batch."
+)
+device_option = click.option("--device", default="auto", show_default=True)
+seed_option = click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
 
-class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """Numbers with commas between them, one per channel."""
-
-    name = "A,B,C"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A list of floats."""
-        try:
-            return value if isinstance(value, list) else [float(part) for part in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is no list of numbers; write for example 0.485,0.456,0.406.", param, ctx)
+def samples_option(default: int, images: str = "Images") -> Decorator:
+    """How many images are used."""
+    return click.option("-n", "--samples", type=CountOr("all"), default=default, show_default=True,
+                        help=f"{images}, in a fixed order.")  # fmt: skip
 
 
-class CountOr(click.ParamType):  # type: ignore[type-arg]
-    """A whole number of at least 1, or one word."""
-
-    def __init__(self, word: str) -> None:
-        self.word = word
-        self.name = f"N|{word}"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or the word."""
-        text = str(value).strip().lower()
-        if text == self.word:
-            return self.word
-        if not text.isdecimal() or int(text) < 1:
-            self.fail(f"{value!r} is neither a whole number of at least 1 nor {self.word!r}.", param, ctx)
-        return int(text)
+def run_options(out: Path, *, seed: bool = True) -> Decorator:
+    """Device, seed and output folder of a run, and whether it shows its progress."""
+    out_option = click.option("-o", "--out", type=click.Path(path_type=Path), default=out, show_default=True,
+                              help="Folder.")  # fmt: skip
+    return _all(device_option, *([seed_option] if seed else []), out_option, quiet_option)
 
 
-def model_options(command: Command) -> Command:
-    """Weights and normalisation of models given by name."""
-    return _with(
-        command,
+def threat_options(norms: str) -> Decorator:
+    """One threat model."""
+    return _all(
+        click.option("--norm", help=f"{norms}. [default: usual for the data]"),
+        click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]"),
+    )
+
+
+def input_options(command: Command) -> Command:
+    """The configuration file, one model and its data."""
+    return _all(
+        config_option,
+        click.option("-m", "--model", metavar="NAME",
+                     help="torchvision name, timm:NAME, file.py:factory or a tuned file."),
+        click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights."),
+        weights_options,
+        data_options,
+    )(command)  # fmt: skip
+
+
+def weights_options(command: Command) -> Command:
+    """Classes and normalisation of models given by name, and whether they are trained here."""
+    return _all(
         click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
         click.option("--mean", type=NumberList(), help="Normalisation to apply inside the model."),
         click.option("--std", type=NumberList(), help="The same, divided by."),
         click.option("--train", is_flag=True, help="Train a model that has no weights here once."),
         click.option("--retrain", is_flag=True, help="Train again, whatever is cached."),
-    )
+    )(command)
 
 
 def data_options(command: Command) -> Command:
     """The data set."""
-    return _with(
-        command,
+    return _all(
         click.option("-d", "--dataset", default="digits", show_default=True, metavar="NAME|PATH",
                      help="See `robustkit list datasets`; or a folder of pictures, .npz or .safetensors file."),
         click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are."),
         click.option("--download", is_flag=True, help="Fetch them there first."),
         click.option("--split", default="test", show_default=True),
         click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop a folder's pictures to this."),
-    )  # fmt: skip
+    )(command)  # fmt: skip
 
 
 def remedy_options(command: Command) -> Command:
-    """How models are asked whose own gradients mislead."""
-    return _with(
-        command,
+    """How to attack models whose own gradients mislead."""
+    return _all(
         click.option("--bpda", "bpda", multiple=True, metavar="LAYER[=SURROGATE]",
                      help="Take a layer's gradient from identity, relu, sigmoid, tanh or file.py:function; "
                           "see `robustkit diagnose`. Repeatable."),
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
                      help="Draws of a randomized or smoothed model averaged per query. [default: 20]"),
         click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),
-    )  # fmt: skip
+    )(command)  # fmt: skip
 
 
 def smoothing_options(command: Command) -> Command:
     """Randomized smoothing, whose certificates stand beside the attacks."""
-    return _with(
-        command,
+    return _all(
         click.option("--smooth", type=float, metavar="SIGMA",
-                     help="Attack and certify the class said most often under Gaussian noise, pixels in [0, 1]."),
+                     help="Attack and certify the class predicted most often under Gaussian noise, "
+                          "pixels in [0, 1]."),
         click.option("--smooth-draws", type=click.IntRange(min=1), metavar="N",
                      help="Noisy copies of an image for its certificate. [default: 10000]"),
         click.option("--smooth-alpha", type=float, metavar="A",
-                     help="Chance at most that a certificate is wrong. [default: 0.001]"),
-    )  # fmt: skip
+                     help="Largest chance that a certificate is wrong. [default: 0.001]"),
+    )(command)  # fmt: skip
 
 
-def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
+def _all(*options: Decorator) -> Decorator:
+    """One decorator for several options, in the order in which `--help` shows them."""
 
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
 
-def remedies_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The remedies that the options name."""
-    from robustkit.classifier.surrogate_gradients import surrogate_gradients
-
-    return {
-        "bpda": surrogate_gradients(options["bpda"]),
-        "eot": options["eot"],
-        "probabilities": options["probabilities"],
-    }
-
-
-def smoothing_of(options: dict[str, Any]) -> Any:
-    """How the options say that models are smoothed; None for not at all.
-
-    Raises:
-        UserError: a value is out of range, or there is one for a smoothing that is not asked for.
-    """
-    from robustkit.classifier.smoothing import Smoothing
-
-    chosen = {"n": options["smooth_draws"], "alpha": options["smooth_alpha"]}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    if options["smooth"] is not None:
-        return Smoothing(options["smooth"], **given)
-    if given:
-        raise UserError("--smooth-draws and --smooth-alpha are for a smoothed classifier; add --smooth SIGMA.")
-    return None
+    return decorate
 
 
 def data_of(options: dict[str, Any]) -> Any:
@@ -147,17 +140,3 @@ def require_model(options: dict[str, Any]) -> None:
     """
     if not options["model"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")
-
-
-def evaluation_of(options: dict[str, Any], attack: str, bars: Any) -> "Evaluation":
-    """The evaluation of a command about one model in one threat model."""
-    from robustkit.evaluation.request import EvaluationRequest
-    from robustkit.evaluation.resolved import resolve
-
-    return resolve(EvaluationRequest(
-        options["model"], dataset=data_of(options), attacks=attack, norm=options["norm"] or (),
-        eps=options["eps"] or (), samples=None if options["samples"] == "all" else options["samples"],
-        batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
-        weights=options["weights"] or None, num_classes=options["num_classes"], mean=options["mean"],
-        std=options["std"], train=options["train"], retrain=options["retrain"], **remedies_of(options), watch=bars,
-    ))  # fmt: skip

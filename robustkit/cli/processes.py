@@ -1,30 +1,33 @@
-"""One command in several processes, as `torchrun` starts them: the first speaks and writes, the others help it."""
+"""One command in several processes, started by `torchrun`: only the first prints and writes files."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from robustkit.errors import UserError
 
-from .failure import complain
+from .failure import print_error
+
+if TYPE_CHECKING:
+    from .wings import defenses
 
 
 @contextmanager
-def together(device: str) -> Iterator[Any]:
-    """The team of all processes while the context lasts; an error of one ends all with status 2 and one line.
+def process_team(device: str) -> Iterator["defenses.Team"]:
+    """The team of all processes. A user's error in one of them ends all with status 2 and one line.
 
     Args:
-        device: as on the command line; "auto" and "cuda" are a GPU for each process.
+        device: as on the command line; with "auto" and "cuda" each process gets a GPU.
 
     Raises:
-        UserError: the only process there is met it.
+        UserError: if there is only one process, its own.
     """
     from robustkit.host.environment import chosen_device
 
-    parallel = import_module("robustkit.defenses.training.parallel")
-    with parallel.processes(parallel.own_device(chosen_device(device))) as team:
+    from .wings import defenses
+
+    with defenses.processes(defenses.own_device(chosen_device(device))) as team:
         try:
             with team.one_fate():
                 yield team
@@ -32,7 +35,7 @@ def together(device: str) -> Iterator[Any]:
             if team.alone:
                 raise
             if team.first:
-                complain(str(error))
-            # Whoever ends first is noticed by torchrun, which ends the others: only after that line.
+                print_error(str(error))
+            # torchrun ends all processes as soon as one ends: wait until the first has printed its line.
             team.farewell()
             sys.exit(2)

@@ -1,6 +1,5 @@
-"""`robustkit report`: render runs again, and merge several, without any model."""
+"""`robustkit report`: render stored runs again, several in one report, without a model."""
 
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -16,7 +15,8 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 
     from robustkit.evidence.tables import load_run
 
-    reports = import_module("robustkit.reports")
+    from .wings import reports
+
     loaded = [load_run(folder) for folder in runs]
     target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     for run in loaded:

@@ -1,17 +1,23 @@
-"""`robustkit trace`: where a perturbation grows on its way through a network, as a table, a page and files."""
+"""`robustkit trace`: where a perturbation grows in a network, as a table, an HTML page and data files."""
 
 import os
-import sys
 import warnings
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .config import read_config
-from .options import CountOr, data_options, evaluation_of, model_options, remedy_options, require_model
-from .places import writing
+from .options import (
+    batch_size_option,
+    input_options,
+    remedy_options,
+    require_model,
+    run_options,
+    samples_option,
+    threat_options,
+)
+from .output import command_line, dataset_label, output_folder
+from .requests import evaluation_of_one_model
 
 if TYPE_CHECKING:
     from robustkit.evaluation.resolved import Evaluation
@@ -20,34 +26,25 @@ if TYPE_CHECKING:
     from .watch import Bars
 
 _OUT = Path("robustkit-trace")
-_LARGE = 3 * 64 * 64  # values per image above which the page shows fewer of them, to stay small enough to mail
+_LARGE = 3 * 64 * 64  # values per image; of larger images the page shows fewer, so that it can be sent by e-mail
 _FEW = 3
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-              help="TOML file with these options; what stands on the command line wins.")  # fmt: skip
-@click.option("-m", "--model", required=False, metavar="NAME", help="torchvision name, timm:NAME or file.py:factory.")
-@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights.")
-@model_options
-@data_options
+@input_options
 @remedy_options
 @click.option("-a", "--attack", default="pgd:steps=20", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
-@click.option("--norm", help="Linf, L2, L1 or L0. [default: usual for the data]")
-@click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]")
-@click.option("-n", "--samples", type=CountOr("all"), default=64, show_default=True, help="Images, in a fixed order.")
+@threat_options("Linf, L2, L1 or L0")
+@samples_option(64)
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB",
-              help="Layers to follow and to show. Repeatable. [default: all that run]")  # fmt: skip
-@click.option("-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in flight.")
-@click.option("--device", default="auto", show_default=True)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
-@click.option("-o", "--out", type=click.Path(path_type=Path), default=_OUT, show_default=True, help="Folder.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+              help="Layers to measure and to show. Repeatable. [default: all that run]")  # fmt: skip
+@batch_size_option
+@run_options(_OUT)
 def trace(**options: Any) -> None:
     """Where a perturbation grows, layer by layer: a table, trace.html with pictures, trace.csv and trace.json."""
     require_model(options)
-    with writing(options["out"]):
+    with output_folder(options["out"]):
         _work(options)
 
 
@@ -55,21 +52,18 @@ def _work(options: dict[str, Any]) -> None:
     from rich.console import Console
 
     from .watch import Bars
+    from .wings import reports
 
     out = options["out"]
-    with Bars(options["quiet"]) as bars, warnings.catch_warnings(record=True) as said:
+    with Bars(options["quiet"]) as bars, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        evaluation = evaluation_of(options, options["attack"], bars)
+        evaluation = evaluation_of_one_model(options, options["attack"], bars)
         traced, pictures = _traced(evaluation, options, bars)
-    for text in dict.fromkeys(str(warning.message) for warning in said):
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
         click.echo(f"Warning: {text}", err=True)
-    reports = import_module("robustkit.reports.trace.page")
-    about = reports.TraceContext(
-        f"{evaluation.data.name} {evaluation.data.split}".strip(), evaluation.data.class_names,
-        " ".join(["robustkit", *sys.argv[1:]]),
-    )  # fmt: skip
-    reports.write_trace(traced, pictures, out, about)
-    import_module("robustkit.reports.trace.terminal").print_trace(traced, Console())
+    context = reports.TraceContext(dataset_label(evaluation.data), evaluation.data.class_names, command_line())
+    reports.write_trace(traced, pictures, out, context)
+    reports.print_trace(traced, Console())
     click.echo(f"\n{out}{os.sep}  trace.html  trace.csv  trace.json")
 
 

@@ -1,18 +1,36 @@
-"""What the commands that train have in common: recipe, threat, model and data of their options."""
+"""Recipe, threat model, model and data of the commands that train, from their options."""
 
 from dataclasses import fields
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robustkit.errors import UserError
 
 if TYPE_CHECKING:
     from robustkit.data import Dataset
+    from robustkit.evaluation.threats import Threat
     from robustkit.models.pixels import PixelModel
 
+    from .wings import defenses
 
-def recipe_of(options: dict[str, Any]) -> Any:
-    """The recipe of a preset with the choices of `--set`.
+
+class TrainingInputs(NamedTuple):
+    """Everything that a training needs beside its model."""
+
+    train: "Dataset"
+    val: "Dataset"
+    test: "Dataset"
+    recipe: "defenses.Recipe"
+    threat: "Threat"
+
+
+def training_inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
+    """Data, recipe and threat model of a command, for results on `test`."""
+    train, val = training_data(test, options["val_share"])
+    return TrainingInputs(train, val, test, recipe_of(options), threat_of(options, test))
+
+
+def recipe_of(options: dict[str, Any]) -> "defenses.Recipe":
+    """The recipe of `--preset` with the changes of `--set`.
 
     Raises:
         UserError: there is no such preset or choice.
@@ -20,16 +38,17 @@ def recipe_of(options: dict[str, Any]) -> Any:
     from robustkit.errors import unknown
     from robustkit.primitives.registry import value_of
 
-    defenses = import_module("robustkit.defenses")
+    from .wings import defenses
+
     if options["preset"] not in defenses.PRESETS:
         raise unknown("preset", options["preset"], defenses.PRESETS)
-    known = {field.name for field in fields(defenses.Recipe)}
+    choices = {field.name for field in fields(defenses.Recipe)}
     changes: dict[str, Any] = {"seed": options["seed"]}
     for text in options["choices"]:
         key, equals, value = text.partition("=")
         name = key.strip().replace("-", "_")
-        if name not in known:
-            raise unknown("choice of the recipe", name, known)
+        if name not in choices:
+            raise unknown("choice of the recipe", name, choices)
         if not equals:
             raise UserError(f"--set {text} gives {name} no value; write KEY=VALUE, for example --set epochs=20.")
         if name == "seed":
@@ -38,17 +57,16 @@ def recipe_of(options: dict[str, Any]) -> Any:
     return defenses.PRESETS[options["preset"]].but(**changes)
 
 
-def threat_of(options: dict[str, Any], data: "Dataset") -> Any:
-    """The first threat that is asked for, or the data's usual one."""
+def threat_of(options: dict[str, Any], data: "Dataset") -> "Threat":
+    """The threat model of `--norm` and `--eps`, or the usual one of the data."""
     from robustkit.evaluation.threats import threats_of
 
     norms = [options["norm"]] if options["norm"] else []
-    found = threats_of(norms, [options["eps"]] if options["eps"] else [], data.threats)
-    return found[0]
+    return threats_of(norms, [options["eps"]] if options["eps"] else [], data.threats)[0]
 
 
 def model_of(options: dict[str, Any], data: "Dataset", bars: Any) -> "PixelModel":
-    """The model that a training begins with."""
+    """The model before the training."""
     from robustkit.evaluation.classifiers import training_reporter
     from robustkit.models import load_model
 
@@ -60,7 +78,7 @@ def model_of(options: dict[str, Any], data: "Dataset", bars: Any) -> "PixelModel
 
 
 def training_data(test: "Dataset", share: float | None) -> tuple["Dataset", "Dataset"]:
-    """What is learnt from, and what chooses the epoch.
+    """The training images, and the validation images on which the epoch is chosen.
 
     Raises:
         UserError: there is no validation split and no share to hold out.

@@ -1,4 +1,4 @@
-"""Progress bars with live robust accuracy, on standard error; one line a stage where that is no terminal."""
+"""Progress bars with the robust accuracy so far, on standard error; one line per stage if that is not a terminal."""
 
 from types import TracebackType
 
@@ -8,7 +8,7 @@ from typing_extensions import Self
 
 
 class Bars:
-    """A `Watch` for terminals; a context manager, because bars must end before tables begin."""
+    """A `ProgressWatch` for terminals. A context manager, because bars must end before tables are printed."""
 
     def __init__(self, quiet: bool) -> None:
         self.console = Console(stderr=True, quiet=quiet, soft_wrap=True)
@@ -17,7 +17,7 @@ class Bars:
             TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=self.console,
             disable=quiet or not self.console.is_terminal,
         )  # fmt: skip
-        self._now: TaskID | None = None
+        self._stage: TaskID | None = None
         self._training: TaskID | None = None
 
     def __enter__(self) -> Self:
@@ -30,22 +30,22 @@ class Bars:
         self._bars.stop()
 
     def stage(self, text: str, total: int, done: int) -> None:
-        """A new bar; the ones before stay as they ended."""
-        self._now = self._bars.add_task(text, total=total, completed=done, note="")
+        """Add a bar; earlier bars stay on the screen."""
+        self._stage = self._bars.add_task(text, total=total, completed=done, note="")
         if not self.console.is_terminal:
             self.console.print(f"{text}: {total - done} images to do", markup=False, highlight=False)
 
     def advance(self, images: int, robust: float) -> None:
-        """Move the bar of the stage."""
-        if self._now is not None:
-            self._bars.update(self._now, advance=images, note=f"{100 * robust:5.1f} % left")
+        """Advance the bar of the current stage."""
+        if self._stage is not None:
+            self._bars.update(self._stage, advance=images, note=f"{100 * robust:5.1f} % left")
 
     def say(self, text: str) -> None:
-        """One sentence above the bars."""
+        """Print a sentence above the bars."""
         self.console.print(text, markup=False, highlight=False)
 
     def training(self, text: str, share: float) -> None:
-        """Move the bar of a training."""
+        """Set the bar of the training to this share."""
         if self._training is None:
             self._training = self._bars.add_task("training", total=1.0, note="")
         self._bars.update(self._training, completed=share, note=text)

@@ -1,4 +1,4 @@
-"""Data sets by name, from files and from tensors, in one form."""
+"""Data sets by name, from files and from tensors, all with the interface `Dataset`."""
 
 from pathlib import Path
 
@@ -35,9 +35,9 @@ def load_dataset(
     Args:
         name: One of `NAMES` in any case; a `.npz` or `.safetensors` file with arrays `x` and `y`, or `x_train`,
             `y_train` and so on for each split; a folder with one sub-folder of pictures for each class.
-        split: "test" is what results are reported on; ImageNet's is its validation set.
-        data_dir: Where the files of a published data set are.
-        download: Fetch them there first if they are missing.
+        split: Results are reported on "test"; that of ImageNet is its validation set.
+        data_dir: The folder with the files of a published data set.
+        download: Download them to that folder if they are missing.
         image_size: Resize the short side of a folder's pictures to this and crop the centre.
 
     Raises:
@@ -46,9 +46,9 @@ def load_dataset(
     if name.lower() in NAMES:
         if image_size is not None:
             raise UserError(
-                f"image_size is for folders of pictures; {name.lower()} has a size of its own, so leave it out."
+                f"image_size is for folders of pictures; the size of {name.lower()} is fixed, so leave it out."
             )
-        return _named(name.lower(), split, None if data_dir is None else Path(data_dir).expanduser(), download)
+        return _load_named(name.lower(), split, None if data_dir is None else Path(data_dir).expanduser(), download)
     path = Path(name).expanduser()
     if path.suffix.lower() in SUFFIXES and path.is_file():
         return load_arrays(path, split)
@@ -58,7 +58,7 @@ def load_dataset(
 
 
 def held_out(data: Dataset, share: float) -> tuple[Dataset, Dataset]:
-    """The data without a share of its images, and that share, drawn in a fixed order.
+    """The data without a share of its images, and that share as split "val"; the choice of images is fixed.
 
     Raises:
         UserError: one of the two would be empty.
@@ -67,14 +67,14 @@ def held_out(data: Dataset, share: float) -> tuple[Dataset, Dataset]:
     cut = round(share * len(order))
     if not 0 < cut < len(order):
         raise UserError(f"A share of {share:g} of {len(data)} images leaves one part empty; choose another.")
-    return DatasetPart(data, tuple(order[cut:])), DatasetPart(data, tuple(order[:cut]), "val")
+    return DatasetPart(data, tuple(order[cut:])), DatasetPart(data, tuple(order[:cut]), split_name="val")
 
 
 def other_split(data: Dataset, split: str) -> Dataset:
-    """Another split of the same data set, from the same place.
+    """Another split of the same data set, read from the same place.
 
     Raises:
-        UserError: it has no such split, or nobody knows where it came from.
+        UserError: it has no such split, or was not loaded by `load_dataset`.
     """
     origin = data.origin if isinstance(data, TensorData | LazyData) else None
     if origin is None or split not in origin.splits:
@@ -85,7 +85,7 @@ def other_split(data: Dataset, split: str) -> Dataset:
     return load_dataset(origin.name, split, data_dir=origin.data_dir, image_size=origin.image_size)
 
 
-def _named(name: str, split: str, data_dir: Path | None, download: bool) -> Dataset:
+def _load_named(name: str, split: str, data_dir: Path | None, download: bool) -> Dataset:
     if name == "digits":
         _require_split(name, split, DIGITS_SPLITS)
         return load_digits(split)
@@ -95,9 +95,9 @@ def _named(name: str, split: str, data_dir: Path | None, download: bool) -> Data
             "ImageNet cannot be downloaded; get it from image-net.org and pass --data-dir DIR without --download."
         )
     if data_dir is None:
-        fetch = "" if name == "imagenet" else ", and --download to fetch it there once"
+        download_hint = "" if name == "imagenet" else ", and --download to download it there once"
         raise UserError(
-            f"{name} does not come with robustkit; pass --data-dir DIR, the folder that has its files{fetch}."
+            f"{name} does not come with robustkit; pass --data-dir DIR, the folder with its files{download_hint}."
         )
     return load_imagenet(data_dir, split) if name == "imagenet" else load_published(name, split, data_dir, download)
 

@@ -1,6 +1,6 @@
-"""Images and labels that came from outside, checked and brought into one form.
+"""Images and labels from users, checked and converted into one form.
 
-Each complaint names the first offending image: a wrong scale found here is a wrong table avoided.
+Each error names the first invalid image. A wrong scale that is not noticed here makes every result wrong.
 """
 
 from typing import NamedTuple
@@ -14,34 +14,38 @@ from robustkit.errors import UserError
 OVERSHOOT = 1e-6
 
 
-class Pair(NamedTuple):
-    """Images and labels that fit together."""
+class LabelledImages(NamedTuple):
+    """As many images as labels."""
 
     x: Tensor  # [N, C, H, W] float32 in [0, 1]
     y: Tensor  # [N] int64
 
 
-def checked(x: Tensor, y: Tensor, source: str) -> Pair:
+def checked_images(x: Tensor, y: Tensor, source: str) -> LabelledImages:
     """`x` and `y` as float32 `[N, C, H, W]` in [0, 1] and int64 `[N]`; `source` names them in errors.
 
-    uint8 images are divided by 255 and may be `[N, H, W, C]` with 1 or 3 channels; `[N, H, W]` gets its channel.
+    uint8 images are divided by 255 and may be `[N, H, W, C]` with 1 or 3 channels; `[N, H, W]` gets a channel axis.
 
     Raises:
-        UserError: they are not images with labels; the sentence names the first that is wrong.
+        UserError: they are not images with labels; the message names the first invalid one.
     """
     labels = _labels(y, source)
     images = _scaled(_channels_first(x, source))
     if len(images) != len(labels):
         raise UserError(
-            f"{source} has {len(images)} images but {len(labels)} labels; there must be one label an image."
+            f"{source} has {len(images)} images but {len(labels)} labels; there must be one label per image."
         )
     if not len(images):
         raise UserError(f"{source} is empty; it must hold at least one image.")
-    return Pair(_in_range(images, source), labels)
+    return LabelledImages(_in_range(images, source), labels)
 
 
-def named_classes(given: tuple[str, ...] | None, y: Tensor, source: str) -> tuple[str, ...]:
-    """One name for each class: those given, or "0", "1", ... up to the largest label."""
+def checked_class_names(given: tuple[str, ...] | None, y: Tensor, source: str) -> tuple[str, ...]:
+    """One name for each class: those given, or "0", "1", ... up to the largest label.
+
+    Raises:
+        UserError: there are fewer names than classes.
+    """
     count = int(y.max()) + 1
     if given is None:
         return tuple(str(label) for label in range(count))
@@ -57,7 +61,7 @@ def _labels(y: Tensor, source: str) -> Tensor:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
-        raise UserError(f"The labels y of {source} must be [N], one class number an image, not {list(y.shape)}.")
+        raise UserError(f"The labels y of {source} must be [N], one class number per image, not {list(y.shape)}.")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise UserError(f"The labels y of {source} must be integers, not {_dtype(y)} (first: {y[:1].tolist()}).")
     y = y.long()
@@ -74,7 +78,7 @@ def _channels_first(x: Tensor, source: str) -> Tensor:
         raise UserError(f"The images x of {source} must be [N, C, H, W], not {list(x.shape)}.")
     if 0 in x.shape[1:]:
         raise UserError(f"The images x of {source} have no pixels: their shape is {list(x.shape)}.")
-    # Only uint8 says for sure that these are pictures; a float array could be [N, 8, 3, 3] on purpose.
+    # Only uint8 arrays are pictures for sure; a float array could be [N, 8, 3, 3] on purpose.
     if x.dtype == torch.uint8 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
         x = x.permute(0, 3, 1, 2)
     if x.dtype != torch.uint8 and not x.is_floating_point():
@@ -88,10 +92,10 @@ def _scaled(x: Tensor) -> Tensor:
 
 def _in_range(x: Tensor, source: str) -> Tensor:
     low, high = x.flatten(1).amin(1).double(), x.flatten(1).amax(1).double()
-    broken = ~(low.isfinite() & high.isfinite())
-    if broken.any():
-        first = int(broken.nonzero()[0])
-        raise UserError(f"Images of {source} must be finite; image {first} holds NaN or infinity: mend or remove it.")
+    not_finite = ~(low.isfinite() & high.isfinite())
+    if not_finite.any():
+        first = int(not_finite.nonzero()[0])
+        raise UserError(f"Images of {source} must be finite; image {first} has NaN or infinity: correct or remove it.")
     outside = (low < -OVERSHOOT) | (high > 1 + OVERSHOOT)
     if outside.any():
         first = int(outside.nonzero()[0])

@@ -1,4 +1,4 @@
-"""A data set of images as the rest of robustkit sees it: numbered, labelled, read only where asked."""
+"""The interface of a data set: numbered images with labels, of which only the requested ones are read."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -9,18 +9,18 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-CHUNK = 256  # images held at once while hashing: bounds the memory, does not change the hash
+CHUNK = 256  # images in memory at once while hashing; does not change the hash
 
 
 class UsualThreat(NamedTuple):
-    """A norm ball that is usual for a data set; `eps` is a text such as "8/255"."""
+    """A threat model that papers use for a data set; `eps` is a text such as "8/255"."""
 
     norm: str
     eps: str
 
 
 class DatasetOrigin(NamedTuple):
-    """What `load_dataset` was asked for, so that another split can be asked of the same place."""
+    """The arguments of `load_dataset`, so that another split can be read from the same place."""
 
     name: str
     data_dir: Path | None = None
@@ -29,7 +29,7 @@ class DatasetOrigin(NamedTuple):
 
 
 class Dataset(Protocol):
-    """Images of one shape with their labels; the usual threat stands first in `threats`."""
+    """Images of one shape with their labels."""
 
     @property
     def name(self) -> str:
@@ -45,24 +45,24 @@ class Dataset(Protocol):
 
     @property
     def threats(self) -> tuple[UsualThreat, ...]:
-        """The balls it is usually attacked in."""
+        """The usual threat models; the first is the default."""
 
     @property
     def labels(self) -> Tensor:
-        """`[N]` int64, all of them."""
+        """`[N]` int64, the labels of all images."""
 
     def __len__(self) -> int: ...
 
     def batch(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """`[B, C, H, W]` float32 in [0, 1] and `[B]` int64 of these images; reads no others."""
+        """These images, `[B, C, H, W]` float32 in [0, 1], and their labels, `[B]` int64; reads no other images."""
 
     def fingerprint(self, ids: Sequence[int]) -> str:
-        """The SHA-256, in hex, of these numbers, their labels and their pixels or files."""
+        """The SHA-256, in hex, of the numbers `ids`, their labels, and their pixels or files."""
 
 
 @dataclass(frozen=True, eq=False)
 class TensorData:
-    """A data set that is already in memory."""
+    """A data set in memory."""
 
     name: str
     split: str
@@ -86,17 +86,17 @@ class TensorData:
 
 
 def pixel_fingerprint(data: Dataset, ids: Sequence[int]) -> str:
-    """The SHA-256, in hex, of the numbers, labels, shape and pixels, read a few at a time."""
+    """The SHA-256, in hex, of numbers, labels, shape and pixels; reads `CHUNK` images at a time."""
     digest = hash_of_labels(data, ids)
-    for some in chunks(ids):
-        x, _ = data.batch(some)
+    for chunk in chunks(ids):
+        x, _ = data.batch(chunk)
         digest.update(repr(tuple(x.shape[1:])).encode())
         digest.update(x.contiguous().numpy().astype("<f4").tobytes())
     return digest.hexdigest()
 
 
 def hash_of_labels(data: Dataset, ids: Sequence[int]) -> "hashlib._Hash":
-    """A SHA-256 that has seen the numbers and their labels, for pixels or files to follow."""
+    """A SHA-256 of the numbers and their labels, to be updated with pixels or files."""
     rows = torch.tensor(ids, dtype=torch.int64)
     digest = hashlib.sha256(f"{len(rows)} images\n".encode())
     digest.update(rows.numpy().astype("<i8").tobytes())
@@ -105,6 +105,6 @@ def hash_of_labels(data: Dataset, ids: Sequence[int]) -> "hashlib._Hash":
 
 
 def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The numbers, at most `CHUNK` at a time."""
+    """The numbers in chunks of at most `CHUNK`."""
     for start in range(0, len(ids), CHUNK):
         yield ids[start : start + CHUNK]

@@ -1,4 +1,4 @@
-"""Data sets from folders of pictures, one sub-folder a class, and ImageNet, which is one such folder."""
+"""Data sets from folders of pictures with one sub-folder per class; ImageNet is such a folder."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from robustkit.errors import UserError
 
 from .dataset import DatasetOrigin, UsualThreat
-from .pictures import LazyData, decoded
+from .pictures import LazyData, decode
 
 THREATS = (UsualThreat("Linf", "8/255"),)
 IMAGENET_THREATS = (UsualThreat("Linf", "4/255"),)
@@ -17,9 +17,9 @@ IMAGENET_CLASSES = 1000
 
 
 def load_folder(path: Path, split: str, image_size: int | None) -> LazyData:
-    """The pictures under `path`, or under its sub-folder called as the split if it has one.
+    """The pictures in `path`, or in its sub-folder with the name of the split if there is one.
 
-    Pictures are read as RGB; with `image_size` the short side is resized to it and the centre cropped.
+    Pictures are read as RGB; with `image_size` the short side is resized to it and the centre is cropped.
     """
     root = path / split if (path / split).is_dir() else path
     items = _image_folder(root, _transform(image_size, image_size), allow_empty=False)
@@ -32,7 +32,7 @@ def load_imagenet(data_dir: Path, split: str) -> LazyData:
     """ImageNet at 224 pixels from `data_dir/val` (its public test split) or `data_dir/train`.
 
     Raises:
-        UserError: the folder is missing or has not one sub-folder for each of the 1000 classes.
+        UserError: the folder is missing, or a sub-folder of the 1000 classes is.
     """
     from torchvision.models._meta import _IMAGENET_CATEGORIES as CATEGORIES
 
@@ -43,11 +43,11 @@ def load_imagenet(data_dir: Path, split: str) -> LazyData:
             "for each of ImageNet's 1000 classes (it cannot be downloaded from here)."
         )
     items = _image_folder(root, _transform(256, 224), allow_empty=True)
-    # A class is the place of its folder in sorted order: with one missing, all labels after it would be wrong.
+    # A label is the position of the folder in sorted order: if one is missing, all labels after it are wrong.
     if len(items.classes) != IMAGENET_CLASSES:
         raise UserError(
-            f"{root} has {len(items.classes)} class folders, ImageNet has {IMAGENET_CLASSES}; a class is the place of "
-            "its folder, so make the missing ones, empty if need be."
+            f"{root} has {len(items.classes)} class folders, ImageNet has {IMAGENET_CLASSES}; a label is the "
+            "position of its folder, so create the missing folders, empty if necessary."
         )
     names = tuple(CATEGORIES) if len(CATEGORIES) == IMAGENET_CLASSES else tuple(items.classes)
     origin = DatasetOrigin("imagenet", data_dir, splits=IMAGENET_SPLITS)
@@ -61,7 +61,7 @@ def _image_folder(root: Path, transform: Any, *, allow_empty: bool) -> Any:
         items = ImageFolder(str(root), transform=transform, allow_empty=allow_empty)
     except FileNotFoundError as error:
         raise UserError(
-            f"{root} is not a folder of pictures ({str(error).rstrip('.')}); it needs one sub-folder a class."
+            f"{root} is not a folder of pictures ({str(error).rstrip('.')}); it needs one sub-folder per class."
         ) from error
     if not items.samples:
         raise UserError(f"{root} has no pictures in its class folders; put some there.")
@@ -78,6 +78,6 @@ def _lazy(
     name: str, split: str, classes: tuple[str, ...], threats: tuple[UsualThreat, ...], items: Any, origin: DatasetOrigin
 ) -> LazyData:
     files = tuple(Path(file) for file, _ in items.samples)
-    shape = tuple(decoded(items, 0, str(files[0])).shape)
+    shape = tuple(decode(items, 0, str(files[0])).shape)
     labels = torch.tensor(items.targets, dtype=torch.int64)
     return LazyData(name, split, classes, threats, items, labels, shape, files, origin)

@@ -1,4 +1,4 @@
-"""Some images of a data set, numbered anew."""
+"""Some images of a data set, as a data set with its own numbers from 0."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,30 +10,30 @@ from .dataset import Dataset, UsualThreat
 
 @dataclass(frozen=True, eq=False)
 class DatasetPart:
-    """The images `ids` of `whole` as a data set of their own."""
+    """The images `ids` of the data set `whole`, numbered from 0 in this order."""
 
     whole: Dataset
     ids: tuple[int, ...]
-    called: str = ""
+    split_name: str = ""  # as in `whole` if empty
 
     @property
     def name(self) -> str:
-        """As the whole."""
+        """As in `whole`."""
         return self.whole.name
 
     @property
     def split(self) -> str:
-        """As the whole, unless it is called otherwise."""
-        return self.called or self.whole.split
+        """Such as "val"."""
+        return self.split_name or self.whole.split
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """As the whole."""
+        """As in `whole`."""
         return self.whole.class_names
 
     @property
     def threats(self) -> tuple[UsualThreat, ...]:
-        """As the whole."""
+        """As in `whole`."""
         return self.whole.threats
 
     @property
@@ -45,9 +45,9 @@ class DatasetPart:
         return len(self.ids)
 
     def batch(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Images and labels of these numbers."""
+        """These images and their labels."""
         return self.whole.batch([self.ids[number] for number in ids])
 
     def fingerprint(self, ids: Sequence[int]) -> str:
-        """Of these images of the whole."""
+        """The fingerprint of the same images in `whole`."""
         return self.whole.fingerprint([self.ids[number] for number in ids])

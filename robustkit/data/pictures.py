@@ -1,4 +1,4 @@
-"""Data sets that stay on the disk: images are decoded when they are asked for, and not kept."""
+"""Data sets on disk: an image is decoded each time it is requested, and not kept in memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 
-from .dataset import DatasetOrigin, UsualThreat, chunks, hash_of_labels, pixel_fingerprint
+from .dataset import DatasetOrigin, UsualThreat, hash_of_labels, pixel_fingerprint
 
 
-class Items(Protocol):
-    """What torchvision's map-style data sets give: an image as a tensor, and its label."""
+class MapStyleDataset(Protocol):
+    """A map-style data set, as torchvision has them: an image as a tensor, and its label."""
 
     def __getitem__(self, number: int, /) -> tuple[Tensor, int]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class LazyData:
-    """A data set over a map-style one, whose images are decoded in `batch`."""
+    """A data set whose images are decoded by `items` when `batch` is called."""
 
     name: str
     split: str
     class_names: tuple[str, ...]
     threats: tuple[UsualThreat, ...]
-    items: Items
+    items: MapStyleDataset
     labels: Tensor  # [N] int64
     shape: tuple[int, ...]  # [C, H, W] of every image
-    files: tuple[Path, ...] | None = None  # one for each image; None: there are no files to hash
+    files: tuple[Path, ...] | None = None  # one for each image; None if images are not separate files
     origin: DatasetOrigin | None = None
 
     def __len__(self) -> int:
@@ -48,21 +48,20 @@ class LazyData:
         return x, self.labels[torch.tensor(ids, dtype=torch.int64)]
 
     def fingerprint(self, ids: Sequence[int]) -> str:
-        """The SHA-256 of numbers and labels with the raw files, or the pixels where there are none."""
+        """The SHA-256 of numbers and labels with the files' bytes, or with the pixels if there are no files."""
         if self.files is None:
             return pixel_fingerprint(self, ids)
         digest = hash_of_labels(self, ids)
-        # The same files at another size are other images.
+        # The same files resized to another shape are other images.
         digest.update(repr(self.shape).encode())
-        for some in chunks(ids):
-            for number in some:
-                raw = self.files[number].read_bytes()
-                digest.update(f"{len(raw)}\n".encode())
-                digest.update(raw)
+        for number in ids:
+            raw = self.files[number].read_bytes()
+            digest.update(f"{len(raw)}\n".encode())
+            digest.update(raw)
         return digest.hexdigest()
 
     def _image(self, number: int) -> Tensor:
-        image = decoded(self.items, number, self._place(number))
+        image = decode(self.items, number, self._place(number))
         if tuple(image.shape) != self.shape:
             first, other = (f"{shape[-1]}x{shape[-2]}" for shape in (self.shape, tuple(image.shape)))
             raise UserError(
@@ -75,8 +74,12 @@ class LazyData:
         return f"image {number} of {self.name}" if self.files is None else str(self.files[number])
 
 
-def decoded(items: Items, number: int, place: str) -> Tensor:
-    """One image; a UserError that names its `place` where it cannot be read."""
+def decode(items: MapStyleDataset, number: int, place: str) -> Tensor:
+    """One image; `place` names it in errors.
+
+    Raises:
+        UserError: it cannot be decoded.
+    """
     try:
         return items[number][0]
     except (OSError, SyntaxError, ValueError) as error:  # Pillow raises SyntaxError for some broken PNG files

@@ -1,4 +1,4 @@
-"""The data sets that torchvision reads, and their usual threats, from files of the user."""
+"""Published data sets, read by torchvision from the user's files, with the threat models that papers use."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,13 +8,13 @@ import torch
 from robustkit.errors import UserError
 
 from .dataset import DatasetOrigin, UsualThreat
-from .pictures import LazyData, decoded
+from .pictures import LazyData, decode
 
 SPLITS = ("train", "test")
 
 
-class Published(NamedTuple):
-    """What is known of a data set without its files."""
+class PublishedDataset(NamedTuple):
+    """A published data set, as far as it is known without its files."""
 
     builder: str  # the class in torchvision.datasets
     shape: tuple[int, int, int]  # [C, H, W]
@@ -25,12 +25,12 @@ class Published(NamedTuple):
 _CIFAR_THREATS = (UsualThreat("Linf", "8/255"), UsualThreat("L2", "0.5"))
 # The radii that papers and RobustBench report first.
 PUBLISHED = {
-    "mnist": Published("MNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.3"),)),
-    "fashionmnist": Published("FashionMNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.1"),)),
-    "kmnist": Published("KMNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.3"),)),
-    "cifar10": Published("CIFAR10", (3, 32, 32), 10, _CIFAR_THREATS),
-    "cifar100": Published("CIFAR100", (3, 32, 32), 100, _CIFAR_THREATS),
-    "svhn": Published("SVHN", (3, 32, 32), 10, (UsualThreat("Linf", "8/255"),)),
+    "mnist": PublishedDataset("MNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.3"),)),
+    "fashionmnist": PublishedDataset("FashionMNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.1"),)),
+    "kmnist": PublishedDataset("KMNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.3"),)),
+    "cifar10": PublishedDataset("CIFAR10", (3, 32, 32), 10, _CIFAR_THREATS),
+    "cifar100": PublishedDataset("CIFAR100", (3, 32, 32), 100, _CIFAR_THREATS),
+    "svhn": PublishedDataset("SVHN", (3, 32, 32), 10, (UsualThreat("Linf", "8/255"),)),
 }
 
 
@@ -38,15 +38,15 @@ def load_published(name: str, split: str, data_dir: Path, download: bool) -> Laz
     """A data set of `PUBLISHED` from torchvision's files under `data_dir`.
 
     Raises:
-        UserError: the files are missing or broken, or the download failed; the sentence names the fix.
+        UserError: the files are missing or broken, or the download failed; the message names the fix.
     """
-    known = PUBLISHED[name]
+    published = PUBLISHED[name]
     items = _open(name, split, data_dir, download)
     labels = torch.as_tensor(items.labels if name == "svhn" else items.targets).long()
-    classes = tuple(items.classes) if name != "svhn" else tuple(str(digit) for digit in range(known.classes))
-    shape = tuple(decoded(items, 0, f"The first image of {name}").shape)
+    classes = tuple(items.classes) if name != "svhn" else tuple(str(digit) for digit in range(published.classes))
+    shape = tuple(decode(items, 0, f"The first image of {name}").shape)
     origin = DatasetOrigin(name, data_dir, splits=SPLITS)
-    return LazyData(name, split, classes, known.threats, items, labels, shape, None, origin)
+    return LazyData(name, split, classes, published.threats, items, labels, shape, None, origin)
 
 
 def _open(name: str, split: str, data_dir: Path, download: bool) -> Any:
@@ -56,19 +56,19 @@ def _open(name: str, split: str, data_dir: Path, download: bool) -> Any:
     from torchvision.transforms import ToTensor
 
     build = getattr(datasets, PUBLISHED[name].builder)
-    which: dict[str, Any] = {"split": split} if name == "svhn" else {"train": split == "train"}
+    selection: dict[str, Any] = {"split": split} if name == "svhn" else {"train": split == "train"}
     try:
-        return build(str(data_dir), transform=ToTensor(), download=download, **which)
-    # What torchvision lets through for missing, cut-off and mixed-up files; the failed download is an OSError.
+        return build(str(data_dir), transform=ToTensor(), download=download, **selection)
+    # torchvision raises all of these for missing, truncated or wrong files; a failed download is an OSError.
     except (RuntimeError, OSError, EOFError, ValueError, KeyError, AssertionError, pickle.UnpicklingError) as error:
-        raise UserError(_complaint(name, data_dir, download, error)) from error
+        raise UserError(_failure(name, data_dir, download, error)) from error
 
 
-def _complaint(name: str, data_dir: Path, download: bool, error: Exception) -> str:
+def _failure(name: str, data_dir: Path, download: bool, error: Exception) -> str:
     reason = (str(error) or type(error).__name__).split("\n")[0].rstrip(".:")
     if download:
         return f"{name} could not be downloaded to {data_dir} ({reason}); copy torchvision's files of it there by hand."
     if "not found" in reason.lower():
-        fix = "pass --download to fetch it there, or another --data-dir DIR"
+        fix = "pass --download to download it there, or another --data-dir DIR"
         return f"There is no whole copy of {name} in {data_dir}; {fix}."
     return f"The files of {name} in {data_dir} cannot be read ({reason}); remove them and pass --download."

@@ -1,1 +1,1 @@
-"""What the toolkit needs of the machine it runs on: devices and versions, files, somebody who watches the progress."""
+"""The machine and its user: devices, versions, files and the display of progress."""

@@ -1,4 +1,4 @@
-"""Where a run happened: versions and hardware, for the manifest. Nothing here may decide a result."""
+"""Versions and hardware, for the manifest of a run, and the choice of a device. Results do not depend on them."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ def chosen_device(text: str) -> torch.device:
     """The device of a name such as "cpu" or "cuda:1"; "auto" takes a GPU when there is one.
 
     Raises:
-        UserError: there is no such device here.
+        UserError: this machine has no such device.
     """
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,28 +1,28 @@
-"""Files that are whole or not there: written beside their place, flushed to disk, then moved into it."""
+"""Atomic writing of files: a temporary file in the same folder gets the content and then replaces the old file."""
 
 import contextlib
 import os
 import tempfile
 from pathlib import Path
 
-PART = ".part"  # the ending of what a killed process leaves behind
+PART = ".part"  # suffix of the temporary files; a killed process can leave one behind
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, replacing what was there in one step; its folder is made if need be.
+    """Write `content` to `path` and replace an old file in one step; creates the folder if it is missing.
 
     Raises:
-        OSError: the folder cannot be made or written to, or the disk is full; `path` is as it was before.
+        OSError: the folder cannot be created or written, or the disk is full; an old file is then unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The temporary file lies in the same folder: os.replace is atomic only within one file system.
+    # In the same folder, because os.replace is atomic only within one file system.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes the file private to its owner; this one should be as readable as any other new file.
+        # mkstemp lets only the owner read the file; give it the usual permissions of a new file.
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException:

@@ -1,26 +1,26 @@
-"""Who wants to see a run's progress: the command line's bars, or nobody."""
+"""Callbacks for the progress of a run."""
 
 from typing import Protocol
 
 
 class ProgressWatch(Protocol):
-    """Who wants to see a run's progress."""
+    """Gets the progress of a run, for example to draw bars."""
 
     def stage(self, text: str, total: int, done: int) -> None:
-        """A stage of `total` images begins, of which `done` were finished before."""
+        """A stage of `total` images begins; `done` of them were finished in an earlier run."""
 
     def advance(self, images: int, robust: float) -> None:
-        """So many more images are finished; robust accuracy so far."""
+        """`images` more are finished; `robust` is the robust accuracy so far."""
 
     def say(self, text: str) -> None:
-        """One sentence that should be read."""
+        """A message for the user."""
 
     def training(self, text: str, share: float) -> None:
-        """A training is this far, as a share of 1."""
+        """A training has done this share of its steps, from 0 to 1."""
 
 
 class Silent:
-    """Nobody watches."""
+    """Ignores all progress."""
 
     def stage(self, text: str, total: int, done: int) -> None: ...
     def advance(self, images: int, robust: float) -> None: ...

@@ -1,4 +1,4 @@
-"""Models trained here, kept on the disk: safetensors files that say in their header what they are."""
+"""Models that were trained here, on disk: safetensors files whose header says what they are."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ SUFFIX = ".safetensors"
 
 
 class CacheEntry(NamedTuple):
-    """One cached model; `val_accuracy` is None in a file that is broken."""
+    """One cached model; `val_accuracy` is None if the file is broken."""
 
     path: Path
     model: str
@@ -25,7 +25,7 @@ class CacheEntry(NamedTuple):
 
 
 def folder() -> Path:
-    """Where the models are kept: `$ROBUSTKIT_CACHE/models`, or the user's cache folder."""
+    """The cache folder: `$ROBUSTKIT_CACHE/models`, or `models` in the user's cache folder."""
     import platformdirs
 
     chosen = os.environ.get("ROBUSTKIT_CACHE")
@@ -33,15 +33,15 @@ def folder() -> Path:
     return root / "models"
 
 
-def place(model: str, dataset: str, identity: Mapping[str, object]) -> Path:
-    """The file of a model on a data set that was made as `identity` (plain JSON) says."""
+def path_of(model: str, dataset: str, identity: Mapping[str, object]) -> Path:
+    """The file of a model on a data set; `identity` (plain JSON) is everything else that decides its weights."""
     canonical = json.dumps({**identity, "model": model}, sort_keys=True, separators=(",", ":"))
     safe = "".join(letter if letter.isalnum() or letter in "_-." else "_" for letter in f"{model}-{dataset}")
     return folder() / f"{safe}-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}{SUFFIX}"
 
 
-def store(path: Path, state: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
-    """Write the file whole or not at all.
+def store(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write weights and header; the file is complete or not written at all.
 
     Raises:
         OSError: the folder cannot be written.
@@ -49,12 +49,12 @@ def store(path: Path, state: Mapping[str, Tensor], about: Mapping[str, str]) -> 
     from safetensors.torch import save
 
     # Copies: safetensors refuses tensors that share their memory.
-    raw = save({key: value.detach().clone().contiguous() for key, value in state.items()}, dict(about))
+    raw = save({key: value.detach().clone().contiguous() for key, value in state.items()}, dict(metadata))
     replace_file(path, raw)
 
 
-def about(path: Path) -> dict[str, str] | None:
-    """What the header says, or None if the file is not one that `store` wrote whole."""
+def metadata(path: Path) -> dict[str, str] | None:
+    """The header of a file, or None if it is missing or broken."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -70,19 +70,19 @@ def entries() -> list[CacheEntry]:
 
 
 def clear(name: str | None = None) -> list[Path]:
-    """Remove the cached models of that name, or all; the files that were removed."""
-    gone = [entry.path for entry in entries() if name in (None, entry.model)]
+    """Delete the cached models of that name, or all; returns the deleted files."""
+    deleted = [entry.path for entry in entries() if name in (None, entry.model)]
     if name is None:
-        gone += sorted(folder().glob(f".*{PART}"))
-    for path in gone:
+        deleted += sorted(folder().glob(f".*{PART}"))
+    for path in deleted:
         path.unlink(missing_ok=True)
-    return gone
+    return deleted
 
 
 def _entry(path: Path) -> CacheEntry:
-    known = about(path) or {}
-    # The name of a broken file still starts with the model's.
-    model = known.get("model", path.stem.split("-")[0])
-    accuracy = known.get("val_accuracy")
-    dataset = known.get("dataset", "")
+    header = metadata(path) or {}
+    # The file name starts with the model's name, also if the header is broken.
+    model = header.get("model", path.stem.split("-")[0])
+    accuracy = header.get("val_accuracy")
+    dataset = header.get("dataset", "")
     return CacheEntry(path, model, dataset, path.stat().st_size, None if accuracy is None else float(accuracy))

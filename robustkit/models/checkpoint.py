@@ -1,4 +1,4 @@
-"""State dicts from files of other people: read without running their code, and fitted or refused with the reason."""
+"""Checkpoint files: read without running any code in them, and loaded into a network or refused with the reason."""
 
 import pickle
 import re
@@ -14,57 +14,57 @@ from robustkit.errors import UserError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 ALWAYS_STRIPPED = ("module.", "_orig_mod.")  # DataParallel, torch.compile
-SOMETIMES_STRIPPED = ("network.", "model.")  # ours, Lightning's: only where the network has no such part itself
+SOMETIMES_STRIPPED = ("network.", "model.")  # ours, Lightning's: only if the network has no such part itself
 AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")  # GoogLeNet's and Inception's training heads, which we do not build
-SHOWN = 3
+LISTED = 3  # names that an error lists
 
 
-class Mismatch(NamedTuple):
+class ShapeMismatch(NamedTuple):
     """A weight that has one shape in the file and another in the network."""
 
     key: str
-    found: list[int]
-    wanted: list[int]
+    in_file: list[int]
+    in_network: list[int]
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The state dict in a `.safetensors` or torch file, out of its usual wrappers and prefixes.
+    """The state dict in a `.safetensors` or torch file, without the usual wrappers and prefixes.
 
     Raises:
-        UserError: there is no such file, it is broken, it would have to run code, or holds no state dict.
+        UserError: the file is missing or broken, loading it could run code, or it has no state dict.
     """
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}; check the path given as --weights.")
     if path.stat().st_size == 0:
         raise UserError(f"The checkpoint {path} is empty; save or copy it again.")
-    content = _safetensors(path) if path.suffix.lower() == ".safetensors" else _torch_file(path)
-    return _plain(_unwrapped(content), path)
+    content = _read_safetensors(path) if path.suffix.lower() == ".safetensors" else _read_torch_file(path)
+    return _state_dict(_unwrapped(content), path)
 
 
-def fit(network: nn.Module, state: Mapping[str, Tensor], path: Path, name: str) -> None:
-    """Put the weights into the network.
+def load_weights(network: nn.Module, state: Mapping[str, Tensor], path: Path, name: str) -> None:
+    """Load the weights into the network; `path` and `name` are for error messages.
 
     Raises:
-        UserError: keys or shapes differ, or a weight is not finite; the sentence names the first few.
+        UserError: keys or shapes differ, or a weight is not finite; the message names the first few.
     """
-    wanted = network.state_dict()
-    found = _without_wrapper(state, wanted)
-    missing = [key for key in wanted if key not in found and not key.endswith("num_batches_tracked")]
-    unexpected = [key for key in found if key not in wanted and not key.startswith(AUXILIARY)]
+    expected = network.state_dict()
+    given = _without_wrapper(state, expected)
+    missing = [key for key in expected if key not in given and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in given if key not in expected and not key.startswith(AUXILIARY)]
     shapes = [
-        Mismatch(key, list(found[key].shape), list(wanted[key].shape))
-        for key in wanted
-        if key in found and found[key].shape != wanted[key].shape
+        ShapeMismatch(key, list(given[key].shape), list(expected[key].shape))
+        for key in expected
+        if key in given and given[key].shape != expected[key].shape
     ]
     if missing or unexpected or shapes:
         raise UserError(_difference(path, name, missing, unexpected, shapes))
-    broken = [key for key in wanted if key in found and not found[key].isfinite().all()]
+    broken = [key for key in expected if key in given and not given[key].isfinite().all()]
     if broken:
-        raise UserError(f"The weight {broken[0]} in {path} holds NaN or infinity; take an earlier checkpoint.")
-    network.load_state_dict({key: found[key] for key in wanted if key in found}, strict=False)
+        raise UserError(f"The weight {broken[0]} in {path} has NaN or infinity; take an earlier checkpoint.")
+    network.load_state_dict({key: given[key] for key in expected if key in given}, strict=False)
 
 
-def _safetensors(path: Path) -> object:
+def _read_safetensors(path: Path) -> object:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -74,22 +74,22 @@ def _safetensors(path: Path) -> object:
         raise UserError(f"{path} is not a whole safetensors file ({error}); save or copy it again.") from error
 
 
-def _torch_file(path: Path) -> object:
+def _read_torch_file(path: Path) -> object:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's doubts about pickle versions, in words for its developers
+            warnings.simplefilter("ignore")  # torch warns about pickle versions, for its own developers
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)|class ([\w.]+)", str(error))
         if named is None:
             raise UserError(f"{path} is not a whole checkpoint; save or copy it again.") from error
         raise UserError(
-            f"{path} holds Python objects ({named[1] or named[2]}), and loading those could run code; save the state "
-            "dict instead: torch.save(model.state_dict(), path)."
+            f"{path} contains Python objects ({named[1] or named[2]}), and loading those could run code; "
+            "save the state dict instead: torch.save(model.state_dict(), path)."
         ) from error
     except (RuntimeError, OSError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        told = not isinstance(error, KeyError) and str(error).split("\n")[0]
-        reason = told or type(error).__name__
+        message = "" if isinstance(error, KeyError) else str(error).split("\n")[0]
+        reason = message or type(error).__name__
         raise UserError(f"{path} is not a whole checkpoint ({reason}); save or copy it again.") from error
 
 
@@ -102,45 +102,45 @@ def _unwrapped(content: object) -> object:
     return content
 
 
-def _plain(content: object, path: Path) -> dict[str, Tensor]:
+def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
     state = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not state or not all(isinstance(key, str) for key in state):
-        held = f"keys {_listed(map(str, content))}" if isinstance(content, Mapping) else type(content).__name__
-        raise UserError(f"{path} holds no state dict ({held}); save one: torch.save(model.state_dict(), path).")
-    return {_stripped(key): value for key, value in state.items()}
+        kind = f"keys {_listed(map(str, content))}" if isinstance(content, Mapping) else type(content).__name__
+        raise UserError(f"{path} has no state dict ({kind}); save one: torch.save(model.state_dict(), path).")
+    return {_without_prefix(key): value for key, value in state.items()}
 
 
-def _stripped(key: str) -> str:
+def _without_prefix(key: str) -> str:
     while key.startswith(ALWAYS_STRIPPED):
         key = key.partition(".")[2]
     return key
 
 
-def _without_wrapper(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def _without_wrapper(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     for prefix in SOMETIMES_STRIPPED:
-        if all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in wanted):
+        if all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in expected):
             return {key.removeprefix(prefix): value for key, value in state.items()}
     return state
 
 
-def _difference(path: Path, name: str, missing: list[str], unexpected: list[str], shapes: list[Mismatch]) -> str:
+def _difference(path: Path, name: str, missing: list[str], unexpected: list[str], shapes: list[ShapeMismatch]) -> str:
     parts = [f"missing {_listed(missing)}"] if missing else []
     parts += [f"unexpected {_listed(unexpected)}"] if unexpected else []
-    parts += [_listed(f"{key} is {found}, not {wanted}" for key, found, wanted in shapes)] if shapes else []
+    parts += [_listed(f"{key} is {in_file}, not {in_network}" for key, in_file, in_network in shapes)] if shapes else []
     classes = None if missing or unexpected else _other_class_count(shapes)
     fix = f"pass --num-classes {classes}" if classes else "it is of another architecture: name that one as the model"
     return f"{path} does not fit {name}: {'; '.join(parts)}; {fix}."
 
 
-def _other_class_count(shapes: list[Mismatch]) -> int | None:
-    """The class count of the file, where nothing but the last layer's first axis differs."""
-    counts = {(found[0], wanted[0]) for _, found, wanted in shapes if found[1:] == wanted[1:] and found and wanted}
+def _other_class_count(shapes: list[ShapeMismatch]) -> int | None:
+    """The number of classes in the file, if only the first axis of the last layer differs; else None."""
+    first_axes = {(a[0], b[0]) for _, a, b in shapes if a[1:] == b[1:] and a and b}
     layers = {key.rpartition(".")[0] for key, _, _ in shapes}
-    same = all(found[1:] == wanted[1:] for _, found, wanted in shapes)
-    return counts.pop()[0] if same and len(counts) == len(layers) == 1 else None
+    only_first_axis = all(a[1:] == b[1:] for _, a, b in shapes)
+    return first_axes.pop()[0] if only_first_axis and len(first_axes) == len(layers) == 1 else None
 
 
 def _listed(names: Iterable[str]) -> str:
     listed = list(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(listed[:SHOWN]) + more
+    more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
+    return ", ".join(listed[:LISTED]) + more

@@ -1,4 +1,4 @@
-"""From a model's name to a classifier of pixels with weights."""
+"""Load a model by its name, with its weights, as a classifier of pixels."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ from robustkit.data import Dataset
 from robustkit.errors import UserError, unknown
 
 from . import factory, pretrained
-from .described import described
-from .fit import require_fit
+from .clean_training import CleanRecipe
+from .compatibility import require_compatible
+from .image_spec import image_spec_of
+from .model_file import read_description
 from .pixels import PixelModel
-from .target import target_of
-from .training import CleanRecipe
-from .ways import TIMM, Wish, from_file, own, published, trained
+from .sources import TIMM, ModelRequest, checkpoint_model, published_model, trained_model, user_model
 
 DEFAULT_RECIPE = CleanRecipe()
 
@@ -41,38 +41,35 @@ def load_model(
         dataset: The data it is for; decides the classes, the size, and what it is trained on.
         weights: A checkpoint file, or published weights such as "default". For "imagenet" the default; for "digits"
             the model is trained once and cached.
-        num_classes: Of the checkpoint, where it has more than the data.
-        mean: Subtracted from each channel; else the published weights' own, or nothing.
+        num_classes: Of the checkpoint, if it has more than the data.
+        mean: Subtracted from each channel; by default that of the published weights, or nothing.
         std: Each channel is divided by it; likewise.
         train: Train it here once if there are no weights; small images, no augmentation.
         retrain: Train again, whatever is cached.
-        report: Gets `(sentence, None)` to be shown once and `(what, share done)` during a training.
+        report: Called with `(sentence, None)` for messages and `(text, share done)` during a training.
         recipe: How it is trained.
 
     Raises:
-        UserError: name, weights and data do not make a model; the sentence names the fix.
+        UserError: name, weights and data do not make a model; the message names the fix.
     """
     require_known(name)
-    about = described(name)
-    if about is None:
-        wish = Wish(name, target_of(dataset), weights, num_classes, mean, std)
+    description = read_description(name)
+    if description is None:
+        request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std)
     elif weights is not None or train or retrain:
         raise UserError(f"{name} has weights of its own; leave out --weights, --train and --retrain.")
     else:
-        wish = Wish(about.architecture, target_of(dataset), name, about.num_classes, about.mean, about.std)
-    # Networks are built with random weights first: the caller's generator shall not notice, and the seed makes
-    # those weights of a user's own network that no checkpoint fills the same each time.
+        architecture, _, classes, mean, std = description
+        request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std)
+    # Networks are built with random weights first. Restore the caller's random state afterwards; the seed makes weights
+    # of a user's network that no checkpoint fills equal each time.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)
-        way = _way(wish, train or retrain)
-        if way == "train":
-            model = trained(wish, recipe, retrain, report or _silent)
-        else:
-            model = {"own": own, "file": from_file, "published": published}[way](wish)
+        model = _loaded(request, train, retrain, recipe, report or _silent)
     model.eval()
-    model.name = model.name if about is None else about.name
-    if wish.target is not None:
-        require_fit(model, wish.target)
+    model.name = model.name if description is None else description.name
+    if request.images is not None:
+        require_compatible(model, request.images)
     return model
 
 
@@ -82,33 +79,49 @@ def model_names() -> list[str]:
 
 
 def require_known(name: str) -> None:
-    """Refuse a name that no model has, without loading anything."""
-    known = name.startswith(TIMM) or factory.address(name) is not None or described(name) is not None
+    """Check that there is a model of that name, without loading it.
+
+    Raises:
+        UserError: there is none.
+    """
+    known = name.startswith(TIMM) or factory.address(name) is not None or read_description(name) is not None
     if not known and name not in model_names():
         raise unknown("model", name, model_names())
 
 
-def _way(wish: Wish, train: bool) -> Literal["own", "file", "published", "train"]:
+def _loaded(
+    request: ModelRequest, train: bool, retrain: bool, recipe: CleanRecipe, report: Callable[[str, float | None], None]
+) -> PixelModel:
+    source = _source(request, train or retrain)
+    if source == "training":
+        return trained_model(request, recipe, retrain, report)
+    return {"user": user_model, "checkpoint": checkpoint_model, "published": published_model}[source](request)
+
+
+def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint", "published", "training"]:
     """Where the weights come from."""
-    if wish.weights is not None and train:
+    if request.weights is not None and train:
         raise UserError("--weights and --train exclude each other; leave one out.")
-    if factory.address(wish.name) is not None:
+    if factory.address(request.name) is not None:
         if train:
-            raise UserError(f"{wish.name} is used as it is returned; leave out --train, and pass its --weights FILE.")
-        return "own"
-    if wish.weights is not None:
-        return "file" if _is_file(wish.weights) else "published"
-    if wish.target is not None and (train or wish.target.name == "digits"):
-        return "train"
-    if wish.target is None:
+            raise UserError(
+                f"{request.name} is used as its function returns it; leave out --train, and pass its --weights FILE."
+            )
+        return "user"
+    if request.weights is not None:
+        return "checkpoint" if _is_file(request.weights) else "published"
+    if request.images is not None and (train or request.images.name == "digits"):
+        return "training"
+    if request.images is None:
         raise UserError(
-            f"{wish.name} needs weights; pass --weights FILE, --weights default for those trained on ImageNet, "
+            f"{request.name} needs weights; pass --weights FILE, --weights default for those trained on ImageNet, "
             "or --dataset digits to train it here once."
         )
-    if wish.target.name == "imagenet":
+    if request.images.name == "imagenet":
         return "published"
     raise UserError(
-        f"{wish.name} has no weights for {wish.target.name}; pass --weights FILE, or --train to train it here once."
+        f"{request.name} has no weights for {request.images.name}; "
+        "pass --weights FILE, or --train to train it here once."
     )
 
 
@@ -118,4 +131,4 @@ def _is_file(weights: str | Path) -> bool:
 
 
 def _silent(text: str, share: float | None) -> None:
-    """Where nobody listens."""
+    """No report."""

@@ -4,10 +4,10 @@ import math
 
 
 def one_cycle(warmup: float, share: float) -> float:
-    """The learning rate, in units of the largest, after a share of the steps.
+    """The learning rate after a share of the steps, as a share of the largest.
 
-    Up from 1/25 over the first `warmup` of them, then down to 0, along cosines. torch's own scheduler divides by zero
-    for a few short trainings.
+    It rises from 1/25 over the share `warmup` of the steps, then falls to 0, both along cosines. torch's own scheduler
+    divides by zero for some short trainings.
     """
     if share < warmup:
         low, risen = 1 / 25, share / warmup

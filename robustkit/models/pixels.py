@@ -1,6 +1,6 @@
-"""A classifier of pixels: whatever a network wants to see is made of them inside its forward pass.
+"""A classifier of pixels: resizing and normalisation happen inside its forward pass.
 
-So a threat is always in units of pixels, and an attack cannot forget the normalisation.
+So eps is always in units of pixels, and an attack cannot forget the normalisation.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from robustkit.models.preprocessing import Preprocessed
 class PixelModel(Preprocessed):
     """A network that takes `[B, C, H, W]` pixels in [0, 1] and returns logits `[B, K]`.
 
-    What the network does not need is not done. Traceable by `torch.fx` where the network is.
+    `torch.fx` can trace it if it can trace the network.
 
     Args:
-        network: Takes images as it was trained on them.
+        network: Takes images as they were in its training.
         name: What reports call it.
         source: One phrase that says where its weights come from.
         num_classes: Length of the logits.
-        size: Resize (bilinear, no antialiasing) to this square first.
+        size: Resize (bilinear, no antialiasing) to this square first; None leaves the size.
         gray: Repeat the single channel three times.
-        mean: Of the network's training images, one a channel, subtracted.
-        std: The same, divided by.
+        mean: Subtracted from each channel, one number per channel.
+        std: Each channel is divided by it.
 
     Raises:
-        UserError: `mean` and `std` do not fit each other or the channels, or `std` is not positive.
+        UserError: `mean` and `std` have different lengths, `mean` is above 1, or `std` is not positive.
     """
 
     mean: Tensor
@@ -51,11 +51,11 @@ class PixelModel(Preprocessed):
         self.network = network
         self.name, self.source, self.num_classes = name, source, num_classes
         self.size, self.gray = size, gray
-        self.code = ""  # SHA-256 of the user's file that it comes from
+        self.code = ""  # SHA-256 of the user's file that builds it
         self.normalises = mean is not None or std is not None
         if self.normalises:
-            mean, std = _statistics(mean, std)
-            # Constants, not weights: they stay out of the state dict, so that it is the network's own.
+            mean, std = _checked_statistics(mean, std)
+            # Constants, not weights: the state dict has the network's entries only.
             self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
             self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
 
@@ -71,11 +71,13 @@ class PixelModel(Preprocessed):
         return logits
 
 
-def _statistics(mean: Sequence[float] | None, std: Sequence[float] | None) -> tuple[Sequence[float], Sequence[float]]:
+def _checked_statistics(
+    mean: Sequence[float] | None, std: Sequence[float] | None
+) -> tuple[Sequence[float], Sequence[float]]:
     mean = [0.0] * len(std or ()) if mean is None else mean
     std = [1.0] * len(mean) if std is None else std
     if len(mean) != len(std) or not mean:
-        raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number a channel.")
+        raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number per channel.")
     if max(mean) > 1:
         raise UserError(f"mean is {max(mean):g}, but pixels lie in [0, 1]; divide it by 255, and std too.")
     if min(std) <= 0:

@@ -1,4 +1,4 @@
-"""What stands before a network: layer names, hooks and surrogates are about the network inside."""
+"""Networks with preprocessing before them. Layer names, hooks and surrogate gradients are about the network inside."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ from robustkit.errors import UserError
 
 
 class Preprocessed(nn.Module):
-    """A module that makes its network's input and returns its output."""
+    """A module that preprocesses its input, runs its network and returns the network's output."""
 
     network: nn.Module
 
 
 def network_in(model: nn.Module) -> nn.Module:
-    """The network itself, whatever preprocessing of ours stands before it."""
+    """The network itself, without the preprocessing before it."""
     while isinstance(model, Preprocessed):
         model = model.network
     return model
 
 
 class Normalised(Preprocessed):
-    """A network behind the normalisation it was trained with: `(x - mean) / std` per channel."""
+    """A network with the normalisation of its training before it: `(x - mean) / std` per channel."""
 
     def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -41,6 +41,6 @@ class Normalised(Preprocessed):
 
 
 def home(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Where a model's weights are, and their floating point type."""
+    """Device and floating point type of a model's weights."""
     weights = [weight for weight in model.parameters() if weight.is_floating_point()]
     return (weights[0].device, weights[0].dtype) if weights else (torch.device("cpu"), torch.float32)

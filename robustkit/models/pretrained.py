@@ -1,4 +1,4 @@
-"""Networks with weights that their makers publish: torchvision's enums and timm's hub."""
+"""Networks with published weights, from torchvision and timm."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,12 +11,12 @@ DEFAULT = "default"
 
 
 class Pretrained(NamedTuple):
-    """A network with published weights, and what they were trained on."""
+    """A network with published weights, and the images that they were trained on."""
 
     network: nn.Module
     weights: str
     num_classes: int
-    side: int  # of the images they were trained on
+    side: int  # of those images, in pixels
     mean: Sequence[float]
     std: Sequence[float]
 
@@ -30,30 +30,30 @@ def torchvision_names() -> list[str]:
 
 
 def weight_names(name: str) -> list[str]:
-    """The published weights of torchvision's model of that name, "DEFAULT" among them."""
+    """Names of the published weights of a torchvision model, with "DEFAULT"."""
     import torchvision
 
     return ["DEFAULT", *(weights.name for weights in torchvision.models.get_model_weights(name))]
 
 
 def torchvision_pretrained(name: str, weights: str) -> Pretrained:
-    """The torchvision model with its published weights, from torch's cache or the network.
+    """The torchvision model with its published weights, from torch's cache or downloaded.
 
     Raises:
-        UserError: there are no such weights, or they cannot be fetched.
+        UserError: there are no such weights, or they cannot be downloaded.
     """
     import torchvision
 
-    chosen = {known.upper(): known for known in weight_names(name)}.get(weights.upper())
+    chosen = {weight.upper(): weight for weight in weight_names(name)}.get(weights.upper())
     if chosen is None:
         raise unknown(f"checkpoint file or published weights of {name}", weights, weight_names(name))
     entry = getattr(torchvision.models.get_model_weights(name), chosen)
     try:
         network = torchvision.models.get_model(name, weights=entry)
     except (OSError, RuntimeError) as error:  # URLError is an OSError, a wrong hash a RuntimeError
-        raise _unreachable(name, error) from error
-    seen: Any = entry.transforms()
-    return Pretrained(network, entry.name, len(entry.meta["categories"]), seen.crop_size[0], seen.mean, seen.std)
+        raise _not_downloaded(name, error) from error
+    images: Any = entry.transforms()
+    return Pretrained(network, entry.name, len(entry.meta["categories"]), images.crop_size[0], images.mean, images.std)
 
 
 def timm_build(name: str, num_classes: int) -> nn.Module:
@@ -66,13 +66,13 @@ def timm_pretrained(name: str) -> Pretrained:
     """The timm model with its published weights.
 
     Raises:
-        UserError: timm is not installed, has no such model or weights, or they cannot be fetched.
+        UserError: timm is not installed, has no such model or weights, or they cannot be downloaded.
     """
     timm = _timm(name)
     try:
         network = timm.create_model(name, pretrained=True)
     except (OSError, RuntimeError) as error:
-        raise _unreachable(name, error) from error
+        raise _not_downloaded(name, error) from error
     config = network.pretrained_cfg
     tag = config.get("tag") or DEFAULT
     return Pretrained(network, tag, config["num_classes"], config["input_size"][1], config["mean"], config["std"])
@@ -88,9 +88,9 @@ def _timm(name: str) -> Any:
     return timm
 
 
-def _unreachable(name: str, error: Exception) -> UserError:
+def _not_downloaded(name: str, error: Exception) -> UserError:
     reason = str(error).split("\n")[0].rstrip(".")
     return UserError(
-        f"The weights of {name} could not be fetched ({reason}); fetch them on a connected machine, "
+        f"The weights of {name} could not be downloaded ({reason}); download them on a connected machine, "
         "copy the file here and pass --weights FILE."
     )

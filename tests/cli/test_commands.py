@@ -106,7 +106,7 @@ def cached(place) -> Path:
 
     from robustkit.models import cache
 
-    path = cache.place("resnet18", "digits", {"a": 1})
+    path = cache.path_of("resnet18", "digits", {"a": 1})
     cache.store(path, {"w": torch.zeros(3)}, {"model": "resnet18", "dataset": "digits", "val_accuracy": "0.9"})
     return path
 

@@ -3,6 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from robustkit.data import from_tensors, load_dataset, other_split
@@ -10,80 +12,67 @@ from robustkit.errors import UserError
 
 X = np.linspace(0, 1, 4 * 3 * 5 * 5, dtype=np.float32).reshape(4, 3, 5, 5)
 Y = np.array([0, 1, 2, 1])
+SPLITS = {"x_train": X[:3], "y_train": Y[:3], "x_test": X[3:], "y_test": Y[3:]}
 
 
-def saved(folder: Path, **arrays: object) -> str:
-    path = folder / "mine.npz"
-    np.savez(path, **arrays)
-    return str(path)
+def saved(folder: Path, suffix: str = ".npz", **arrays: object) -> Path:
+    path = folder / f"mine{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        save_file({key: torch.from_numpy(value.copy()) for key, value in arrays.items()}, path)
+    return path
 
 
-def test_an_npz_file_is_read_as_it_is(tmp_path):
-    data = load_dataset(saved(tmp_path, x=X, y=Y))
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_a_file_is_read_as_it_is(tmp_path, suffix):
+    data = load_dataset(str(saved(tmp_path, suffix, x=X, y=Y)))
 
     x, y = data.batch([2, 0])
     assert np.array_equal(x.numpy(), X[[2, 0]])
     assert y.tolist() == [2, 0]
     assert (data.name, data.class_names) == ("mine", ("0", "1", "2"))
     assert data.threats == (("Linf", "8/255"),)
-
-
-def test_a_safetensors_file_is_the_same_data_set(tmp_path):
-    save_file({"x": torch.from_numpy(X), "y": torch.from_numpy(Y)}, tmp_path / "a.safetensors")
-
-    same = load_dataset(str(tmp_path / "a.safetensors")).fingerprint([0, 1, 2, 3])
-    assert same == load_dataset(saved(tmp_path, x=X, y=Y)).fingerprint([0, 1, 2, 3])
-
-
-SPLITS = {"x_train": X[:3], "y_train": Y[:3], "x_test": X[3:], "y_test": Y[3:]}
-
-
-def both(folder: Path) -> list[str]:
-    save_file({key: torch.from_numpy(value.copy()) for key, value in SPLITS.items()}, folder / "mine.safetensors")
-    return [saved(folder, **SPLITS), str(folder / "mine.safetensors")]
-
-
-def test_a_file_may_hold_several_splits(tmp_path):
-    for path in both(tmp_path):
-        test = load_dataset(path)
-        train = other_split(test, "train")
-
-        assert np.array_equal(test.batch([0])[0].numpy(), X[3:])
-        assert np.array_equal(train.batch([0, 1, 2])[0].numpy(), X[:3])
-        assert (test.split, train.split, train.labels.tolist()) == ("test", "train", [0, 1, 2])
-
-
-def test_a_split_that_the_file_has_not_is_refused_with_those_it_has(tmp_path):
-    for path in both(tmp_path):
-        with pytest.raises(UserError, match="'val'; there are test, train"):
-            load_dataset(path, "val")
-
-
-def test_a_file_of_one_split_has_no_other(tmp_path):
+    assert data.fingerprint(range(4)) == from_tensors(torch.from_numpy(X), torch.from_numpy(Y)).fingerprint(range(4))
     with pytest.raises(UserError, match="no split called 'train'"):
-        other_split(load_dataset(saved(tmp_path, x=X, y=Y)), "train")
+        other_split(data, "train")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_a_file_may_have_several_splits(tmp_path, suffix):
+    path = str(saved(tmp_path, suffix, **SPLITS))
+    test = load_dataset(path)
+    train = other_split(test, "train")
+
+    assert np.array_equal(test.batch([0])[0].numpy(), X[3:])
+    assert np.array_equal(train.batch([0, 1, 2])[0].numpy(), X[:3])
+    assert (test.split, train.split, train.labels.tolist()) == ("test", "train", [0, 1, 2])
+    with pytest.raises(UserError, match="'val'; there are test, train"):
+        load_dataset(path, "val")
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 9, 3), (2, 8, 9, 1), (2, 8, 9), (2, 3, 8, 9)])
-def test_bytes_are_turned_and_divided(tmp_path, shape):
+def test_uint8_images_of_any_axis_order_are_divided_by_255(tmp_path, shape):
     raw = np.arange(np.prod(shape)).astype(np.uint8).reshape(shape)
-    x, _ = load_dataset(saved(tmp_path, x=raw, y=Y[:2])).batch([0, 1])
+    x, _ = load_dataset(str(saved(tmp_path, x=raw, y=Y[:2]))).batch([0, 1])
 
-    turned = raw[:, None] if raw.ndim == 3 else raw if shape[1] == 3 else raw.transpose(0, 3, 1, 2)
-    assert np.array_equal(x.numpy(), turned.astype(np.float32) / np.float32(255))
+    channels_first = raw[:, None] if raw.ndim == 3 else raw if shape[1] == 3 else raw.transpose(0, 3, 1, 2)
+    assert np.array_equal(x.numpy(), channels_first.astype(np.float32) / np.float32(255))
 
 
 def test_labels_may_be_a_column_and_classes_named(tmp_path):
-    data = load_dataset(saved(tmp_path, x=X, y=Y[:, None].astype(np.uint16), class_names=["cat", "dog", "eel"]))
+    path = saved(tmp_path, x=X, y=Y[:, None].astype(np.uint16), class_names=["cat", "dog", "eel"])
+    data = load_dataset(str(path))
 
     assert data.labels.tolist() == [0, 1, 2, 1]
     assert data.class_names == ("cat", "dog", "eel")
 
 
-def test_rounding_beyond_1_is_clamped():
-    x = torch.full((1, 1, 2, 2), 1 + 5e-7, dtype=torch.float64)
+@given(st.floats(-1e-6, 0) | st.floats(1, 1 + 1e-6))
+def test_rounding_beyond_0_and_1_is_clamped(value):
+    x = torch.full((1, 1, 2, 2), value, dtype=torch.float64)
 
-    assert float(from_tensors(x, torch.tensor([0])).images.max()) == 1.0
+    assert float(from_tensors(x, torch.tensor([0])).images.max()) == round(value)
 
 
 def changed(index: tuple[int, ...], value: float) -> np.ndarray:
@@ -95,11 +84,11 @@ def changed(index: tuple[int, ...], value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"images": X, "y": Y}, r"has no array x \(found: images, y\)"),
-        ({"a": X}, r"has no array x and no y \(found: a\)"),
+        ({"images": X, "y": Y}, r"has no array x \(it has: images, y\)"),
+        ({"a": X}, r"has no array x and no y \(it has: a\)"),
         ({"x": X, "y": Y[:3]}, "4 images but 3 labels"),
         ({"x": X[:0], "y": Y[:0]}, "is empty"),
-        ({"x": changed((2, 0, 1, 1), np.nan), "y": Y}, "finite; image 2 holds NaN"),
+        ({"x": changed((2, 0, 1, 1), np.nan), "y": Y}, "finite; image 2 has NaN"),
         ({"x": changed((1, 0, 1, 1), -np.inf), "y": Y}, "finite; image 1 "),
         ({"x": changed((3, 0, 1, 1), 255), "y": Y}, "image 3 has a value 255: divide by 255"),
         ({"x": changed((1, 0, 1, 1), -2.1), "y": Y}, "image 1 has a value -2.1: undo the normalisation"),
@@ -110,46 +99,34 @@ def changed(index: tuple[int, ...], value: float) -> np.ndarray:
         ({"x": X.reshape(4, -1), "y": Y}, r"not \[4, 75\]"),
         ({"x": X.astype(int), "y": Y}, "floats in .* not int64"),
         ({"x": X, "y": Y, "class_names": ["a", "b"]}, "2 class names, but image 2 has the label 2"),
-        ({"x": X, "y": np.array(["a", "b", "a", "b"])}, "y in .* holds <U1, not numbers"),
-        ({"x": X, "y": np.array([0, {}, 1, 2], dtype=object)}, "holds Python objects"),
+        ({"x": X, "y": np.array(["a", "b", "a", "b"])}, "y in .* has the type <U1, not numbers"),
+        ({"x": X, "y": np.array([0, {}, 1, 2], dtype=object)}, "contains Python objects"),
     ],
 )
 def test_a_file_that_is_no_data_set_says_why(tmp_path, arrays, sentence):
     with pytest.raises(UserError, match=sentence):
-        load_dataset(saved(tmp_path, **arrays))
+        load_dataset(str(saved(tmp_path, **arrays)))
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
-@pytest.mark.parametrize("kept", [0, 10, 400])
-def test_a_cut_off_file_says_so(tmp_path, suffix, kept):
-    path = tmp_path / f"a{suffix}"
-    if suffix == ".npz":
-        np.savez(path, x=X, y=Y)
-    else:
-        save_file({"x": torch.from_numpy(X), "y": torch.from_numpy(Y)}, path)
-    path.write_bytes(path.read_bytes()[:kept])
+@pytest.mark.parametrize(
+    ("suffix", "damaged"),
+    [
+        *[(suffix, lambda raw, size=size: raw[:size]) for suffix in (".npz", ".safetensors") for size in (0, 10, 400)],
+        (".npz", lambda raw: raw[:300] + b"0123456789" + raw[310:]),
+    ],
+)
+def test_a_cut_off_or_changed_file_says_so(tmp_path, suffix, damaged):
+    path = saved(tmp_path, suffix, x=X, y=Y)
+    path.write_bytes(damaged(path.read_bytes()))
 
-    with pytest.raises(UserError, match="not a whole"):
+    with pytest.raises(UserError, match=rf"not a whole \{suffix} file"):
         load_dataset(str(path))
 
 
-def test_a_file_with_flipped_bytes_says_so(tmp_path):
-    path = Path(saved(tmp_path, x=X, y=Y))
-    raw = bytearray(path.read_bytes())
-    raw[300:310] = b"0123456789"
-    path.write_bytes(raw)
-
-    with pytest.raises(UserError, match=r"not a whole \.npz file"):
-        load_dataset(str(path))
-
-
-def test_a_path_that_is_not_there_is_not_taken_for_a_name(tmp_path):
-    with pytest.raises(UserError, match="no file or folder"):
-        load_dataset(str(tmp_path / "gone.npz"))
-
-
-def test_another_kind_of_file_is_refused(tmp_path):
+def test_missing_paths_and_other_kinds_of_files_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("1,2")
 
+    with pytest.raises(UserError, match="no file or folder"):
+        load_dataset(str(tmp_path / "gone.npz"))
     with pytest.raises(UserError, match=r"ending in \.npz or \.safetensors"):
         load_dataset(str(tmp_path / "a.csv"))

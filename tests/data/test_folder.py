@@ -15,7 +15,7 @@ def picture(path: Path, width: int = 6, height: int = 6, shade: int = 51) -> Pat
     return path
 
 
-def test_a_folder_has_one_class_a_sub_folder(tmp_path):
+def test_a_folder_has_one_sub_folder_per_class(tmp_path):
     picture(tmp_path / "cat" / "1.png", shade=51)
     picture(tmp_path / "dog" / "1.png", shade=102)
     data = load_dataset(str(tmp_path))
@@ -24,9 +24,11 @@ def test_a_folder_has_one_class_a_sub_folder(tmp_path):
     assert data.class_names == ("cat", "dog")
     assert y.tolist() == [1, 0]
     assert torch.allclose(x, torch.tensor([0.4, 0.2]).view(2, 1, 1, 1).expand(2, 3, 6, 6))
+    with pytest.raises(UserError, match="no split called 'train'"):
+        other_split(data, "train")
 
 
-def test_only_the_asked_images_are_decoded(tmp_path):
+def test_only_the_requested_images_are_decoded(tmp_path):
     picture(tmp_path / "cat" / "1.png")
     (tmp_path / "cat" / "2.png").write_bytes(b"not a picture")
     data = load_dataset(str(tmp_path))
@@ -36,7 +38,7 @@ def test_only_the_asked_images_are_decoded(tmp_path):
         data.batch([0, 1])
 
 
-def test_a_sub_folder_called_as_the_split_is_used(tmp_path):
+def test_a_sub_folder_with_the_name_of_the_split_is_used(tmp_path):
     picture(tmp_path / "train" / "cat" / "1.png", shade=0)
     picture(tmp_path / "test" / "cat" / "1.png", shade=255)
     test = load_dataset(str(tmp_path))
@@ -45,29 +47,16 @@ def test_a_sub_folder_called_as_the_split_is_used(tmp_path):
     assert float(other_split(test, "train").batch([0])[0].mean()) == 0.0
 
 
-def test_a_plain_folder_has_no_other_split(tmp_path):
-    picture(tmp_path / "cat" / "1.png")
-
-    with pytest.raises(UserError, match="no split called 'train'"):
-        other_split(load_dataset(str(tmp_path)), "train")
-
-
-def test_images_of_two_sizes_name_both_and_the_fix(tmp_path):
+def test_images_of_two_sizes_are_refused_unless_they_are_resized(tmp_path):
     picture(tmp_path / "cat" / "1.png", 6, 7)
     picture(tmp_path / "cat" / "2.png", 8, 9)
 
     with pytest.raises(UserError, match=r"first is 6x7, .*2\.png is 8x9; resize them first, or pass image_size"):
         load_dataset(str(tmp_path)).batch([1])
-
-
-def test_an_image_size_makes_them_one(tmp_path):
-    picture(tmp_path / "cat" / "1.png", 6, 7)
-    picture(tmp_path / "cat" / "2.png", 8, 9)
-
     assert load_dataset(str(tmp_path), image_size=4).batch([0, 1])[0].shape == (2, 3, 4, 4)
 
 
-def test_the_fingerprint_feels_the_bytes_of_a_file(tmp_path):
+def test_the_fingerprint_changes_with_the_bytes_of_a_file_and_the_size(tmp_path):
     file = picture(tmp_path / "cat" / "1.png")
     data = load_dataset(str(tmp_path))
     before = data.fingerprint([0])
@@ -78,11 +67,6 @@ def test_the_fingerprint_feels_the_bytes_of_a_file(tmp_path):
     assert load_dataset(str(tmp_path), image_size=4).fingerprint([0]) != data.fingerprint([0])
 
 
-def test_a_folder_without_classes_says_what_it_needs(tmp_path):
-    with pytest.raises(UserError, match="one sub-folder a class"):
-        load_dataset(str(tmp_path))
-
-
 @pytest.fixture
 def imagenet(tmp_path):
     for number in range(1000):
@@ -91,7 +75,7 @@ def imagenet(tmp_path):
     return tmp_path
 
 
-def test_imagenet_is_its_val_folder_at_224_pixels(imagenet):
+def test_imagenet_is_its_val_folder_at_224_pixels_with_all_classes(imagenet):
     data = load_dataset("ImageNet", data_dir=imagenet)
 
     x, y = data.batch([0])
@@ -99,18 +83,22 @@ def test_imagenet_is_its_val_folder_at_224_pixels(imagenet):
     assert (int(y), data.class_names[7]) == (7, "cock")
     assert data.threats == (("Linf", "4/255"),)
 
-
-def test_imagenet_with_a_class_missing_is_refused(imagenet):
     (imagenet / "val" / "n00000500").rmdir()
-
     with pytest.raises(UserError, match="999 class folders"):
         load_dataset("imagenet", data_dir=imagenet)
 
 
-def test_imagenet_says_where_its_files_must_be(tmp_path):
-    with pytest.raises(UserError, match="--data-dir DIR"):
-        load_dataset("imagenet")
-    with pytest.raises(UserError, match="cannot be downloaded"):
-        load_dataset("imagenet", data_dir=tmp_path, download=True)
-    with pytest.raises(UserError, match=r"no folder .*val"):
-        load_dataset("imagenet", data_dir=tmp_path)
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        (".", {}, "one sub-folder per class"),
+        ("imagenet", {}, "--data-dir DIR"),
+        ("imagenet", {"data_dir": ".", "download": True}, "cannot be downloaded"),
+        ("imagenet", {"data_dir": "."}, r"no folder .*val"),
+    ],
+)
+def test_an_empty_folder_is_refused_with_what_it_needs(tmp_path, monkeypatch, name, options, sentence):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UserError, match=sentence):
+        load_dataset(name, **options)

@@ -1,19 +1,17 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robustkit.data import pick
 from robustkit.errors import UserError
 
 
-def test_every_image_is_picked_once():
-    assert sorted(pick(1000)) == list(range(1000))
+@given(st.integers(1, 1000), st.integers(1, 1200))
+def test_n_images_are_the_first_of_an_order_that_has_every_image_once(count, n):
+    order = pick(count)
 
-
-def test_fewer_samples_are_a_prefix_of_more():
-    assert pick(504, 100) == pick(504, 101)[:100]
-
-
-def test_more_samples_than_images_are_all_images():
-    assert pick(5, 9) == pick(5)
+    assert sorted(order) == list(range(count))
+    assert pick(count, n) == order[:n]
 
 
 def test_a_data_set_sorted_by_class_is_sampled_evenly():

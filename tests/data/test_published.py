@@ -40,12 +40,12 @@ def write_cifar(
     base = folder / build.base_folder
     base.mkdir()
     for attribute in ("train_list", "test_list"):
-        known = []
+        checksums = []
         for file, _ in getattr(build, attribute):
             rows = rng.integers(0, 256, (2, 3072), dtype=np.uint8)
             (base / file).write_bytes(pickle.dumps({"data": rows, labels: [1, 0]}))
-            known.append([file, md5(base / file)])
-        monkeypatch.setattr(build, attribute, known)
+            checksums.append([file, md5(base / file)])
+        monkeypatch.setattr(build, attribute, checksums)
     meta = build.meta
     (base / meta["filename"]).write_bytes(pickle.dumps({meta["key"]: names}))
     monkeypatch.setattr(build, "meta", {**meta, "md5": md5(base / meta["filename"])})
@@ -85,8 +85,8 @@ def test_svhn_is_read_from_its_matrix_and_ten_means_zero(tmp_path, monkeypatch):
     images = rng.integers(0, 256, (32, 32, 3, 2), dtype=np.uint8)
     path = tmp_path / "test_32x32.mat"
     scipy.io.savemat(path, {"X": images, "y": np.array([[10], [3]], dtype=np.uint8)})
-    known = torchvision.datasets.SVHN.split_list["test"]
-    monkeypatch.setitem(torchvision.datasets.SVHN.split_list, "test", [*known[:2], md5(path)])
+    entry = torchvision.datasets.SVHN.split_list["test"]
+    monkeypatch.setitem(torchvision.datasets.SVHN.split_list, "test", [*entry[:2], md5(path)])
     data = load_dataset("svhn", data_dir=tmp_path)
 
     x, y = data.batch([0, 1])
@@ -94,15 +94,14 @@ def test_svhn_is_read_from_its_matrix_and_ten_means_zero(tmp_path, monkeypatch):
     assert y.tolist() == [0, 3]
 
 
-def test_without_a_folder_the_options_are_named():
-    with pytest.raises(UserError, match=r"--data-dir DIR.*--download"):
-        load_dataset("mnist")
-
-
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "svhn"])
-def test_missing_files_name_the_fix(tmp_path, name):
+def test_missing_files_and_splits_are_refused_with_the_fix(tmp_path, name):
+    with pytest.raises(UserError, match=r"--data-dir DIR.*--download"):
+        load_dataset(name)
     with pytest.raises(UserError, match=f"no whole copy of {name} .*--download"):
         load_dataset(name, data_dir=tmp_path)
+    with pytest.raises(UserError, match="'val'; there are train, test"):
+        load_dataset(name, "val", data_dir=tmp_path)
 
 
 def test_a_cut_off_file_names_the_fix(tmp_path):
@@ -121,8 +120,3 @@ def test_a_failed_download_names_the_fix(tmp_path, monkeypatch):
 
     with pytest.raises(UserError, match=r"could not be downloaded .*no route.*by hand"):
         load_dataset("cifar10", data_dir=tmp_path, download=True)
-
-
-def test_a_split_that_does_not_exist_lists_those_that_do(tmp_path):
-    with pytest.raises(UserError, match="'val'; there are train, test"):
-        load_dataset("cifar10", "val", data_dir=tmp_path)

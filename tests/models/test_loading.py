@@ -7,7 +7,7 @@ from robustkit.models import load_model
 
 
 @pytest.mark.parametrize(
-    ("wishes", "sentence"),
+    ("arguments", "sentence"),
     [
         ({}, "needs weights; pass --weights FILE, .*--dataset digits"),
         ({"dataset": "cifar10"}, "has no weights for cifar10; pass --weights FILE, or --train"),
@@ -15,20 +15,11 @@ from robustkit.models import load_model
         ({"dataset": "digits", "train": True, "weights": "a.pt"}, "exclude each other"),
         ({"dataset": "cifar"}, "did you mean cifar10"),
         ({"train": True}, "needs weights"),
+        ({"name": "resnet19", "dataset": "digits"}, "did you mean resnet18"),
+        ({"dataset": from_tensors(torch.zeros(2, 1, 8, 8), torch.arange(2)), "train": True},
+         r"no split called 'train'.* pass --weights FILE"),
     ],
-)
-def test_without_weights_the_ways_to_them_are_named(wishes, sentence):
+)  # fmt: skip
+def test_what_is_missing_is_named_with_its_fix(arguments, sentence):
     with pytest.raises(UserError, match=sentence):
-        load_model("resnet18", **wishes)
-
-
-def test_a_misspelt_name_gets_the_nearest():
-    with pytest.raises(UserError, match="did you mean resnet18"):
-        load_model("resnet19", dataset="digits")
-
-
-def test_data_without_a_training_split_cannot_be_trained_on():
-    data = from_tensors(torch.zeros(2, 1, 8, 8), torch.arange(2))
-
-    with pytest.raises(UserError, match=r"no split called 'train'.* pass --weights FILE"):
-        load_model("resnet18", dataset=data, train=True)
+        load_model(**{"name": "resnet18", **arguments})

@@ -1,4 +1,4 @@
-"""Checkpoints that say what network they are for, so that `--model FILE` is enough."""
+"""Model files: checkpoints that also say which network they are for, so that `--model FILE` is enough."""
 
 import json
 from collections.abc import Mapping
@@ -16,41 +16,41 @@ _KEY = "robustkit"
 
 
 class Description(NamedTuple):
-    """What has to be known to build the network again."""
+    """All that is needed to build the network again."""
 
-    architecture: str
-    name: str
+    architecture: str  # the name that builds it, such as "resnet18"
+    name: str  # what reports call the model
     num_classes: int
     mean: list[float] | None
     std: list[float] | None
 
 
-def described(path: str) -> Description | None:
-    """The description in a file's header, or None where `path` is no such file at all.
+def read_description(path: str) -> Description | None:
+    """The description in the header of a model file, or None if `path` does not end as one.
 
     Raises:
-        UserError: it is a checkpoint without one.
+        UserError: there is no such file, or it has no description.
     """
     if not path.endswith(cache.SUFFIX):
         return None
     if not Path(path).is_file():
         raise UserError(f"There is no file {path}; check the path of the model.")
-    text = (cache.about(Path(path)) or {}).get(_KEY)
+    text = (cache.metadata(Path(path)) or {}).get(_KEY)
     if text is None:
         raise UserError(f"{path} does not say what network it is for; pass --model NAME --weights {path}.")
-    known = json.loads(text)
-    return Description(**{key: known[key] for key in Description._fields})
+    entries = json.loads(text)
+    return Description(**{key: entries[key] for key in Description._fields})
 
 
 def save_model(path: Path, model: PixelModel, architecture: str, name: str, more: Mapping[str, str]) -> None:
-    """Write the network's weights with the description, whole or not at all.
+    """Write the network's weights with the description; the file is complete or not written at all.
 
     Args:
         path: a `.safetensors` file.
-        model: whose weights and normalisation are kept.
+        model: its weights and its normalisation are stored.
         architecture: the name that builds it, such as "resnet18".
         name: what reports call it.
-        more: what else should be known of it.
+        more: other entries of the header.
 
     Raises:
         UserError: the file cannot be written.
@@ -59,7 +59,7 @@ def save_model(path: Path, model: PixelModel, architecture: str, name: str, more
     description = Description(architecture, name, model.num_classes, mean, std)
     state: Mapping[str, Tensor] = model.network.state_dict()
     try:
-        # One entry: safetensors writes several in an order of its own each time, and equal trainings have equal bytes.
+        # One entry: safetensors writes several in a random order, and equal trainings must give equal bytes.
         cache.store(path, state, {_KEY: json.dumps({**more, **description._asdict()})})
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}); give another --out.") from None

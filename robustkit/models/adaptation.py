@@ -1,7 +1,7 @@
-"""Architectures fitted to a data set: torchvision's are made for 224 pixels, digits have 8.
+"""Architectures adapted to the images of a data set: torchvision's are made for 224 pixels, digits have 8.
 
-ResNets get the small stem of He et al. 2016's CIFAR networks (3x3, stride 1, no pooling), which keeps a small image's
-pixels; all others see the image resized, inside the model, to the smallest square at which they work.
+A ResNet for small images gets the stem of He et al. 2016's CIFAR networks (3x3, stride 1, no pooling), which keeps
+the resolution. For all others the image is resized inside the model, to the smallest square at which they work.
 """
 
 from typing import Any, NamedTuple
@@ -17,18 +17,18 @@ SIDES = (32, 64, 128, 224, 299)
 
 
 class Stem(NamedTuple):
-    """The first convolution of a ResNet; 3 wide means stride 1 and no pooling after it."""
+    """The first convolution of a ResNet; a kernel of 3 means stride 1 and no pooling after it."""
 
     kernel: int
     channels: int
 
 
-class Fitted(NamedTuple):
-    """A network with what the pixels need before it."""
+class AdaptedNetwork(NamedTuple):
+    """A network with the preprocessing that it needs."""
 
     network: nn.Module
-    size: int | None
-    gray: bool
+    size: int | None  # the image is resized to this square
+    gray: bool  # the one channel of the image is repeated three times
 
 
 def is_resnet(name: str) -> bool:
@@ -42,17 +42,17 @@ def stem_for(shape: tuple[int, ...]) -> Stem:
 
 
 def build_torchvision(name: str, num_classes: int) -> nn.Module:
-    """The torchvision model with random weights, as published but for the number of classes."""
+    """The torchvision model with random weights and this number of classes."""
     import torchvision
 
-    # Both warn about their slow initialisation and return tuples in training unless told otherwise.
+    # By default both warn about their slow initialisation and return tuples in training.
     extra: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
     network: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=num_classes, **extra)
     return network
 
 
-def with_stem(network: nn.Module, stem: Stem, shape: tuple[int, ...] | None) -> Fitted:
-    """A ResNet with its first layers replaced where they differ from `stem`."""
+def with_stem(network: nn.Module, stem: Stem, shape: tuple[int, ...] | None) -> AdaptedNetwork:
+    """A ResNet whose first layers are replaced if they differ from `stem`."""
     old = network.get_submodule("conv1")
     assert isinstance(old, nn.Conv2d)
     if stem != (old.kernel_size[0], old.in_channels):
@@ -62,21 +62,26 @@ def with_stem(network: nn.Module, stem: Stem, shape: tuple[int, ...] | None) -> 
         network.add_module("conv1", new)
     if stem.kernel == 3:
         network.add_module("maxpool", nn.Identity())
-    return Fitted(network, None, shape is not None and shape[0] == 1 and stem.channels == 3)
+    return AdaptedNetwork(network, None, shape is not None and shape[0] == 1 and stem.channels == 3)
 
 
-def resized(network: nn.Module, name: str, shape: tuple[int, ...]) -> Fitted:
-    """The network with the smallest square, at least as large as the image, at which it works."""
+def with_resizing(network: nn.Module, name: str, shape: tuple[int, ...]) -> AdaptedNetwork:
+    """The network with the smallest of `SIDES`, at least as large as the image, at which it works.
+
+    Raises:
+        UserError: the images have neither 1 nor 3 channels, or the network works at no size.
+    """
     channels, height, width = shape
     if channels not in (1, 3):
         raise UserError(
-            f"{name} sees 1 or 3 channels, these images have {channels}; pass a model of your own, FILE.py:FUNCTION."
+            f"{name} takes images with 1 or 3 channels, these images have {channels}; pass a model of your own, "
+            "FILE.py:FUNCTION."
         )
     if min(height, width) >= SIDES[0] and _works(network, height, width):
-        return Fitted(network, None, channels == 1)
+        return AdaptedNetwork(network, None, channels == 1)
     for side in SIDES:
         if side >= max(height, width) and _works(network, side, side):
-            return Fitted(network, side, channels == 1)
+            return AdaptedNetwork(network, side, channels == 1)
     raise UserError(f"{name} does not work on images of {height}x{width}; resize them, or choose another model.")
 
 

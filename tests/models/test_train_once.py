@@ -3,35 +3,35 @@ from pathlib import Path
 import pytest
 import torch
 
-from robustkit.data import load_dataset
+from robustkit.data import Dataset, load_dataset
 from robustkit.evaluation.identity import fingerprint
-from robustkit.models import CleanRecipe, PixelModel, cache, load_model, trained
-from robustkit.models.training import Report, Subset, train
+from robustkit.models import CleanRecipe, PixelModel, cache, load_model, train_once
+from robustkit.models.clean_training import Report, train
 
 MODEL = "shufflenet_v2_x0_5"
 
 
 @pytest.fixture(autouse=True)
 def trainings(monkeypatch) -> list[CleanRecipe]:
-    """Each training that is asked for; it is not done, but leaves weights that depend on the recipe."""
+    """The recipe of each training. Nothing is trained: the weights are set to values that depend on the recipe."""
     done: list[CleanRecipe] = []
 
-    def fake(model: PixelModel, part: Subset, held_out: Subset, recipe: CleanRecipe, report: Report) -> float:
+    def fake(model: PixelModel, data: Dataset, held_out: Dataset, recipe: CleanRecipe, report: Report) -> float:
         done.append(recipe)
         with torch.no_grad():
             model.network.fc.bias.fill_(recipe.epochs)
         return 0.97
 
-    monkeypatch.setattr(trained, "train", fake)
+    monkeypatch.setattr(train_once, "train", fake)
     return done
 
 
-def load(lines: list[str] | None = None, **wishes: object) -> PixelModel:
+def load(lines: list[str] | None = None, **arguments: object) -> PixelModel:
     def report(text: str, share: float | None) -> None:
         if lines is not None and share is None:
             lines.append(text)
 
-    return load_model(MODEL, **{"dataset": "digits", "report": report, **wishes})
+    return load_model(MODEL, **{"dataset": "digits", "report": report, **arguments})
 
 
 def test_a_model_is_trained_once_and_then_read(trainings):
@@ -47,21 +47,20 @@ def test_a_model_is_trained_once_and_then_read(trainings):
     assert not model.training
 
 
-def test_the_cache_says_what_it_holds_and_forgets_by_name(cache_folder):
+def test_the_cache_lists_its_models_and_deletes_them_by_name(cache_folder):
     load()
     (entry,) = cache.entries()
 
     assert entry[1:3] == (MODEL, "digits")
     assert entry.path.parent == cache_folder
     assert entry.path.name.startswith(f"{MODEL}-digits-")
-    assert entry.bytes == entry.path.stat().st_size
-    assert entry.val_accuracy == 0.97
+    assert (entry.bytes, entry.val_accuracy) == (entry.path.stat().st_size, 0.97)
     assert cache.clear("vgg11") == []
     assert cache.clear(MODEL) == [entry.path]
     assert cache.entries() == []
 
 
-def test_a_broken_file_is_trained_again_and_said_so():
+def test_a_broken_file_is_reported_and_trained_again():
     whole = fingerprint(load())
     path = cache.entries()[0].path
     path.write_bytes(path.read_bytes()[:1000])
@@ -73,30 +72,25 @@ def test_a_broken_file_is_trained_again_and_said_so():
     assert cache.entries()[0].val_accuracy is not None
 
 
-def test_a_retraining_is_one(trainings):
+def test_retrain_trains_again_and_other_recipes_and_normalisations_have_other_files(trainings):
     load()
     load(retrain=True)
+    assert (len(trainings), len(cache.entries())) == (2, 1)
 
-    assert len(trainings) == 2
-
-
-def test_another_recipe_or_normalisation_is_another_file():
-    load()
     load(recipe=CleanRecipe(epochs=2))
     load(mean=(0.5,), std=(0.25,))
-
     assert len(cache.entries()) == 3
 
 
 @pytest.mark.slow
 def test_resnet18_learns_the_digits(monkeypatch):
-    monkeypatch.setattr(trained, "train", train)
+    monkeypatch.setattr(train_once, "train", train)
     load_model("resnet18", dataset="digits")
 
     assert cache.entries()[0].val_accuracy > 0.95  # 0.97 where it was chosen
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_no_failure(tmp_path: Path, monkeypatch):
+def test_an_unwritable_cache_is_reported_and_no_error(tmp_path: Path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ROBUSTKIT_CACHE", str(tmp_path / "file"))
     lines: list[str] = []
@@ -105,7 +99,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_no_failure(tmp_path: Path, 
     assert "could not be kept" in lines[1]
 
 
-def test_the_cache_may_be_empty_or_hold_leftovers(cache_folder):
+def test_the_cache_may_be_empty_or_have_temporary_files(cache_folder):
     assert cache.entries() == []
     cache_folder.mkdir(parents=True)
     (cache_folder / ".a-digits-0.safetensors.x.part").write_bytes(b"half")

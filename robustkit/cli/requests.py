@@ -1,0 +1,83 @@
+"""Evaluation requests from the options of a command."""
+
+from typing import TYPE_CHECKING, Any
+
+from robustkit.errors import UserError
+
+from .options import data_of
+
+if TYPE_CHECKING:
+    from robustkit.classifier.smoothing import Smoothing
+    from robustkit.data import Dataset
+    from robustkit.evaluation.request import EvaluationRequest
+    from robustkit.evaluation.resolved import Evaluation
+
+
+def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest":
+    """The request of `robustkit evaluate`."""
+    from robustkit.evaluation.request import EvaluationRequest, Numerics
+
+    return EvaluationRequest(
+        options["models"], dataset=data_of(options), attacks=options["attacks"], norm=options["norms"],
+        eps=options["radii"], samples=_samples(options), batch_size=options["batch_size"], device=options["device"],
+        seed=options["seed"], weights=options["weights"] or None, num_classes=options["num_classes"],
+        mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
+        numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]),
+        surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
+        smooth=smoothing_of(options), watch=bars, **_remedies(options),
+    )  # fmt: skip
+
+
+def evaluation_of_one_model(options: dict[str, Any], attack: str, bars: Any) -> "Evaluation":
+    """The evaluation of a command about one model in one threat model."""
+    from robustkit.evaluation.request import EvaluationRequest
+    from robustkit.evaluation.resolved import resolve
+
+    return resolve(EvaluationRequest(
+        options["model"], dataset=data_of(options), attacks=attack, norm=options["norm"] or (),
+        eps=options["eps"] or (), samples=_samples(options), batch_size=options["batch_size"],
+        device=options["device"], seed=options["seed"], weights=options["weights"] or None,
+        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
+        retrain=options["retrain"], watch=bars, **_remedies(options),
+    ))  # fmt: skip
+
+
+def evaluation_before_and_after(
+    models: list[Any], options: dict[str, Any], data: "Dataset", threat: Any, bars: Any
+) -> "Evaluation":
+    """The evaluation at the end of `robustkit finetune`."""
+    from robustkit.evaluation.request import EvaluationRequest
+    from robustkit.evaluation.resolved import resolve
+
+    return resolve(EvaluationRequest(
+        models, dataset=data, attacks=options["attacks"], norm=threat.norm, eps=threat.eps_text,
+        device=options["device"], seed=options["seed"], watch=bars,
+    ))  # fmt: skip
+
+
+def smoothing_of(options: dict[str, Any]) -> "Smoothing | None":
+    """How the options say that models are smoothed; None for not at all.
+
+    Raises:
+        UserError: a value is out of range, or there is one for a smoothing that is not asked for.
+    """
+    from robustkit.classifier.smoothing import Smoothing
+
+    chosen = {"n": options["smooth_draws"], "alpha": options["smooth_alpha"]}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if options["smooth"] is not None:
+        return Smoothing(options["smooth"], **given)
+    if given:
+        raise UserError("--smooth-draws and --smooth-alpha are for a smoothed classifier; add --smooth SIGMA.")
+    return None
+
+
+def _samples(options: dict[str, Any]) -> int | None:
+    return None if options["samples"] == "all" else options["samples"]
+
+
+def _remedies(options: dict[str, Any]) -> dict[str, Any]:
+    from robustkit.classifier.surrogate_gradients import surrogate_gradients
+
+    replaced = surrogate_gradients(options["bpda"])
+    return {"bpda": replaced, "eot": options["eot"], "probabilities": options["probabilities"]}

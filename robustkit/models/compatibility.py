@@ -1,0 +1,39 @@
+"""Whether a model accepts the images of a data set and has enough classes; checked once, before any measurement."""
+
+import torch
+from torch import Tensor
+
+from robustkit.errors import UserError
+
+from .image_spec import ImageSpec
+from .pixels import PixelModel
+
+
+@torch.no_grad()
+def require_compatible(model: PixelModel, images: ImageSpec) -> None:
+    """Run the model on two black images, and set its `num_classes` to the length of its logits.
+
+    Raises:
+        UserError: the model fails on such images, or has fewer classes than the data set.
+    """
+    channels = 3 if model.gray else images.shape[0]
+    if model.normalises and model.mean.numel() not in (1, channels):
+        raise UserError(
+            f"mean and std have {model.mean.numel()} numbers, but {model.name} gets images with {channels} channels."
+        )
+    try:
+        logits: object = model(torch.zeros(2, *images.shape))  # two: batch statistics of one image do not exist
+    except Exception as error:
+        shape = "x".join(map(str, images.shape))
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise UserError(
+            f"{model.name} does not take the images of {images.name} ({shape}): {reason}; choose another model."
+        ) from error
+    # The classifier unpacks tuples, dicts and the like later.
+    if isinstance(logits, Tensor) and logits.ndim == 2:
+        model.num_classes = logits.shape[1]
+    if model.num_classes < images.classes:
+        raise UserError(
+            f"{model.name} has {model.num_classes} classes, {images.name} has {images.classes}; "
+            "choose a model or weights made for it."
+        )

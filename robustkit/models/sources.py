@@ -1,0 +1,161 @@
+"""Where a model comes from: a function of the user, a checkpoint, published weights, or a training here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from robustkit.data import NAMES
+from robustkit.errors import UserError
+
+from . import adaptation, checkpoint, factory, pretrained
+from .adaptation import AdaptedNetwork, Stem
+from .clean_training import CleanRecipe, Report
+from .image_spec import ImageSpec
+from .pixels import PixelModel
+from .train_once import load_or_train, training_split
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its training images, as torchvision
+IMAGENET_CLASSES = 1000
+TIMM = "timm:"
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """The arguments of `load_model` that decide which network is built."""
+
+    name: str
+    images: ImageSpec | None
+    weights: str | Path | None
+    num_classes: int | None
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes that was given, or that the data set has."""
+        return self.num_classes or (None if self.images is None else self.images.classes)
+
+
+def user_model(request: ModelRequest) -> PixelModel:
+    """The network that a function of the user returns, with the weights of a checkpoint if one is given."""
+    where = factory.address(request.name)
+    assert where is not None
+    built = factory.build(where, request.classes)
+    network = built.network.cpu()
+    source = f"{where.function}() of {where.file.name}"
+    if request.weights is not None:
+        path = Path(request.weights).expanduser()
+        checkpoint.load_weights(network, checkpoint.read_state(path), path, where.name)
+        source += f", weights of {path.name}"
+    classes = request.num_classes or _last_width(network)
+    model = PixelModel(network, name=where.name, source=source, num_classes=classes, mean=request.mean, std=request.std)
+    # The file's constants and functions decide the logits too: its hash is part of a run's identity.
+    model.code = built.code
+    return model
+
+
+def checkpoint_model(request: ModelRequest) -> PixelModel:
+    """A known architecture with the weights of a checkpoint."""
+    assert request.weights is not None
+    path = Path(request.weights).expanduser()
+    state = checkpoint.read_state(path)
+    classes = request.classes or IMAGENET_CLASSES
+    adapted = _adapted(request, classes, _stem_of(state))
+    checkpoint.load_weights(adapted.network, state, path, request.name)
+    return _pixel_model(request, adapted, f"{request.name}, weights of {path.name}", classes)
+
+
+def published_model(request: ModelRequest) -> PixelModel:
+    """A known architecture with its published weights, for images like those that they were trained on."""
+    weights, images = str(request.weights or pretrained.DEFAULT), request.images
+    if request.name.startswith(TIMM):
+        if weights.lower() != pretrained.DEFAULT:
+            raise UserError(
+                f"timm names weights after the model; pass {request.name}.{weights} with --weights default."
+            )
+        published = pretrained.timm_pretrained(request.name.removeprefix(TIMM))
+    else:
+        published = pretrained.torchvision_pretrained(request.name, weights)
+    _check_classes(request, published.num_classes)
+    size = published.side if images is not None and max(images.shape[1:]) < published.side else None
+    return PixelModel(
+        published.network,
+        name=request.name,
+        source=f"{request.name}, published weights {published.weights}",
+        num_classes=published.num_classes,
+        size=size,
+        gray=images is not None and images.shape[0] == 1,
+        mean=published.mean if request.mean is None else request.mean,
+        std=published.std if request.std is None else request.std,
+    )
+
+
+def trained_model(request: ModelRequest, recipe: CleanRecipe, retrain: bool, report: Report) -> PixelModel:
+    """A known architecture adapted to the data set and trained on it, or read from the cache."""
+    assert request.images is not None
+    data = training_split(request.images)
+    classes = request.num_classes or max(request.images.classes, len(data.class_names))
+    model = _pixel_model(request, _adapted(request, classes, None), "", classes)
+    load_or_train(model, data, recipe, retrain, report)
+    return model
+
+
+def _check_classes(request: ModelRequest, published: int) -> None:
+    images = request.images
+    if request.num_classes not in (None, published):
+        raise UserError(
+            f"The published weights of {request.name} have {published} classes, not {request.num_classes}; "
+            "leave out --num-classes, or pass --weights FILE."
+        )
+    # A folder or file of the user may have the classes of the weights; a data set known by name has its own.
+    if images is not None and images.name in NAMES and images.classes != published:
+        raise UserError(
+            f"The published weights of {request.name} know {published} classes, and not those of {images.name}; "
+            "pass --weights FILE, or --train to train it here once."
+        )
+
+
+def _adapted(request: ModelRequest, classes: int, of_checkpoint: Stem | None) -> AdaptedNetwork:
+    """A network with random weights that works on the request's images, with the stem of its checkpoint."""
+    shape = None if request.images is None else request.images.shape
+    if request.name.startswith(TIMM):
+        network = pretrained.timm_build(request.name.removeprefix(TIMM), classes)
+    else:
+        network = adaptation.build_torchvision(request.name, classes)
+    if adaptation.is_resnet(request.name):
+        stem = of_checkpoint or (Stem(7, 3) if shape is None else adaptation.stem_for(shape))
+        return adaptation.with_stem(network, stem, shape)
+    if shape is None:
+        return AdaptedNetwork(network, None, False)
+    return adaptation.with_resizing(network, request.name, shape)
+
+
+def _pixel_model(request: ModelRequest, adapted: AdaptedNetwork, source: str, classes: int) -> PixelModel:
+    imagenet = request.images is not None and request.images.name == "imagenet"
+    return PixelModel(
+        adapted.network,
+        name=request.name,
+        source=source,
+        num_classes=classes,
+        size=adapted.size,
+        gray=adapted.gray,
+        mean=IMAGENET_MEAN if imagenet and request.mean is None else request.mean,
+        std=IMAGENET_STD if imagenet and request.std is None else request.std,
+    )
+
+
+def _last_width(network: nn.Module) -> int:
+    """Outputs of the last linear layer: right for most networks, and corrected once the images are known."""
+    widths = [module.out_features for module in network.modules() if isinstance(module, nn.Linear)]
+    return widths[-1] if widths else IMAGENET_CLASSES
+
+
+def _stem_of(state: Mapping[str, Tensor]) -> Stem | None:
+    """The stem that a ResNet's checkpoint was trained with."""
+    prefixes = ("", "network.", "model.")
+    weight = next((state[f"{prefix}conv1.weight"] for prefix in prefixes if f"{prefix}conv1.weight" in state), None)
+    if weight is None or weight.shape[2:] not in ((3, 3), (7, 7)):
+        return None
+    return Stem(weight.shape[2], weight.shape[1])
