@@ -10,11 +10,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
+from robustkit.primitives.ascent import Stepped
 from robustkit.primitives.protocol import HookedAttack, Seen, State, Trials, begin
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import levelled
-
-from ._ascent import Stepped
 
 
 @dataclass(frozen=True)

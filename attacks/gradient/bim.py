@@ -6,9 +6,8 @@ Bad at: images whose own gradient vanishes; PGD's random start leaves those poin
 
 from dataclasses import dataclass, replace
 
+from robustkit.primitives.ascent import Stepped
 from robustkit.primitives.protocol import Seen, State, Trials, begin
-
-from ._ascent import Stepped
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ models that mask gradients, and at a large `step_size` with few `steps`.
 
 from dataclasses import KW_ONLY, dataclass, replace
 
+from robustkit.primitives.ascent import Stepped
 from robustkit.primitives.protocol import Seen, State, Trials, begin
-
-from ._ascent import Stepped
 
 
 @dataclass(frozen=True)
