@@ -1,16 +1,18 @@
-"""What attacks share that climb one of the losses in a number of steps."""
+"""Bases for attacks that take one gradient step per query on one of the losses."""
 
-from dataclasses import KW_ONLY, dataclass
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass, replace
 
 from torch import Tensor
 
 from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, TrialCost, Trials
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.threat import Ball
 
 
 @dataclass(frozen=True)
 class Ascent(Attack):
-    """One gradient per step.
+    """Base of attacks that query one gradient per step; a subclass has `init` and `step`.
 
     Args:
         steps: gradient steps per trial.
@@ -35,8 +37,8 @@ class Ascent(Attack):
 
 
 @dataclass(frozen=True)
-class Stepped(Ascent):
-    """Steps of equal length.
+class FixedStepAscent(Ascent):
+    """Base of ascents whose steps all have the same length.
 
     Args:
         step_size: length of a step, in units of the input; None is eps / steps, which just reaches the ball's surface.
@@ -51,5 +53,26 @@ class Stepped(Ascent):
 
     @property
     def step_length(self) -> float:
-        """The step size that is used."""
-        return self.ball.eps / self.steps if self.step_size is None else self.step_size
+        """The step size in use."""
+        return equal_step(self.step_size, self.ball, self.steps)
+
+
+class SteepestAscent(FixedStepAscent):
+    """Base of ascents that follow the steepest direction and project after each step; a subclass has `start`."""
+
+    @abstractmethod
+    def start(self, trials: Trials) -> Tensor:
+        """`[B, *S]` the first query."""
+
+    def init(self, trials: Trials) -> State:
+        return begin(trials, self.start(trials))
+
+    def step(self, state: State, seen: Seen) -> State:
+        queries = state.queries + 1
+        query = self.ball.climb(state.trial.x, state.query, seen.grad, self.step_length)
+        return replace(state, query=query, queries=queries, done=queries >= self.steps)
+
+
+def equal_step(step_size: float | None, ball: Ball, steps: int) -> float:
+    """The step size in use: None stands for eps / steps."""
+    return ball.eps / steps if step_size is None else step_size
