@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import UserError, unknown
+from robustkit.primitives.user_code import address, found
 
 StandIn = Callable[[Tensor], Tensor]
 
@@ -34,8 +35,6 @@ def stand_ins(texts: Iterable[str]) -> dict[str, StandIn | None]:
 
 
 def _stand_in(name: str) -> StandIn | None:
-    from robustkit.models.factory import address, found
-
     where = address(name)
     if where is not None:
         return cast(StandIn, found(where)[0])

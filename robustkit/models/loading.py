@@ -8,8 +8,9 @@ import torch
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError, unknown
+from robustkit.primitives import user_code
 
-from . import factory, pretrained
+from . import pretrained
 from .described import described
 from .fit import require_fit
 from .pixels import PixelModel
@@ -83,7 +84,7 @@ def model_names() -> list[str]:
 
 def require_known(name: str) -> None:
     """Refuse a name that no model has, without loading anything."""
-    known = name.startswith(TIMM) or factory.address(name) is not None or described(name) is not None
+    known = name.startswith(TIMM) or user_code.address(name) is not None or described(name) is not None
     if not known and name not in model_names():
         raise unknown("model", name, model_names())
 
@@ -92,7 +93,7 @@ def _way(wish: Wish, train: bool) -> Literal["own", "file", "published", "train"
     """Where the weights come from."""
     if wish.weights is not None and train:
         raise UserError("--weights and --train exclude each other; leave one out.")
-    if factory.address(wish.name) is not None:
+    if user_code.address(wish.name) is not None:
         if train:
             raise UserError(f"{wish.name} is used as it is returned; leave out --train, and pass its --weights FILE.")
         return "own"

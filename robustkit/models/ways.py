@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from robustkit.data import NAMES
 from robustkit.errors import UserError
+from robustkit.primitives import user_code
 
 from . import checkpoint, factory, pretrained, stem
 from .pixels import PixelModel
@@ -40,7 +41,7 @@ class Wish:
 
 def own(wish: Wish) -> PixelModel:
     """What a function of the user returns, with the weights of a checkpoint if one is given."""
-    where = factory.address(wish.name)
+    where = user_code.address(wish.name)
     assert where is not None
     built = factory.build(where, wish.classes)
     network = built.network.cpu()
