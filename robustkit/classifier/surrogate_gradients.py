@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import UserError, unknown
-from robustkit.primitives.user_code import address, found
+from robustkit.primitives.user_code import address, load_function
 
 StandIn = Callable[[Tensor], Tensor]
 
@@ -37,7 +37,7 @@ def stand_ins(texts: Iterable[str]) -> dict[str, StandIn | None]:
 def _stand_in(name: str) -> StandIn | None:
     where = address(name)
     if where is not None:
-        return cast(StandIn, found(where)[0])
+        return cast(StandIn, load_function(where).function)
     if name not in STAND_INS:
         raise unknown("surrogate of --bpda", name, [*STAND_INS, "file.py:function"])
     return STAND_INS[name]

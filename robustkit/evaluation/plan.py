@@ -145,7 +145,7 @@ def _column(text: str, surrogate: str | None) -> Column:
     where = "" if surrogate is None else f"@{surrogate.replace('/', '-')}"  # a slash sets a member apart
     if text.lower() in registry.ENSEMBLES:
         return Column(text.lower() + where, registry.ENSEMBLES[text.lower()], ensemble=True, surrogate=surrogate)
-    return Column(text.strip().lower() + where, (text,), ensemble=False, surrogate=surrogate)
+    return Column(registry.title(text) + where, (text,), ensemble=False, surrogate=surrogate)
 
 
 def _pair(text: str) -> tuple[NormName | None, str]:

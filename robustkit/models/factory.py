@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import nn
 
 from robustkit.errors import UserError
-from robustkit.primitives.user_code import Address, found, told
+from robustkit.primitives.user_code import Address, described_error, load_function
 
 
 class Built(NamedTuple):
@@ -22,12 +22,12 @@ def build(where: Address, num_classes: int | None) -> Built:
     Raises:
         UserError: the file or function is missing, fails, or returns something else.
     """
-    function, code = found(where)
+    function, code = load_function(where)
     extra = {"num_classes": num_classes} if num_classes is not None and _accepts(function, "num_classes") else {}
     try:
         network = function(**extra)
     except Exception as error:
-        raise UserError(f"{where.function}() in {where.file} failed: {told(error)}.") from error
+        raise UserError(f"{where.function}() in {where.file} failed: {described_error(error)}.") from error
     if not isinstance(network, nn.Module):
         raise UserError(
             f"{where.function}() in {where.file} must return a torch.nn.Module, not {type(network).__name__}."
