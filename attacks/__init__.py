@@ -1,4 +1,10 @@
-"""Attacks: one file per attack, named as the attack is called."""
+"""Attacks: one file per attack, named as the attack is called, in the folder of what the attacker may see.
+
+The lines below are for type checkers and editors. A new file needs none: its class is found by its name.
+"""
+
+from robustkit.primitives import registry
+from robustkit.primitives.protocol import Attack
 
 from .decision.noise import Noise as Noise
 from .gradient.apgd import APGD as APGD
@@ -15,3 +21,10 @@ from .transfer.linbp import LinBP as LinBP
 from .transfer.pna import PNA as PNA
 from .transfer.sgm import SGM as SGM
 from .transfer.tgr import TGR as TGR
+
+
+def __getattr__(name: str) -> type[Attack]:
+    for kind in () if name.startswith("_") else registry.classes().values():
+        if kind.__name__ == name:
+            return kind
+    raise AttributeError(f"module 'robustkit.attacks' has no attribute {name!r}")

@@ -24,6 +24,7 @@ FLOORS = (
     ("models",),
     ("classifier",),
     ("engine",),
+    ("testing",),
     ("evidence",),
     ("evaluation",),
     ("attacks", "defenses", "diagnosis", "masked_defenses", "tracing"),

@@ -1,7 +1,7 @@
-"""The step that MI-FGSM, NI-FGSM and the transfer attacks on them share: a velocity of normalised gradients.
+"""The step that MI-FGSM, NI-FGSM and the transfer attacks share: along a decayed sum of normalised gradients.
 
 Dong et al. 2018, arXiv:1710.06081. Each gradient is divided by its mean absolute value before it is added; the paper
-divides by the sum, which is the same direction, and codes that followed use the mean.
+divides by the sum, which gives the same direction, and later codes use the mean.
 """
 
 from abc import abstractmethod
@@ -10,11 +10,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
+from robustkit.primitives.ascent import FixedStepAscent
 from robustkit.primitives.protocol import HookedAttack, Seen, State, Trials, begin
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import levelled
-
-from ._ascent import Stepped
 
 
 @dataclass(frozen=True)
@@ -26,13 +25,13 @@ class MomentumState(State):
 
 
 @dataclass(frozen=True)
-class Momentum(Stepped):
-    """Iterative fast gradient sign with momentum.
+class Momentum(FixedStepAscent):
+    """Base of iterative fast gradient sign attacks with momentum.
 
     Args:
         steps: gradient steps.
         step_size: length of a step, in units of the input; None is eps / steps.
-        decay: share of the velocity kept per step.
+        decay: factor of the velocity at each step.
         loss: "log-odds", "ce", "margin" or "dlr".
     """
 
@@ -51,21 +50,20 @@ class Momentum(Stepped):
     def step(self, state: State, seen: Seen) -> MomentumState:
         assert isinstance(state, MomentumState)
         velocity = self.decay * state.velocity + normalised(seen.grad)
-        moved = state.point + self.step_length * self.ball.steepest(velocity, state.point)
-        point = self.ball.project(state.trial.x, moved)
+        point = self.ball.climb(state.trial.x, state.point, velocity, self.step_length)
         queries = state.queries + 1
         state = MomentumState(state.trial, point, queries, queries >= self.steps, point, velocity)
-        # The last look-ahead is not asked: the iterate itself is judged.
+        # The last look-ahead is not queried: the iterate itself is judged.
         return replace(state, query=torch.where(along(state.done, point), point, self.ahead(state)))
 
     @abstractmethod
     def ahead(self, state: MomentumState) -> Tensor:
-        """Where the next gradient is taken, given the iterate."""
+        """`[B, *S]` where the next gradient is taken, given the iterate."""
 
 
 @dataclass(frozen=True)
 class HookedMomentum(Momentum, HookedAttack):
-    """MI-FGSM on a network under hooks."""
+    """Base of attacks that are MI-FGSM on a network under hooks; a subclass has `hooks`."""
 
     def ahead(self, state: MomentumState) -> Tensor:
         return state.point

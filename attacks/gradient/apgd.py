@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
+from robustkit.primitives.ascent import Ascent
 from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
-from ._ascent import Ascent
 from .apgd_l1 import SparseState, sparse_begin, sparse_cost, sparse_step
 
 

@@ -1,18 +1,19 @@
 """BIM (I-FGSM): FGSM in small steps from the image itself, projected after each.
 
 Kurakin et al. 2017, arXiv:1607.02533. Ours differs: the non-saturating form of cross-entropy, and any norm.
-Bad at: images whose own gradient vanishes; PGD's random start leaves those points.
+Bad at: images where the gradient vanishes at the image itself; PGD's random start leaves those points.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from robustkit.primitives.protocol import Seen, State, Trials, begin
+from torch import Tensor
 
-from ._ascent import Stepped
+from robustkit.primitives.ascent import SteepestAscent
+from robustkit.primitives.protocol import Trials
 
 
 @dataclass(frozen=True)
-class BIM(Stepped):
+class BIM(SteepestAscent):
     """Basic iterative method.
 
     Args:
@@ -23,10 +24,5 @@ class BIM(Stepped):
 
     norms = ("Linf", "L2", "L1")
 
-    def init(self, trials: Trials) -> State:
-        return begin(trials, trials.x)
-
-    def step(self, state: State, seen: Seen) -> State:
-        queries = state.queries + 1
-        query = self.ball.climb(state.trial.x, state.query, seen.grad, self.step_length)
-        return replace(state, query=query, queries=queries, done=queries >= self.steps)
+    def start(self, trials: Trials) -> Tensor:
+        return trials.x

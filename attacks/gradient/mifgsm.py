@@ -1,7 +1,7 @@
 """MI-FGSM: iterative FGSM whose direction gathers momentum (heavy ball), which transfers better between models.
 
-Dong et al. 2018, arXiv:1710.06081. Bad at: white-box strength; a step of eps / steps never comes back from a wrong
-start.
+Dong et al. 2018, arXiv:1710.06081.
+Bad at: white-box strength; with steps of eps / steps it cannot return from a wrong direction.
 """
 
 from dataclasses import dataclass

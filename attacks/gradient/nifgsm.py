@@ -1,7 +1,8 @@
-"""NI-FGSM: momentum with Nesterov's look-ahead: the gradient is taken where the velocity is about to lead.
+"""NI-FGSM: momentum with Nesterov's look-ahead: the gradient is taken where the velocity leads next.
 
-Lin et al. 2020, arXiv:1908.06281. The look-ahead point may lie outside the ball, as in the paper; it then counts for
-nothing. Bad at: white-box strength, as MI-FGSM is.
+Lin et al. 2020, arXiv:1908.06281. The look-ahead point may lie outside the ball, as in the paper; a misclassified
+look-ahead point outside the ball is no success.
+Bad at: white-box strength, as MI-FGSM is.
 """
 
 from dataclasses import dataclass

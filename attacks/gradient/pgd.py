@@ -1,19 +1,20 @@
 """PGD: repeated steepest ascent from a random start, projected onto the ball after each step.
 
 Madry et al. 2018, arXiv:1706.06083. Ours differs: the loss is the non-saturating form of cross-entropy, L1 steps move
-the largest 5 % of the gradient's values (Tramer & Boneh 2019), and an image that is broken stops costing. Bad at:
-models that mask gradients, and at a large `step_size` with few `steps`.
+the largest 5 % of the gradient's values (Tramer & Boneh 2019), and a trial ends as soon as its image is misclassified.
+Bad at: models that mask gradients, and at a large `step_size` with few `steps`.
 """
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 
-from robustkit.primitives.protocol import Seen, State, Trials, begin
+from torch import Tensor
 
-from ._ascent import Stepped
+from robustkit.primitives.ascent import SteepestAscent
+from robustkit.primitives.protocol import Trials
 
 
 @dataclass(frozen=True)
-class PGD(Stepped):
+class PGD(SteepestAscent):
     """Projected gradient descent (on the negated loss).
 
     Args:
@@ -29,16 +30,9 @@ class PGD(Stepped):
 
     @property
     def step_length(self) -> float:
-        """The step size that is used."""
         if self.step_size is not None:
             return self.step_size
         return 0.04 if self.ball.norm == "L0" else 2.5 * self.ball.eps / self.steps
 
-    def init(self, trials: Trials) -> State:
-        start = self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x
-        return begin(trials, start)
-
-    def step(self, state: State, seen: Seen) -> State:
-        queries = state.queries + 1
-        query = self.ball.climb(state.trial.x, state.query, seen.grad, self.step_length)
-        return replace(state, query=query, queries=queries, done=queries >= self.steps)
+    def start(self, trials: Trials) -> Tensor:
+        return self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x

@@ -1,9 +1,9 @@
-"""FIA: suppresses the features that an object's class rests on, rather than those that one network happens to use.
+"""FIA: lowers the features that the class of the object depends on, rather than those that only one network uses.
 
 Wang et al. 2021, arXiv:2107.14185. A feature's importance is the gradient of the class's logit in it, summed over
 copies of the image with random values set to zero, of unit length per image; momentum steps then lower the sum of
 importance times feature. Other codes take the gradient of the softmax, which saturates; paper and authors take the
-logit. Ours adds what the paper has not: a trial aimed at a class raises that class's important features.
+logit. Ours adds a targeted form: a trial aimed at a class raises that class's important features.
 Bad at: white-box strength, and late layers.
 """
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
+from robustkit.primitives.ascent import equal_step
 from robustkit.primitives.protocol import FeatureAttack, FeatureSeen, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
@@ -21,7 +22,7 @@ from ..gradient._momentum import normalised
 
 @dataclass(frozen=True)
 class ImportanceState(State):
-    """The features' importance and the velocity of the search."""
+    """The features' importance and the velocity of the momentum steps."""
 
     importance: Tensor  # [B, *F] summed gradients of the class's logit
     velocity: Tensor  # [B, *S] decayed sum of normalised gradients
@@ -34,9 +35,9 @@ class FIA(FeatureAttack):
     Args:
         steps: gradient steps.
         step_size: length of a step, in units of the input; None is eps / steps.
-        decay: share of the velocity kept per step.
-        ensemble: masked copies of the image that the importance is summed over.
-        drop: chance of a value to be masked; the authors' code has 0.1, the paper 0.3 for ordinary targets.
+        decay: factor of the velocity at each step.
+        ensemble: number of masked copies of the image over which the importance is summed.
+        drop: probability that a value is masked; the authors' code has 0.1, the paper 0.3 for ordinary targets.
     """
 
     _: KW_ONLY
@@ -59,12 +60,12 @@ class FIA(FeatureAttack):
         return TrialCost(self.ensemble + self.steps + 1, self.ensemble + self.steps)
 
     def init(self, trials: Trials) -> ImportanceState:
-        nothing = trials.x.new_zeros(len(trials), *self.feature_shape)
+        zeros = trials.x.new_zeros(len(trials), *self.feature_shape)
         start = begin(trials, self._masked(trials, torch.zeros_like(trials.y)))
-        return ImportanceState(**vars(start), importance=nothing, velocity=torch.zeros_like(trials.x))
+        return ImportanceState(**vars(start), importance=zeros, velocity=torch.zeros_like(trials.x))
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        """`[B]` the logit of the class aimed at, or else of the true one."""
+        """`[B]` the logit of the class that the loss aims at, or else of the true class."""
         classes = torch.where(trials.loss_target >= 0, trials.loss_target, trials.y)
         return logits.gather(1, classes.unsqueeze(1)).squeeze(1)
 
@@ -72,25 +73,25 @@ class FIA(FeatureAttack):
         assert isinstance(state, ImportanceState)
         size = state.importance.flatten(1).norm(dim=1).clamp(min=torch.finfo(features.dtype).tiny)
         weight = torch.where(state.trial.loss_target >= 0, 1, -1) / size
-        weighed = weight * (state.importance * features).flatten(1).sum(1)
-        return torch.where(self._weighing(state), self.objective(logits, state.trial), weighed)
+        weighted_sum = weight * (state.importance * features).flatten(1).sum(1)
+        return torch.where(self._measures_importance(state), self.objective(logits, state.trial), weighted_sum)
 
     def step(self, state: State, seen: Seen) -> ImportanceState:
         assert isinstance(state, ImportanceState)
         assert isinstance(seen, FeatureSeen)
-        weighing, trial, queries = self._weighing(state), state.trial, state.queries + 1
+        measures, trial, queries = self._measures_importance(state), state.trial, state.queries + 1
         summed = state.importance + seen.feature_grad.to(state.importance)
-        importance = torch.where(along(weighing, summed), summed, state.importance)
-        # The search starts from the image itself, once all masked copies have been asked.
-        copy = torch.where(along(queries < self.ensemble, trial.x), self._masked(trial, queries), trial.x)
+        importance = torch.where(along(measures, summed), summed, state.importance)
+        # The momentum steps start from the image itself, after the queries of all masked copies.
+        masked = torch.where(along(queries < self.ensemble, trial.x), self._masked(trial, queries), trial.x)
         velocity = self.decay * state.velocity + normalised(seen.grad)
-        length = self.ball.eps / self.steps if self.step_size is None else self.step_size
-        moved = self.ball.project(trial.x, state.query + length * self.ball.steepest(velocity, state.query))
-        query = torch.where(along(weighing, moved), copy, moved)
-        velocity = torch.where(along(weighing, velocity), torch.zeros_like(velocity), velocity)
+        length = equal_step(self.step_size, self.ball, self.steps)
+        moved = self.ball.climb(trial.x, state.query, velocity, length)
+        query = torch.where(along(measures, moved), masked, moved)
+        velocity = torch.where(along(measures, velocity), torch.zeros_like(velocity), velocity)
         return ImportanceState(trial, query, queries, queries >= self.ensemble + self.steps, importance, velocity)
 
-    def _weighing(self, state: State) -> Tensor:
+    def _measures_importance(self, state: State) -> Tensor:
         return state.queries < self.ensemble
 
     def _masked(self, trials: Trials, draw: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
-"""ILA: fine-tunes an adversarial point so that a layer in the middle moves on in the direction it was moved.
+"""ILA: fine-tunes an adversarial point so that a middle layer's features move further in the direction they moved.
 
 Huang et al. 2019, arXiv:1907.10823 (ILAP, the form with the projection loss). First `guide_steps` of iterative FGSM,
 then `steps` that climb the projection of the features' change onto the change at the guide's last point. The paper
-goes on from that point; the authors' code starts again from the image: `variant="reference"`. It also takes one dot
-product over the whole batch, where ours is of each row.
-Bad at: white-box strength, which it gives away; late layers, where it is the guide once more.
+goes on from that point; the authors' code starts again from the image: `variant="reference"`. Their code also takes
+one dot product over the whole batch, where ours is of each row.
+Bad at: white-box strength, which it gives up for transfer; late layers, where it acts like the guide.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from robustkit.errors import unknown
 from robustkit.primitives import losses
+from robustkit.primitives.ascent import equal_step
 from robustkit.primitives.protocol import FeatureAttack, FeatureSeen, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
@@ -22,10 +23,10 @@ VARIANTS = ("paper", "reference")
 
 @dataclass(frozen=True)
 class ProjectionState(State):
-    """What the layer said of the image and of the guide's last point."""
+    """The layer's features of the image, and how the guide changed them."""
 
     clean: Tensor  # [B, *F] features of the image
-    guide: Tensor  # [B, *F] how the guide changed them; zero until it is known
+    guide: Tensor  # [B, *F] their change at the guide's last point; zero before that query
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class ILA(FeatureAttack):
     Args:
         guide_steps: gradient steps that give the direction.
         steps: gradient steps along it.
-        step_size: length of a step, in units of the input; None is eps by the number of steps of its kind.
-        loss: of the guide: "log-odds", "ce", "margin" or "dlr".
+        step_size: length of a step, in units of the input; None is eps / guide_steps in the guide, then eps / steps.
+        loss: objective of the guide: "log-odds", "ce", "margin" or "dlr".
         variant: "paper" goes on from the guide's point, "reference" from the image.
     """
 
@@ -59,7 +60,7 @@ class ILA(FeatureAttack):
 
     @property
     def queries(self) -> int:
-        """How often a trial asks: the guide's last point is one more query unless the search goes on from it."""
+        """Queries of one trial: the guide's last point is one more unless the attack goes on from it."""
         return self.guide_steps + self.steps + (self.variant == "reference")
 
     @property
@@ -67,8 +68,8 @@ class ILA(FeatureAttack):
         return TrialCost(self.queries + 1, self.queries)
 
     def init(self, trials: Trials) -> ProjectionState:
-        nothing = trials.x.new_zeros(len(trials), *self.feature_shape)
-        return ProjectionState(**vars(begin(trials, trials.x)), clean=nothing, guide=nothing)
+        zeros = trials.x.new_zeros(len(trials), *self.feature_shape)
+        return ProjectionState(**vars(begin(trials, trials.x)), clean=zeros, guide=zeros)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         return losses.loss(self.loss)(logits, trials.y, trials.loss_target)
@@ -87,17 +88,14 @@ class ILA(FeatureAttack):
         features = seen.features.to(state.clean)
         clean = torch.where(along(state.queries == 0, features), features, state.clean)
         guide = self._guided(state, features)
-        length = torch.where(state.queries < self.guide_steps, self._length(self.guide_steps), self._length(self.steps))
-        moved = state.query + along(length, seen.grad).to(seen.grad) * self.ball.steepest(seen.grad, state.query)
-        query = self.ball.project(state.trial.x, moved)
+        guiding, steps = (equal_step(self.step_size, self.ball, count) for count in (self.guide_steps, self.steps))
+        length = torch.where(state.queries < self.guide_steps, guiding, steps)
+        query = self.ball.climb(state.trial.x, state.query, seen.grad, along(length, seen.grad).to(seen.grad))
         if self.variant == "reference":
             query = torch.where(along(state.queries == self.guide_steps, query), state.trial.x, query)
         queries = state.queries + 1
         return ProjectionState(state.trial, query, queries, queries >= self.queries, clean, guide)
 
     def _guided(self, state: ProjectionState, features: Tensor) -> Tensor:
-        """The guide's change of the features, known from the query at its last point on."""
+        """How the guide changed the features: set at the query of its last point."""
         return torch.where(along(state.queries == self.guide_steps, features), features - state.clean, state.guide)
-
-    def _length(self, steps: int) -> float:
-        return self.ball.eps / steps if self.step_size is None else self.step_size

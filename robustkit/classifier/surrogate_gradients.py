@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import UserError, unknown
+from robustkit.primitives.user_code import address, load_function
 
 SurrogateGradient = Callable[[Tensor], Tensor]
 
@@ -34,11 +35,9 @@ def surrogate_gradients(texts: Iterable[str]) -> dict[str, SurrogateGradient | N
 
 
 def _surrogate_gradient(name: str) -> SurrogateGradient | None:
-    from robustkit.models.factory import address, found
-
     where = address(name)
     if where is not None:
-        return cast(SurrogateGradient, found(where)[0])
+        return cast(SurrogateGradient, load_function(where).function)
     if name not in SURROGATE_GRADIENTS:
         raise unknown("surrogate of --bpda", name, [*SURROGATE_GRADIENTS, "file.py:function"])
     return SURROGATE_GRADIENTS[name]

@@ -21,6 +21,7 @@ def _attacks() -> None:
         defaults = {key: field.default for key, field in registry.parameters(attack).items()}
         values = ",".join(f"{key}={value}" for key, value in {**defaults, **preset}.items())
         click.echo(f"{name:<10} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {values}")
+    click.echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
 
 
 def _models() -> None:

@@ -109,7 +109,8 @@ def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Colu
             for text in registry.ENSEMBLES[name]
         )
         return Column(name + where, members, surrogate)
-    return _single(name + where, registry.build(attack, threat.norm, threat.eps_text), surrogate)
+    built = registry.build(attack, threat.norm, threat.eps_text)
+    return _single(registry.title(attack) + where, built, surrogate)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

@@ -8,8 +8,9 @@ import torch
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError, unknown
+from robustkit.primitives import user_code
 
-from . import factory, pretrained
+from . import pretrained
 from .clean_training import CleanRecipe
 from .compatibility import require_compatible
 from .image_spec import image_spec_of
@@ -84,7 +85,7 @@ def require_known(name: str) -> None:
     Raises:
         UserError: there is none.
     """
-    known = name.startswith(TIMM) or factory.address(name) is not None or read_description(name) is not None
+    known = name.startswith(TIMM) or user_code.address(name) is not None or read_description(name) is not None
     if not known and name not in model_names():
         raise unknown("model", name, model_names())
 
@@ -102,7 +103,7 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
     """Where the weights come from."""
     if request.weights is not None and train:
         raise UserError("--weights and --train exclude each other; leave one out.")
-    if factory.address(request.name) is not None:
+    if user_code.address(request.name) is not None:
         if train:
             raise UserError(
                 f"{request.name} is used as its function returns it; leave out --train, and pass its --weights FILE."

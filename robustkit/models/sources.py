@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from robustkit.data import NAMES
 from robustkit.errors import UserError
+from robustkit.primitives import user_code
 
 from . import adaptation, checkpoint, factory, pretrained
 from .adaptation import AdaptedNetwork, Stem
@@ -40,7 +41,7 @@ class ModelRequest:
 
 def user_model(request: ModelRequest) -> PixelModel:
     """The network that a function of the user returns, with the weights of a checkpoint if one is given."""
-    where = factory.address(request.name)
+    where = user_code.address(request.name)
     assert where is not None
     built = factory.build(where, request.classes)
     network = built.network.cpu()

@@ -1,17 +1,25 @@
-"""Attacks by name: the file's name is the attack's name, on the command line too.
+"""Attacks by name: `pgd` for the attack in the file pgd.py, `path/mine.py:MyAttack` for one of the user.
 
 A specification is a name and hyper-parameters, `pgd:steps=10,loss=dlr`. This is the one place where attacks are
 loaded by name.
 """
 
+import inspect
 import pkgutil
-from dataclasses import MISSING, Field, fields
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, get_args
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from robustkit.errors import UserError, unknown
+from robustkit.primitives.hyper_parameters import as_text, default_of, json_value, typed
+from robustkit.primitives.hyper_parameters import parameters as parameters
+from robustkit.primitives.hyper_parameters import value_of as value_of
 from robustkit.primitives.protocol import Attack
+from robustkit.primitives.user_code import class_code, described_error, import_unchanged
 
 # Names of the literature for one attack with some hyper-parameters set.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -20,38 +28,70 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
 }
 
-# Cascades: each member is run on the images that the members before it left. The budgets of `standard` were chosen on
-# validation images, where a tenth of the passes of `thorough` leave the same images standing; see bench/README.md.
+# Cascades: each member attacks the images that the members before it did not break. The budgets of `standard` were
+# chosen on validation images, where a tenth of the passes of `thorough` leaves the same images robust; see
+# bench/README.md.
 ENSEMBLES: dict[str, tuple[str, ...]] = {
     "standard": ("apgd-ce:steps=30", "apgd-t:steps=20,targets=3", "square:queries=100"),
     "thorough": ("apgd-ce:steps=100", "apgd-t:steps=100,targets=9", "square:queries=5000"),
 }
 
+# `path/file.py`, then perhaps the class, then perhaps the hyper-parameters.
+_FILE = re.compile(r"(?P<file>[^=,]*\.py)(:(?P<kind>[^:=,]*))?(:(?P<values>.*))?")
+
+
+class Specification(NamedTuple):
+    """The name of an attack and its hyper-parameters as texts, unchecked."""
+
+    name: str
+    values: dict[str, str]
+
 
 @cache
 def classes() -> dict[str, type[Attack]]:
-    """Every attack by its file's name."""
-    found = {}
+    """Every attack of the package by its file's name."""
     package = import_module("robustkit.attacks")
-    for module in pkgutil.walk_packages(package.__path__, "robustkit.attacks."):
-        name = module.name.rpartition(".")[2]
-        if module.ispkg or name.startswith("_"):
-            continue
-        for value in vars(import_module(module.name)).values():
-            if isinstance(value, type) and issubclass(value, Attack) and value.__module__ == module.name:
-                found[name] = value
+    found = {}
+    for name, module in modules_in(package.__path__).items():
+        attacks = _attacks_in(import_module(module))
+        if attacks:  # some files only help others
+            found[name] = attacks.get(name.replace("_", "")) or _only(attacks, module)
     return found
 
 
+def modules_in(folders: Iterable[str], package: str = "robustkit.attacks") -> dict[str, str]:
+    """The modules of a package and of its sub-folders by their file's name, without those that begin with "_".
+
+    Raises:
+        UserError: two files of different sub-folders have one name.
+    """
+    modules: dict[str, str] = {}
+    for module in pkgutil.walk_packages(folders, f"{package}."):
+        name = module.name.rpartition(".")[2]
+        if module.ispkg or name.startswith("_"):
+            continue
+        if name in modules:
+            raise UserError(f"{modules[name]} and {module.name} have one name; rename one of the files.")
+        modules[name] = module.name
+    return modules
+
+
 def names() -> list[str]:
-    """All names a specification may begin with."""
+    """All names of the package that a specification may begin with."""
     return sorted([*classes(), *VARIANTS])
 
 
-def parsed(specification: str) -> tuple[str, dict[str, str]]:
-    """The name and the hyper-parameters of `NAME[:KEY=VALUE,...]`, as texts and unchecked."""
+def parsed(specification: str) -> Specification:
+    """The name and the hyper-parameters of `NAME[:KEY=VALUE,...]` or `FILE.py[:CLASS][:KEY=VALUE,...]`.
+
+    Raises:
+        UserError: a hyper-parameter is malformed or given twice, or the file has no such attack.
+    """
     name, _, rest = specification.partition(":")
-    values = {}
+    own = _FILE.fullmatch(specification.strip())
+    if own:
+        name, rest = name_of(_class_of(own)), own["values"] or ""
+    values: dict[str, str] = {}
     for item in filter(None, rest.split(",")):
         word, equals, value = item.partition("=")
         key = word.strip().replace("-", "_")
@@ -60,70 +100,109 @@ def parsed(specification: str) -> tuple[str, dict[str, str]]:
         if key in values:
             raise UserError(f"In {specification!r}, {key} is given twice; leave one out.")
         values[key] = value.strip()
-    return name.strip().lower(), values
+    return Specification(name.strip().lower(), values)
 
 
 def build(specification: str, norm: str, eps: float | str) -> Attack:
     """The attack of a specification in one threat model.
 
     Raises:
-        UserError: the name or a hyper-parameter is unknown or out of range; the sentence has the nearest names.
+        UserError: the name or a hyper-parameter is unknown or out of range, or the attack is the user's own and cannot
+            be loaded; the sentence names the fix.
     """
     name, values = parsed(specification)
     base, preset = VARIANTS.get(name, (name, {}))
-    if base not in classes():
+    own = _FILE.fullmatch(specification.strip())
+    if own is None and base not in classes():
         raise unknown("attack", name, [*names(), *ENSEMBLES])
-    known = parameters(classes()[base])
+    kind = classes()[base] if own is None else _class_of(own)
+    known = parameters(kind)
     for key in values:
         if key not in known:
             raise unknown(f"hyper-parameter of {name}", key, known)
-    own = {key: _typed(text, known[key]) for key, text in values.items()}
-    return classes()[base](eps=eps, norm=norm, **{**preset, **own})
+    given = {key: typed(text, known[key]) for key, text in values.items()}
+    try:
+        return kind(eps=eps, norm=norm, **{**preset, **given})
+    except UserError:
+        raise
+    except Exception as error:
+        if own is None:
+            raise
+        raise UserError(
+            f"{kind.__name__} in {own['file']} cannot be built: {described_error(error)}; it must accept eps=, norm= "
+            "and its hyper-parameters by name, as a dataclass derived from Attack does."
+        ) from error
+
+
+def title(specification: str) -> str:
+    """The name of a specification in tables: itself, or "file.class" and the hyper-parameters for one of the user."""
+    own = _FILE.fullmatch(specification.strip())
+    if own is None:
+        return specification.strip().lower()
+    return ":".join(filter(None, (name_of(_class_of(own)), own["values"])))
 
 
 def described(attack: Attack) -> dict[str, Any]:
-    """All hyper-parameters of an attack but its threat model, for the manifest."""
-    own = {key: getattr(attack, key) for key in parameters(type(attack))}
-    return {"attack": type(attack).__name__, **own}
+    """All hyper-parameters of an attack but its threat model, and a hash of its code if it is the user's own."""
+    own = {key: json_value(getattr(attack, key)) for key in parameters(type(attack))}
+    code = {} if _in_package(type(attack)) else {"code": class_code(type(attack))}
+    return {"attack": type(attack).__name__, **own, **code}
 
 
 def spelled(attack: Attack) -> str:
-    """The specification that builds an attack object again in another threat model."""
-    name = next((name for name, known in classes().items() if known is type(attack)), None)
-    if name is None:
-        raise UserError(
-            f"evaluate() knows attacks by the name of their file in attacks/, and {type(attack).__name__} has none; "
-            "use robustkit.attack(model, x, y, attack) for an attack of your own."
-        )
-    changed = [f"{key}={getattr(attack, key)}" for key, field in parameters(type(attack)).items()
-               if getattr(attack, key) != field.default]  # fmt: skip
-    return f"{name}:{','.join(changed)}" if changed else name
+    """The attack's name and its hyper-parameters that differ from their defaults.
+
+    For an attack of the package with plain values it is the specification that builds it.
+    """
+    changed = [f"{key}={as_text(getattr(attack, key))}" for key, field in parameters(type(attack)).items()
+               if json_value(getattr(attack, key)) != json_value(default_of(field))]  # fmt: skip
+    return ":".join(filter(None, (name_of(type(attack)), ",".join(changed))))
 
 
-def parameters(attack: type[Attack]) -> dict[str, "Field[Any]"]:
-    """The hyper-parameters of an attack but its threat model."""
-    return {
-        field.name: field
-        for field in fields(attack)
-        if field.init and field.name not in ("eps", "norm") and field.default is not MISSING
-    }
+def name_of(kind: type[Attack]) -> str:
+    """The name of an attack: its file's in the package, "file.class" if loaded by path, else its class's."""
+    for name, known in classes().items():
+        if known is kind:
+            return name
+    name, module = kind.__name__.lower(), inspect.getmodule(kind)
+    if kind.__module__.startswith("robustkit_user_") and module is not None:
+        return f"{Path(str(module.__file__)).stem}.{name}".lower()
+    taken = name in names() or name in ENSEMBLES
+    return f"{kind.__module__.rpartition('.')[2]}.{name}".lower() if taken else name
 
 
-def _typed(text: str, field: "Field[Any]") -> Any:
-    """A text as its field wants it: names of layers may look like numbers, and stay names."""
-    if str in (field.type, *get_args(field.type)):
-        return None if text.lower() == "none" and field.default is None else text
-    return value_of(text)
+def _class_of(own: "re.Match[str]") -> type[Attack]:
+    """The attack that a specification of the form `FILE.py[:CLASS]...` names."""
+    file, name = own["file"], own["kind"]
+    module = import_unchanged(Path(file).expanduser())
+    attacks = _attacks_in(module)
+    if not name:
+        return _only(attacks, file)
+    kind = getattr(module, name, None)
+    if not isinstance(kind, type):
+        there = ", ".join(attack.__name__ for attack in attacks.values()) or "none"
+        raise UserError(f"{file} has no class {name!r}; write {file}:NAME, with NAME one of: {there}.")
+    if not issubclass(kind, Attack):
+        raise UserError(f"{name} in {file} is no attack; derive it from robustkit.primitives.protocol.Attack.")
+    if inspect.isabstract(kind):
+        raise UserError(f"{name} in {file} is not complete; define {', '.join(sorted(kind.__abstractmethods__))}.")
+    return kind
 
 
-def value_of(text: str) -> Any:
-    """What a text stands for: a truth value, none, a number, or itself."""
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+def _attacks_in(module: ModuleType) -> dict[str, type[Attack]]:
+    """The complete attacks that a module defines, by their names in lower case."""
+    own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
+    return {kind.__name__.lower(): kind for kind in own if issubclass(kind, Attack) and not inspect.isabstract(kind)}
+
+
+def _only(attacks: Mapping[str, type[Attack]], where: str) -> type[Attack]:
+    if len(attacks) == 1:
+        return next(iter(attacks.values()))
+    if not attacks:
+        raise UserError(f"{where} has no complete attack; derive a class from robustkit.primitives.protocol.Attack.")
+    there = ", ".join(kind.__name__ for kind in attacks.values())
+    raise UserError(f"{where} has several attacks; write {where}:NAME, with NAME one of: {there}.")
+
+
+def _in_package(kind: type[Attack]) -> bool:
+    return kind.__module__.startswith("robustkit.")

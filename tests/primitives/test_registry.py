@@ -1,11 +1,25 @@
-from dataclasses import MISSING, fields
+import json
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from robustkit.attacks import APGD, FGSM, PGD, Square
 
 from robustkit.errors import UserError
-from robustkit.primitives.registry import ENSEMBLES, VARIANTS, build, classes, described, names, spelled
+from robustkit.primitives.registry import (
+    ENSEMBLES,
+    VARIANTS,
+    build,
+    classes,
+    described,
+    modules_in,
+    names,
+    parsed,
+    spelled,
+    title,
+)
 
 
 @pytest.mark.parametrize("name", classes())
@@ -121,3 +135,125 @@ def test_the_manifest_gets_every_hyper_parameter_but_the_threat_model():
     assert described(Square(0.1, queries=9)) == {
         "attack": "Square", "restarts": 1, "targets": 0, "queries": 9, "p_init": 0.8,
     }  # fmt: skip
+
+
+def test_two_attacks_of_one_name_in_two_folders_are_an_error(tmp_path, monkeypatch):
+    for folder in ("", "gradient", "score"):
+        (tmp_path / "twins" / folder).mkdir(exist_ok=True)
+        (tmp_path / "twins" / folder / "__init__.py").write_text("")
+    (tmp_path / "twins" / "gradient" / "same.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert modules_in([str(tmp_path / "twins")], "twins") == {"same": "twins.gradient.same"}
+
+    (tmp_path / "twins" / "score" / "same.py").write_text("")
+    with pytest.raises(UserError, match=r"twins\.gradient\.same and twins\.score\.same have one name"):
+        modules_in([str(tmp_path / "twins")], "twins")
+
+
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from robustkit.attacks import BIM, PGD
+from robustkit.primitives.ascent import Ascent, SteepestAscent
+
+@dataclass(frozen=True)
+class Mine(SteepestAscent):
+    layer: str | None = None
+
+    def start(self, trials):
+        return trials.x
+
+class Half(Ascent): pass
+"""
+SECOND = """
+class Other(PGD):
+    def __init__(self, eps): super().__init__(eps)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(OWN)
+    return tmp_path / "mine.py"
+
+
+@pytest.mark.parametrize("where", ["", ":Mine", ":Mine:steps=5,layer=1.0", ":steps=5,layer=1.0"])
+def test_an_attack_of_the_user_is_built_by_path(file, where):
+    attack = build(f"{file}{where}", "L2", "0.5")
+    values = "steps=5,layer=1.0" if "=" in where else ""
+
+    assert type(attack).__name__ == "Mine"
+    assert (attack.ball.norm, attack.ball.eps) == ("L2", 0.5)
+    assert (attack.steps, attack.layer) == ((5, "1.0") if values else (10, None))
+    assert parsed(f"{file}{where}").name == "mine.mine"
+    assert title(f"{file}{where}") == spelled(attack) == ("mine.mine:" + values).rstrip(":")
+    assert replace(attack, eps=0.1) == build(f"{file}{where}", "L2", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        (":Gone", r"has no class 'Gone'; write .*mine\.py:NAME, with NAME one of: Mine, Other"),
+        (":dataclass", "has no class 'dataclass'"),
+        (":Half", "Half in .* is not complete; define init, step"),
+        ("", r"has several attacks; write .*mine\.py:NAME, with NAME one of: Mine, Other"),
+        (":Other", "Other in .* cannot be built: TypeError: .*; it must accept eps="),
+        (":Mine:stesp=3", "no hyper-parameter of mine.mine called 'stesp'; did you mean steps"),
+        (":Mine:steps=0", "steps must be a whole number of at least 1"),
+    ],
+)
+def test_an_attack_that_cannot_be_built_by_path_says_why(file, where, sentence):
+    file.write_text(OWN + SECOND)
+
+    with pytest.raises(UserError, match=sentence):
+        build(f"{file}{where}", "Linf", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "sentence"),
+    [
+        ("class Mine: pass", ":Mine", "Mine in .* is no attack; derive it from"),
+        ("class Mine: pass", "", "has no complete attack; derive a class from"),
+        ("import torhc", ":Mine", "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_a_file_without_an_attack_says_why(file, text, where, sentence):
+    file.write_text(text)
+
+    with pytest.raises(UserError, match=sentence):
+        build(f"{file}{where}", "Linf", 0.1)
+
+
+def test_two_versions_of_an_own_attack_are_described_apart(file):
+    one, same = (described(build(f"{file}:Mine", "Linf", 0.1)) for _ in range(2))
+    file.write_text(OWN.replace("return trials.x", "return 1 - trials.x"))
+
+    assert one == same != described(build(f"{file}:Mine", "Linf", 0.1))
+
+
+@dataclass(frozen=True)
+class Odd(PGD):
+    weights: torch.Tensor | None = None
+    layers: tuple[str, ...] = ()
+    table: dict[str, int] = field(default_factory=dict)
+
+
+def test_any_attack_object_is_spelled_and_described():
+    weights, other = torch.arange(3.0), torch.arange(3.0) + 1
+    objects = [
+        Odd(0.1), Odd(0.1, weights=weights), Odd(0.1, weights=other), Odd(0.1, weights=weights.double()),
+        Odd(0.1, layers=("a", "b")), Odd(0.1, layers=("a,b",)), Odd(0.1, table={"a": 1}), Odd(0.1, loss="ce", steps=3),
+        Odd(0.1, weights=torch.nn.Linear(1, 1)), Odd(0.1, weights=lambda x: x), Odd(0.1, weights=lambda x: x + 1),
+    ]  # fmt: skip
+
+    assert spelled(objects[0]) == "odd"
+    assert spelled(objects[7]) == "odd:steps=3,loss=ce"
+    assert len({spelled(attack) for attack in objects}) == len(objects)
+    assert len({json.dumps(described(attack)) for attack in objects}) == len(objects)
+    assert spelled(Odd(0.1, weights=weights.clone())) == spelled(objects[1])
+
+
+def test_an_own_attack_does_not_take_the_name_of_a_shipped_one():
+    namesake = type("PGD", (PGD,), {"__module__": "study.mine"})
+
+    assert spelled(namesake(0.1)) == "mine.pgd"

@@ -1,0 +1,78 @@
+"""Bases for attacks that take one gradient step per query on one of the losses."""
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass, replace
+
+from torch import Tensor
+
+from robustkit.primitives import losses
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.threat import Ball
+
+
+@dataclass(frozen=True)
+class Ascent(Attack):
+    """Base of attacks that query one gradient per step; a subclass has `init` and `step`.
+
+    Args:
+        steps: gradient steps per trial.
+        loss: "log-odds", "ce", "margin" or "dlr".
+    """
+
+    _: KW_ONLY
+    steps: int = 10
+    loss: str = "log-odds"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "steps")
+        losses.loss(self.loss)
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(self.steps + 1, self.steps)
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return losses.loss(self.loss)(logits, trials.y, trials.loss_target)
+
+
+@dataclass(frozen=True)
+class FixedStepAscent(Ascent):
+    """Base of ascents whose steps all have the same length.
+
+    Args:
+        step_size: length of a step, in units of the input; None is eps / steps, which just reaches the ball's surface.
+    """
+
+    _: KW_ONLY
+    step_size: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least_or_none(0.0, "step_size")
+
+    @property
+    def step_length(self) -> float:
+        """The step size in use."""
+        return equal_step(self.step_size, self.ball, self.steps)
+
+
+class SteepestAscent(FixedStepAscent):
+    """Base of ascents that follow the steepest direction and project after each step; a subclass has `start`."""
+
+    @abstractmethod
+    def start(self, trials: Trials) -> Tensor:
+        """`[B, *S]` the first query."""
+
+    def init(self, trials: Trials) -> State:
+        return begin(trials, self.start(trials))
+
+    def step(self, state: State, seen: Seen) -> State:
+        queries = state.queries + 1
+        query = self.ball.climb(state.trial.x, state.query, seen.grad, self.step_length)
+        return replace(state, query=query, queries=queries, done=queries >= self.steps)
+
+
+def equal_step(step_size: float | None, ball: Ball, steps: int) -> float:
+    """The step size in use: None stands for eps / steps."""
+    return ball.eps / steps if step_size is None else step_size

@@ -1,0 +1,83 @@
+"""The hyper-parameters of an attack as texts and as JSON values."""
+
+import hashlib
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from numbers import Integral, Real
+from types import FunctionType
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.primitives.protocol import Attack
+from robustkit.primitives.user_code import instructions
+
+
+def parameters(attack: type[Attack]) -> Mapping[str, "Field[Any]"]:
+    """The hyper-parameters of an attack but its threat model."""
+    return {field.name: field for field in fields(attack) if field.init and field.name not in ("eps", "norm")}
+
+
+def value_of(text: str) -> Any:
+    """What a text stands for: a truth value, none, a number, or itself."""
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def typed(text: str, field: "Field[Any]") -> Any:
+    """The value of a text for a field: names of layers may look like numbers, and stay names."""
+    # With postponed annotations the field's type is a text.
+    types = re.findall(r"\w+", field.type) if isinstance(field.type, str) else (field.type, *get_args(field.type))
+    if str in types or "str" in types:
+        return None if text.lower() == "none" and field.default is None else text
+    return value_of(text)
+
+
+def default_of(field: "Field[Any]") -> Any:
+    """The default of a field; `dataclasses.MISSING` where it has none."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def as_text(value: Any) -> str:
+    """A value in a specification; a text that contains a comma is quoted, so that it stays one value."""
+    value = json_value(value)
+    return repr(value) if isinstance(value, (list, dict)) or "," in str(value) else str(value)
+
+
+def json_value(value: Any) -> Any:
+    """Plain values as they are, collections element by element, and a type with a hash of its content for the rest."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return [json_value(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): json_value(each) for key, each in value.items()}
+    return f"{type(value).__name__}-{hashlib.sha256(_content(value)).hexdigest()[:8]}"
+
+
+def _content(value: Any) -> bytes:
+    if isinstance(value, Tensor):
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        return f"{value.dtype} {list(value.shape)}".encode() + flat.view(torch.uint8).numpy().tobytes()
+    if isinstance(value, nn.Module):
+        return f"{value} {json_value(value.state_dict())}".encode()
+    if isinstance(value, FunctionType):
+        return f"{value.__qualname__} {instructions(value.__code__)}".encode()
+    try:
+        return pickle.dumps(value)
+    except Exception:  # each type that cannot be pickled says so in another way
+        return type(value).__qualname__.encode()

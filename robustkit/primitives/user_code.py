@@ -1,0 +1,201 @@
+"""Python files of the user: `path/file.py:NAME` names a function or a class in one."""
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import NamedTuple
+
+from robustkit.errors import UserError
+
+
+class Address(NamedTuple):
+    """The file, and the name of a function or class in it."""
+
+    file: Path
+    function: str
+
+    @property
+    def name(self) -> str:
+        """The name in reports: "file.function"."""
+        return f"{self.file.stem}.{self.function}"
+
+
+class LoadedFunction(NamedTuple):
+    """A function of the user's file, and the SHA-256 of the file and of the neighbouring files that it imports."""
+
+    function: Callable[..., object]
+    code: str
+
+
+def address(name: str) -> Address | None:
+    """The file and function in "path/file.py:function"; None if `name` is not of that form."""
+    # Split at the last colon: a Windows path has a colon itself.
+    file, colon, function = name.rpartition(":")
+    if colon and file.endswith(".py"):
+        return Address(Path(file).expanduser(), function)
+    return Address(Path(name).expanduser(), "") if name.endswith(".py") else None
+
+
+def load_function(where: Address) -> LoadedFunction:
+    """The function at an address.
+
+    Raises:
+        UserError: the file cannot be imported or has no such function.
+    """
+    module, code = import_file(where.file)
+    function = getattr(module, where.function, None)
+    if callable(function):
+        return LoadedFunction(function, code)
+    own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__]
+    names = ", ".join(sorted(own)) or "none"
+    raise UserError(
+        f"{where.file} has no function {where.function!r}; pass {where.file}:NAME, with NAME one of: {names}."
+    )
+
+
+class ImportedFile(NamedTuple):
+    """A user's file as a module, and the SHA-256 of the file and of the neighbouring files that it imports."""
+
+    module: ModuleType
+    code: str
+
+
+def import_file(file: Path) -> ImportedFile:
+    """Run a file as a module under a name of its own, with its folder on the path during the import.
+
+    Raises:
+        UserError: there is no such file, or it fails.
+    """
+    if not file.is_file():
+        raise UserError(f"There is no file {file}; check the path.")
+    folder = file.resolve().parent
+    digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
+    spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}_{digest}", file.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickle look modules up by name.
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, str(folder))
+    before = set(sys.modules)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module.__name__]
+        raise UserError(f"{file} cannot be imported: {described_error(error)}.") from error
+    finally:
+        sys.path.remove(str(folder))
+        neighbours = _remove_modules(set(sys.modules) - before - {module.__name__}, folder)
+    return ImportedFile(module, _sha256((file, *sorted(neighbours))))
+
+
+_MODULES: dict[Path, ImportedFile] = {}
+
+
+def import_unchanged(file: Path) -> ModuleType:
+    """The file as a module; imported again only after it or a neighbour that it imports was edited.
+
+    Raises:
+        UserError: there is no such file, or it fails.
+    """
+    path = file.resolve()
+    if not file.is_file() or path not in _MODULES or _MODULES[path].code != file_code(path):
+        _MODULES[path] = ImportedFile(import_file(file).module, file_code(path))
+    return _MODULES[path].module
+
+
+def class_code(kind: type) -> str:
+    """SHA-256 of the file of a class and of the neighbours that it imports; of the class alone if it has no file."""
+    try:
+        file = Path(inspect.getfile(kind))
+    except (OSError, TypeError):  # a notebook's classes belong to no file
+        file = Path()
+    if file.is_file():
+        return file_code(file.resolve())
+    parts = [_class_text(each) for each in kind.__mro__ if each.__module__ == kind.__module__]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def file_code(file: Path) -> str:
+    """SHA-256 of a Python file and of the files of its folder that it imports, directly or through one another."""
+    files = {file}
+    waiting = [file]
+    while waiting:
+        fresh = set(_imported_files(waiting.pop())) - files
+        files |= fresh
+        waiting += fresh
+    return _sha256((file, *sorted(files - {file})))
+
+
+def instructions(code: CodeType) -> str:
+    """The compiled code of a function and of those within it, without names of files and numbers of lines."""
+    constants = [instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
+
+
+def described_error(error: Exception) -> str:
+    """The kind and the text of an error, without a full stop."""
+    return f"{type(error).__name__}: {error}".rstrip(".")
+
+
+def _remove_modules(names: set[str], folder: Path) -> set[Path]:
+    """Remove a file's neighbours from `sys.modules`: files of another folder may import neighbours of the same names.
+
+    Returns the neighbours' files.
+    """
+    files = set()
+    for name in names:
+        origin = getattr(sys.modules[name], "__file__", None)
+        if origin is not None and Path(origin).resolve().is_relative_to(folder):
+            files.add(Path(origin).resolve())
+            del sys.modules[name]
+    return files
+
+
+def _imported_files(file: Path) -> Iterator[Path]:
+    """The files beside `file`, or in packages beside it, that its import statements name."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except SyntaxError:  # a neighbour for another version of Python, which no import statement reached
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = f"{node.module}." if node.module else ""
+            names = [f"{base}{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            for depth in range(1, len(parts) + 1):
+                place = file.parent.joinpath(*parts[:depth])
+                yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
+
+
+def _class_text(kind: type) -> str:
+    """The source of a class; its plain values and the compiled code of its methods where no source is left."""
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        parts = [kind.__qualname__]
+    for name, value in sorted(vars(kind).items()):
+        function = getattr(value, "fget", getattr(value, "__func__", value))
+        code = getattr(function, "__code__", None)
+        if isinstance(code, CodeType):
+            parts.append(f"{name} {instructions(code)}")
+        elif isinstance(value, (int, float, str, tuple)):
+            parts.append(f"{name} {value!r}")
+    return "\n".join(parts)
+
+
+def _sha256(files: Iterable[Path]) -> str:
+    code = hashlib.sha256()
+    for path in files:
+        code.update(path.read_bytes())
+    return code.hexdigest()

@@ -1,0 +1,363 @@
+"""What every attack guarantees: one function per guarantee, which raises an AssertionError where it does not hold."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.session import Session
+from robustkit.engine.attack_tensors import Attacked
+from robustkit.engine.attack_tensors import attack as attack_tensors
+from robustkit.engine.jobs import Job, Outcome
+from robustkit.engine.scheduler import run
+from robustkit.errors import UserError
+from robustkit.primitives.protocol import Attack, HookedAttack
+
+from .doubles import Counting, DoubleLogits, FailingLater, NanGradients, RefusingGradients, ScalingInput
+from .problems import EPS, Problem
+from .rows import (
+    a_trial_does_not_depend_on_its_neighbours,
+    an_idle_row_can_be_stepped_for_ever,
+    it_keeps_its_best_point_if_it_declares_so,
+    states_depend_on_the_seed,
+    step_writes_nothing_in_place,
+    trials,
+)
+from .subject import GREY, USUAL, Subject, confirm, fail
+
+
+def check_attack(attack: Attack, *, flat: str = "mlp", spatial: str = "cnn") -> None:
+    """Run all checks on an attack in its norm; they take a few seconds.
+
+    The radius is replaced by one that suits the checks' small networks, and `steps` or `queries` are cut to a few.
+
+    Args:
+        attack: for example `MyAttack(eps=0.1, norm="L2")`.
+        flat: the network for inputs of any shape: "mlp", "residual mlp" or "attentive".
+        spatial: the network for images: "cnn", "residual cnn" or "attentive".
+
+    Raises:
+        AssertionError: the attack breaks a guarantee; the sentence begins with its name.
+    """
+    subject = Subject(attack, flat, spatial)
+    for check in CHECKS:
+        try:
+            check(subject)
+        except AssertionError as error:
+            raise AssertionError(f"{check.__name__.replace('_', ' ')}: {error}") from error
+
+
+def every_point_lies_in_the_ball_and_in_the_box(subject: Subject) -> None:
+    """Each returned point is at most eps away and in [0, 1]."""
+    _confirm_in_ball(subject.made(), subject.images(count=USUAL), subject.usual)
+
+
+def every_success_is_confirmed_by_a_fresh_forward(subject: Subject) -> None:
+    """The unmodified model misclassifies each success, and no other point."""
+    result, made = subject.usual, subject.images(count=USUAL)
+    with torch.no_grad():
+        label = made.model(result.x_adv).argmax(1)
+    confirm(torch.equal(label, result.prediction), "the model's prediction is another one")
+    confirm(torch.equal(label != made.y, result.success), "a success is no error of the model, or an error no success")
+
+
+def batch_size_order_and_neighbours_do_not_change_a_bit(subject: Subject) -> None:
+    """Batches of 1 and 5, the reverse order and lone images give the same bits."""
+    confirm(_equal(subject.run(batch_size=5), subject.usual), "batches of 5 and of 64 give other results")
+    made = subject.images()
+    jobs, classifier, attack = _jobs(made), Classifier(made.model), subject.made(restarts=2)
+    with classifier.session(made.x) as session:
+        together = _outcomes(session, attack, jobs)
+        reversed_order = _outcomes(session, attack, jobs[::-1], slots=3)
+        lone = _outcomes(session, attack, jobs[:2], slots=1)
+        alone = _outcomes(session, attack, jobs[2:3])
+    confirm(_same(together, reversed_order), "another order of the images gives other results")
+    confirm(_same(together[:3], lone + alone), "an image attacked alone gives another result")
+
+
+def the_same_seed_gives_the_same_bits(subject: Subject) -> None:
+    """Also after the global generator was used."""
+    torch.manual_seed(99)
+    confirm(_equal(subject.run(), subject.usual), "a second run gives other results")
+
+
+def another_seed_gives_other_noise_where_there_is_noise(subject: Subject) -> None:
+    """Results differ between two seeds exactly if the attack draws noise."""
+    noisy = states_depend_on_the_seed(subject) or _hooks_depend_on_the_seed(subject)
+    differs = not torch.equal(subject.usual.x_adv, subject.run(seed=1).x_adv)
+    confirm(noisy == differs, "the seed changes the results and not the noise, or the noise and not the results")
+
+
+def inputs_of_any_shape_are_attacked(subject: Subject) -> None:
+    """Vectors, grey and colour images that are not square, and volumes."""
+    for shape in ((12,), (1, 5, 9), (3, 9, 5), (2, 3, 3, 4)):
+        _confirm_moves(subject.made(), subject.inputs(*shape))
+    _confirm_moves(subject.made(), subject.images(3, 8, 8))
+
+
+def it_queries_exactly_as_often_as_it_counts(subject: Subject) -> None:
+    """Forwards and backwards of the outcomes are those that the network saw."""
+    made = subject.images()
+    model = Counting(made.model)
+    classifier = Classifier(model, fold=False)
+    with classifier.session(made.x) as session:
+        attack = session.prepared(subject.made(restarts=2), made.x)
+        _send_each_row_once(session)
+        model.forwards = 0
+        ended = list(run(session, attack, _jobs(made), slots=3))
+    forwards, backwards = (sum(getattr(each, name) for each in ended) for name in ("forwards", "backwards"))
+    confirm(forwards == model.forwards == session.passes.forwards, "forwards are miscounted")
+    confirm(backwards == model.backwards == session.passes.backwards, "backwards are miscounted")
+
+
+def the_machine_never_does_less_than_what_is_counted(subject: Subject) -> None:
+    """With padding, the passes that are computed are at least those that are counted."""
+    made = subject.images()
+    classifier = Classifier(made.model)
+    with classifier.session(made.x) as session:
+        ended = _outcomes(session, subject.made(), _jobs(made))
+    confirm(sum(each.forwards for each in ended) <= session.passes.forwards, "forwards are counted that never ran")
+    confirm(sum(each.backwards for each in ended) <= session.passes.backwards, "backwards are counted that never ran")
+
+
+def no_image_costs_more_than_the_attack_declares(subject: Subject) -> None:
+    """`cost` is an upper bound for a trial, here of two restarts and two classes."""
+    made, attack = subject.images(), subject.made(eps=0, restarts=2)
+    classifier = Classifier(made.model)
+    with classifier.session(made.x) as session:
+        jobs = _jobs(made, loss_targets=(1, 2))
+        ended = _outcomes(session, attack, jobs)
+    confirm(not any(each.success for each in ended), "an image is broken in a ball of radius 0")
+    confirm(max(each.forwards for each in ended) <= 4 * attack.cost.forwards, "a trial needs more forwards than cost")
+    confirm(
+        max(each.backwards for each in ended) <= 4 * attack.cost.backwards, "a trial needs more backwards than cost"
+    )
+
+
+def a_success_cancels_the_restarts(subject: Subject) -> None:
+    """What one restart breaks costs the same with three."""
+    made = subject.images(count=USUAL)
+    classifier = Classifier(made.model)
+    with classifier.session(made.x) as session:
+        once, thrice = (
+            _outcomes(session, subject.made(2 * subject.eps, restarts=restarts), _jobs(made)) for restarts in (1, 3)
+        )
+    broken = [pair for pair in zip(once, thrice, strict=True) if pair[0].success]
+    confirm(bool(broken), "no image is broken")
+    confirm(_same(*zip(*broken, strict=True)), "a further restart changes the result of a broken image")
+
+
+def images_without_room_stay_as_they_are(subject: Subject) -> None:
+    """A ball of radius 0 holds the image alone."""
+    made = subject.images()
+    result = attack_tensors(made.model, made.x, made.y, subject.made(eps=0))
+    confirm(torch.equal(result.x_adv, made.x), "an image is changed in a ball of radius 0")
+    confirm(result.robust_accuracy == result.clean_accuracy == 1, "an unchanged image counts as broken")
+
+
+def a_target_is_reached_by_that_class_alone(subject: Subject) -> None:
+    """With `target=`, another wrong class is no success."""
+    made = subject.images()
+    target = (made.y + 1) % 4
+    result = attack_tensors(made.model, made.x, made.y, subject.made(eps=2 * subject.eps), target=target)
+    confirm(torch.equal(result.success, result.prediction == target), "a success has not the target class")
+
+
+def a_flip_to_another_class_counts_in_a_targeted_trial(subject: Subject) -> None:
+    """Any wrong class is a success of a trial whose loss aims at one."""
+    made = subject.images()
+    result = attack_tensors(made.model, made.x, made.y, subject.made(eps=2 * subject.eps, targets=3))
+    confirm(torch.equal(result.success, result.prediction != made.y), "a wrong class is no success")
+
+
+def few_classes_are_enough(subject: Subject) -> None:
+    """Two and three classes, also with the losses that need more."""
+    for classes in (2, 3):
+        few = subject.images(classes=classes)
+        attack = subject.made(targets=9)
+        attack = replace(attack, loss="dlr") if subject.has("loss") else attack  # type: ignore[call-arg]
+        result = attack_tensors(few.model, few.x, few.y, attack)
+        confirm(result.clean_accuracy == 1, f"with {classes} classes, images are misclassified before the attack")
+
+
+def the_caller_gets_everything_back_as_it_was(subject: Subject) -> None:
+    """The model, the images and the global random state are untouched by a run."""
+    made = subject.images()
+    made.model.train()
+    next(made.model.children()).eval()
+    weight, bias = list(made.model.parameters())[-2:]
+    bias.requires_grad_(False)
+    weight.grad = torch.ones_like(weight)
+    # An expanded tensor refuses most writes, a copy shows the others.
+    x, y = made.x[:1].expand(4, *GREY), made.y[:1].expand(4)
+    before, images, generator = _traits(made.model), x.clone(), torch.random.get_rng_state()
+    attack_tensors(made.model, x, y, subject.made())
+    confirm(_traits(made.model) == before, "the model comes back changed")
+    confirm(torch.equal(x, images), "the caller's images are overwritten")
+    confirm(torch.equal(torch.random.get_rng_state(), generator), "the global random state is changed")
+
+
+def the_model_comes_back_as_it_was_when_it_fails(subject: Subject) -> None:
+    """Also after an error of the model in the middle of a run."""
+    made = subject.images()
+    model = FailingLater(made.model.train(), after=8)
+    before, generator = _traits(model), torch.random.get_rng_state()
+    try:
+        attack_tensors(model, made.x, made.y, subject.made(eps=0, restarts=9))
+    except RuntimeError as error:
+        confirm("no more forwards" in str(error), f"the model's error is replaced by {error}")
+    else:
+        fail("the model's error is lost")
+    confirm(_traits(model) == before, "the model comes back changed")
+    confirm(torch.equal(torch.random.get_rng_state(), generator), "the global random state is changed")
+
+
+def a_black_box_attack_needs_no_gradient(subject: Subject) -> None:
+    """An attack that sees labels or logits breaks a model without gradients all the same."""
+    if subject.attack.sees != "gradients":
+        made = subject.images(count=USUAL)
+        result = attack_tensors(RefusingGradients(made.model), made.x, made.y, subject.made(restarts=2))
+        confirm(_equal(result, subject.usual), "without gradients the results differ")
+
+
+def a_gradient_that_is_not_a_number_is_an_error(subject: Subject) -> None:
+    """The sign of NaN is 0 in torch: an attack that does not move would look like a robust model."""
+    if subject.attack.sees == "gradients":
+        made, norm = subject.images(count=2), subject.attack.ball.norm
+        attack = subject.made(eps=EPS[norm] / 10 if norm != "L0" else 1)
+        try:
+            attack_tensors(NanGradients(made.model), made.x, made.y, attack)
+        except UserError as error:
+            confirm("not finite" in str(error), f"the error says something else: {error}")
+        else:
+            fail("a gradient of NaN passes unseen")
+
+
+def no_tensor_is_created_on_another_device(subject: Subject) -> None:
+    """A tensor that the attack creates without a device would land on the default device, which holds no data here."""
+    made = subject.inputs(1, 6, 7)
+    with torch.device("meta"):
+        result = attack_tensors(made.model, made.x, made.y, subject.made(), batch_size=3)
+    confirm({value.device.type for value in vars(result).values()} == {"cpu"}, "a tensor lies on the default device")
+
+
+def a_double_precision_model_is_attacked_within_the_ball(subject: Subject) -> None:
+    """Points of a float64 model are float64 and in the ball."""
+    made, attack = subject.images(), subject.made()
+    double = Problem(made.model.double(), made.x.double(), made.y)
+    result = attack_tensors(double.model, double.x, double.y, attack)
+    confirm(result.x_adv.dtype == torch.float64, "the points are not in the precision of the images")
+    _confirm_in_ball(attack, double, result)
+
+
+def pixels_of_any_range_are_attacked_alike(subject: Subject) -> None:
+    """Pixels in [0, 256] give the same points times 256."""
+    made, attack = subject.images(), subject.made()
+    plain = attack_tensors(made.model, made.x, made.y, attack)
+    # Powers of two scale without rounding.
+    wide = attack_tensors(ScalingInput(made.model, 1 / 256), made.x * 256, made.y, attack, bounds=(0, 256))
+    confirm(torch.equal(wide.x_adv, plain.x_adv * 256), "the points differ by more than the scale")
+    confirm(torch.equal(wide.success, plain.success), "the successes differ")
+
+
+def logits_of_any_float_type_will_do(subject: Subject) -> None:
+    """Logits in double precision of images in single precision."""
+    made = subject.images()
+    result = attack_tensors(DoubleLogits(made.model), made.x, made.y, subject.made(), batch_size=5)
+    confirm(result.x_adv.dtype == torch.float32, "the points are not in the precision of the images")
+    confirm(result.clean_accuracy == 1, "images are misclassified before the attack")
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    every_point_lies_in_the_ball_and_in_the_box,
+    every_success_is_confirmed_by_a_fresh_forward,
+    batch_size_order_and_neighbours_do_not_change_a_bit,
+    the_same_seed_gives_the_same_bits,
+    another_seed_gives_other_noise_where_there_is_noise,
+    inputs_of_any_shape_are_attacked,
+    it_queries_exactly_as_often_as_it_counts,
+    the_machine_never_does_less_than_what_is_counted,
+    no_image_costs_more_than_the_attack_declares,
+    a_success_cancels_the_restarts,
+    images_without_room_stay_as_they_are,
+    a_target_is_reached_by_that_class_alone,
+    a_flip_to_another_class_counts_in_a_targeted_trial,
+    few_classes_are_enough,
+    the_caller_gets_everything_back_as_it_was,
+    the_model_comes_back_as_it_was_when_it_fails,
+    a_black_box_attack_needs_no_gradient,
+    a_gradient_that_is_not_a_number_is_an_error,
+    no_tensor_is_created_on_another_device,
+    a_double_precision_model_is_attacked_within_the_ball,
+    pixels_of_any_range_are_attacked_alike,
+    logits_of_any_float_type_will_do,
+    a_trial_does_not_depend_on_its_neighbours,
+    step_writes_nothing_in_place,
+    an_idle_row_can_be_stepped_for_ever,
+    it_keeps_its_best_point_if_it_declares_so,
+)
+
+
+def _send_each_row_once(session: Session) -> None:
+    """No padding and no comparison of batch sizes from here on; the passes so far are forgotten."""
+    sizes = session.sizes
+    sizes.fit = lambda rows, slots, kind: rows  # type: ignore[method-assign]
+    sizes.answer = lambda ask, rows, kind, device: ask(torch.arange(rows))  # type: ignore[method-assign]
+    session.passes.forwards = session.passes.backwards = 0
+
+
+def _confirm_in_ball(attack: Attack, made: Problem, result: Attacked) -> None:
+    confirm((attack.ball.distance(made.x, result.x_adv) <= attack.ball.eps).all(), "a point lies outside of the ball")
+    confirm(result.x_adv.min() >= 0 and result.x_adv.max() <= 1, "a point lies outside of [0, 1]")
+
+
+def _confirm_moves(attack: Attack, made: Problem) -> None:
+    result = attack_tensors(made.model, made.x, made.y, attack)
+    _confirm_in_ball(attack, made, result)
+    confirm(not torch.equal(result.x_adv, made.x), f"images of shape {list(made.x.shape[1:])} are not changed")
+
+
+def _hooks_depend_on_the_seed(subject: Subject) -> bool:
+    """Whether two noise keys lead to different logits at one query under the attack's hooks."""
+    attack, made = subject.made(), subject.images()
+    if not isinstance(attack, HookedAttack):
+        return False
+    logits = []
+    for key in (7, 8):
+        with torch.no_grad(), attack.hooks(made.model, attack.init(trials(made.x, key))):
+            logits.append(made.model(made.x))
+    return not torch.equal(*logits)
+
+
+def _jobs(made: Problem, loss_targets: tuple[int, ...] = (-1,)) -> list[Job]:
+    rows = zip(made.x, made.y.tolist(), strict=True)
+    return [Job(number, x, y, loss_targets) for number, (x, y) in enumerate(rows)]
+
+
+def _outcomes(session: Session, attack: Attack, jobs: list[Job], slots: int = 64) -> list[Outcome]:
+    """The outcomes of a run within a session, by image."""
+    return sorted(run(session, attack, jobs, slots=slots), key=lambda outcome: outcome.sample)
+
+
+def _equal(one: Attacked, other: Attacked) -> bool:
+    return all(torch.equal(value, vars(other)[key]) for key, value in vars(one).items())
+
+
+def _same(some: "tuple[Outcome, ...] | list[Outcome]", others: "tuple[Outcome, ...] | list[Outcome]") -> bool:
+    """Equal in every bit."""
+    pairs = chain.from_iterable(
+        zip(vars(one).values(), vars(other).values(), strict=True) for one, other in zip(some, others, strict=True)
+    )
+    return all(torch.equal(*pair) if isinstance(pair[0], Tensor) else pair[0] == pair[1] for pair in pairs)
+
+
+def _traits(model: nn.Module) -> list[object]:
+    """Modes, weights, buffers, gradients and hooks of a model."""
+    modes = [module.training for module in model.modules()]
+    values = [(name, value.tolist()) for name, value in model.state_dict().items()]
+    grads = [(weight.requires_grad, weight.grad is not None and weight.grad.tolist()) for weight in model.parameters()]
+    hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
+    return [modes, values, grads, hooks]

@@ -1,0 +1,104 @@
+"""Checks of an attack's states alone: made-up answers take the place of a model."""
+
+import copy
+from dataclasses import fields
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives.protocol import Attack, BestState, FeatureAttack, FeatureSeen, Seen, State, Trials
+from robustkit.primitives.rows import Rows
+
+from .problems import images
+from .subject import GREY, Subject, confirm
+
+_FEATURES = (2, 3)  # shape of a layer's output where there is no model
+_KEYS_APART = 1_000_003  # between the noise keys of two trials
+
+
+def a_trial_does_not_depend_on_its_neighbours(subject: Subject) -> None:
+    """A row of a batch and the same row among others have the same states."""
+    attack = without_model(subject)
+    together = attack.init(trials(images(8, *GREY)))
+    some = torch.tensor([5, 0, 3])
+    few = together.take(some)
+    for turn in range(attack.cost.forwards):
+        together = attack.step(together, made_up(together, turn, attack))
+        few = attack.step(few, made_up(few, turn, attack))
+        same = all(torch.equal(*pair) for pair in zip(flat(together.take(some)), flat(few), strict=True))
+        confirm(same, f"step {turn} gives a row another state among other rows")
+
+
+def step_writes_nothing_in_place(subject: Subject) -> None:
+    """State and answer are the same after a step."""
+    attack = without_model(subject)
+    state = attack.init(trials(images(3, *GREY)))
+    for turn in range(4):
+        seen = made_up(state, turn, attack)
+        before = copy.deepcopy([*flat(state), *flat(seen)])
+        after = attack.step(state, seen)
+        same = all(torch.equal(*pair) for pair in zip(before, [*flat(state), *flat(seen)], strict=True))
+        confirm(same, "step() changes the state or the answer that it is given")
+        state = after
+
+
+def an_idle_row_can_be_stepped_for_ever(subject: Subject) -> None:
+    """A batch's row without a trial repeats an old one, whose counters pass the budget."""
+    attack = without_model(subject)
+    state = attack.init(trials(images(2, *GREY)))
+    for turn in range(2 * attack.cost.forwards + 10):
+        state = attack.step(state, made_up(state, turn, attack))
+    confirm(state.done.all(), "a row is not done after all queries of `cost`")
+    confirm(state.query.isfinite().all(), "a row that is done gets a query that is not finite")
+
+
+def it_keeps_its_best_point_if_it_declares_so(subject: Subject) -> None:
+    """`keeps_best` and the type of the state agree."""
+    attack = without_model(subject)
+    state = attack.init(trials(images(3, *GREY)))
+    for turn in range(3):
+        state = attack.step(state, made_up(state, turn, attack))
+    confirm(isinstance(state, BestState) == attack.keeps_best, "keeps_best must be True exactly with a BestState")
+
+
+def states_depend_on_the_seed(subject: Subject) -> bool:
+    """Whether two noise keys lead to different queries."""
+    attack = without_model(subject)
+    states = [attack.init(trials(images(4, *GREY), key)) for key in (7, 8)]
+    for turn in range(4):
+        if not torch.equal(states[0].query, states[1].query):
+            return True
+        states = [attack.step(state, made_up(state, turn, attack)) for state in states]
+    return False
+
+
+def without_model(subject: Subject) -> Attack:
+    """The attack for made-up answers."""
+    attack = subject.made()
+    return attack.at(_FEATURES) if isinstance(attack, FeatureAttack) else attack
+
+
+def trials(x: Tensor, key: int = 7) -> Trials:
+    """Trials with distinct noise keys that aim at no class."""
+    none = torch.full((len(x),), -1)
+    return Trials(x, torch.zeros_like(none), none, none, torch.arange(len(x)) * _KEYS_APART + key)
+
+
+def made_up(state: State, turn: int, attack: Attack) -> Seen:
+    """Answers that depend on the trial alone: not on its place in the batch, nor on the seed."""
+    count, shape = len(state), state.query.shape
+    wave = ((state.trial.key // _KEYS_APART).double() * 0.37 + turn).reshape(-1, *[1] * (len(shape) - 1))
+    position = torch.arange(state.query[0].numel()).reshape(1, *shape[1:])
+    grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0)
+    loss = wave.flatten().mul(5).cos().float() if attack.sees != "labels" else torch.zeros(count)
+    seen = Seen(torch.zeros(count, dtype=torch.int64), torch.zeros(count, 4), loss, grad)
+    if not isinstance(attack, FeatureAttack):
+        return seen
+    features = (wave.reshape(-1, 1, 1) * 3 + torch.arange(6).reshape(_FEATURES)).sin().float()
+    return FeatureSeen(**vars(seen), features=features, feature_grad=features.flip(1))
+
+
+def flat(rows: Rows) -> list[Tensor]:
+    """All tensors of a struct, also of nested ones."""
+    values = [getattr(rows, field.name) for field in fields(rows)]  # type: ignore[arg-type]
+    return [part for value in values for part in (flat(value) if isinstance(value, Rows) else [value])]

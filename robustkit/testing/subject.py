@@ -1,0 +1,77 @@
+"""An attack under check: the attack itself, and the small networks that it is tried on."""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from robustkit.engine.attack_tensors import Attacked
+from robustkit.engine.attack_tensors import attack as attack_tensors
+from robustkit.primitives.protocol import Attack
+
+from .problems import EPS, Problem, problem
+
+GREY = (1, 8, 8)  # the shape of most checks' images
+USUAL = 8  # images of the usual run: enough for broken and for robust ones
+# Budgets for hyper-parameters of these names: no guarantee needs more steps.
+_BUDGET = {"steps": 5, "queries": 12, "guide_steps": 2, "ensemble": 3}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An attack with a small budget, and the networks that have the layers it needs.
+
+    Args:
+        attack: its norm is kept; its radius is replaced by one that breaks some images of the networks and not all.
+        flat: network for inputs of any shape: "mlp", "residual mlp" or "attentive".
+        spatial: network for images: "cnn", "residual cnn" or "attentive".
+    """
+
+    attack: Attack
+    flat: str = "mlp"
+    spatial: str = "cnn"
+
+    def made(self, eps: float | None = None, **values: Any) -> Attack:
+        """The attack with other values."""
+        names = {field.name for field in fields(self.attack)}
+        budget = {name: min(most, getattr(self.attack, name)) for name, most in _BUDGET.items() if name in names}
+        return replace(self.attack, eps=self.eps if eps is None else eps, **{**budget, **values})
+
+    @property
+    def eps(self) -> float:
+        """The radius of the checks."""
+        return EPS[self.attack.ball.norm]
+
+    def has(self, hyper_parameter: str) -> bool:
+        """Whether the attack has a hyper-parameter of that name."""
+        return hyper_parameter in {field.name for field in fields(self.attack)}
+
+    def images(self, *shape: int, count: int = 4, classes: int = 4) -> Problem:
+        """A fresh network for images and images that it classifies correctly."""
+        return problem(self.spatial, *(shape or GREY), count=count, classes=classes)
+
+    def inputs(self, *shape: int, count: int = 2) -> Problem:
+        """The same for inputs of any shape."""
+        return problem(self.flat, *shape, count=count)
+
+    @cached_property
+    def usual(self) -> Attacked:
+        """The run that several checks look at."""
+        return self.run()
+
+    def run(self, batch_size: int = 64, seed: int = 0) -> Attacked:
+        """The usual run in another batch size or with another seed."""
+        made = self.images(count=USUAL)
+        return attack_tensors(made.model, made.x, made.y, self.made(restarts=2), batch_size=batch_size, seed=seed)
+
+
+def confirm(holds: bool | Tensor, sentence: str) -> None:
+    """Raise an AssertionError with the sentence unless it holds."""
+    if not bool(holds):
+        fail(sentence)
+
+
+def fail(sentence: str) -> NoReturn:
+    """Raise an AssertionError."""
+    raise AssertionError(sentence)
