@@ -50,8 +50,8 @@ class Commands(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(sentence: str) -> NoReturn:
-    print_error(sentence)
+def _fail(message: str) -> NoReturn:
+    print_error(message)
     sys.exit(2)
 
 

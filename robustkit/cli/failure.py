@@ -3,6 +3,6 @@
 import click
 
 
-def print_error(sentence: str) -> None:
+def print_error(message: str) -> None:
     """Print an error as one line on standard error."""
-    click.echo(f"Error: {' '.join(sentence.split())}", err=True)
+    click.echo(f"Error: {' '.join(message.split())}", err=True)

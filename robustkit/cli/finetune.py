@@ -106,7 +106,7 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
 
 
 def _smoothing_words(attack: str) -> str:
-    """The options for evaluating a network that was trained on noise: it is meant to be smoothed."""
+    """The options that evaluate a network trained with noise as a smoothed classifier; empty for other networks."""
     from robustkit.primitives.registry import parsed
 
     # Only this inner attack is sure to be written as NAME:KEY=VALUE.

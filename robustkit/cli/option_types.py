@@ -1,4 +1,4 @@
-"""Kinds of values that options take beside click's own."""
+"""Types of option values that click does not have."""
 
 import re
 from typing import Any

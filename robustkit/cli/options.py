@@ -16,7 +16,7 @@ Decorator = Callable[[Command], Command]
 
 config_option = click.option(
     "--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
-    help="TOML file with these options; what stands on the command line wins.",
+    help="TOML file with these options; the command line takes precedence.",
 )  # fmt: skip
 val_share_option = click.option(
     "--val-share", type=click.FloatRange(0, 0.5, min_open=True, max_open=True), metavar="SHARE",
@@ -70,7 +70,7 @@ def weights_options(command: Command) -> Command:
         click.option("--mean", type=NumberList(), help="Normalisation to apply inside the model."),
         click.option("--std", type=NumberList(), help="The same, divided by."),
         click.option("--train", is_flag=True, help="Train a model that has no weights here once."),
-        click.option("--retrain", is_flag=True, help="Train again, whatever is cached."),
+        click.option("--retrain", is_flag=True, help="Train again even if the model is cached."),
     )(command)
 
 
@@ -99,7 +99,7 @@ def remedy_options(command: Command) -> Command:
 
 
 def smoothing_options(command: Command) -> Command:
-    """Randomized smoothing, whose certificates stand beside the attacks."""
+    """Randomized smoothing, with a certified accuracy in addition to the attacks."""
     return _all(
         click.option("--smooth", type=float, metavar="SIGMA",
                      help="Attack and certify the class predicted most often under Gaussian noise, "
@@ -136,7 +136,7 @@ def require_model(options: dict[str, Any]) -> None:
     """Refuse a command without a model.
 
     Raises:
-        UserError: none is named.
+        UserError: there is none.
     """
     if not options["model"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TrainingInputs(NamedTuple):
-    """Everything that a training needs beside its model."""
+    """Everything that a training needs in addition to its model."""
 
     train: "Dataset"
     val: "Dataset"

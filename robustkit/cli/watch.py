@@ -41,7 +41,7 @@ class Bars:
             self._bars.update(self._stage, advance=images, note=f"{100 * robust:5.1f} % left")
 
     def say(self, text: str) -> None:
-        """Print a sentence above the bars."""
+        """Print a message above the bars."""
         self.console.print(text, markup=False, highlight=False)
 
     def training(self, text: str, share: float) -> None:

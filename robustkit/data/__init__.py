@@ -79,7 +79,7 @@ def other_split(data: Dataset, split: str) -> Dataset:
     origin = data.origin if isinstance(data, TensorData | LazyData) else None
     if origin is None or split not in origin.splits:
         raise UserError(
-            f"{data.name} has no split called {split!r} beside {data.split!r}; give a folder with one sub-folder for "
+            f"{data.name} has no split called {split!r} besides {data.split!r}; give a folder with one sub-folder for "
             f"each split, or a file with arrays x_{split} and y_{split} too."
         )
     return load_dataset(origin.name, split, data_dir=origin.data_dir, image_size=origin.image_size)

@@ -15,7 +15,7 @@ from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Job, Outcome, Trial
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
-from robustkit.engine.verdicts import Candidates, Verdicts, check_finite
+from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import along, finite
@@ -76,7 +76,7 @@ class Scheduler:
         self.transfers = queried is not session
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
-        self.judge = Verdicts(session, attack, self.queue)
+        self.waiting = VerdictQueue(session, attack, self.queue)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
@@ -90,7 +90,7 @@ class Scheduler:
         arriving = min(free, len(queue))
         if not live and not arriving:
             slots.clear()
-            return bool(len(self.judge))
+            return bool(len(self.waiting))
         slots.resize(self.queried.sizes.fit(live + arriving, self.most, self.attack.sees))
         self._fill(arriving)
         return True
@@ -113,7 +113,7 @@ class Scheduler:
 
     def verdicts(self) -> Iterator[Outcome]:
         """Outcomes of the images that are decided."""
-        return self.judge.judge(len(self.slots.live))
+        return self.waiting.judge(len(self.slots.live))
 
     def _fill(self, count: int) -> None:
         trials: list[Trial] = []
@@ -176,7 +176,7 @@ class Scheduler:
         states = state.take(rows)
         last = along(torch.tensor(final, device=rows.device), states.query)
         points = torch.where(last, states.query, before.query.index_select(0, rows))
-        self.judge.add(Candidates(self.slots.release(leaving), states, points, final))
+        self.waiting.add(Candidates(self.slots.release(leaving), states, points, final))
 
     def _halve(self) -> None:
         """After an out-of-memory: half the slots; all trials in flight go on later."""

@@ -28,7 +28,7 @@ class Candidates:
     final: list[bool]  # whether the point is the trial's last one, so that a failure ends the trial
 
 
-class Verdicts:
+class VerdictQueue:
     """Judges points by the unmodified model, and queues what is left of an image that is not broken.
 
     Args:

@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-PART = ".part"  # suffix of the temporary files; a killed process can leave one behind
+PART = ".part"  # the ending of what a killed process leaves behind
 
 
 def replace_file(path: Path, content: bytes) -> None:

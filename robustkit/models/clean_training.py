@@ -49,10 +49,10 @@ def train(model: PixelModel, data: Dataset, held_out: Dataset, recipe: CleanReci
     Raises:
         UserError: the accuracy is hardly above chance, so an evaluation of the model would mean nothing.
     """
-    with _own_randomness(recipe.seed), _threads(1 if len(data) <= ONE_THREAD else torch.get_num_threads()):
+    with _seeded(recipe.seed), _threads(1 if len(data) <= ONE_THREAD else torch.get_num_threads()):
         # Channels last: on a CPU MobileNetV3 trains 2.6 times faster (7.4 s for 19.0 s), ResNet-18 as fast.
         model.to(memory_format=torch.channels_last)
-        _descend(model, data, recipe, report)
+        _run_epochs(model, data, recipe, report)
         _refresh_statistics(model, data)
         model.eval()
         accuracy = _accuracy(model, held_out)
@@ -70,9 +70,9 @@ def train(model: PixelModel, data: Dataset, held_out: Dataset, recipe: CleanReci
 def batches(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """`size` numbers at a time; a last batch of one image is left out, because BatchNorm fails on it."""
     for start in range(0, len(ids), size):
-        some = ids[start : start + size]
-        if len(some) > 1 or start == 0:
-            yield some
+        batch = ids[start : start + size]
+        if len(batch) > 1 or start == 0:
+            yield batch
 
 
 def learning_rate(recipe: CleanRecipe, share: float) -> float:
@@ -81,7 +81,7 @@ def learning_rate(recipe: CleanRecipe, share: float) -> float:
 
 
 @torch.enable_grad()
-def _descend(model: PixelModel, data: Dataset, recipe: CleanRecipe, report: Report) -> None:
+def _run_epochs(model: PixelModel, data: Dataset, recipe: CleanRecipe, report: Report) -> None:
     optimiser = torch.optim.SGD(
         model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
@@ -133,7 +133,7 @@ def _accuracy(model: PixelModel, data: Dataset) -> float:
 
 
 @contextmanager
-def _own_randomness(seed: int) -> Iterator[None]:
+def _seeded(seed: int) -> Iterator[None]:
     """Seed the global generator, from which dropout draws, and restore it at the end."""
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed: it would also seed every GPU, and those are not restored.

@@ -44,10 +44,10 @@ def load_model(
             the model is trained once and cached.
         num_classes: Of the checkpoint, if it has more than the data.
         mean: Subtracted from each channel; by default that of the published weights, or nothing.
-        std: Each channel is divided by it; likewise.
+        std: Each channel is divided by it; by default that of the published weights, or 1.
         train: Train it here once if there are no weights; small images, no augmentation.
-        retrain: Train again, whatever is cached.
-        report: Called with `(sentence, None)` for messages and `(text, share done)` during a training.
+        retrain: Train again even if the model is cached.
+        report: Called with `(message, None)` for messages and `(text, share done)` during a training.
         recipe: How it is trained.
 
     Raises:

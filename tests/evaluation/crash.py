@@ -16,7 +16,7 @@ import torch
 
 from robustkit import Classifier, evaluate
 from robustkit.classifier.smoothing import Smoothing
-from robustkit.evaluation import course
+from robustkit.evaluation import runner
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.primitives import registry
@@ -45,7 +45,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 def dying(folder: Path, after: int) -> None:
     """Commit every image at once, and die after so many statements, before or within a transaction."""
-    course._COMMIT_SECONDS = 0
+    runner._COMMIT_SECONDS = 0
     opened, count = Store.__init__, 0
 
     def traced(self: Store, *arguments: object, **more: object) -> None:

@@ -259,7 +259,7 @@ class Noisy(nn.Module):
     [
         ({"norm": ("L2", "L0"), "eps": ["L2:0.2", "L0:2"]}, "in L0 nothing is"),
         ({"attacks": ["fia:layer=1"]}, "reads a layer"),
-        ({"model": Noisy()}, "answers by chance already"),
+        ({"model": Noisy()}, "is randomized"),
     ],
     ids=["L0", "a layer", "randomized"],
 )
