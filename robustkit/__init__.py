@@ -4,11 +4,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from robustkit.version import __version__ as __version__
+
 _here = Path(__file__).resolve().parent
 if not (_here / "attacks").is_dir():  # a checkout: attacks/, defenses/ and reports/ lie beside this folder
     __path__.append(str(_here.parent))
-
-__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from robustkit.classifier.classifier import Classifier as Classifier

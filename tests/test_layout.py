@@ -18,7 +18,7 @@ WINGS = ("attacks", "defenses", "reports")
 
 # From the ground up: a room imports itself and rooms on lower floors, nothing beside it and nothing above.
 FLOORS = (
-    ("errors",),
+    ("errors", "version"),
     ("host", "primitives", "nethook", "statistics"),
     ("data",),
     ("models",),

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-import robustkit
 from robustkit.errors import UserError
+from robustkit.version import __version__
 
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pandas")
 
@@ -16,7 +16,7 @@ _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pandas")
 def environment(device: torch.device) -> dict[str, Any]:
     """Versions, device and threads of this process."""
     return {
-        "robustkit": robustkit.__version__,
+        "robustkit": __version__,
         "python": platform.python_version(),
         **{name: _version(name) for name in _PACKAGES},
         "system": f"{platform.system()} {platform.machine()}",

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from robustkit import __version__
 from robustkit.data import Dataset, DatasetPart, load_dataset, other_split, pick
 from robustkit.errors import UserError
+from robustkit.version import __version__
 
 from . import cache, checkpoint
 from .clean_training import CleanRecipe, Report, train
