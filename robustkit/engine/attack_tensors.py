@@ -19,13 +19,13 @@ from robustkit.primitives.protocol import Attack
 
 @dataclass(frozen=True)
 class Attacked:
-    """What became of each image; all tensors on the CPU, in the order of `x`."""
+    """The result for each image; all tensors on the CPU, in the order of `x`."""
 
     x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried
     success: Tensor  # [N] bool, classified correctly before and wrongly (or as the target) at `x_adv`
     clean_correct: Tensor  # [N] bool
     prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed model abstains
-    queries: Tensor  # [N] int64 queries asked in the deciding trial, 0 where clean wrong
+    queries: Tensor  # [N] int64 queries of the deciding trial, 0 where clean wrong
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
 
@@ -58,7 +58,7 @@ def attack(
     seed: int = 0,
     numbers: Sequence[int] | None = None,
 ) -> Attacked:
-    """Attack every correctly classified image of `x` and say what became of it.
+    """Attack every correctly classified image of `x`.
 
     Args:
         model: takes images in `bounds`, returns logits; it comes back exactly as it was.
@@ -81,36 +81,33 @@ def attack(
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
-    classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+    classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
+    names = range(len(x)) if numbers is None else numbers
     with ExitStack() as stack:
         session = stack.enter_context(classifier.session(images, seed))
-        queried = session
         _warn(classifier, session, images)
+        other = None
         if surrogate is not None:
-            other = surrogate if isinstance(surrogate, Classifier) else Classifier(surrogate, bounds=bounds)
-            queried = stack.enter_context(other.session(images, seed))
-            _warn(other, queried, images)
+            queried = _classifier(surrogate, bounds)
+            other = stack.enter_context(queried.session(images, seed))
+            _warn(queried, other, images)
         scores = session.judge(images)
-        ranked = scores if queried is session else queried.judge(images)
+        ranked = scores if other is None else other.judge(images)
         y = checked_labels(y.cpu(), len(x), min(scores.shape[1], ranked.shape[1]))
         targets = _checked_targets(target, y, ranked.shape[1])
         prediction = session.oracle.decide(scores)
         correct = prediction == y
-        jobs = [
-            _job(method, row, image, label, logits, goal)
-            for row, image, label, logits, goal, attacked in zip(
-                range(len(x)) if numbers is None else numbers, images, y.tolist(), ranked, targets, correct.tolist(),
-                strict=True,
-            )
-            if attacked
-        ]  # fmt: skip
-        transfers = None if queried is session else queried
-        outcomes = list(run(session, method, jobs, slots=batch_size, seed=seed, surrogate=transfers))
-    if numbers is not None:
-        row_of = {number: row for row, number in enumerate(numbers)}
-        outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
+        rows = zip(names, images, y.tolist(), ranked, targets, correct.tolist(), strict=True)
+        jobs = [_job(method, *row) for *row, attacked in rows if attacked]
+        outcomes = list(run(session, method, jobs, slots=batch_size, seed=seed, surrogate=other))
+    row_of = {number: row for row, number in enumerate(names)}
+    outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
     return _gathered(classifier.bounds, images, prediction, correct, session.oracle.cost.verdict, outcomes)
+
+
+def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
+    return model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
 
 
 def _warn(classifier: Classifier, session: Session, images: Tensor) -> None:

@@ -40,7 +40,7 @@ def predict(
     Raises:
         UserError: an argument is out of range.
     """
-    with _asked(model, x, Smoothing(sigma, n=n, alpha=alpha), seed, ids, batch_size) as (ask, images, numbers):
+    with _queried(model, x, Smoothing(sigma, n=n, alpha=alpha), seed, ids, batch_size) as (ask, images, numbers):
         return smoothing.predicted(smoothing.counted(ask, images, numbers, sigma, n, seed, batch_size), alpha)
 
 
@@ -73,16 +73,16 @@ def certify(
         UserError: an argument is out of range.
     """
     how = Smoothing(sigma, n=n, n0=n0, alpha=alpha)
-    with _asked(model, x, how, seed, ids, batch_size) as (ask, images, numbers):
+    with _queried(model, x, how, seed, ids, batch_size) as (ask, images, numbers):
         votes = smoothing.poll(ask, images, numbers, how, seed, batch_size)
     return smoothing.certified(votes, how, x[0].numel())
 
 
 @contextmanager
-def _asked(
+def _queried(
     model: nn.Module | Classifier, x: Tensor, how: Smoothing, seed: int, ids: Sequence[int] | None, batch_size: int
 ) -> Iterator[tuple[smoothing.Ask, Tensor, Tensor]]:
-    """The network to ask, the images on its device and their numbers."""
+    """The logits of a model as a function, the images on its device and their numbers."""
     if batch_size < 1:
         raise UserError("batch_size counts noisy copies of an image, so it must be at least 1.")
     classifier = replace(model if isinstance(model, Classifier) else Classifier(model), smoothing=how)
