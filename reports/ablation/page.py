@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..evaluation.csv import csv_text
-from ..shared.files import write_text
+from robustkit.host.files import write_text
+
+from ..shared.csv import write_frame
 from ..shared.rendering import rendered, styles
 from ..shared.words import DASH, printable
 
@@ -108,8 +109,8 @@ def write_ablation(frame: pd.DataFrame, runs: pd.DataFrame, folder: Path, about:
     Raises:
         UserError: `folder` cannot be written to.
     """
-    write_text(folder / "ablation.csv", csv_text(frame, list(frame.columns)))
-    write_text(folder / "ablation-runs.csv", csv_text(runs, list(runs.columns)))
+    write_frame(folder / "ablation.csv", frame)
+    write_frame(folder / "ablation-runs.csv", runs)
     write_text(folder / "ablation.html", page(frame, runs, about))
 
 

@@ -5,13 +5,11 @@ from functools import partial
 from typing import Final
 
 import pandas as pd
-from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..evaluation.terminal import fitting, room
+from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
 from ..shared.words import DASH, printable
 from .page import AblationContext, AblationRow, rows
 
@@ -31,15 +29,13 @@ FEW: Final = 6
 
 def print_ablation(frame: pd.DataFrame, about: AblationContext, console: Console) -> None:
     """Print an ablation for a human: a row per cell, and what the columns mean."""
-    with room(console):
-        console.print(fitting(partial(_table, rows(frame), about), COLUMNS, LOSES, console))
-        for note in _notes(frame, about):
-            console.print(Padding(Text(note), (0, 0, 0, 1)))
+    with wide_enough(console):
+        console.print(fitting_table(partial(_table, rows(frame), about), COLUMNS, LOSES, console))
+        print_notes(console, _notes(frame, about))
 
 
 def _table(shown: Sequence[AblationRow], about: AblationContext, columns: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.title, table.title_justify, table.title_style = Text(_title(about)), "left", "bold"
+    table = empty_table(_title(about))
     table.add_column("cell", overflow="fold", max_width=36)
     for name in ("worst", *(["95 %"] if "95 %" in columns else []), "change", "95 %"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -69,9 +65,9 @@ def _mark(row: AblationRow) -> str:
     return "" if row.well else row.status
 
 
-def _title(about: AblationContext) -> str:
+def _title(about: AblationContext) -> list[str]:
     seeds = f"{about.seeds} {'seed' if about.seeds == 1 else 'seeds'}"
-    return " · ".join([printable(about.model), about.dataset, f"n={about.images}", about.threat, seeds])
+    return [printable(about.model), about.dataset, f"n={about.images}", about.threat, seeds]
 
 
 def _notes(frame: pd.DataFrame, about: AblationContext) -> Iterator[str]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from robustkit.diagnosis import Diagnosis, LayerRow
 from robustkit.diagnosis.diagnosis import CAVEAT
 from robustkit.diagnosis.text import NO_GAIN, short_path
+from robustkit.host.files import write_text
 
-from ..shared.files import write_text
 from ..shared.rendering import rendered, styles
 from ..shared.words import DASH, printable
 

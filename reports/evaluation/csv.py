@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-import pandas as pd
-
 from robustkit.evidence.run import Run
 
-from ..shared.files import write_text
+from ..shared.csv import write_frame
 
 RESULT_COLUMNS: Final = [
     *("model", "dataset", "split", "norm", "eps", "eps_text", "attack", "role", "n", "correct", "accuracy"),
@@ -28,12 +26,5 @@ def write_csv(run: Run, folder: Path) -> None:
     Raises:
         UserError: `folder` cannot be written to.
     """
-    write_text(folder / "results.csv", csv_text(run.results, RESULT_COLUMNS))
-    write_text(folder / "samples.csv", csv_text(run.samples, SAMPLE_COLUMNS))
-
-
-def csv_text(frame: pd.DataFrame, columns: list[str]) -> str:
-    """The frame as CSV: `columns` first, then any others by name."""
-    extra = sorted(set(map(str, frame.columns)) - set(columns))
-    ordered = frame[[column for column in columns if column in frame.columns] + extra]
-    return ordered.to_csv(index=False, lineterminator="\n", na_rep="")
+    write_frame(folder / "results.csv", run.results, RESULT_COLUMNS)
+    write_frame(folder / "samples.csv", run.samples, SAMPLE_COLUMNS)

@@ -3,10 +3,9 @@
 matplotlib draws with its defaults, whatever the user's matplotlibrc says, so that the bytes depend on the data alone.
 """
 
-import io
-import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, axes_in, style_axes, svg_of
 from ..shared.words import printable
 from .board import Board
 from .cells import ResultRow, ThreatLabel
@@ -14,29 +13,8 @@ from .cells import ResultRow, ThreatLabel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Stand-ins that `themed` turns into the page's own colours; none of them is drawn as it is.
-INK, RULE = "#010203", "#040506"
-SERIES: Final = tuple(f"#0a0b{i:02x}" for i in range(7))
-MARKERS: Final = "os^Dv*P"  # as the signs of MARKS in the legend
-MARKS: Final = "●■▲◆▼★✚"
 SIZE: Final = (4.0, 2.7)  # inches of 72 units: letters of 9 units are 11 pixels on a phone
 CLOSEST_TICKS: Final = 0.11  # of the axis; nearer labels would touch
-
-
-class Legend(NamedTuple):
-    """A model's sign and the number of its colour."""
-
-    model: str
-    mark: str
-    colour: int
-
-
-class Figure(NamedTuple):
-    """An SVG to inline, and its content in a sentence for who cannot see it."""
-
-    title: str
-    svg: str
-    text: str
 
 
 def legend(board: Board) -> list[Legend]:
@@ -61,22 +39,13 @@ def _mark(number: int) -> int:
 
 
 def _figure(board: Board, norm: str, prefix: str) -> Figure:
-    # Not pyplot: it keeps figures alive and picks a window system.
-    import matplotlib.style
-    from matplotlib.figure import Figure as Canvas
-
     threats = [threat for threat in board.threats if threat.norm == norm]
-    own = {"svg.fonttype": "none", "svg.hashsalt": prefix, "font.size": 9, "font.family": "DejaVu Sans"}
-    with matplotlib.style.context(["default", own]):
-        canvas = Canvas(figsize=SIZE)
-        axes = canvas.add_axes((0.13, 0.17, 0.84, 0.79))
-        told = [_line(axes, board, model, threats, i) for i, model in enumerate(board.models)]
+    with axes_in(SIZE, (0.13, 0.17, 0.84, 0.79), prefix) as axes:
+        lines = [_line(axes, board, model, threats, i) for i, model in enumerate(board.models)]
         _dress(axes, norm, threats, len(board.class_names))
-        buffer = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        canvas.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+        svg = svg_of(axes, prefix)
     title = f"{printable(norm)}: worst-case accuracy against the radius"
-    return Figure(title, themed(buffer.getvalue(), prefix), f"{title}. {' '.join(told)}")
+    return Figure(title, svg, f"{title}. {' '.join(lines)}")
 
 
 def _line(axes: "Axes", board: Board, model: str, threats: list[ThreatLabel], number: int) -> str:
@@ -117,14 +86,7 @@ def _dress(axes: "Axes", norm: str, threats: list[ThreatLabel], classes: int) ->
     axes.set_yticks(range(0, 101, 20))
     axes.set_xlabel(f"radius ({norm})", parse_math=False)
     axes.set_ylabel("correct, %")
-    axes.grid(axis="y", color=RULE, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(INK)
-    axes.tick_params(which="both", color=INK, labelcolor=INK)
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.label.set_color(INK)
-    axes.yaxis.label.set_color(INK)
+    style_axes(axes)
     if classes:
         chance = 100 / classes
         axes.axhline(chance, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
@@ -132,18 +94,3 @@ def _dress(axes: "Axes", norm: str, threats: list[ThreatLabel], classes: int) ->
             f"chance 1/{classes}", (0, chance), xycoords=("axes fraction", "data"), xytext=(4, 3),
             textcoords="offset points", color=INK, fontsize=8,
         )  # fmt: skip
-
-
-def themed(svg: str, prefix: str) -> str:
-    """The bare `<svg>`: no style sheet that would reach the page, ids made unique, colours and fonts of the page."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(
-        r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r'<svg \1 aria-hidden="true" focusable="false">', svg, count=1
-    )
-    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
-    svg = svg.replace("url(#", f"url(#{prefix}").replace('xlink:href="#', f'href="#{prefix}')
-    svg = re.sub(r" ?font-family: [^;\"]*;", "", svg)
-    for number, colour in enumerate(SERIES):
-        svg = svg.replace(colour, f"var(--s{number})")
-    return svg.replace(INK, "currentColor").replace(RULE, "var(--rule)")

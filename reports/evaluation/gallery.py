@@ -1,22 +1,19 @@
 """Pictures before and after an attack, chosen by a rule that is printed beside them, as PNGs inside the page."""
 
-import base64
-import io
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from robustkit.classifier.smoothing import ABSTAINS
 from robustkit.evidence.run import Picture
 
-from ..shared.words import printable
+from ..shared.images import amplified, png
+from ..shared.words import TIMES, printable
 from .board import Board
 
-TIMES = "\N{MULTIPLICATION SIGN}"
 MOST = 12
 MOST_LARGE = 6  # three 224 x 224 pictures of noise take half a megabyte, and a page should stay small enough to mail
 LARGE = 64 * 64
@@ -103,7 +100,6 @@ def _shown(board: Board, picture: Picture) -> Shown:
     low, high = _span(picture)
     delta = picture.x_adv.astype(np.float64) - picture.x
     largest = float(np.abs(delta).max())
-    grey = 0.5 + delta / (2 * largest) if largest else np.full_like(delta, 0.5)
     scale = high - low
     moved = distance(picture)
     return Shown(
@@ -122,7 +118,7 @@ def _shown(board: Board, picture: Picture) -> Shown:
         height=picture.x.shape[-2],
         clean=png((picture.x.astype(np.float64) - low) / scale),
         adversarial=png((picture.x_adv.astype(np.float64) - low) / scale),
-        difference=png(grey),
+        difference=png(amplified(delta)),
     )
 
 
@@ -131,17 +127,3 @@ def _span(picture: Picture) -> tuple[float, float]:
     low = min(0.0, float(picture.x.min()), float(picture.x_adv.min()))
     high = max(1.0, float(picture.x.max()), float(picture.x_adv.max()))
     return low, high
-
-
-def png(image: NDArray[np.float64]) -> str:
-    """A data URI of a `[C, H, W]` image in [0, 1]; anything but one or three channels becomes their mean."""
-    from PIL import Image
-
-    pixels = np.round(np.clip(image, 0, 1) * 255).astype(np.uint8)
-    if len(pixels) == 3:
-        drawn = Image.fromarray(np.ascontiguousarray(np.moveaxis(pixels, 0, -1)))
-    else:
-        drawn = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.mean(0).round().astype(np.uint8))
-    buffer = io.BytesIO()
-    drawn.save(buffer, format="PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -12,8 +12,9 @@ import pandas as pd
 
 from robustkit.errors import UserError
 from robustkit.evidence.run import Run
+from robustkit.host.files import write_text
 
-from ..shared.files import write_text
+from ..shared.figures import Figure, Legend
 from ..shared.rendering import rendered, styles
 from ..shared.words import half_width, printable
 from . import certified, figures, tables
@@ -47,8 +48,8 @@ class Section(NamedTuple):
     unfinished: list[EvaluationProgress]
     verdicts: list[Headline]
     accuracy: list[tables.AccuracyBlock]
-    legend: list[figures.Legend]
-    figures: list[figures.Figure]
+    legend: list[Legend]
+    figures: list[Figure]
     contributions: list[tables.ContributionBlock]
     classes: list[tables.ClassTable]
     gallery: list[Shown]

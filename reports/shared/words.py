@@ -5,6 +5,7 @@ from typing import Final
 
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
+TIMES: Final = "\N{MULTIPLICATION SIGN}"
 RESOLUTION: Final = 0.98  # half-width of a 95 % interval at 50 % is 1.96 * 0.5 / sqrt(n)
 
 

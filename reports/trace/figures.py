@@ -1,13 +1,12 @@
 """Line charts of a trace: one measure along the depth of the network, broken against robust images."""
 
-import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from robustkit.tracing import Traced
 
-from ..evaluation.figures import INK, MARKERS, MARKS, RULE, SERIES, Figure, Legend, themed
+from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, axes_in, style_axes, svg_of
 from ..shared.words import printable
 
 if TYPE_CHECKING:
@@ -71,23 +70,14 @@ def _cut(name: str, depth: int) -> str:
 
 
 def _figure(traced: Traced, chart: Chart, prefix: str) -> Figure | None:
-    # Not pyplot: it keeps figures alive and picks a window system.
-    import matplotlib.style
-    from matplotlib.figure import Figure as Canvas
-
-    own = {"svg.fonttype": "none", "svg.hashsalt": prefix, "font.size": 9, "font.family": "DejaVu Sans"}
-    with matplotlib.style.context(["default", own]):
-        canvas = Canvas(figsize=SIZE)
-        axes = canvas.add_axes((0.14, 0.2, 0.84, 0.77))
-        told = [_line(axes, traced, chart, group, i) for i, group in enumerate(traced.groups)]
-        if not any(told):
+    with axes_in(SIZE, (0.14, 0.2, 0.84, 0.77), prefix) as axes:
+        lines = [_line(axes, traced, chart, group, i) for i, group in enumerate(traced.groups)]
+        if not any(lines):
             return None
         _dress(axes, traced, chart)
-        buffer = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        canvas.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    text = f"{chart.title}, along the depth of the network. {' '.join(filter(None, told))}"
-    return Figure(chart.title, themed(buffer.getvalue(), prefix), printable(text))
+        svg = svg_of(axes, prefix)
+    text = f"{chart.title}, along the depth of the network. {' '.join(filter(None, lines))}"
+    return Figure(chart.title, svg, printable(text))
 
 
 class _Point(NamedTuple):
@@ -159,14 +149,7 @@ def _dress(axes: "Axes", traced: Traced, chart: Chart) -> None:
         label.set_horizontalalignment("left")
     axes.set_ylabel(chart.axis)
     axes.set_xlabel("calls in the order of execution")
-    axes.grid(axis="y", color=RULE, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(INK)
-    axes.tick_params(which="both", color=INK, labelcolor=INK)
-    axes.tick_params(axis="y", which="both", length=0)
-    axes.xaxis.label.set_color(INK)
-    axes.yaxis.label.set_color(INK)
+    style_axes(axes)
     if chart.level is not None:
         axes.axhline(chart.level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
     if chart.measure == "relative":

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from robustkit.host.files import write_text
 from robustkit.tracing import Album, CallTrace, Traced
 from robustkit.tracing.traced import spread_of
 
-from ..evaluation.csv import csv_text
-from ..evaluation.figures import Legend
-from ..evaluation.gallery import TIMES
-from ..shared.files import write_text
+from ..shared.csv import write_frame
+from ..shared.figures import Legend
 from ..shared.rendering import rendered, styles
-from ..shared.words import DASH, percent, printable
+from ..shared.words import DASH, TIMES, percent, printable
 from . import figures as trace_figures
 from .pictures import number, sheets
 
@@ -88,8 +87,7 @@ def write_trace(traced: Traced, album: Album | None, folder: Path, about: TraceC
     Raises:
         UserError: `folder` cannot be written to.
     """
-    frame = traced.to_frame()
-    write_text(folder / "trace.csv", csv_text(frame, list(frame.columns)))
+    write_frame(folder / "trace.csv", traced.to_frame())
     write_text(folder / "trace.json", traced.to_json() + "\n")
     write_text(folder / "trace.html", page(traced, album, about or TraceContext()))
 

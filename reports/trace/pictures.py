@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from robustkit.tracing import Album
 from robustkit.tracing.album import AlbumEntry, Channel, Look
 
-from ..evaluation.gallery import TIMES, png
-from ..shared.words import DASH, printable
+from ..shared.images import amplified, png
+from ..shared.words import DASH, TIMES, printable
 
 DRAWN: Final = 128  # pixels, at least, of an overlay's side
 LARGEST: Final = 160  # pixels, at most, of a gradient's side: noise does not compress, and a page should be mailable
@@ -98,7 +98,7 @@ def _pixels(shot: AlbumEntry, where: str) -> Strip:
     return Strip("Pixels", "", [
         _tile("clean", clean, f"{where}, before the attack"),
         _tile("adversarial", moved, f"{where}, after the attack"),
-        _tile(f"difference {factor}", _grey(delta), f"their difference, amplified {factor}"),
+        _tile(f"difference {factor}", amplified(delta), f"their difference, amplified {factor}"),
         _tile("gradient, clean", _signed(grads[0]), f"the margin's gradient in {where}, before the attack"),
         _tile("gradient, adversarial", _signed(grads[1]), "the same after the attack"),
     ])  # fmt: skip
@@ -139,12 +139,6 @@ def _strongest(grad: NDArray[np.float32]) -> Array:
     one = np.take_along_axis(values, np.abs(values).argmax(0)[None], 0)
     step = -(-max(one.shape[1:]) // LARGEST)
     return one[:, ::step, ::step]
-
-
-def _grey(values: Array) -> Array:
-    """0.5 for nothing, black and white for the largest change."""
-    largest = float(np.abs(values).max())
-    return 0.5 + values / (2 * largest) if largest else np.full_like(values, 0.5)
 
 
 def _signed(values: NDArray[np.floating]) -> Array:
