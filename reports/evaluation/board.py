@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from robustkit.classifier.smoothing import ABSTAINS
 from robustkit.evidence.run import Picture, Run
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.words import printable
 from .cells import Placed, ResultRow, ThreatLabel, cells, placed

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustkit.classifier.smoothing import ABSTAINS
 from robustkit.evidence.run import Picture
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.images import amplified, png
 from ..shared.words import TIMES, printable
