@@ -1,20 +1,10 @@
 """results.csv and samples.csv: a run's two frames, byte for byte the same for the same evidence."""
 
 from pathlib import Path
-from typing import Final
 
-from robustkit.evidence.run import Run
+from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
 
 from ..shared.csv import write_frame
-
-RESULT_COLUMNS: Final = [
-    *("model", "dataset", "split", "norm", "eps", "eps_text", "attack", "role", "n", "correct", "accuracy"),
-    *("ci_low", "ci_high", "ci_method", "attacked", "broken", "success_rate", "forwards", "backwards"),
-]
-SAMPLE_COLUMNS: Final = [
-    *("model", "norm", "eps", "eps_text", "attack", "sample", "label", "clean_pred", "verdict", "adv_pred"),
-    *("question", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards"),
-]
 
 
 def write_csv(run: Run, folder: Path) -> None:

@@ -14,7 +14,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Print the table of each run and write the HTML report of all of them together."""
     from rich.console import Console
 
-    from robustkit.evidence.tables import load_run
+    from robustkit.evidence.reading import load_run
 
     reports = import_module("robustkit.reports")
     loaded = [load_run(folder) for folder in runs]
