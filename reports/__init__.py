@@ -1,5 +1,45 @@
-"""A run as something to read: a page for the browser, CSV for tools, a table for the terminal."""
+"""Results to read: pages for the browser, CSV files for tools, tables for the terminal."""
 
-from .evaluation.csv import write_csv as write_csv
-from .evaluation.html import write_report as write_report
-from .evaluation.terminal import print_table as print_table
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .ablation.page import AblationContext as AblationContext
+    from .ablation.page import write_ablation as write_ablation
+    from .ablation.terminal import print_ablation as print_ablation
+    from .diagnosis.page import DiagnosisContext as DiagnosisContext
+    from .diagnosis.page import write_diagnosis as write_diagnosis
+    from .diagnosis.terminal import print_diagnosis as print_diagnosis
+    from .evaluation.csv import write_csv as write_csv
+    from .evaluation.html import write_report as write_report
+    from .evaluation.terminal import print_table as print_table
+    from .trace.page import TraceContext as TraceContext
+    from .trace.page import write_trace as write_trace
+    from .trace.terminal import print_trace as print_trace
+
+# Loaded on first use: a command prints one kind of report, and torch alone takes seconds to import.
+_PUBLIC = {
+    "AblationContext": "ablation.page",
+    "DiagnosisContext": "diagnosis.page",
+    "TraceContext": "trace.page",
+    "print_ablation": "ablation.terminal",
+    "print_diagnosis": "diagnosis.terminal",
+    "print_table": "evaluation.terminal",
+    "print_trace": "trace.terminal",
+    "write_ablation": "ablation.page",
+    "write_csv": "evaluation.csv",
+    "write_diagnosis": "diagnosis.page",
+    "write_report": "evaluation.html",
+    "write_trace": "trace.page",
+}
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
