@@ -1,4 +1,4 @@
-"""An ablation as a table in the terminal: a row per cell, the baseline first, cells in trouble marked."""
+"""An ablation as a table in the terminal: a row per cell, the baseline first, cells that failed marked."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,8 +14,8 @@ from ..shared.words import DASH, printable
 from .page import AblationContext, AblationRow, rows
 
 COLUMNS: Final = ("95 %", "clean", "CE", "gap", "epoch", "learns %", "s/epoch", "MiB")
-# What a narrow terminal loses, in this order; the change and its interval stay to the last.
-LOSES: Final = (
+# What a narrow terminal leaves out, in this order; the change and its interval are never left out.
+DROPS: Final = (
     (),
     ("learns %",),
     ("learns %", "MiB"),
@@ -24,13 +24,13 @@ LOSES: Final = (
     ("learns %", "MiB", "epoch", "CE", "s/epoch", "95 %"),
     ("learns %", "MiB", "epoch", "CE", "s/epoch", "95 %", "gap", "clean"),
 )
-FEW: Final = 6
+FEW: Final = 6  # trainings that are named if they were not run
 
 
 def print_ablation(frame: pd.DataFrame, about: AblationContext, console: Console) -> None:
     """Print an ablation for a human: a row per cell, and what the columns mean."""
     with wide_enough(console):
-        console.print(fitting_table(partial(_table, rows(frame), about), COLUMNS, LOSES, console))
+        console.print(fitting_table(partial(_table, rows(frame), about), COLUMNS, DROPS, console))
         print_notes(console, _notes(frame, about))
 
 
@@ -46,23 +46,24 @@ def _table(shown: Sequence[AblationRow], about: AblationContext, columns: Sequen
     for row in shown:
         texts = _texts(row)
         near = [texts["95 %"]] if "95 %" in columns else []
-        told = [texts["worst"], *near, texts["change"], texts["near"], *(texts[name] for name in rest)]
-        table.add_row(Text(row.name), *map(Text, told), Text(_mark(row)), style="" if row.well else "dim")
+        line = [texts["worst"], *near, texts["change"], texts["change 95 %"], *(texts[name] for name in rest)]
+        table.add_row(Text(row.name), *map(Text, line), Text(_mark(row)), style="" if row.is_finished else "dim")
     return table
 
 
 def _texts(row: AblationRow) -> dict[str, str]:
-    """Signs as ASCII, because a pipe may not know others."""
+    """The columns of one line; signs as ASCII, because the encoding of a pipe may have no others."""
     texts = {
-        "worst": row.worst, "95 %": row.worst_near, "change": row.worst_change.value, "near": row.worst_change.near,
-        "clean": row.clean, "CE": row.ce, "gap": row.gap + ("!" if row.masked else ""), "epoch": row.epochs,
+        "worst": row.worst, "95 %": row.worst_interval, "change": row.worst_change.value,
+        "change 95 %": row.worst_change.interval, "clean": row.clean, "CE": row.ce,
+        "gap": row.gap + ("!" if row.masked else ""), "epoch": row.epochs,
         "learns %": row.learning, "s/epoch": row.seconds, "MiB": f"{row.outer} / {row.attack}",
     }  # fmt: skip
     return {name: text.replace("\N{MINUS SIGN}", "-").replace(DASH, "-") for name, text in texts.items()}
 
 
 def _mark(row: AblationRow) -> str:
-    return "" if row.well else row.status
+    return "" if row.is_finished else row.status
 
 
 def _title(about: AblationContext) -> list[str]:

@@ -1,4 +1,4 @@
-"""A diagnosis as a table in the terminal: every call, the guilty ones marked, then what was found and what to do."""
+"""A diagnosis as a table in the terminal: every call, masking ones marked, then the findings and remedies."""
 
 from functools import partial
 from typing import Final
@@ -14,16 +14,16 @@ from robustkit.diagnosis.text import COLUMNS, chosen, findings, lines_of
 from ..shared.terminal import empty_table, fitting_table, wide_enough
 from ..shared.words import printable
 
-# What a narrow terminal loses, in this order; fidelity and verdict stay to the last.
-LOSES: Final = ((), ("kind",), ("kind", "|grad|"), ("kind", "|grad|", "lin"), ("kind", "|grad|", "lin", "zero"))
+# What a narrow terminal leaves out, in this order; fidelity and verdict are never left out.
+DROPS: Final = ((), ("kind",), ("kind", "|grad|"), ("kind", "|grad|", "lin"), ("kind", "|grad|", "lin", "zero"))
 _LEFT: Final = ("layer", "kind", "verdict")
-_WORD: Final = 8  # columns of the words before the findings
+_WORD: Final = 8  # columns for the word in front of each finding
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     """Print a diagnosis for a human: a row per call, then findings, remedies and their proof."""
     with wide_enough(console):
-        console.print(fitting_table(partial(_table, diagnosis), COLUMNS, LOSES, console))
+        console.print(fitting_table(partial(_table, diagnosis), COLUMNS, DROPS, console))
         left_out = len(diagnosis.rows) - len(chosen(diagnosis))
         if left_out:
             console.print(Text(f" {left_out} more calls, none of them guilty.", style="dim"))

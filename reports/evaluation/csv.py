@@ -1,4 +1,4 @@
-"""results.csv and samples.csv: a run's two frames, byte for byte the same for the same evidence."""
+"""results.csv and samples.csv: the two tables of a run, the same bytes for the same evidence."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from ..shared.csv import write_frame
 
 
 def write_csv(run: Run, folder: Path) -> None:
-    """Put results.csv and samples.csv of `run` into `folder`.
+    """Write results.csv and samples.csv of `run` into `folder`.
 
-    Columns and rows stand in the order of `Run`; floats are the shortest text that reads back as the same number;
-    what is unknown is empty.
+    Columns and rows are in the order of `Run`; floats are the shortest text that reads back as the same number; unknown
+    values are empty.
 
     Raises:
         UserError: `folder` cannot be written to.

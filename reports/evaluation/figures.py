@@ -1,40 +1,37 @@
-"""Figures as SVG that lives inside a page: text stays text, colours come from the page's theme, ids are its own.
-
-matplotlib draws with its defaults, whatever the user's matplotlibrc says, so that the bytes depend on the data alone.
-"""
+"""Charts of worst-case and certified accuracy against the radius, one for each norm."""
 
 from typing import TYPE_CHECKING, Final
 
 from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, axes_in, style_axes, svg_of
 from ..shared.words import printable
 from .board import Board
-from .cells import ResultRow, ThreatLabel
+from .result_rows import ResultRow, ThreatLabel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE: Final = (4.0, 2.7)  # inches of 72 units: letters of 9 units are 11 pixels on a phone
-CLOSEST_TICKS: Final = 0.11  # of the axis; nearer labels would touch
+CLOSEST_TICKS: Final = 0.11  # as a share of the axis; closer labels would touch
 
 
 def legend(board: Board) -> list[Legend]:
-    """Sign and colour of each model, the same in every figure of the board."""
+    """Mark and colour of each model, the same in every figure of the board."""
     return [Legend(model, MARKS[_mark(i)], i % 7) for i, model in enumerate(board.models)]
 
 
 def accuracy_against_eps(board: Board, prefix: str) -> list[Figure]:
-    """One figure for each norm: worst-case accuracy against the radius, from the clean accuracy at 0.
+    """One figure for each norm: worst-case accuracy against the radius, with the clean accuracy at radius 0.
 
     Args:
         board: the models to draw.
-        prefix: what the ids start with, unlike that of any other board on the page.
+        prefix: what the ids start with, different for each board on the page.
     """
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
     return [_figure(board, norm, f"{prefix}-{i}-") for i, norm in enumerate(norms)]
 
 
 def _mark(number: int) -> int:
-    # Each round of colours begins one sign later, so that 49 models differ in sign or colour.
+    # Each round of colours starts one mark later, so 49 models differ in mark or colour.
     return (number + number // 7) % 7
 
 
@@ -60,28 +57,29 @@ def _line(axes: "Axes", board: Board, model: str, threats: list[ThreatLabel], nu
     y = [100 * cell.correct / cell.n for _, cell in points]
     axes.plot(x, y, color=colour, marker=mark, markersize=5, linewidth=1.6, clip_on=False)
     values = ", ".join(f"{cell.percent} at {cell.threat.eps_text if cell.threat else '0'}" for _, cell in points)
-    certain = [(threat, cell) for threat in threats if (cell := board.certified(model, threat)) and cell.n]
-    if not certain:
+    certified = [(threat, cell) for threat in threats if (cell := board.certified(model, threat)) and cell.n]
+    if not certified:
         return f"{model}: {values or 'no values'}."
-    y = [100 * cell.correct / cell.n for _, cell in certain]
+    y = [100 * cell.correct / cell.n for _, cell in certified]
     axes.plot(
-        [threat.eps for threat, _ in certain], y, color=colour, marker=mark, markersize=4, linewidth=1.2,
+        [threat.eps for threat, _ in certified], y, color=colour, marker=mark, markersize=4, linewidth=1.2,
         linestyle=(0, (4, 2)), clip_on=False,
     )  # fmt: skip
-    proven = ", ".join(f"{cell.percent} at {threat.eps_text}" for threat, cell in certain)
-    return f"{model}: {values or 'no values'}; certified {proven}."
+    certified_values = ", ".join(f"{cell.percent} at {threat.eps_text}" for threat, cell in certified)
+    return f"{model}: {values or 'no values'}; certified {certified_values}."
 
 
 def _dress(axes: "Axes", norm: str, threats: list[ThreatLabel], classes: int) -> None:
-    """Axes that start at nothing, with the radii that were asked and the level of guessing."""
-    far = max((threat.eps for threat in threats), default=0.0) or 1.0
-    axes.set_xlim(0, far * 1.02)
+    """Start the axes at 0, mark the radii that were attacked, and draw the accuracy of guessing."""
+    largest = max((threat.eps for threat in threats), default=0.0) or 1.0
+    axes.set_xlim(0, largest * 1.02)
     axes.set_ylim(0, 100)
-    kept: list[ThreatLabel] = []
+    labelled: list[ThreatLabel] = []
+    gap = largest * CLOSEST_TICKS
     for threat in reversed(threats):
-        if threat.eps > far * CLOSEST_TICKS and (not kept or kept[-1].eps - threat.eps > far * CLOSEST_TICKS):
-            kept.append(threat)
-    axes.set_xticks([0.0, *(threat.eps for threat in kept)], ["0", *(threat.eps_text for threat in kept)])
+        if threat.eps > gap and (not labelled or labelled[-1].eps - threat.eps > gap):
+            labelled.append(threat)
+    axes.set_xticks([0.0, *(threat.eps for threat in labelled)], ["0", *(threat.eps_text for threat in labelled)])
     axes.set_xticks([threat.eps for threat in threats], minor=True)
     axes.set_yticks(range(0, 101, 20))
     axes.set_xlabel(f"radius ({norm})", parse_math=False)

@@ -1,6 +1,6 @@
-"""How the numbers came about, in a paragraph written from the manifest, and what nobody has checked."""
+"""How the numbers were computed, in a paragraph written from the manifest, and what was not checked."""
 
-from . import certified
+from . import smoothing
 from .board import Board
 from .manifest import attacks
 
@@ -21,7 +21,7 @@ def methods(board: Board) -> str:
         "point; what an attack believed of itself plays no part. Worst-case means that an image counts as robust only "
         "if no attack broke it: the mean over images of the minimum over attacks. "
         "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
-        f"right. {_scope(board)}{certified.methods(board)}{_TRANSFERRED if board.transferred else ''}"
+        f"right. {_scope(board)}{smoothing.methods(board)}{_TRANSFERRED if board.transferred else ''}"
     )
 
 
@@ -32,7 +32,7 @@ _TRANSFERRED = (
 
 
 def unchecked(board: Board) -> list[str]:
-    """What a reader might think was checked, and was not."""
+    """What was not checked, although a reader may think so."""
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
     missing = [norm for norm in ("Linf", "L2", "L1", "L0") if norm not in norms]
     others = f"changes measured in {', '.join(missing)}, and " if missing else ""

@@ -12,12 +12,12 @@ from robustkit.evidence.run import Run
 from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
 from ..shared.words import DASH, UNKNOWN, half_width, per_image, printable
 from .board import Board, boards
-from .cells import ResultRow, ThreatLabel
-from .certified import notes
+from .result_rows import ResultRow, ThreatLabel
+from .smoothing import notes
 
 COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
-# What a narrow terminal loses, in this order; the interval stays to the last.
-LOSES = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n", "broke"))
+# What a narrow terminal leaves out, in this order; the interval is never left out.
+DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n", "broke"))
 
 
 def print_table(run: Run, console: Console) -> None:
@@ -26,7 +26,7 @@ def print_table(run: Run, console: Console) -> None:
     with wide_enough(console):
         threats: list[ThreatLabel | None] = [*board.threats]
         for threat in threats or [None]:
-            console.print(fitting_table(partial(_table, board, threat), COLUMNS, LOSES, console))
+            console.print(fitting_table(partial(_table, board, threat), COLUMNS, DROPS, console))
         print_notes(console, _notes(board, run))
 
 
@@ -58,11 +58,11 @@ def _lines(board: Board, model: str, threat: ThreatLabel | None) -> Iterator[tup
         yield "clean", _texts(clean), ""
     if threat is None:
         return
-    for row in board.placed(model, threat):
+    for row in board.attack_rows(model, threat):
         if row.ensemble:
-            # A member saw only what the members before it left: an accuracy of its own would mislead.
-            kept = {name: text for name, text in _texts(row.cell).items() if name in ("broke", "passes/image")}
-            yield f"  {row.name}", kept, "dim"
+            # A member attacks only what the members before it left: an accuracy of its own would mislead.
+            shown = {name: text for name, text in _texts(row.cell).items() if name in ("broke", "passes/image")}
+            yield f"  {row.name}", shown, "dim"
         else:
             yield row.name, _texts(row.cell), ""
     worst = board.worst(model, threat)
@@ -74,7 +74,7 @@ def _lines(board: Board, model: str, threat: ThreatLabel | None) -> Iterator[tup
 
 
 def _texts(cell: ResultRow) -> dict[str, str]:
-    """The columns of one line; signs as ASCII, because a pipe may not know others."""
+    """The columns of one line; signs as ASCII, because the encoding of a pipe may have no others."""
     bounds = cell.interval.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")
     texts = {
         "accuracy": cell.percent.replace(UNKNOWN, "-"),

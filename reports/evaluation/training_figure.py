@@ -10,7 +10,7 @@ _CURVES = (("val_clean", "clean"), ("val_ce", "cross-entropy attack"), ("val_wor
 
 
 def training_figure(history: pd.DataFrame, prefix: str) -> Figure:
-    """The three curves, the radius of each epoch, and the epoch that was kept.
+    """The three curves, and a line at the epoch whose weights were saved.
 
     Args:
         history: one row per epoch, as `robustkit finetune` writes it.
@@ -18,12 +18,12 @@ def training_figure(history: pd.DataFrame, prefix: str) -> Figure:
     """
     from matplotlib.ticker import MaxNLocator
 
-    kept = [int(epoch) for epoch in history.loc[history["best"].astype(bool), "epoch"]][-1:]
+    best = [int(epoch) for epoch in history.loc[history["best"].astype(bool), "epoch"]][-1:]
     with axes_in(SIZE, (0.13, 0.17, 0.84, 0.74), prefix) as axes:
         for number, (column, label) in enumerate(_CURVES):
             axes.plot(history["epoch"], 100 * history[column], color=SERIES[number], marker=MARKERS[number],
                       markersize=4, linewidth=1.6, label=label, clip_on=False)  # fmt: skip
-        for epoch in kept:
+        for epoch in best:
             axes.axvline(epoch, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
         axes.set_ylim(0, 100)
         axes.set_xlabel("epoch")
@@ -35,7 +35,7 @@ def training_figure(history: pd.DataFrame, prefix: str) -> Figure:
         svg = svg_of(axes, prefix)
     last = history.iloc[-1]
     title = f"Validation images, {len(history)} epochs" + (
-        f"; epoch {kept[0]} was kept." if kept else "; none was kept."
+        f"; epoch {best[0]} was kept." if best else "; none was kept."
     )
-    told = ", ".join(f"{label} {percent(round(1e6 * float(last[column])), 10**6)}" for column, label in _CURVES)
-    return Figure(title, svg, f"{title} At the end: {told}.")
+    values = ", ".join(f"{label} {percent(round(1e6 * float(last[column])), 10**6)}" for column, label in _CURVES)
+    return Figure(title, svg, f"{title} At the end: {values}.")

@@ -14,7 +14,7 @@ def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None =
     Args:
         path: the file; replaced in one step.
         frame: the rows.
-        columns: these come first, in this order, and further columns follow by name; None keeps the frame's order.
+        columns: these come first, in this order, then any others by name; None keeps the frame's order.
 
     Raises:
         UserError: the file cannot be written.

@@ -15,8 +15,8 @@ from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enou
 from ..shared.words import percent, printable
 
 COLUMNS: Final = ("kind", "x input", "cosine", "CKA", "flips", "margin")
-# What a narrow terminal loses, in this order; what grows, and where, stays to the last.
-LOSES: Final = (
+# What a narrow terminal leaves out, in this order; the change and its layer are never left out.
+DROPS: Final = (
     (),
     ("kind",),
     ("kind", "cosine"),
@@ -29,7 +29,7 @@ BAR: Final = 8  # cells
 def print_trace(traced: Traced, console: Console) -> None:
     """Print a trace for a human: a row per call, and what the columns mean."""
     with wide_enough(console):
-        console.print(fitting_table(partial(_table, traced), COLUMNS, LOSES, console))
+        console.print(fitting_table(partial(_table, traced), COLUMNS, DROPS, console))
         print_notes(console, _notes(traced))
 
 

@@ -1,4 +1,4 @@
-"""What is said about smoothed classifiers: what the lower bound rests on, and what lies between the two bounds."""
+"""Sentences about smoothed classifiers: how their lower bound was computed, and what lies between both bounds."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ BETWEEN = (
 )
 
 
-class Smoothed(NamedTuple):
+class SmoothedModel(NamedTuple):
     """How one model is smoothed."""
 
     model: str
@@ -22,44 +22,44 @@ class Smoothed(NamedTuple):
     abstained: int
 
     @property
-    def rests_on(self) -> str:
-        """What its certificates rest on."""
+    def basis(self) -> str:
+        """What its certificates are computed from."""
         return (
             f"Gaussian noise of sigma {self.sigma:g}, {self.n:,} copies of each image, each certificate wrong with a "
             f"chance of at most {self.alpha:g}"
         )
 
 
-def smoothed(board: Board) -> list[Smoothed]:
+def smoothed_models(board: Board) -> list[SmoothedModel]:
     """The smoothed models of a board, in its order."""
-    found = []
+    models = []
     for model in board.models:
-        how, clean = board.smoothing.get(model), board.clean(model)
-        if how is not None:
-            found.append(_smoothed(model, how, clean.abstained if clean else 0))
-    return found
+        setting, clean = board.smoothing.get(model), board.clean(model)
+        if setting is not None:
+            models.append(_smoothed_model(model, setting, clean.abstained if clean else 0))
+    return models
 
 
 def notes(board: Board) -> list[str]:
     """The sentences below a table; none where nothing is smoothed."""
-    models = smoothed(board)
+    models = smoothed_models(board)
     if not models:
         return []
-    alike = len({model.rests_on for model in models}) == 1 and len(models) == len(board.models)
+    same_basis = len({model.basis for model in models}) == 1 and len(models) == len(board.models)
     bounds = (
-        [f"certified: a lower bound by randomized smoothing: {models[0].rests_on}."]
-        if alike
-        else [f"certified, {model.model}: a lower bound by randomized smoothing: {model.rests_on}." for model in models]
+        [f"certified: a lower bound by randomized smoothing: {models[0].basis}."]
+        if same_basis
+        else [f"certified, {model.model}: a lower bound by randomized smoothing: {model.basis}." for model in models]
     )
     return [*bounds, BETWEEN, *_abstained(models)]
 
 
 def methods(board: Board) -> str:
-    """How the lower bound came about, for the methods paragraph; empty where nothing is smoothed."""
-    models = smoothed(board)
+    """How the lower bound was computed, for the methods paragraph; empty where nothing is smoothed."""
+    models = smoothed_models(board)
     if not models:
         return ""
-    how = "; ".join(f"{model.model}: {model.rests_on}" for model in models)
+    how = "; ".join(f"{model.model}: {model.basis}" for model in models)
     return (
         f" Smoothed classifiers ({how}) say the class that the network says most often of noisy copies. An image is "
         "predicted by all of its copies and certified as by Cohen, Rosenfeld and Kolter 2019 (arXiv:1902.02918): the "
@@ -71,10 +71,12 @@ def methods(board: Board) -> str:
     )
 
 
-def _abstained(models: list[Smoothed]) -> list[str]:
+def _abstained(models: list[SmoothedModel]) -> list[str]:
     counts = ", ".join(f"{model.abstained}{f' ({model.model})' if len(models) > 1 else ''}" for model in models)
     return [f"clean: of the smoothed classifier; images on which it abstained count as wrong: {counts}."]
 
 
-def _smoothed(model: str, how: Mapping[str, Any], abstained: int) -> Smoothed:
-    return Smoothed(printable(model), float(how["sigma"]), int(how["n"]), float(how["alpha"]), abstained)
+def _smoothed_model(model: str, setting: Mapping[str, Any], abstained: int) -> SmoothedModel:
+    return SmoothedModel(
+        printable(model), float(setting["sigma"]), int(setting["n"]), float(setting["alpha"]), abstained
+    )
