@@ -72,13 +72,13 @@ def _title(about: AblationContext) -> list[str]:
 
 
 def _notes(frame: pd.DataFrame, about: AblationContext) -> Iterator[str]:
-    yield f"Verdicts by {about.judge} on cross-entropy and on the margin; worst is the share that withstands both."
+    yield f"Verdicts by {about.judge} on cross-entropy and on the margin; worst: correctly classified under both."
     yield "change: against the baseline on the same images and seeds, in points, with its 95 % interval."
     if about.seeds == 1:
-        yield "One seed: the intervals speak of these trainings alone, not of what another seed would have given."
+        yield "One seed: the intervals hold for these trainings alone, not for what another seed would give."
     if bool(frame["masked"].any()):
         yield "gap with !: cross-entropy alone overstates by more than 5 points: a sign of masked gradients."
     if about.missing:
         few = "; ".join(printable(name) for name in about.missing[:FEW])
         more = "; ..." if len(about.missing) > FEW else ""
-        yield f"Not run, for the budget was spent ({len(about.missing)}): {few}{more}. The same command goes on."
+        yield f"Not run, because the budget was spent ({len(about.missing)}): {few}{more}. The same command continues."

@@ -26,7 +26,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
         console.print(fitting_table(partial(_table, diagnosis), COLUMNS, DROPS, console))
         left_out = len(diagnosis.rows) - len(chosen(diagnosis))
         if left_out:
-            console.print(Text(f" {left_out} more calls, none of them guilty.", style="dim"))
+            console.print(Text(f" {left_out} more calls, none of them masking.", style="dim"))
         for word, text in findings(diagnosis):
             entry = Table.grid(padding=(0, 1, 0, 0))
             entry.add_column(width=_WORD, style="dim")

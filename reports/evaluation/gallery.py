@@ -20,7 +20,7 @@ LARGE = 64 * 64
 BROKEN_SHARE = 2 / 3  # robust images are worth a look too: some may only be hard to attack
 RULE = (
     "For each model first images that were broken, the smallest distance first and the norms in turn, "
-    "then some that stayed robust; no image twice while there are others."
+    "then some that stayed robust; no image twice as long as there are others."
 )
 
 

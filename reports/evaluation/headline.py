@@ -50,7 +50,7 @@ def _comment(board: Board, clean: ResultRow | None, first: HeadlineAccuracy | No
     if cell.n < 30:
         return f"With {cell.n} image{'' if cell.n == 1 else 's'} this is a trial of the tool, not a measurement."
     if first.certified and first.certified.correct == cell.correct:
-        return "The two bounds meet: between them nothing is left to find."
+        return "The two bounds are equal: no stronger attack can lower this accuracy."
     if clean and clean.correct == cell.correct and clean.correct:
         return "No attack broke any image: either the radius is small, or the attacks fail on this model. Check which."
     classes = len(board.class_names)

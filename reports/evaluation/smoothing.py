@@ -7,8 +7,8 @@ from ..shared.words import printable
 from .board import Board
 
 BETWEEN = (
-    "Between certified and worst-case lies the truth: the share of images predicted correctly whose smoothed class no "
-    "change within the radius turns."
+    "The true robust accuracy lies between certified and worst-case: the share of images predicted correctly whose "
+    "smoothed class no change within the radius can alter."
 )
 
 
@@ -61,13 +61,14 @@ def methods(board: Board) -> str:
         return ""
     how = "; ".join(f"{model.model}: {model.basis}" for model in models)
     return (
-        f" Smoothed classifiers ({how}) say the class that the network says most often of noisy copies. An image is "
-        "predicted by all of its copies and certified as by Cohen, Rosenfeld and Kolter 2019 (arXiv:1902.02918): the "
-        "class is chosen on copies of their own, its probability is bounded from below, and that bounds the L2 radius; "
+        f" Smoothed classifiers ({how}) predict the class that the network predicts most often for noisy copies. An "
+        "image is predicted by all of its copies and certified as by Cohen, Rosenfeld and Kolter 2019 "
+        "(arXiv:1902.02918): the "
+        "first copies choose the class, the others bound its probability from below, and that bounds the L2 radius; "
         "L1 gets the same radius, Linf that divided by the square root of the number of values. Attacks see the mean "
         "probability over fresh copies and its gradient. A point counts as broken only if as many copies, at most "
-        "1,000, in noise that no attack saw, significantly agree on another class: that an attack at one radius breaks "
-        "an image only by mistake has at most the chance of a wrong certificate, over all points that it had judged."
+        "1,000, with noise that no attack saw, significantly agree on another class. Over all points that an attack at "
+        "one radius submits, the chance that it breaks an image by mistake is at most that of a wrong certificate."
     )
 
 

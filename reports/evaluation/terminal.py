@@ -98,7 +98,7 @@ def _notes(board: Board, run: Run) -> Iterator[str]:
         yield from notes(board)
         yield "passes/image: forwards+backwards for each image attacked."
     if board.transferred:
-        yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only judged the last points."
+        yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
     if n:
         yield f"Resolution: differences below about {half_width(n)} points are not visible at n={n}."
     for warning in run.manifest["warnings"]:

@@ -96,10 +96,10 @@ def _notes(traced: Traced) -> Iterator[str]:
     yield f"The attack broke {broken} of {n} images ({percent(broken, n)}){left_out}. Medians over images."
     change = "broken, robust: relative change" if len(traced.groups) > 1 else "change: relative change"
     yield f"{change} of the output, ||b - a|| / ||a||; x input: the same over that of the layer's own input."
-    yield "margin: its change as the layer's gradient on the clean image predicts it, over the change that came."
+    yield "margin: its change as the layer's gradient on the clean image predicts it, over its true change."
     moot = len(traced.calls) - len(traced.telling)
     if moot:
-        yield f"Not shown, but in trace.csv: calls that return what they are fed, as Dropout and Flatten do ({moot})."
+        yield f"Not shown, but in trace.csv: calls that return their input, as Dropout and Flatten do ({moot})."
     if traced.unseen:
         names = ", ".join(printable(name) for name in list(traced.unseen)[:3])
         yield f"No numbers for {len(traced.unseen)} layers ({names}{', ...' if len(traced.unseen) > 3 else ''})."
