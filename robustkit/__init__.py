@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from robustkit.engine.attack_tensors import attack as attack
     from robustkit.errors import UserError as UserError
     from robustkit.evaluation.evaluation import evaluate as evaluate
-    from robustkit.evidence.tables import load_run as load_run
+    from robustkit.evidence.reading import load_run as load_run
     from robustkit.models import load_model as load_model
     from robustkit.tracing import trace as trace
 
@@ -36,7 +36,7 @@ _PUBLIC = {
     "finetune": "robustkit.defenses",
     "load_dataset": "robustkit.data",
     "load_model": "robustkit.models",
-    "load_run": "robustkit.evidence.tables",
+    "load_run": "robustkit.evidence.reading",
     "trace": "robustkit.tracing",
 }
 _ROOMS = ("attacks", "data", "defenses", "masked_defenses", "models", "nethook", "reports")

@@ -1,7 +1,7 @@
-"""The page of an ablation: what each choice of a fine-tuning changed, how sure that is, and what it cost.
+"""The page of an ablation: what each choice of a fine-tuning changed, with its interval, and what it cost.
 
-One HTML file without scripts that asks nothing from anywhere. Names of models and layers come from strangers:
-autoescape is on, and a policy in the page forbids everything else.
+One HTML file without scripts that loads nothing. Names of models and layers are not trusted: they are escaped, and a
+policy in the page forbids scripts.
 """
 
 import json
@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..evaluation.csv import csv_text
-from ..shared.files import write_text
-from ..shared.rendering import rendered, styles
+from robustkit.host.files import write_text
+
+from ..shared.csv import write_frame
+from ..shared.rendering import render, styles
 from ..shared.words import DASH, printable
 
 BASELINE = "baseline"
@@ -24,13 +25,13 @@ MINUS = "\N{MINUS SIGN}"
 
 @dataclass(frozen=True)
 class AblationContext:
-    """What the tables say about where their numbers come from."""
+    """What was compared, for the head of the page and the title of the table."""
 
     model: str
     dataset: str
     threat: str
     images: int  # of the test set
-    judge: str  # attack that passed the verdicts
+    judge: str  # attack of the final evaluation
     seeds: int
     plan: str
     missing: tuple[str, ...] = ()  # trainings that were not run
@@ -39,7 +40,7 @@ class AblationContext:
 
 
 class Bar(NamedTuple):
-    """An interval on an axis that all rows share, in percent of its width."""
+    """An interval on the axis of all rows, in percent of its width."""
 
     low: float
     width: float
@@ -50,7 +51,7 @@ class Change(NamedTuple):
     """A difference against the baseline, in points."""
 
     value: str
-    near: str
+    interval: str
     bar: Bar | None
     kind: str  # "better", "worse" or "unclear"
 
@@ -60,10 +61,10 @@ class AblationRow(NamedTuple):
 
     name: str
     status: str
-    well: bool
+    is_finished: bool
     seeds: str  # empty where all were run
     worst: str
-    worst_near: str
+    worst_interval: str
     clean: str
     ce: str
     gap: str
@@ -78,7 +79,7 @@ class AblationRow(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Cells with as many changes."""
+    """Cells with the same number of changes."""
 
     title: str
     rows: list[AblationRow]
@@ -88,8 +89,8 @@ class AblationHeadline(NamedTuple):
     """The numbers on top."""
 
     baseline: AblationRow | None
-    best: AblationRow | None  # of the cells that trained well, that with the highest worst-case accuracy
-    clear: int  # cells whose interval leaves out no change at all
+    best: AblationRow | None  # the finished cell with the highest worst-case accuracy
+    clear: int  # cells whose change has an interval without zero
     compared: int
     run: int
     planned: int
@@ -97,31 +98,31 @@ class AblationHeadline(NamedTuple):
 
 
 def write_ablation(frame: pd.DataFrame, runs: pd.DataFrame, folder: Path, about: AblationContext) -> None:
-    """Put ablation.csv, ablation-runs.csv and ablation.html into `folder`, each whole or not at all.
+    """Write ablation.csv, ablation-runs.csv and ablation.html into `folder`, each replaced in one step.
 
     Args:
         frame: one row per cell, the baseline first.
         runs: one row per training.
-        folder: where they go.
-        about: where the numbers come from.
+        folder: where to write.
+        about: what was compared.
 
     Raises:
         UserError: `folder` cannot be written to.
     """
-    write_text(folder / "ablation.csv", csv_text(frame, list(frame.columns)))
-    write_text(folder / "ablation-runs.csv", csv_text(runs, list(runs.columns)))
+    write_frame(folder / "ablation.csv", frame)
+    write_frame(folder / "ablation-runs.csv", runs)
     write_text(folder / "ablation.html", page(frame, runs, about))
 
 
 def page(frame: pd.DataFrame, runs: pd.DataFrame, about: AblationContext) -> str:
-    """The page about an ablation as HTML."""
-    shown = rows(frame)
-    return rendered("ablation/ablation.html.jinja",
+    """The page of an ablation as HTML."""
+    cells = rows(frame)
+    return render("ablation/ablation.html.jinja",
         style=styles("shared/style.css", "ablation/ablation.css"),
         about=_printable(about),
         model=printable(about.model),
-        verdict=_verdict(frame, shown, about),
-        groups=_groups(frame, shown),
+        verdict=_headline(frame, cells, about),
+        groups=_groups(frame, cells),
         reach=points(_reach(frame)).lstrip("+"),
         runs=[_run(record) for record in _records(runs)],
         missing=[printable(name) for name in about.missing],
@@ -131,18 +132,18 @@ def page(frame: pd.DataFrame, runs: pd.DataFrame, about: AblationContext) -> str
 
 
 def rows(frame: pd.DataFrame) -> list[AblationRow]:
-    """The cells as texts."""
+    """The cells as text."""
     reach = _reach(frame)
     return [_row(record, reach) for record in _records(frame)]
 
 
-def percent(share: float) -> str:
-    """A share as "39.7 %", a dash where there is none."""
+def percent_of(share: float) -> str:
+    """A share as "39.7 %"; a dash for NaN."""
     return DASH if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def points(difference: float) -> str:
-    """A difference as "+3.2", in points."""
+    """A difference in points, as "+3.2"; a dash for NaN."""
     return DASH if math.isnan(difference) else f"{100 * difference:+.1f}".replace("-", MINUS)
 
 
@@ -151,19 +152,19 @@ def _row(record: Mapping[str, Any], reach: float) -> AblationRow:
     return AblationRow(
         name=printable(record["cell"]),
         status=printable(record["status"]),
-        well=record["status"] == "finished",
+        is_finished=record["status"] == "finished",
         seeds="" if record["seeds"] == record["planned"] else f"{record['seeds']} of {record['planned']}",
-        worst=percent(record["worst"]),
-        worst_near="" if math.isnan(low) else f"{low:.1f}{DASH}{high:.1f}",
-        clean=percent(record["clean"]),
-        ce=percent(record["ce"]),
+        worst=percent_of(record["worst"]),
+        worst_interval="" if math.isnan(low) else f"{low:.1f}{DASH}{high:.1f}",
+        clean=percent_of(record["clean"]),
+        ce=percent_of(record["ce"]),
         gap=DASH if math.isnan(record["gap"]) else f"{100 * record['gap']:.1f}",
         masked=bool(record["masked"]),
         worst_change=_change(record, "worst_change", reach),
         clean_change=_change(record, "clean_change", reach),
         epochs=_span(str(record["best_epoch"])),
-        learning=_few(100 * record["learning_share"]),
-        seconds=_few(record["seconds_per_epoch"]),
+        learning=_rounded(100 * record["learning_share"]),
+        seconds=_rounded(record["seconds_per_epoch"]),
         outer=f"{record['outer_mib']:.1f}",
         attack=f"{record['attack_mib']:.1f}",
     )
@@ -174,41 +175,46 @@ def _change(record: Mapping[str, Any], name: str, reach: float) -> Change:
     if math.isnan(value):
         return Change("", "", None, "unclear")
     kind = "better" if low > 0 else "worse" if high < 0 else "unclear"
-    place = [50 + 50 * end / reach for end in (low, high, value)]
-    bar = Bar(place[0], place[1] - place[0], place[2])
+    ends = [50 + 50 * end / reach for end in (low, high, value)]
+    bar = Bar(ends[0], ends[1] - ends[0], ends[2])
     return Change(points(value), f"{points(low)} to {points(high)}", bar, kind)
 
 
 def _reach(frame: pd.DataFrame) -> float:
-    """How far the axis of the changes goes to each side."""
+    """How far the axis of the changes reaches on each side of zero."""
     ends = [abs(float(value)) for name in ("worst_change_low", "worst_change_high") for value in frame.get(name, [])]
     return max((end for end in ends if not math.isnan(end)), default=0.0) or 0.01
 
 
-def _groups(frame: pd.DataFrame, shown: Sequence[AblationRow]) -> list[Group]:
-    found: dict[int, list[AblationRow]] = {}
-    for changes, row in zip(frame.get("changes", []), shown, strict=True):
-        found.setdefault(int(changes), []).append(row)
-    words = {0: "", 1: "One change", 2: "Two changes", 3: "Three changes"}
-    return [Group(words.get(changes, f"{changes} changes"), group) for changes, group in found.items()]
+def _groups(frame: pd.DataFrame, rows: Sequence[AblationRow]) -> list[Group]:
+    groups: dict[int, list[AblationRow]] = {}
+    for changes, row in zip(frame.get("changes", []), rows, strict=True):
+        groups.setdefault(int(changes), []).append(row)
+    titles = {0: "", 1: "One change", 2: "Two changes", 3: "Three changes"}
+    return [Group(titles.get(changes, f"{changes} changes"), group) for changes, group in groups.items()]
 
 
-def _verdict(frame: pd.DataFrame, shown: Sequence[AblationRow], about: AblationContext) -> AblationHeadline:
-    baseline = next((row for row in shown if row.name == BASELINE), None)
-    well = [(record["worst"], -number) for number, record in enumerate(_records(frame))
-            if shown[number].well and record["changes"] and not math.isnan(record["worst"])]  # fmt: skip
-    compared = [row for row in shown if row.worst_change.bar]
+def _headline(frame: pd.DataFrame, rows: Sequence[AblationRow], about: AblationContext) -> AblationHeadline:
+    baseline = next((row for row in rows if row.name == BASELINE), None)
+    finished = [(record["worst"], -number) for number, record in enumerate(_records(frame))
+            if rows[number].is_finished and record["changes"] and not math.isnan(record["worst"])]  # fmt: skip
+    compared = [row for row in rows if row.worst_change.bar]
     run = int(frame["seeds"].sum()) if len(frame) else 0
     return AblationHeadline(
-        baseline, shown[-max(well)[1]] if well else None, sum(row.worst_change.kind != "unclear" for row in compared),
-        len(compared), run, run + len(about.missing), [row for row in shown if not row.well],
-    )  # fmt: skip
+        baseline=baseline,
+        best=rows[-max(finished)[1]] if finished else None,
+        clear=sum(row.worst_change.kind != "unclear" for row in compared),
+        compared=len(compared),
+        run=run,
+        planned=run + len(about.missing),
+        troubled=[row for row in rows if not row.is_finished],
+    )
 
 
 def _run(record: Mapping[str, Any]) -> dict[str, Any]:
-    """One training, as texts where it has any."""
-    told = {key: printable(value) if isinstance(value, str) else value for key, value in record.items()}
-    return {**told, "share": {kind: percent(record[kind]) for kind in ("clean", "ce", "worst")}}
+    """One training, with its names printable and its shares as text."""
+    texts = {key: printable(value) if isinstance(value, str) else value for key, value in record.items()}
+    return {**texts, "share": {kind: percent_of(record[kind]) for kind in ("clean", "ce", "worst")}}
 
 
 def _printable(about: AblationContext) -> AblationContext:
@@ -222,15 +228,15 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _span(numbers: str) -> str:
-    """From the least to the most of several numbers with spaces between them."""
-    found = sorted(int(number) for number in numbers.split())
-    if not found:
+    """The smallest and the largest of several numbers, given as text with spaces: "3 to 9", with a dash."""
+    ordered = sorted(int(number) for number in numbers.split())
+    if not ordered:
         return DASH
-    return str(found[0]) if found[0] == found[-1] else f"{found[0]}{DASH}{found[-1]}"
+    return str(ordered[0]) if ordered[0] == ordered[-1] else f"{ordered[0]}{DASH}{ordered[-1]}"
 
 
-def _few(value: float) -> str:
-    """Three digits at most before the point's share is noise."""
+def _rounded(value: float) -> str:
+    """A number with three digits; without decimals from 100 on."""
     if math.isnan(value):
         return DASH
     if value == 0:

@@ -1,23 +1,21 @@
-"""An ablation as a table in the terminal: a row per cell, the baseline first, cells in trouble marked."""
+"""An ablation as a table in the terminal: a row per cell, the baseline first, cells that failed marked."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
 import pandas as pd
-from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..evaluation.terminal import fitting, room
+from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
 from ..shared.words import DASH, printable
 from .page import AblationContext, AblationRow, rows
 
 COLUMNS: Final = ("95 %", "clean", "CE", "gap", "epoch", "learns %", "s/epoch", "MiB")
-# What a narrow terminal loses, in this order; the change and its interval stay to the last.
-LOSES: Final = (
+# What a narrow terminal leaves out, in this order; the change and its interval are never left out.
+DROPS: Final = (
     (),
     ("learns %",),
     ("learns %", "MiB"),
@@ -26,20 +24,18 @@ LOSES: Final = (
     ("learns %", "MiB", "epoch", "CE", "s/epoch", "95 %"),
     ("learns %", "MiB", "epoch", "CE", "s/epoch", "95 %", "gap", "clean"),
 )
-FEW: Final = 6
+FEW: Final = 6  # trainings that are named if they were not run
 
 
 def print_ablation(frame: pd.DataFrame, about: AblationContext, console: Console) -> None:
     """Print an ablation for a human: a row per cell, and what the columns mean."""
-    with room(console):
-        console.print(fitting(partial(_table, rows(frame), about), COLUMNS, LOSES, console))
-        for note in _notes(frame, about):
-            console.print(Padding(Text(note), (0, 0, 0, 1)))
+    with wide_enough(console):
+        console.print(fitting_table(partial(_table, rows(frame), about), COLUMNS, DROPS, console))
+        print_notes(console, _notes(frame, about))
 
 
 def _table(shown: Sequence[AblationRow], about: AblationContext, columns: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.title, table.title_justify, table.title_style = Text(_title(about)), "left", "bold"
+    table = empty_table(_title(about))
     table.add_column("cell", overflow="fold", max_width=36)
     for name in ("worst", *(["95 %"] if "95 %" in columns else []), "change", "95 %"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -50,38 +46,39 @@ def _table(shown: Sequence[AblationRow], about: AblationContext, columns: Sequen
     for row in shown:
         texts = _texts(row)
         near = [texts["95 %"]] if "95 %" in columns else []
-        told = [texts["worst"], *near, texts["change"], texts["near"], *(texts[name] for name in rest)]
-        table.add_row(Text(row.name), *map(Text, told), Text(_mark(row)), style="" if row.well else "dim")
+        line = [texts["worst"], *near, texts["change"], texts["change 95 %"], *(texts[name] for name in rest)]
+        table.add_row(Text(row.name), *map(Text, line), Text(_mark(row)), style="" if row.is_finished else "dim")
     return table
 
 
 def _texts(row: AblationRow) -> dict[str, str]:
-    """Signs as ASCII, because a pipe may not know others."""
+    """The columns of one line; signs as ASCII, because the encoding of a pipe may have no others."""
     texts = {
-        "worst": row.worst, "95 %": row.worst_near, "change": row.worst_change.value, "near": row.worst_change.near,
-        "clean": row.clean, "CE": row.ce, "gap": row.gap + ("!" if row.masked else ""), "epoch": row.epochs,
+        "worst": row.worst, "95 %": row.worst_interval, "change": row.worst_change.value,
+        "change 95 %": row.worst_change.interval, "clean": row.clean, "CE": row.ce,
+        "gap": row.gap + ("!" if row.masked else ""), "epoch": row.epochs,
         "learns %": row.learning, "s/epoch": row.seconds, "MiB": f"{row.outer} / {row.attack}",
     }  # fmt: skip
     return {name: text.replace("\N{MINUS SIGN}", "-").replace(DASH, "-") for name, text in texts.items()}
 
 
 def _mark(row: AblationRow) -> str:
-    return "" if row.well else row.status
+    return "" if row.is_finished else row.status
 
 
-def _title(about: AblationContext) -> str:
+def _title(about: AblationContext) -> list[str]:
     seeds = f"{about.seeds} {'seed' if about.seeds == 1 else 'seeds'}"
-    return " · ".join([printable(about.model), about.dataset, f"n={about.images}", about.threat, seeds])
+    return [printable(about.model), about.dataset, f"n={about.images}", about.threat, seeds]
 
 
 def _notes(frame: pd.DataFrame, about: AblationContext) -> Iterator[str]:
-    yield f"Verdicts by {about.judge} on cross-entropy and on the margin; worst is the share that withstands both."
+    yield f"Verdicts by {about.judge} on cross-entropy and on the margin; worst: correctly classified under both."
     yield "change: against the baseline on the same images and seeds, in points, with its 95 % interval."
     if about.seeds == 1:
-        yield "One seed: the intervals speak of these trainings alone, not of what another seed would have given."
+        yield "One seed: the intervals hold for these trainings alone, not for what another seed would give."
     if bool(frame["masked"].any()):
         yield "gap with !: cross-entropy alone overstates by more than 5 points: a sign of masked gradients."
     if about.missing:
         few = "; ".join(printable(name) for name in about.missing[:FEW])
         more = "; ..." if len(about.missing) > FEW else ""
-        yield f"Not run, for the budget was spent ({len(about.missing)}): {few}{more}. The same command goes on."
+        yield f"Not run, because the budget was spent ({len(about.missing)}): {few}{more}. The same command continues."

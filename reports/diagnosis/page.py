@@ -1,7 +1,7 @@
-"""The page of a diagnosis: the verdict with its proof, the guilty line, the remedy, and every call in a table.
+"""The page of a diagnosis: the verdict with its proof, the masking line, the remedy, and a table of all calls.
 
-One HTML file without scripts that asks nothing from anywhere. Names and lines of code come from strangers: autoescape
-is on, and a policy in the page forbids everything else. `section` is the same without head and foot, for other pages.
+One HTML file without scripts that loads nothing. Names and lines of code are not trusted: they are escaped, and a
+policy in the page forbids scripts. `section` is the same without head and foot, for other pages.
 """
 
 import json
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from robustkit.diagnosis import Diagnosis, LayerRow
 from robustkit.diagnosis.diagnosis import CAVEAT
 from robustkit.diagnosis.text import NO_GAIN, short_path
+from robustkit.host.files import write_text
 
-from ..shared.files import write_text
-from ..shared.rendering import rendered, styles
+from ..shared.rendering import render, styles
 from ..shared.words import DASH, printable
 
-WORDS = {
+TITLES = {
     "clear": "No masking found",
     "masked": "Gradients are masked",
     "stochastic": "The model draws at random",
@@ -29,7 +29,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class DiagnosisContext:
-    """What the page says about where its numbers come from."""
+    """What was diagnosed, for the head of the page."""
 
     dataset: str = ""
     command: str = ""
@@ -50,13 +50,13 @@ class CallRow(NamedTuple):
     saturation: str
     verdict: str
     hint: str
-    guilty: bool
-    level: float  # fidelity as a share, for the bar; 0 where unknown
-    known: bool
+    guilty: bool  # it masks gradients
+    level: float  # fidelity as a share, for the bar; 0 where it was not measured
+    measured: bool
 
 
 class SourceLine(NamedTuple):
-    """A line of source."""
+    """A line of the model's source code, and why it is shown."""
 
     where: str
     code: str
@@ -64,7 +64,7 @@ class SourceLine(NamedTuple):
 
 
 class ProofSide(NamedTuple):
-    """One side of the proof."""
+    """One number of the proof."""
 
     title: str
     percent: str
@@ -72,7 +72,7 @@ class ProofSide(NamedTuple):
 
 
 def write_diagnosis(diagnosis: Diagnosis, folder: Path, about: DiagnosisContext | None = None) -> None:
-    """Put diagnosis.html and diagnosis.json into `folder`, each whole or not at all.
+    """Write diagnosis.html and diagnosis.json into `folder`, each replaced in one step.
 
     Raises:
         UserError: `folder` cannot be written to.
@@ -90,16 +90,16 @@ def page(diagnosis: Diagnosis, about: DiagnosisContext) -> str:
 
 
 def section(diagnosis: Diagnosis) -> str:
-    """The body alone; the page around it needs style.css and diagnosis.css."""
+    """The body alone, as HTML; the page around it needs style.css and diagnosis.css."""
     return _rendered("diagnosis/diagnosis_section.html.jinja", diagnosis)
 
 
 def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
-    return rendered(
+    return render(
         template,
         diagnosis=diagnosis,
         model=printable(diagnosis.model),
-        title=WORDS[diagnosis.verdict],
+        title=TITLES[diagnosis.verdict],
         rows=[_row(diagnosis, number, row) for number, row in enumerate(diagnosis.rows)],
         culprits=[
             _row(diagnosis, number, row) for number, row in enumerate(diagnosis.rows) if row in diagnosis.culprits
@@ -132,7 +132,7 @@ def _row(diagnosis: Diagnosis, number: int, row: LayerRow) -> CallRow:
         saturation=_percent(row.saturation), verdict="ok" if row.verdict == "faithful" else row.verdict,
         hint="" if row.verdict == "faithful" else printable(row.hint), guilty=row in diagnosis.culprits,
         level=min(1.0, max(0.0, row.fidelity)) if math.isfinite(row.fidelity) else 0.0,
-        known=math.isfinite(row.fidelity),
+        measured=math.isfinite(row.fidelity),
     )  # fmt: skip
 
 

@@ -1,9 +1,8 @@
-"""A diagnosis as a table in the terminal: every call, the guilty ones marked, then what was found and what to do."""
+"""A diagnosis as a table in the terminal: every call, masking ones marked, then the findings and remedies."""
 
 from functools import partial
 from typing import Final
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -12,22 +11,22 @@ from rich.text import Text
 from robustkit.diagnosis import Diagnosis, LayerRow
 from robustkit.diagnosis.text import COLUMNS, chosen, findings, lines_of
 
-from ..evaluation.terminal import fitting, room
+from ..shared.terminal import empty_table, fitting_table, wide_enough
 from ..shared.words import printable
 
-# What a narrow terminal loses, in this order; fidelity and verdict stay to the last.
-LOSES: Final = ((), ("kind",), ("kind", "|grad|"), ("kind", "|grad|", "lin"), ("kind", "|grad|", "lin", "zero"))
+# What a narrow terminal leaves out, in this order; fidelity and verdict are never left out.
+DROPS: Final = ((), ("kind",), ("kind", "|grad|"), ("kind", "|grad|", "lin"), ("kind", "|grad|", "lin", "zero"))
 _LEFT: Final = ("layer", "kind", "verdict")
-_WORD: Final = 8  # columns of the words before the findings
+_WORD: Final = 8  # columns for the word in front of each finding
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     """Print a diagnosis for a human: a row per call, then findings, remedies and their proof."""
-    with room(console):
-        console.print(fitting(partial(_table, diagnosis), COLUMNS, LOSES, console))
+    with wide_enough(console):
+        console.print(fitting_table(partial(_table, diagnosis), COLUMNS, DROPS, console))
         left_out = len(diagnosis.rows) - len(chosen(diagnosis))
         if left_out:
-            console.print(Text(f" {left_out} more calls, none of them guilty.", style="dim"))
+            console.print(Text(f" {left_out} more calls, none of them masking.", style="dim"))
         for word, text in findings(diagnosis):
             entry = Table.grid(padding=(0, 1, 0, 0))
             entry.add_column(width=_WORD, style="dim")
@@ -37,9 +36,8 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def _table(diagnosis: Diagnosis, shown: list[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     title = [printable(diagnosis.model), f"{diagnosis.norm} {diagnosis.eps}", f"n={diagnosis.n}"]
-    table.title, table.title_justify, table.title_style = Text(" · ".join(title)), "left", "bold"
+    table = empty_table(title)
     for name in shown:
         if name in _LEFT:
             table.add_column(name, overflow="fold", max_width=34)

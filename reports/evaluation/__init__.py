@@ -1,1 +1,1 @@
-"""The report of an evaluation: page, CSV files, terminal table."""
+"""The report of an evaluation: page, CSV files, table for the terminal."""

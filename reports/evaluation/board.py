@@ -1,4 +1,4 @@
-"""Runs side by side: those over the same images share a board, the others get their own."""
+"""Runs side by side: runs on the same images share a board, others get a board of their own."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from robustkit.classifier.smoothing import ABSTAINS
 from robustkit.evidence.run import Picture, Run
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.words import printable
-from .cells import Placed, ResultRow, ThreatLabel, cells, placed
+from .result_rows import OrderedRow, ResultRow, ThreatLabel, in_reading_order, result_rows
 
 
 class EvaluationProgress(NamedTuple):
-    """How many images have a verdict under every attack, of how many asked for."""
+    """How many images have a verdict under every attack, of how many planned."""
 
     done: int
     planned: int
 
 
 class SharedImages(NamedTuple):
-    """What two runs must share to be compared."""
+    """The images of a run; only runs on the same images can be compared."""
 
     dataset: str
     split: str
@@ -33,11 +33,11 @@ class SharedImages(NamedTuple):
 
 @dataclass(frozen=True)
 class Board:
-    """All models of some runs over the same images; `samples` and `pictures` carry the names of `cells`."""
+    """All models of some runs on the same images; `samples` and `pictures` use the model names of `rows`."""
 
     runs: tuple[Run, ...]
     images: SharedImages
-    cells: tuple[ResultRow, ...]
+    rows: tuple[ResultRow, ...]
     samples: pd.DataFrame
     pictures: tuple[Picture, ...]
     unfinished: dict[str, EvaluationProgress]  # by model
@@ -50,49 +50,49 @@ class Board:
 
     @cached_property
     def states(self) -> list[EvaluationProgress]:
-        """How far the unfinished runs are, the least first; empty if all are finished."""
+        """Progress of the unfinished runs, the least first; empty if all are finished."""
         return sorted({state for run in self.runs if (state := progress(run))})
 
     @cached_property
     def models(self) -> list[str]:
         """The models in the order of the runs."""
-        return list(dict.fromkeys(cell.model for cell in self.cells))
+        return list(dict.fromkeys(cell.model for cell in self.rows))
 
     @cached_property
     def threats(self) -> list[ThreatLabel]:
-        """The threats: norms as they come, radii rising."""
-        found = list(dict.fromkeys(cell.threat for cell in self.cells if cell.threat))
-        norms = list(dict.fromkeys(threat.norm for threat in found))
-        return sorted(found, key=lambda threat: (norms.index(threat.norm), threat.eps))
+        """The threats: norms in the order of the runs, radii increasing."""
+        threats = list(dict.fromkeys(cell.threat for cell in self.rows if cell.threat))
+        norms = list(dict.fromkeys(threat.norm for threat in threats))
+        return sorted(threats, key=lambda threat: (norms.index(threat.norm), threat.eps))
 
     @cached_property
     def attacks(self) -> list[str]:
-        """The attacks and ensembles, without the members, as they come."""
-        return list(dict.fromkeys(cell.attack for cell in self.cells if cell.role in ("attack", "ensemble")))
+        """The attacks and ensembles, without members, in the order of the runs."""
+        return list(dict.fromkeys(cell.attack for cell in self.rows if cell.role in ("attack", "ensemble")))
 
     @property
     def transferred(self) -> bool:
-        """Whether some attacks queried another model than the one they were meant for."""
+        """Whether some attacks are transfer attacks: they queried another model than the one they attacked."""
         return any("@" in name for name in self.attacks)
 
     def clean(self, model: str) -> ResultRow | None:
         """The model's row without an attack."""
-        return next((cell for cell in self.cells if cell.model == model and cell.role == "clean"), None)
+        return next((cell for cell in self.rows if cell.model == model and cell.role == "clean"), None)
 
     def worst(self, model: str, threat: ThreatLabel) -> ResultRow | None:
         """The model's row in which an image counts as robust if no attack broke it."""
         return next((cell for cell in self._at(model, threat) if cell.role == "worst-case"), None)
 
     def certified(self, model: str, threat: ThreatLabel) -> ResultRow | None:
-        """A smoothed model's row in which an image counts as robust if that is certain."""
+        """A smoothed model's row in which an image counts as robust if that is certified."""
         return next((cell for cell in self._at(model, threat) if cell.role == "certified"), None)
 
-    def placed(self, model: str, threat: ThreatLabel) -> list[Placed]:
-        """The model's attacks in reading order, each ensemble followed by its members."""
-        return placed(self._at(model, threat))
+    def attack_rows(self, model: str, threat: ThreatLabel) -> list[OrderedRow]:
+        """The model's attacks, each ensemble followed by its members."""
+        return in_reading_order(self._at(model, threat))
 
     def class_name(self, label: int) -> str:
-        """The class's name, or its number; of a smoothed model that abstains, that."""
+        """The class's name, or its number if it has none; "no class" where a smoothed model abstains."""
         if label == ABSTAINS:
             return "no class"
         return printable(self.class_names[label]) if 0 <= label < len(self.class_names) else str(label)
@@ -103,7 +103,7 @@ class Board:
     @cached_property
     def _index(self) -> dict[tuple[str, ThreatLabel], list[ResultRow]]:
         index: dict[tuple[str, ThreatLabel], list[ResultRow]] = {}
-        for cell in self.cells:
+        for cell in self.rows:
             if cell.threat:
                 index.setdefault((cell.model, cell.threat), []).append(cell)
         return index
@@ -118,7 +118,7 @@ def boards(runs: Sequence[Run]) -> list[Board]:
 
 
 def images(run: Run) -> SharedImages:
-    """Which images the run is about."""
+    """The images of a run."""
     chosen = frozenset(int(sample) for sample in run.samples["sample"].unique())
     if run.results.empty:
         return SharedImages("no data", "", 0, chosen)
@@ -129,18 +129,18 @@ def images(run: Run) -> SharedImages:
 
 
 def progress(run: Run) -> EvaluationProgress | None:
-    """How far an unfinished run is; None for a finished one."""
+    """The progress of an unfinished run; None for a finished one."""
     if run.manifest["finished"] is not None:
         return None
     planned = run.manifest["identity"].get("n")
     most = int(run.results["n"].max()) if len(run.results) else 0
     planned = planned if isinstance(planned, int) else most
     attacks = run.results[run.results["role"] == "attack"]
-    # A row of results may already count images that wait for their turn, so the evidence is asked as well.
-    seen = run.samples.groupby(["model", "norm", "eps_text", "attack"], sort=False).size().to_dict()
+    # A row of results may count images that no attack has reached yet, so the samples are counted as well.
+    attacked = run.samples.groupby(["model", "norm", "eps_text", "attack"], sort=False).size().to_dict()
     keys = zip(attacks["model"], attacks["norm"], attacks["eps_text"], attacks["attack"], strict=True)
-    known = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member"]), "n"]] or [0]
-    return EvaluationProgress(min(*known, *(int(seen.get(key, 0)) for key in keys), planned), planned)
+    counts = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member"]), "n"]] or [0]
+    return EvaluationProgress(min(*counts, *(int(attacked.get(key, 0)) for key in keys), planned), planned)
 
 
 def _board(key: SharedImages, runs: list[Run]) -> Board:
@@ -151,14 +151,14 @@ def _board(key: SharedImages, runs: list[Run]) -> Board:
     unfinished: dict[str, EvaluationProgress] = {}
     smoothing: dict[str, Mapping[str, Any]] = {}
     for run, new in zip(runs, names, strict=True):
-        rows += [replace(cell, model=new[cell.model]) for cell in cells(run.results)]
+        rows += [replace(cell, model=new[cell.model]) for cell in result_rows(run.results)]
         frames.append(run.samples.assign(model=[new[printable(str(model))] for model in run.samples["model"]]))
         pictures += [replace(picture, model=new[printable(picture.model)]) for picture in run.pictures]
-        smoothing |= {new[name]: how for name, how in _smoothing(run).items() if name in new}
+        smoothing |= {new[name]: setting for name, setting in _smoothing(run).items() if name in new}
         state = progress(run)
         if state:
             unfinished |= dict.fromkeys(new.values(), state)
-    # An empty frame has no column types, and would take them from the others.
+    # An empty frame has no column types, and the concatenated frame would lose those of the others.
     samples = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
     return Board(tuple(runs), key, tuple(rows), samples, tuple(pictures), unfinished, smoothing)
 
@@ -169,7 +169,7 @@ def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:
 
 
 def _names(runs: list[Run]) -> list[dict[str, str]]:
-    """For each run its models' names on the board: with the folder's name where two runs have the same."""
+    """For each run the names of its models on the board, with the folder's name where two runs share a name."""
     models = [_models(run) for run in runs]
     clashes = {name for name, times in Counter(name for run in models for name in run).items() if times > 1}
     folders = Counter(run.folder.name for run in runs)
@@ -182,5 +182,5 @@ def _names(runs: list[Run]) -> list[dict[str, str]]:
 
 def _models(run: Run) -> list[str]:
     pictured = [picture.model for picture in run.pictures]
-    found = [*run.results["model"], *run.samples["model"].unique(), *pictured]
-    return list(dict.fromkeys(printable(str(name)) for name in found))
+    names = [*run.results["model"], *run.samples["model"].unique(), *pictured]
+    return list(dict.fromkeys(printable(str(name)) for name in names))

@@ -1,82 +1,48 @@
-"""Figures as SVG that lives inside a page: text stays text, colours come from the page's theme, ids are its own.
+"""Charts of worst-case and certified accuracy against the radius, one for each norm."""
 
-matplotlib draws with its defaults, whatever the user's matplotlibrc says, so that the bytes depend on the data alone.
-"""
+from typing import TYPE_CHECKING, Final
 
-import io
-import re
-from typing import TYPE_CHECKING, Final, NamedTuple
-
+from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, axes_in, style_axes, svg_of
 from ..shared.words import printable
 from .board import Board
-from .cells import ResultRow, ThreatLabel
+from .result_rows import ResultRow, ThreatLabel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Stand-ins that `themed` turns into the page's own colours; none of them is drawn as it is.
-INK, RULE = "#010203", "#040506"
-SERIES: Final = tuple(f"#0a0b{i:02x}" for i in range(7))
-MARKERS: Final = "os^Dv*P"  # as the signs of MARKS in the legend
-MARKS: Final = "●■▲◆▼★✚"
 SIZE: Final = (4.0, 2.7)  # inches of 72 units: letters of 9 units are 11 pixels on a phone
-CLOSEST_TICKS: Final = 0.11  # of the axis; nearer labels would touch
-
-
-class Legend(NamedTuple):
-    """A model's sign and the number of its colour."""
-
-    model: str
-    mark: str
-    colour: int
-
-
-class Figure(NamedTuple):
-    """An SVG to inline, and its content in a sentence for who cannot see it."""
-
-    title: str
-    svg: str
-    text: str
+CLOSEST_TICKS: Final = 0.11  # as a share of the axis; closer labels would touch
 
 
 def legend(board: Board) -> list[Legend]:
-    """Sign and colour of each model, the same in every figure of the board."""
+    """Mark and colour of each model, the same in every figure of the board."""
     return [Legend(model, MARKS[_mark(i)], i % 7) for i, model in enumerate(board.models)]
 
 
 def accuracy_against_eps(board: Board, prefix: str) -> list[Figure]:
-    """One figure for each norm: worst-case accuracy against the radius, from the clean accuracy at 0.
+    """One figure for each norm: worst-case accuracy against the radius, with the clean accuracy at radius 0.
 
     Args:
         board: the models to draw.
-        prefix: what the ids start with, unlike that of any other board on the page.
+        prefix: what the ids start with, different for each board on the page.
     """
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
     return [_figure(board, norm, f"{prefix}-{i}-") for i, norm in enumerate(norms)]
 
 
 def _mark(number: int) -> int:
-    # Each round of colours begins one sign later, so that 49 models differ in sign or colour.
+    # Each round of colours starts one mark later, so 49 models differ in mark or colour.
     return (number + number // 7) % 7
 
 
 def _figure(board: Board, norm: str, prefix: str) -> Figure:
-    # Not pyplot: it keeps figures alive and picks a window system.
-    import matplotlib.style
-    from matplotlib.figure import Figure as Canvas
-
     threats = [threat for threat in board.threats if threat.norm == norm]
-    own = {"svg.fonttype": "none", "svg.hashsalt": prefix, "font.size": 9, "font.family": "DejaVu Sans"}
-    with matplotlib.style.context(["default", own]):
-        canvas = Canvas(figsize=SIZE)
-        axes = canvas.add_axes((0.13, 0.17, 0.84, 0.79))
-        told = [_line(axes, board, model, threats, i) for i, model in enumerate(board.models)]
+    with axes_in(SIZE, (0.13, 0.17, 0.84, 0.79), prefix) as axes:
+        lines = [_line(axes, board, model, threats, i) for i, model in enumerate(board.models)]
         _dress(axes, norm, threats, len(board.class_names))
-        buffer = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        canvas.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+        svg = svg_of(axes, prefix)
     title = f"{printable(norm)}: worst-case accuracy against the radius"
-    return Figure(title, themed(buffer.getvalue(), prefix), f"{title}. {' '.join(told)}")
+    return Figure(title, svg, f"{title}. {' '.join(lines)}")
 
 
 def _line(axes: "Axes", board: Board, model: str, threats: list[ThreatLabel], number: int) -> str:
@@ -91,40 +57,34 @@ def _line(axes: "Axes", board: Board, model: str, threats: list[ThreatLabel], nu
     y = [100 * cell.correct / cell.n for _, cell in points]
     axes.plot(x, y, color=colour, marker=mark, markersize=5, linewidth=1.6, clip_on=False)
     values = ", ".join(f"{cell.percent} at {cell.threat.eps_text if cell.threat else '0'}" for _, cell in points)
-    certain = [(threat, cell) for threat in threats if (cell := board.certified(model, threat)) and cell.n]
-    if not certain:
+    certified = [(threat, cell) for threat in threats if (cell := board.certified(model, threat)) and cell.n]
+    if not certified:
         return f"{model}: {values or 'no values'}."
-    y = [100 * cell.correct / cell.n for _, cell in certain]
+    y = [100 * cell.correct / cell.n for _, cell in certified]
     axes.plot(
-        [threat.eps for threat, _ in certain], y, color=colour, marker=mark, markersize=4, linewidth=1.2,
+        [threat.eps for threat, _ in certified], y, color=colour, marker=mark, markersize=4, linewidth=1.2,
         linestyle=(0, (4, 2)), clip_on=False,
     )  # fmt: skip
-    proven = ", ".join(f"{cell.percent} at {threat.eps_text}" for threat, cell in certain)
-    return f"{model}: {values or 'no values'}; certified {proven}."
+    certified_values = ", ".join(f"{cell.percent} at {threat.eps_text}" for threat, cell in certified)
+    return f"{model}: {values or 'no values'}; certified {certified_values}."
 
 
 def _dress(axes: "Axes", norm: str, threats: list[ThreatLabel], classes: int) -> None:
-    """Axes that start at nothing, with the radii that were asked and the level of guessing."""
-    far = max((threat.eps for threat in threats), default=0.0) or 1.0
-    axes.set_xlim(0, far * 1.02)
+    """Start the axes at 0, mark the radii that were attacked, and draw the accuracy of guessing."""
+    largest = max((threat.eps for threat in threats), default=0.0) or 1.0
+    axes.set_xlim(0, largest * 1.02)
     axes.set_ylim(0, 100)
-    kept: list[ThreatLabel] = []
+    labelled: list[ThreatLabel] = []
+    gap = largest * CLOSEST_TICKS
     for threat in reversed(threats):
-        if threat.eps > far * CLOSEST_TICKS and (not kept or kept[-1].eps - threat.eps > far * CLOSEST_TICKS):
-            kept.append(threat)
-    axes.set_xticks([0.0, *(threat.eps for threat in kept)], ["0", *(threat.eps_text for threat in kept)])
+        if threat.eps > gap and (not labelled or labelled[-1].eps - threat.eps > gap):
+            labelled.append(threat)
+    axes.set_xticks([0.0, *(threat.eps for threat in labelled)], ["0", *(threat.eps_text for threat in labelled)])
     axes.set_xticks([threat.eps for threat in threats], minor=True)
     axes.set_yticks(range(0, 101, 20))
     axes.set_xlabel(f"radius ({norm})", parse_math=False)
     axes.set_ylabel("correct, %")
-    axes.grid(axis="y", color=RULE, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(INK)
-    axes.tick_params(which="both", color=INK, labelcolor=INK)
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.label.set_color(INK)
-    axes.yaxis.label.set_color(INK)
+    style_axes(axes)
     if classes:
         chance = 100 / classes
         axes.axhline(chance, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
@@ -132,18 +92,3 @@ def _dress(axes: "Axes", norm: str, threats: list[ThreatLabel], classes: int) ->
             f"chance 1/{classes}", (0, chance), xycoords=("axes fraction", "data"), xytext=(4, 3),
             textcoords="offset points", color=INK, fontsize=8,
         )  # fmt: skip
-
-
-def themed(svg: str, prefix: str) -> str:
-    """The bare `<svg>`: no style sheet that would reach the page, ids made unique, colours and fonts of the page."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(
-        r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r'<svg \1 aria-hidden="true" focusable="false">', svg, count=1
-    )
-    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
-    svg = svg.replace("url(#", f"url(#{prefix}").replace('xlink:href="#', f'href="#{prefix}')
-    svg = re.sub(r" ?font-family: [^;\"]*;", "", svg)
-    for number, colour in enumerate(SERIES):
-        svg = svg.replace(colour, f"var(--s{number})")
-    return svg.replace(INK, "currentColor").replace(RULE, "var(--rule)")

@@ -1,34 +1,31 @@
-"""Pictures before and after an attack, chosen by a rule that is printed beside them, as PNGs inside the page."""
+"""Pictures before and after an attack, chosen by a rule that is printed above them."""
 
-import base64
-import io
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from robustkit.classifier.smoothing import ABSTAINS
 from robustkit.evidence.run import Picture
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
-from ..shared.words import printable
+from ..shared.images import amplified, png
+from ..shared.words import TIMES, printable
 from .board import Board
 
-TIMES = "\N{MULTIPLICATION SIGN}"
 MOST = 12
 MOST_LARGE = 6  # three 224 x 224 pictures of noise take half a megabyte, and a page should stay small enough to mail
 LARGE = 64 * 64
-BROKEN_SHARE = 2 / 3  # what stayed robust is worth a look as well: some of it may only be hard to attack
+BROKEN_SHARE = 2 / 3  # robust images are worth a look too: some may only be hard to attack
 RULE = (
     "For each model first images that were broken, the smallest distance first and the norms in turn, "
-    "then some that stayed robust; no image twice while there are others."
+    "then some that stayed robust; no image twice as long as there are others."
 )
 
 
-class Shown(NamedTuple):
-    """One row of the gallery."""
+class GalleryEntry(NamedTuple):
+    """One image of the gallery: clean, adversarial, and their difference."""
 
     model: str
     threat: str
@@ -48,7 +45,7 @@ class Shown(NamedTuple):
     difference: str
 
 
-def gallery(board: Board) -> list[Shown]:
+def gallery(board: Board) -> list[GalleryEntry]:
     """Up to twelve pictures, fewer where they are large, shared evenly among the models."""
     if not board.pictures:
         return []
@@ -56,11 +53,11 @@ def gallery(board: Board) -> list[Shown]:
     models = [model for model in board.models if any(picture.model == model for picture in board.pictures)]
     each = max(1, most // max(1, len(models)))
     chosen = [picture for model in models for picture in _chosen(board, model, each)]
-    return [_shown(board, picture) for picture in chosen[:most]]
+    return [_entry(board, picture) for picture in chosen[:most]]
 
 
 def distance(picture: Picture) -> float:
-    """How far the picture was moved, in its own norm; for L0 the number of values that changed."""
+    """Distance between the two images in the norm of the attack; for L0 the number of changed values."""
     delta = (picture.x_adv.astype(np.float64) - picture.x).ravel()
     order = {"Linf": np.inf, "L2": 2, "L1": 1, "L0": 0}.get(picture.norm, np.inf)
     return float(np.linalg.norm(delta, order))
@@ -68,20 +65,20 @@ def distance(picture: Picture) -> float:
 
 def _chosen(board: Board, model: str, most: int) -> list[Picture]:
     own = [picture for picture in board.pictures if picture.model == model and picture.clean_pred == picture.label]
-    broken = _fresh_first(_in_turn(picture for picture in own if _fell(picture)))
-    robust = _fresh_first(_in_turn(picture for picture in own if not _fell(picture)))
+    broken = _each_image_once(_norms_in_turn(picture for picture in own if _broken(picture)))
+    robust = _each_image_once(_norms_in_turn(picture for picture in own if not _broken(picture)))
     share = max(most - len(robust), round(most * BROKEN_SHARE), 1)
     first = broken[:share]
     return first + robust[: most - len(first)]
 
 
-def _fell(picture: Picture) -> bool:
-    """Whether another class was read; that a smoothed model abstains is not enough."""
+def _broken(picture: Picture) -> bool:
+    """Whether another class was predicted; an abstention of a smoothed model is not enough."""
     return picture.adv_pred not in (picture.label, ABSTAINS)
 
 
-def _in_turn(pictures: Iterable[Picture]) -> list[Picture]:
-    """The nearest of each norm in turn: distances of two norms cannot be compared."""
+def _norms_in_turn(pictures: Iterable[Picture]) -> list[Picture]:
+    """The smallest distance of each norm in turn: distances in two norms cannot be compared."""
     by_norm: dict[str, list[Picture]] = defaultdict(list)
     for picture in pictures:
         by_norm[picture.norm].append(picture)
@@ -89,24 +86,24 @@ def _in_turn(pictures: Iterable[Picture]) -> list[Picture]:
     return [picture for row in zip_longest(*columns) for picture in row if picture]
 
 
-def _fresh_first(pictures: list[Picture]) -> list[Picture]:
+def _each_image_once(pictures: list[Picture]) -> list[Picture]:
+    """The same pictures, those of images that came before at the end."""
     seen: set[int] = set()
-    fresh: list[Picture] = []
+    first: list[Picture] = []
     again: list[Picture] = []
     for picture in pictures:
-        (again if picture.sample in seen else fresh).append(picture)
+        (again if picture.sample in seen else first).append(picture)
         seen.add(picture.sample)
-    return fresh + again
+    return first + again
 
 
-def _shown(board: Board, picture: Picture) -> Shown:
+def _entry(board: Board, picture: Picture) -> GalleryEntry:
     low, high = _span(picture)
     delta = picture.x_adv.astype(np.float64) - picture.x
     largest = float(np.abs(delta).max())
-    grey = 0.5 + delta / (2 * largest) if largest else np.full_like(delta, 0.5)
     scale = high - low
-    moved = distance(picture)
-    return Shown(
+    length = distance(picture)
+    return GalleryEntry(
         model=picture.model,
         threat=f"{picture.norm} {picture.eps_text}",
         attack=printable(picture.attack),
@@ -114,34 +111,20 @@ def _shown(board: Board, picture: Picture) -> Shown:
         label=board.class_name(picture.label),
         clean_pred=board.class_name(picture.clean_pred),
         adv_pred=board.class_name(picture.adv_pred),
-        broken=_fell(picture),
-        distance=f"{moved:.0f}" if picture.norm == "L0" else f"{moved:.3g}",
+        broken=_broken(picture),
+        distance=f"{length:.0f}" if picture.norm == "L0" else f"{length:.3g}",
         factor=f"{TIMES} {scale / (2 * largest):.3g}" if largest else "no difference",
         span=f"{low:g} to {high:g}",
         width=picture.x.shape[-1],
         height=picture.x.shape[-2],
         clean=png((picture.x.astype(np.float64) - low) / scale),
         adversarial=png((picture.x_adv.astype(np.float64) - low) / scale),
-        difference=png(grey),
+        difference=png(amplified(delta)),
     )
 
 
 def _span(picture: Picture) -> tuple[float, float]:
-    """What is black and what is white: 0 and 1, or the picture's own range where it goes beyond."""
+    """The values drawn black and white: 0 and 1, or the range of the picture where it is wider."""
     low = min(0.0, float(picture.x.min()), float(picture.x_adv.min()))
     high = max(1.0, float(picture.x.max()), float(picture.x_adv.max()))
     return low, high
-
-
-def png(image: NDArray[np.float64]) -> str:
-    """A data URI of a `[C, H, W]` image in [0, 1]; anything but one or three channels becomes their mean."""
-    from PIL import Image
-
-    pixels = np.round(np.clip(image, 0, 1) * 255).astype(np.uint8)
-    if len(pixels) == 3:
-        drawn = Image.fromarray(np.ascontiguousarray(np.moveaxis(pixels, 0, -1)))
-    else:
-        drawn = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.mean(0).round().astype(np.uint8))
-    buffer = io.BytesIO()
-    drawn.save(buffer, format="PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

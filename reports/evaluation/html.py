@@ -1,6 +1,6 @@
-"""The report: one HTML file that needs nothing else, no network and no script, and has the same bytes for the same run.
+"""The report of an evaluation: one HTML file without scripts that loads nothing; the same bytes for the same run.
 
-Names of models and classes come from strangers: autoescape is on, and a policy in the page forbids every script.
+Names of models and classes are not trusted: they are escaped, and a policy in the page forbids scripts.
 """
 
 import json
@@ -12,21 +12,22 @@ import pandas as pd
 
 from robustkit.errors import UserError
 from robustkit.evidence.run import Run
+from robustkit.host.files import write_text
 
-from ..shared.files import write_text
-from ..shared.rendering import rendered, styles
+from ..shared.figures import Figure, Legend
+from ..shared.rendering import render, styles
 from ..shared.words import half_width, printable
-from . import certified, figures, tables
-from .beside import Beside, beside
+from . import figures, smoothing, tables
 from .board import Board, EvaluationProgress, boards
-from .gallery import RULE, Shown, gallery
+from .extra_parts import ExtraPart, extra_parts
+from .gallery import RULE, GalleryEntry, gallery
+from .headline import Headline, headlines
 from .manifest import Difference, ManifestLine, differences, entries
 from .methods import methods, unchecked
-from .verdict import Headline, verdicts
 
 
 class RunView(NamedTuple):
-    """What is known about one run beside its numbers."""
+    """What the page shows of one run beside its numbers."""
 
     name: str
     created: str
@@ -38,33 +39,33 @@ class RunView(NamedTuple):
 
 
 class Section(NamedTuple):
-    """All there is to show about one board."""
+    """Everything that the page shows of one board."""
 
     prefix: str  # of the ids on the page
-    note: str  # why this board stands apart; empty for the first
+    note: str  # why this board cannot be compared with the first one; empty for the first
     board: Board
     half_width: str
     unfinished: list[EvaluationProgress]
-    verdicts: list[Headline]
+    headlines: list[Headline]
     accuracy: list[tables.AccuracyBlock]
-    legend: list[figures.Legend]
-    figures: list[figures.Figure]
+    legend: list[Legend]
+    figures: list[Figure]
     contributions: list[tables.ContributionBlock]
     classes: list[tables.ClassTable]
-    gallery: list[Shown]
+    gallery: list[GalleryEntry]
     costs: list[tables.CostBlock]
     certified: list[str]
     methods: str
     unchecked: list[str]
-    beside: list[Beside]
+    extra_parts: list[ExtraPart]
     runs: list[RunView]
     differences: list[Difference]
 
 
 def write_report(runs: Sequence[Run], path: Path) -> None:
-    """Put the report about `runs` at `path`, whole or not at all.
+    """Write the report of `runs` to `path`, replacing an old one in one step.
 
-    Runs over the same images share their tables; the others follow in sections of their own.
+    Runs on the same images share their tables; other runs get sections of their own.
 
     Raises:
         UserError: there is no run, or `path` cannot be written.
@@ -75,9 +76,9 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
 
 
 def page(runs: Sequence[Run]) -> str:
-    """The report about `runs` as HTML."""
+    """The report of `runs` as HTML."""
     sections = [_section(board, number) for number, board in enumerate(boards(runs))]
-    return rendered(
+    return render(
         "evaluation/report.html.jinja", sections=sections, style=_style(sections), data=_data(runs), rule=RULE
     )
 
@@ -85,7 +86,7 @@ def page(runs: Sequence[Run]) -> str:
 def _style(sections: Sequence[Section]) -> str:
     files = [
         "shared/style.css",
-        *dict.fromkeys(each.style for section in sections for each in section.beside if each.style),
+        *dict.fromkeys(part.style for section in sections for part in section.extra_parts if part.style),
     ]
     return styles(*files)
 
@@ -94,11 +95,11 @@ def _section(board: Board, number: int) -> Section:
     prefix = f"s{number}"
     return Section(
         prefix=prefix,
-        note="" if number == 0 else _apart(board),
+        note="" if number == 0 else _not_comparable(board),
         board=board,
         half_width=half_width(board.images.n),
         unfinished=board.states,
-        verdicts=verdicts(board),
+        headlines=headlines(board),
         accuracy=tables.accuracy_blocks(board),
         legend=figures.legend(board),
         figures=figures.accuracy_against_eps(board, prefix),
@@ -106,16 +107,16 @@ def _section(board: Board, number: int) -> Section:
         classes=tables.class_tables(board),
         gallery=gallery(board),
         costs=tables.cost_blocks(board),
-        certified=certified.notes(board),
+        certified=smoothing.notes(board),
         methods=methods(board),
         unchecked=unchecked(board),
-        beside=beside(board, prefix),
+        extra_parts=extra_parts(board, prefix),
         runs=[_run_view(run) for run in board.runs],
         differences=differences(board.runs),
     )
 
 
-def _apart(board: Board) -> str:
+def _not_comparable(board: Board) -> str:
     return (
         f"Not comparable with the section above: these runs are about {board.images.n:,} images of "
         f"{board.images.dataset} {board.images.split}, another data set, number or choice of images."

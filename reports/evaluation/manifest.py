@@ -1,4 +1,4 @@
-"""A run's manifest as readable lines, and where the manifests of several runs differ."""
+"""The manifest of a run as lines of text, and the differences between the manifests of several runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,19 +16,19 @@ class ManifestLine(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A key whose value is not the same in all runs, and the values in the order of the runs."""
+    """A key whose value differs between runs, and the values in the order of the runs."""
 
     key: str
     texts: list[str]
 
 
 def entries(value: object, prefix: str = "") -> list[ManifestLine]:
-    """The leaves of a nested value, in its own order: {"a": {"b": 1}} gives a.b = 1."""
+    """The leaves of a nested value with dotted keys, in its order: {"a": {"b": 1}} gives a.b = 1."""
     return list(_leaves(value, prefix))
 
 
 def differences(runs: Sequence[Run]) -> list[Difference]:
-    """What determines the result and is not equal in all `runs`, apart from the models themselves."""
+    """Settings that determine the result and differ between `runs`; the models are left out."""
     flat = [{entry.key: entry.text for entry in entries(run.manifest["identity"])} for run in runs]
     keys = dict.fromkeys(key for one in flat for key in one if not key.startswith("model"))
     rows = [Difference(key, [one.get(key, UNKNOWN) for one in flat]) for key in keys]

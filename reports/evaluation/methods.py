@@ -1,6 +1,6 @@
-"""How the numbers came about, in a paragraph written from the manifest, and what nobody has checked."""
+"""How the numbers were computed, in a paragraph written from the manifest, and what was not checked."""
 
-from . import certified
+from . import smoothing
 from .board import Board
 from .manifest import attacks
 
@@ -16,12 +16,12 @@ def methods(board: Board) -> str:
         f"robustkit {versions} attacked {_listed(board.models)} on {images.n:,} images of {images.dataset} "
         f"{images.split}. "
         f"Radii: {threats}, in units of the input before the model's own normalisation. {used}"
-        "Only images that the model classifies rightly were attacked; the others count as wrong under every attack. "
+        "Only images that the model classifies correctly were attacked; the others count as wrong under every attack. "
         "An image counts as broken only if a fresh fp32 forward of the unmodified model misclassifies the projected "
-        "point; what an attack believed of itself plays no part. Worst-case means that an image counts as robust only "
+        "point; an attack's own claim of success is not used. Worst-case means that an image counts as robust only "
         "if no attack broke it: the mean over images of the minimum over attacks. "
         "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
-        f"right. {_scope(board)}{certified.methods(board)}{_TRANSFERRED if board.transferred else ''}"
+        f"classified correctly. {_scope(board)}{smoothing.methods(board)}{_TRANSFERRED if board.transferred else ''}"
     )
 
 
@@ -32,7 +32,7 @@ _TRANSFERRED = (
 
 
 def unchecked(board: Board) -> list[str]:
-    """What a reader might think was checked, and was not."""
+    """What was not checked, although a reader may think so."""
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
     missing = [norm for norm in ("Linf", "L2", "L1", "L0") if norm not in norms]
     others = f"changes measured in {', '.join(missing)}, and " if missing else ""
@@ -43,7 +43,7 @@ def unchecked(board: Board) -> list[str]:
         f"Stronger attacks: the robust accuracies are upper bounds{proven}.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
         f"Other changes of the input: {others}rotations, shifts, patches, blur, weather or new data.",
-        "Randomness of a model: one that answers by chance is judged by the plurality of its answers, not by each.",
+        "Randomness of a model: where outputs are random, the most frequent prediction is judged, not each one.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",
     ]

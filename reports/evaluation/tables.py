@@ -1,16 +1,16 @@
-"""The page's tables as plain values: what stands in which cell, and nothing about how it looks."""
+"""The tables of the page as plain values; the template decides how they look."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..shared.words import per_image
 from .board import Board
-from .cells import Placed, ResultRow, ThreatLabel
-from .tally import ClassRow, broken_only_by, class_rows
+from .result_rows import OrderedRow, ResultRow, ThreatLabel
+from .samples import ClassRow, broken_only_by, class_rows
 
 
 class AccuracyRow(NamedTuple):
-    """One model at one threat; None where it was not run."""
+    """One model at one threat; None where an attack was not run."""
 
     model: str
     clean: ResultRow | None
@@ -27,15 +27,15 @@ class AccuracyBlock(NamedTuple):
 
 
 class Contribution(NamedTuple):
-    """What an attack did to one model."""
+    """The result of an attack on one model."""
 
     cell: ResultRow
-    only: int | None  # images that no other attack broke; None without evidence per image
+    only: int | None  # images that no other attack broke; None if there are no rows per image
     passes: str
 
 
 class ContributionRow(NamedTuple):
-    """An attack, a member standing below its ensemble, and what it did to each model."""
+    """An attack, or a member of the ensemble above it, and its result on each model."""
 
     name: str
     member: bool
@@ -50,16 +50,16 @@ class ContributionBlock(NamedTuple):
 
 
 class ClassTable(NamedTuple):
-    """A model's classes and how many there are in all."""
+    """Classes of a model; `total` counts those that are left out too."""
 
     model: str
     rows: list[ClassRow]
-    weakest: list[list[int]]  # for each threat the rows of the lowest accuracy
+    weakest: list[list[int]]  # for each threat the rows with the lowest accuracy
     total: int
 
 
 class CostRow(NamedTuple):
-    """What an attack took, over all threats."""
+    """Passes of an attack, over all threats."""
 
     name: str
     member: bool
@@ -70,7 +70,7 @@ class CostRow(NamedTuple):
 
 
 class CostBlock(NamedTuple):
-    """What each attack took from one model."""
+    """Passes of each attack on one model."""
 
     model: str
     rows: list[CostRow]
@@ -87,18 +87,18 @@ def accuracy_blocks(board: Board) -> list[AccuracyBlock]:
 
 
 def contribution_blocks(board: Board) -> list[ContributionBlock]:
-    """What each attack broke, a block for each threat."""
+    """What each attack broke, one block for each threat."""
     return [ContributionBlock(threat, _contributions(board, threat)) for threat in board.threats]
 
 
 def class_tables(board: Board) -> list[ClassTable]:
-    """Accuracy for each class and model; of many classes the weakest at the first threat."""
+    """Accuracy per class, one table for each model; of many classes the weakest at the first threat."""
     tables = []
     for model in board.models:
         rows = class_rows(board, model)
-        kept = sorted(sorted(rows, key=_first_share)[:MOST_CLASSES], key=rows.index) if rows else []
-        weakest = [_weakest(kept, i) for i in range(len(board.threats))]
-        tables.append(ClassTable(model, kept, weakest, len(rows)))
+        shown = sorted(sorted(rows, key=_first_share)[:MOST_CLASSES], key=rows.index) if rows else []
+        weakest = [_weakest(shown, i) for i in range(len(board.threats))]
+        tables.append(ClassTable(model, shown, weakest, len(rows)))
     return [table for table in tables if table.rows]
 
 
@@ -108,17 +108,17 @@ def cost_blocks(board: Board) -> list[CostBlock]:
 
 
 def _accuracy(board: Board, model: str, threat: ThreatLabel) -> AccuracyRow:
-    rows = {row.cell.attack: row.cell for row in board.placed(model, threat) if not row.ensemble}
+    rows = {row.cell.attack: row.cell for row in board.attack_rows(model, threat) if not row.ensemble}
     bounds = board.worst(model, threat), board.certified(model, threat)
     return AccuracyRow(model, board.clean(model), *bounds, [rows.get(name) for name in board.attacks])
 
 
 def _contributions(board: Board, threat: ThreatLabel) -> list[ContributionRow]:
     by_model: list[dict[tuple[str, str | None], Contribution]] = []
-    order: dict[tuple[str, str | None], Placed] = {}
+    order: dict[tuple[str, str | None], OrderedRow] = {}
     for model in board.models:
         only = broken_only_by(board, model, threat)
-        rows = board.placed(model, threat)
+        rows = board.attack_rows(model, threat)
         order |= {(row.name, row.ensemble): row for row in rows if (row.name, row.ensemble) not in order}
         by_model.append({(row.name, row.ensemble): _contribution(row.cell, only.get(row.cell.attack)) for row in rows})
     return [
@@ -143,11 +143,11 @@ def _weakest(rows: list[ClassRow], threat: int) -> list[int]:
 
 def _costs(board: Board, model: str) -> list[CostRow]:
     clean = board.clean(model)
-    found: dict[tuple[str, str | None], list[ResultRow]] = {("clean", None): [clean]} if clean else {}
+    by_attack: dict[tuple[str, str | None], list[ResultRow]] = {("clean", None): [clean]} if clean else {}
     for threat in board.threats:
-        for row in board.placed(model, threat):
-            found.setdefault((row.name, row.ensemble), []).append(row.cell)
-    return [_cost(name, ensemble is not None, cells) for (name, ensemble), cells in found.items()]
+        for row in board.attack_rows(model, threat):
+            by_attack.setdefault((row.name, row.ensemble), []).append(row.cell)
+    return [_cost(name, ensemble is not None, cells) for (name, ensemble), cells in by_attack.items()]
 
 
 def _cost(name: str, member: bool, cells: Sequence[ResultRow]) -> CostRow:

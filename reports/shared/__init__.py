@@ -1,1 +1,1 @@
-"""What all pages and tables share: files, templates, numbers as words."""
+"""What all reports share: templates, style, figures, images, CSV files, tables for the terminal, numbers as text."""

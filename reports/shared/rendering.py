@@ -1,4 +1,4 @@
-"""Pages out of templates: names come from strangers, so everything is escaped, and nothing may be left undefined."""
+"""Pages from templates: names of models, layers and classes are not trusted, so every value is escaped."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 REPORTS = Path(__file__).parents[1]
 
 
-def rendered(template: str, **values: Any) -> str:
-    """The template `FOLDER/NAME` of the reports, filled."""
+def render(template: str, **values: Any) -> str:
+    """The text of the template `FOLDER/NAME` with these values; a value that is missing is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -17,7 +17,7 @@ def rendered(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Sorted keys would put the columns of a record out of their order.
+    # Sorted keys would change the order of the columns.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "ensure_ascii": False}
     return environment.get_template(template).render(**values)
 

@@ -1,15 +1,16 @@
-"""Numbers as words: the same percent, interval and threat text in the terminal and on the page."""
+"""Numbers as text: the same percentage, interval and threat in the terminal and on the page."""
 
 import math
 from typing import Final
 
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
-RESOLUTION: Final = 0.98  # half-width of a 95 % interval at 50 % is 1.96 * 0.5 / sqrt(n)
+TIMES: Final = "\N{MULTIPLICATION SIGN}"
+RESOLUTION: Final = 0.98  # the half-width of a 95 % interval at 50 % is 1.96 * 0.5 / sqrt(n)
 
 
 def percent(k: int, n: int) -> str:
-    """`k / n` as "87.3 %"; never "0.0 %" or "100.0 %" for anything but none and all."""
+    """`k / n` as "87.3 %"; "0.0 %" and "100.0 %" only where k is 0 or n."""
     if n == 0:
         return UNKNOWN
     value = 100 * k / n
@@ -21,7 +22,7 @@ def percent(k: int, n: int) -> str:
 
 
 def interval(low: float, high: float, k: int, n: int) -> str:
-    """A 95 % interval as "84.1 to 89.9 %" with a dash, one-sided where k is 0 or n: "≤ 0.73 %", "≥ 99.27 %"."""
+    """A 95 % interval as "84.1 to 89.9 %" with a dash; one-sided where k is 0 or n: "≤ 0.73 %", "≥ 99.27 %"."""
     if n == 0 or math.isnan(low) or math.isnan(high):
         return UNKNOWN
     if k == 0:
@@ -32,17 +33,17 @@ def interval(low: float, high: float, k: int, n: int) -> str:
 
 
 def _bound(share: float) -> str:
-    # Near 0 and 100 % the second decimal tells 500 images from 1000; elsewhere it is noise.
+    # Near 0 and 100 % the second decimal differs between 500 and 1000 images; elsewhere it is noise.
     return f"{100 * share:.2f}" if min(share, 1 - share) < 0.1 else f"{100 * share:.1f}"
 
 
 def half_width(n: int) -> str:
-    """How far an accuracy near 50 % may be off at n images, in points: "4.4"."""
+    """Half-width of the 95 % interval of an accuracy near 50 % on n images, in points: "4.4"."""
     return f"{100 * RESOLUTION / math.sqrt(n):.1f}" if n else "100"
 
 
 def per_image(passes: int, images: int) -> str:
-    """Passes for one image: "20.0", without the decimal from 100 on."""
+    """Passes per image, as "20.0"; without the decimal from 100 on."""
     if images == 0:
         return UNKNOWN
     if passes == 0:
@@ -52,7 +53,7 @@ def per_image(passes: int, images: int) -> str:
 
 
 def in_plain_words(norm: str, eps_text: str) -> str:
-    """What a threat allows, for a reader who does not know norms."""
+    """What an attacker may change, for readers who do not know norms."""
     allowed = {
         "Linf": f"when every pixel value may move by up to {eps_text}",
         "L2": f"when the whole image may move by a Euclidean distance of up to {eps_text}",

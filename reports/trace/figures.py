@@ -1,23 +1,22 @@
 """Line charts of a trace: one measure along the depth of the network, broken against robust images."""
 
-import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from robustkit.tracing import Traced
 
-from ..evaluation.figures import INK, MARKERS, MARKS, RULE, SERIES, Figure, Legend, themed
+from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, axes_in, style_axes, svg_of
 from ..shared.words import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE: Final = (4.4, 2.75)  # inches of 72 units: letters of 9 units are 10 pixels on a phone
-CLOSEST: Final = 0.14  # of the axis, between the names of two stages
+CLOSEST: Final = 0.14  # smallest gap between the names of two stages, as a share of the axis
 COLOUR: Final = {"all": 0, "broken": 1, "robust": 0}
-WIDE: Final = 300.0  # from which ratio on an axis has labels at powers of ten only
-WIDEST: Final = 11  # letters of a stage's name
+WIDE: Final = 300.0  # an axis that spans a larger ratio has labels at powers of ten only
+WIDEST: Final = 11  # letters shown of a stage's name
 
 
 class Chart(NamedTuple):
@@ -28,7 +27,7 @@ class Chart(NamedTuple):
     axis: str
     log: bool = False
     level: float | None = None  # a line to compare with
-    stems: bool = False  # each value stands on the level: neighbours have nothing to do with each other
+    stems: bool = False  # vertical lines from the level, as the values of neighbouring calls are unrelated
 
 
 CHARTS: Final = (
@@ -42,7 +41,7 @@ CHARTS: Final = (
 
 
 def legend(traced: Traced) -> list[Legend]:
-    """Sign and colour of each group of images."""
+    """Mark and colour of each group of images."""
     return [Legend(group, MARKS[i], COLOUR[group]) for i, group in enumerate(traced.groups)]
 
 
@@ -53,17 +52,17 @@ def charts(traced: Traced, prefix: str) -> list[Figure]:
 
 
 def stages(names: Sequence[str]) -> list[tuple[int, str]]:
-    """Where each part of the network begins along its calls: names cut to as many components as tell parts apart."""
+    """The position of the first call of each stage; names are cut after the component that distinguishes the stages."""
     depth = 1
     deepest = max((name.count(".") + 1 for name in names), default=1)
     while depth < deepest and len({_cut(name, depth) for name in names}) < min(4, len(set(names))):
         depth += 1
-    found: list[tuple[int, str]] = []
+    starts: list[tuple[int, str]] = []
     for place, name in enumerate(names):
         stage = _cut(name, depth)
-        if stage not in [known for _, known in found]:
-            found.append((place, stage))
-    return found
+        if stage not in [known for _, known in starts]:
+            starts.append((place, stage))
+    return starts
 
 
 def _cut(name: str, depth: int) -> str:
@@ -71,23 +70,14 @@ def _cut(name: str, depth: int) -> str:
 
 
 def _figure(traced: Traced, chart: Chart, prefix: str) -> Figure | None:
-    # Not pyplot: it keeps figures alive and picks a window system.
-    import matplotlib.style
-    from matplotlib.figure import Figure as Canvas
-
-    own = {"svg.fonttype": "none", "svg.hashsalt": prefix, "font.size": 9, "font.family": "DejaVu Sans"}
-    with matplotlib.style.context(["default", own]):
-        canvas = Canvas(figsize=SIZE)
-        axes = canvas.add_axes((0.14, 0.2, 0.84, 0.77))
-        told = [_line(axes, traced, chart, group, i) for i, group in enumerate(traced.groups)]
-        if not any(told):
+    with axes_in(SIZE, (0.14, 0.2, 0.84, 0.77), prefix) as axes:
+        lines = [_line(axes, traced, chart, group, i) for i, group in enumerate(traced.groups)]
+        if not any(lines):
             return None
         _dress(axes, traced, chart)
-        buffer = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        canvas.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    text = f"{chart.title}, along the depth of the network. {' '.join(filter(None, told))}"
-    return Figure(chart.title, themed(buffer.getvalue(), prefix), printable(text))
+        svg = svg_of(axes, prefix)
+    text = f"{chart.title}, along the depth of the network. {' '.join(filter(None, lines))}"
+    return Figure(chart.title, svg, printable(text))
 
 
 class _Point(NamedTuple):
@@ -128,7 +118,7 @@ def _line(axes: "Axes", traced: Traced, chart: Chart, group: str, number: int) -
         axes.fill_between(
             x, [point.low for point in points], [point.high for point in points], color=colour, alpha=0.16, linewidth=0
         )
-        # Marks on every call would be a band of marks.
+        # Marks on every call would merge into a band.
         step = max(1, len(x) // 12)
         axes.plot(
             x, y, color=colour, marker=MARKERS[number], markevery=step, markersize=4, linewidth=1.6, clip_on=False
@@ -138,35 +128,28 @@ def _line(axes: "Axes", traced: Traced, chart: Chart, group: str, number: int) -
 
 
 def _dress(axes: "Axes", traced: Traced, chart: Chart) -> None:
-    """Axes with the names of the network's parts, a level to compare with and marks where it grows most."""
+    """Give the axes the names of the stages, the level to compare with, and lines where the perturbation grows most."""
     from matplotlib.ticker import LogLocator
 
     last = max(1, len(traced.calls) - 1)
     axes.set_xlim(-0.01 * last, last)
     if chart.log:
         axes.set_yscale("log")
-        # A span of less than a decade would have one label or none.
+        # Within one decade, powers of ten alone would give one label or none.
         low, high = axes.get_ylim()
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > WIDE else (1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.minorticks_off()
     elif chart.measure in ("cosine", "cka", "flips"):
         axes.set_ylim(min(0.0, axes.get_ylim()[0]), None if chart.measure == "flips" else 1.02)
-    names = _apart(stages([call.key.layer for call in traced.calls]), len(traced.calls))
+    names = _with_room(stages([call.key.layer for call in traced.calls]), len(traced.calls))
     axes.set_xticks([place for place, _ in names], [_short(stage) for _, stage in names])
     for label in axes.get_xticklabels():
         label.set_parse_math(False)
         label.set_horizontalalignment("left")
     axes.set_ylabel(chart.axis)
     axes.set_xlabel("calls in the order of execution")
-    axes.grid(axis="y", color=RULE, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(INK)
-    axes.tick_params(which="both", color=INK, labelcolor=INK)
-    axes.tick_params(axis="y", which="both", length=0)
-    axes.xaxis.label.set_color(INK)
-    axes.yaxis.label.set_color(INK)
+    style_axes(axes)
     if chart.level is not None:
         axes.axhline(chart.level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
     if chart.measure == "relative":
@@ -174,17 +157,17 @@ def _dress(axes: "Axes", traced: Traced, chart: Chart) -> None:
             axes.axvline(call.order, color=INK, linewidth=0.8, alpha=0.45)
 
 
-def _apart(found: Sequence[tuple[int, str]], calls: int) -> list[tuple[int, str]]:
-    """The stages whose names have room beside each other and before the end of the axis, the longest stages first."""
-    ends = [place for place, _ in found[1:]] + [calls]
-    by_length = sorted(zip(found, ends, strict=True), key=lambda pair: pair[0][0] - pair[1])
+def _with_room(starts: Sequence[tuple[int, str]], calls: int) -> list[tuple[int, str]]:
+    """The stages whose names do not touch each other or the end of the axis; longer stages are chosen first."""
+    ends = [place for place, _ in starts[1:]] + [calls]
+    by_length = sorted(zip(starts, ends, strict=True), key=lambda pair: pair[0][0] - pair[1])
     room = max(1, calls - 1) * CLOSEST
-    kept: list[tuple[int, str]] = []
+    chosen: list[tuple[int, str]] = []
     for (place, stage), _ in by_length:
-        near = [abs(place - other) for other in (*(known for known, _ in kept), calls - 1 + 0.3 * room)]
+        near = [abs(place - other) for other in (*(known for known, _ in chosen), calls - 1 + 0.3 * room)]
         if min(near) > room:
-            kept.append((place, stage))
-    return sorted(kept)
+            chosen.append((place, stage))
+    return sorted(chosen)
 
 
 def _short(stage: str) -> str:

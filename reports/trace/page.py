@@ -1,7 +1,7 @@
 """The page of a trace: where a perturbation grows, in a table, in figures and in pictures.
 
-One HTML file without scripts that asks nothing from anywhere. Names of models, layers and classes come from
-strangers: autoescape is on, and a policy in the page forbids everything else.
+One HTML file without scripts that loads nothing. Names of models, layers and classes are not trusted: they are escaped,
+and a policy in the page forbids scripts.
 """
 
 import json
@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from robustkit.host.files import write_text
 from robustkit.tracing import Album, CallTrace, Traced
 from robustkit.tracing.traced import spread_of
 
-from ..evaluation.csv import csv_text
-from ..evaluation.figures import Legend
-from ..evaluation.gallery import TIMES
-from ..shared.files import write_text
-from ..shared.rendering import rendered, styles
-from ..shared.words import DASH, percent, printable
+from ..shared.csv import write_frame
+from ..shared.figures import Legend
+from ..shared.rendering import render, styles
+from ..shared.words import DASH, TIMES, percent, printable
 from . import figures as trace_figures
 from .pictures import number, sheets
 
@@ -28,7 +27,7 @@ LARGE = 64  # pixels of a side: smaller images are enlarged pixel by pixel
 
 @dataclass(frozen=True)
 class TraceContext:
-    """What the page says about where its numbers come from."""
+    """What was traced, for the head of the page."""
 
     dataset: str = ""
     class_names: tuple[str, ...] = ()
@@ -60,7 +59,7 @@ class TraceRow(NamedTuple):
 
 
 class LookRow(NamedTuple):
-    """How alike Grad-CAM maps are before and after the attack, over a group."""
+    """Similarity of the Grad-CAM maps before and after the attack, over a group of images."""
 
     group: str
     aim: str
@@ -83,21 +82,20 @@ class TraceHeadline(NamedTuple):
 
 
 def write_trace(traced: Traced, album: Album | None, folder: Path, about: TraceContext | None = None) -> None:
-    """Put trace.html, trace.csv and trace.json of a trace into `folder`, each whole or not at all.
+    """Write trace.html, trace.csv and trace.json of a trace into `folder`, each replaced in one step.
 
     Raises:
         UserError: `folder` cannot be written to.
     """
-    frame = traced.to_frame()
-    write_text(folder / "trace.csv", csv_text(frame, list(frame.columns)))
+    write_frame(folder / "trace.csv", traced.to_frame())
     write_text(folder / "trace.json", traced.to_json() + "\n")
     write_text(folder / "trace.html", page(traced, album, about or TraceContext()))
 
 
 def page(traced: Traced, album: Album | None, about: TraceContext) -> str:
-    """The page about a trace as HTML."""
+    """The page of a trace as HTML."""
     groups = traced.groups
-    return rendered(
+    return render(
         "trace/trace.html.jinja",
         style=styles("shared/style.css", "trace/trace.css"),
         model=printable(traced.model),
@@ -105,7 +103,7 @@ def page(traced: Traced, album: Album | None, about: TraceContext) -> str:
         traced=traced,
         threat=f"{traced.origin.norm} {traced.origin.eps_text}".strip(),
         attack=printable(traced.origin.attack),
-        verdict=_verdict(traced),
+        verdict=_headline(traced),
         groups=[(group, int(traced.members(group).sum())) for group in groups],
         legend=trace_figures.legend(traced),
         figures=trace_figures.charts(traced, "t"),
@@ -121,7 +119,7 @@ def page(traced: Traced, album: Album | None, about: TraceContext) -> str:
     )
 
 
-def _verdict(traced: Traced) -> TraceHeadline:
+def _headline(traced: Traced) -> TraceHeadline:
     group = "broken" if bool(traced.pairs.broken.any()) else "all"
     first, last = (traced.spread(call, "relative", group).median for call in (traced.calls[0], traced.calls[-1]))
     broken = int(traced.pairs.broken.sum())
@@ -167,8 +165,8 @@ def _rows(traced: Traced, groups: Sequence[str]) -> list[TraceRow]:
 
 def _value(traced: Traced, call: CallTrace, measure: str, group: str = "all") -> Value:
     spread = traced.spread(call, measure, group)
-    near = "" if math.isnan(spread.median) else f"{_short(spread.low, 2)}{DASH}{_short(spread.high, 2)}"
-    return Value(_short(spread.median), near)
+    quartiles = "" if math.isnan(spread.median) else f"{_short(spread.low, 2)}{DASH}{_short(spread.high, 2)}"
+    return Value(_short(spread.median), quartiles)
 
 
 def _looks(traced: Traced, album: Album | None, groups: Sequence[str]) -> list[LookRow]:
@@ -189,10 +187,10 @@ def _looks(traced: Traced, album: Album | None, groups: Sequence[str]) -> list[L
 
 
 def _short(value: float, digits: int = 3) -> str:
-    """A few digits, a dash where it is not defined."""
+    """A number with a few digits; a dash for NaN."""
     if math.isnan(value):
         return DASH
     if math.isinf(value):
         return "∞"
-    # Trailing zeros stay, so that digits stand below digits.
+    # Trailing zeros stay, so that the digits of a column are aligned.
     return f"{value:#.{digits}g}".rstrip(".") if abs(value) < 1000 else f"{value:,.0f}"

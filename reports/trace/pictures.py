@@ -1,7 +1,7 @@
-"""The pictures of a trace as PNGs inside the page: pixels, gradients, Grad-CAM overlays and channels.
+"""The pictures of a trace: pixels, gradients, Grad-CAM overlays and channels.
 
-Small images are drawn pixel by pixel and enlarged by the browser; overlays are drawn larger, because the map between
-the places of a feature map is interpolated.
+Small images are drawn pixel by pixel and enlarged by the browser; overlays are drawn larger, because the heat map is
+interpolated between the positions of the feature map.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from robustkit.tracing import Album
 from robustkit.tracing.album import AlbumEntry, Channel, Look
 
-from ..evaluation.gallery import TIMES, png
-from ..shared.words import DASH, printable
+from ..shared.images import amplified, png
+from ..shared.words import DASH, TIMES, printable
 
-DRAWN: Final = 128  # pixels, at least, of an overlay's side
-LARGEST: Final = 160  # pixels, at most, of a gradient's side: noise does not compress, and a page should be mailable
-STRONGEST: Final = 0.99  # share of a gradient's values that are told apart by their colour
-HEAT: Final = 0.8  # how much of the picture the strongest place of a map may cover
+DRAWN: Final = 128  # smallest side of an overlay, in pixels
+LARGEST: Final = 160  # largest side of a gradient, in pixels: noise compresses badly, and a page should fit into a mail
+STRONGEST: Final = 0.99  # share of a gradient's values below the largest colour
+HEAT: Final = 0.8  # opacity of the heat map where it is strongest
 
 Array = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ class Sheet(NamedTuple):
 
 
 def sheets(album: Album, class_names: Sequence[str]) -> list[Sheet]:
-    """The album's shots as pictures; images that are not one or three channels of pixels have none."""
+    """The pictures of an album; inputs that are not `[C, H, W]` have none."""
     return [_sheet(shot, album, class_names) for shot in album.shots if shot.x.ndim == 3]
 
 
@@ -98,7 +98,7 @@ def _pixels(shot: AlbumEntry, where: str) -> Strip:
     return Strip("Pixels", "", [
         _tile("clean", clean, f"{where}, before the attack"),
         _tile("adversarial", moved, f"{where}, after the attack"),
-        _tile(f"difference {factor}", _grey(delta), f"their difference, amplified {factor}"),
+        _tile(f"difference {factor}", amplified(delta), f"their difference, amplified {factor}"),
         _tile("gradient, clean", _signed(grads[0]), f"the margin's gradient in {where}, before the attack"),
         _tile("gradient, adversarial", _signed(grads[1]), "the same after the attack"),
     ])  # fmt: skip
@@ -129,22 +129,16 @@ def _channel(one: Channel, layer: str, where: str) -> Strip:
 
 
 def number(value: float) -> str:
-    """A coefficient with two decimals, a dash where it is not defined."""
+    """A coefficient with two decimals; a dash for NaN."""
     return DASH if np.isnan(value) else f"{value:.2f}"
 
 
 def _strongest(grad: NDArray[np.float32]) -> Array:
-    """`[1, H, W]`: of each pixel the channel with the largest gradient, not larger than a page can carry."""
+    """`[1, H, W]`: at each pixel the channel with the largest gradient; large images are thinned out."""
     values = grad.astype(np.float64)
     one = np.take_along_axis(values, np.abs(values).argmax(0)[None], 0)
     step = -(-max(one.shape[1:]) // LARGEST)
     return one[:, ::step, ::step]
-
-
-def _grey(values: Array) -> Array:
-    """0.5 for nothing, black and white for the largest change."""
-    largest = float(np.abs(values).max())
-    return 0.5 + values / (2 * largest) if largest else np.full_like(values, 0.5)
 
 
 def _signed(values: NDArray[np.floating]) -> Array:
@@ -152,7 +146,7 @@ def _signed(values: NDArray[np.floating]) -> Array:
     from matplotlib import colormaps
 
     one = values[0].astype(np.float64)
-    # A few places with a huge gradient would leave all others white.
+    # Scaled by the maximum, a few pixels with a huge gradient would leave all others white.
     strong = float(np.quantile(np.abs(one), STRONGEST)) or float(np.abs(one).max())
     shade = 0.5 + np.clip(one / (2 * strong), -0.5, 0.5) if strong else np.full_like(one, 0.5)
     return np.moveaxis(np.asarray(colormaps["RdBu_r"](shade))[..., :3], -1, 0)

@@ -5,20 +5,18 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from robustkit.tracing import CallTrace, Traced
 
-from ..evaluation.terminal import fitting, room
+from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
 from ..shared.words import percent, printable
 
 COLUMNS: Final = ("kind", "x input", "cosine", "CKA", "flips", "margin")
-# What a narrow terminal loses, in this order; what grows, and where, stays to the last.
-LOSES: Final = (
+# What a narrow terminal leaves out, in this order; the change and its layer are never left out.
+DROPS: Final = (
     (),
     ("kind",),
     ("kind", "cosine"),
@@ -30,16 +28,14 @@ BAR: Final = 8  # cells
 
 def print_trace(traced: Traced, console: Console) -> None:
     """Print a trace for a human: a row per call, and what the columns mean."""
-    with room(console):
-        console.print(fitting(partial(_table, traced), COLUMNS, LOSES, console))
-        for note in _notes(traced):
-            console.print(Padding(Text(note), (0, 0, 0, 1)))
+    with wide_enough(console):
+        console.print(fitting_table(partial(_table, traced), COLUMNS, DROPS, console))
+        print_notes(console, _notes(traced))
 
 
 def _table(traced: Traced, shown: Sequence[str]) -> Table:
     groups = traced.groups
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.title, table.title_justify, table.title_style = Text(_title(traced)), "left", "bold"
+    table = empty_table(_title(traced))
     table.add_column("#", justify="right")
     table.add_column("layer", overflow="fold", max_width=34)
     if "kind" in shown:
@@ -88,10 +84,10 @@ def _number(value: float) -> str:
     return "inf" if math.isinf(value) else f"{value:.3g}"
 
 
-def _title(traced: Traced) -> str:
+def _title(traced: Traced) -> list[str]:
     origin = traced.origin
     threat = [f"{origin.norm} {origin.eps_text}"] if origin.norm else []
-    return " · ".join([printable(traced.model), printable(origin.attack), *threat, f"n={len(traced.pairs)}"])
+    return [printable(traced.model), printable(origin.attack), *threat, f"n={len(traced.pairs)}"]
 
 
 def _notes(traced: Traced) -> Iterator[str]:
@@ -100,10 +96,10 @@ def _notes(traced: Traced) -> Iterator[str]:
     yield f"The attack broke {broken} of {n} images ({percent(broken, n)}){left_out}. Medians over images."
     change = "broken, robust: relative change" if len(traced.groups) > 1 else "change: relative change"
     yield f"{change} of the output, ||b - a|| / ||a||; x input: the same over that of the layer's own input."
-    yield "margin: its change as the layer's gradient on the clean image predicts it, over the change that came."
+    yield "margin: its change as the layer's gradient on the clean image predicts it, over its true change."
     moot = len(traced.calls) - len(traced.telling)
     if moot:
-        yield f"Not shown, but in trace.csv: calls that return what they are fed, as Dropout and Flatten do ({moot})."
+        yield f"Not shown, but in trace.csv: calls that return their input, as Dropout and Flatten do ({moot})."
     if traced.unseen:
         names = ", ".join(printable(name) for name in list(traced.unseen)[:3])
         yield f"No numbers for {len(traced.unseen)} layers ({names}{', ...' if len(traced.unseen) > 3 else ''})."

@@ -13,7 +13,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Print the table of each run and write the HTML report of all of them together."""
     from rich.console import Console
 
-    from robustkit.evidence.tables import load_run
+    from robustkit.evidence.reading import load_run
 
     from .wings import reports
 

@@ -1,1 +1,1 @@
-"""What a run leaves behind: rows in SQLite, and the tables that follow from them."""
+"""The evidence of a run: rows in SQLite, and the tables and pictures that are computed from them."""

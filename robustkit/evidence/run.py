@@ -1,12 +1,22 @@
-"""A finished or half-finished run as values: everything a report needs, and no model."""
+"""A finished or unfinished run as values: everything a report needs, and no model."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+# In the order of the files; what they mean stands in `Run`.
+RESULT_COLUMNS: Final = (
+    *("model", "dataset", "split", "norm", "eps", "eps_text", "attack", "role", "n", "correct", "accuracy"),
+    *("ci_low", "ci_high", "ci_method", "attacked", "broken", "success_rate", "forwards", "backwards"),
+)
+SAMPLE_COLUMNS: Final = (
+    *("model", "norm", "eps", "eps_text", "attack", "sample", "label", "clean_pred", "verdict", "adv_pred"),
+    *("question", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards"),
+)
 
 
 @dataclass(frozen=True)
@@ -27,26 +37,31 @@ class Picture:
 
 @dataclass(frozen=True)
 class Run:
-    """The evidence of one run and what follows from it.
+    """The evidence of one run and the tables computed from it.
 
-    `results` has one row per model x norm x eps x attack. Its columns:
+    `results` has one row per model x norm x eps x attack, with the columns RESULT_COLUMNS:
 
     - model, dataset, split, norm ("-" for the clean row), eps (number), eps_text ("8/255"), attack
-    - role: "clean", "attack" (run on every correctly classified image), "member" (one stage of an ensemble, run on
-      what the stages before it left), "ensemble", "worst-case" (an image counts as robust if no attack broke it),
-      "certified" (of a smoothed model: images predicted correctly whose class is certain all over the ball)
+    - role: "clean"; "attack" (it attacked every correctly classified image); "member" (one stage of an ensemble, which
+      attacked what the stages before it left); "ensemble"; "worst-case" (an image counts as robust if no attack broke
+      it); "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball)
     - n: images; correct: images classified correctly under this attack; accuracy = correct / n
     - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson")
-    - attacked, broken: images this attack was run on, and broke; success_rate = broken / attacked
-    - forwards, backwards: passes spent, summed over images; of certificates in the clean row
-    - abstained: only if a model is smoothed; in its clean row the images of which it says nothing, counted as wrong
+    - attacked, broken: images that this attack was run on, and that it broke; success_rate = broken / attacked
+    - forwards, backwards: passes, summed over images; those of certificates stand in the clean row
+    - abstained: only if a model is smoothed; in its clean row the images on which it abstains, which count as wrong
 
-    `samples` has one row per model x norm x eps x attack x image, columns model, norm, eps, eps_text, attack, sample,
-    label, clean_pred, verdict ("clean-wrong", "broken", "robust"), adv_pred, question (after how many questions
-    it broke), restart, target, linf, l2, l1, l0, forwards, backwards. Of a smoothed model clean_pred and adv_pred are
-    -1 where it abstains, and rows of the attack "certified" have the verdict "clean-wrong", "certified" or
-    "uncertified", the class that is certain in adv_pred, and in `radius`, a column of their own, how far it is (in the
-    row's norm).
+    `samples` has one row per model x norm x eps x attack x image, with the columns SAMPLE_COLUMNS:
+
+    - model, norm, eps, eps_text, attack, sample (the image's number in the data set), label
+    - clean_pred, adv_pred: predicted classes without and with the attack; -1 where a smoothed model abstains
+    - verdict: "clean-wrong", "broken" or "robust"
+    - question: after how many queries the image was broken; restart, target: of the trial that broke it
+    - linf, l2, l1, l0: distances between the image and the attacked point
+    - forwards, backwards: passes
+
+    Of a smoothed model, rows of the attack "certified" have the verdict "clean-wrong", "certified" or "uncertified",
+    the certain class in adv_pred, and its radius in the row's norm in a column of their own, `radius`.
 
     `manifest` has the keys "robustkit" (version), "identity" (what determines the result), "environment", "created",
     "finished" (None while unfinished), "command", "seconds" (per stage), "warnings" (sentences).

@@ -1,6 +1,6 @@
 """The evidence of a run: one SQLite file, one writer, one row per model x attack x image, committed as images finish.
 
-Everything else (CSV, HTML, tables) is derived from it and can be made again without a model.
+Everything else (CSV, HTML, tables) is computed from it and can be computed again without a model.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from robustkit.errors import UserError
 
-SCHEMA = 1  # raised whenever rows of an older version would mean something else
+SCHEMA = 1  # increased whenever rows of an older version would mean something else
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -34,32 +34,32 @@ CREATE TABLE IF NOT EXISTS picture (
 
 @dataclass(frozen=True)
 class CleanRecord:
-    """What a model says of one clean image."""
+    """The prediction of a model for one clean image."""
 
     model: str
     sample: int
     label: int
     pred: int  # -1 where a smoothed model abstains
-    ranking: str  # the likeliest wrong classes, as "3 1 7"
+    ranking: str  # the most likely wrong classes, as "3 1 7"
 
 
 @dataclass(frozen=True)
 class CertificateRecord:
-    """What is certain of a smoothed model and one clean image; written together with its `Clean`."""
+    """The certificate of a smoothed model for one clean image; written together with its `CleanRecord`."""
 
     model: str
     sample: int
-    top: int  # class that the first noisy copies chose
-    votes: int  # of the further ones for it
-    probability: float  # lower bound of its chance
-    linf: float  # radii; 0 where nothing is certain
+    top: int  # class that most of the first noisy copies chose
+    votes: int  # for this class, of the further noisy copies
+    probability: float  # its lower bound
+    linf: float  # radii; 0 where nothing is certified
     l2: float
     l1: float
 
 
 @dataclass(frozen=True)
 class AttackRecord:
-    """What became of one image under one attack."""
+    """The result of one attack on one image."""
 
     model: str
     norm: str
@@ -81,7 +81,7 @@ class AttackRecord:
 
 @dataclass(frozen=True)
 class PictureRecord:
-    """One image before and after, as the bytes of its floats."""
+    """One image before and after an attack, as the bytes of its floats."""
 
     model: str
     norm: str
@@ -94,11 +94,15 @@ class PictureRecord:
 
 
 Row = CleanRecord | CertificateRecord | AttackRecord | PictureRecord
-_OF = {CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", PictureRecord: "picture"}
+_TABLE_OF = {CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", PictureRecord: "picture"}
 
 
 class Store:
-    """The evidence file of a run folder, opened for writing; None keeps it in memory.
+    """The evidence file of a run folder, open until `close`.
+
+    Args:
+        folder: the run folder; None keeps the evidence in memory.
+        reading: open it for reading only; else it is created if need be, and locked.
 
     Raises:
         UserError: the folder cannot be written, another process writes to it, or the file is not one of ours.
@@ -106,27 +110,27 @@ class Store:
 
     def __init__(self, folder: Path | None, *, reading: bool = False) -> None:
         self.folder, self.reading = folder, reading
-        with _explained(folder):
+        with _errors_explained(folder):
             if folder is not None and not reading:
                 folder.mkdir(parents=True, exist_ok=True)
-            self._open = _connected(folder, reading)
+            self._connection = _connected(folder, reading)
         try:
-            with _explained(folder):
+            with _errors_explained(folder):
                 if not reading:
                     self._prepare()
         except BaseException:
-            self._open.close()
+            self._connection.close()
             raise
 
     def close(self) -> None:
-        """Write what is open and release the file."""
+        """Commit and release the file."""
         try:
-            with _explained(self.folder):
-                self._open.commit()
+            with _errors_explained(self.folder):
+                self._connection.commit()
                 if self.folder is not None and not self.reading:
-                    self._open.execute("PRAGMA journal_mode=DELETE")
+                    self._connection.execute("PRAGMA journal_mode=DELETE")
         finally:
-            self._open.close()
+            self._connection.close()
 
     @property
     def empty(self) -> bool:
@@ -134,64 +138,64 @@ class Store:
         return not self._read("SELECT 1 FROM clean LIMIT 1")
 
     def write(self, rows: Iterable[Row]) -> None:
-        """Add rows in one transaction; a row that is there already stays as it is."""
-        with _explained(self.folder), self._open:
+        """Add rows in one transaction; a row that exists already is not changed."""
+        with _errors_explained(self.folder), self._connection:
             for row in rows:
                 marks = ",".join("?" * len(fields(row)))
-                self._open.execute(f"INSERT OR IGNORE INTO {_OF[type(row)]} VALUES ({marks})", astuple(row))
+                self._connection.execute(f"INSERT OR IGNORE INTO {_TABLE_OF[type(row)]} VALUES ({marks})", astuple(row))
 
     def note(self, **values: Any) -> None:
         """Set entries of the manifest."""
-        with _explained(self.folder), self._open:
+        with _errors_explained(self.folder), self._connection:
             for key, value in values.items():
-                self._open.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, json.dumps(value)))
+                self._connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, json.dumps(value)))
 
     def manifest(self) -> dict[str, Any]:
-        """All entries of the manifest so far."""
+        """All entries of the manifest."""
         try:
             return {key: json.loads(value) for key, value in self._read("SELECT key, value FROM run ORDER BY key")}
         except ValueError:
             raise UserError(f"The manifest in {self.folder}/run.sqlite is damaged; give another --out.") from None
 
     def clean(self, model: str) -> dict[int, CleanRecord]:
-        """What is known of clean images, by number, but for the rankings, which can be long."""
-        found = self._read("SELECT model, sample, label, pred, '' FROM clean WHERE model = ?", model)
-        return {row[1]: CleanRecord(*row) for row in found}
+        """Rows of clean images, by image, without their rankings, which can be long."""
+        rows = self._read("SELECT model, sample, label, pred, '' FROM clean WHERE model = ?", model)
+        return {row[1]: CleanRecord(*row) for row in rows}
 
     def certificates(self, model: str) -> dict[int, CertificateRecord]:
-        """What is certain of clean images, by number; only for a model that is smoothed."""
-        found = self._read("SELECT * FROM certified WHERE model = ?", model)
-        return {row[1]: CertificateRecord(*row) for row in found}
+        """Certificates of a smoothed model, by image; empty for other models."""
+        rows = self._read("SELECT * FROM certified WHERE model = ?", model)
+        return {row[1]: CertificateRecord(*row) for row in rows}
 
     def rankings(self, model: str, samples: Sequence[int]) -> dict[int, list[int]]:
-        """The likeliest wrong classes of some images."""
+        """The most likely wrong classes of some images, the most likely first."""
         marks = ",".join("?" * len(samples))
         query = f"SELECT sample, ranking FROM clean WHERE model = ? AND sample IN ({marks})"
         return {row[0]: [int(word) for word in row[1].split()] for row in self._read(query, model, *samples)}
 
     def hits(self, model: str | None = None, **where: str) -> list[AttackRecord]:
-        """Rows of one model, or of all, with the given norm, eps_text and attack."""
-        return [AttackRecord(*row) for row in self._found("attacked", model, where)]
+        """Attacked images of one model, or of all, at the given norm, eps_text and attack."""
+        return [AttackRecord(*row) for row in self._rows("attacked", model, where)]
 
     def shots(self, model: str | None = None, **where: str) -> list[PictureRecord]:
-        """Pictures, likewise."""
-        return [PictureRecord(*row) for row in self._found("picture", model, where)]
+        """Pictures of one model, or of all, at the given norm, eps_text and attack."""
+        return [PictureRecord(*row) for row in self._rows("picture", model, where)]
 
-    def _found(self, table: str, model: str | None, where: dict[str, str]) -> list[Any]:
+    def _rows(self, table: str, model: str | None, where: dict[str, str]) -> list[Any]:
         terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}
         clause = " AND ".join(f"{key} = ?" for key in terms) or "1"
         return self._read(f"SELECT * FROM {table} WHERE {clause}", *terms.values())
 
     def _read(self, query: str, *values: str | int) -> list[Any]:
-        with _explained(self.folder):
-            return self._open.execute(query, values).fetchall()
+        with _errors_explained(self.folder):
+            return self._connection.execute(query, values).fetchall()
 
     def _prepare(self) -> None:
-        # One writer: the lock is held until the file is closed, and a killed process loses it.
-        self._open.execute("PRAGMA locking_mode=EXCLUSIVE")
-        mode = self._open.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-        self._open.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
-        self._open.executescript(_TABLES)
+        # One writer: the lock is held until the file is closed or the process dies.
+        self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        mode = self._connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        self._connection.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
+        self._connection.executescript(_TABLES)
 
 
 def _connected(folder: Path | None, reading: bool) -> sqlite3.Connection:
@@ -200,7 +204,7 @@ def _connected(folder: Path | None, reading: bool) -> sqlite3.Connection:
     file = folder / "run.sqlite"
     if not reading:
         return sqlite3.connect(file, timeout=2)
-    # After a kill the rows may still lie in the journal beside the file, and only a full opening brings them in.
+    # After a kill, rows may still be in the journal beside the file; only a connection that may write reads them.
     if file.with_name("run.sqlite-wal").exists():
         return sqlite3.connect(file, timeout=2)
     return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True, timeout=2)
@@ -219,8 +223,8 @@ def check_readable(folder: Path) -> Path:
 
 
 @contextmanager
-def _explained(folder: Path | None) -> Iterator[None]:
-    """Errors of the file system and of SQLite as one sentence with the fix."""
+def _errors_explained(folder: Path | None) -> Iterator[None]:
+    """Turn errors of the file system and of SQLite into a UserError: one sentence with the fix."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -230,7 +234,7 @@ def _explained(folder: Path | None) -> Iterator[None]:
         if "full" in text:
             raise UserError(
                 f"The disk is full, so {folder} could not be written; free some space and run the same command again, "
-                "it goes on where it stopped."
+                "it continues where it stopped."
             ) from None
         raise UserError(
             f"{folder}/run.sqlite cannot be used ({text}); give another --out, or delete the file."

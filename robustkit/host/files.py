@@ -5,6 +5,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from robustkit.errors import UserError
+
 PART = ".part"  # the ending of what a killed process leaves behind
 
 
@@ -29,6 +31,19 @@ def replace_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 to `path`, replacing the old file in one step; line ends stay as given.
+
+    Raises:
+        UserError: the folder cannot be made or written to, or the disk is full; `path` is as it was before.
+    """
+    try:
+        replace_file(path, text.encode())
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UserError(f"Cannot write {path}: {reason}. Free some space there or choose another folder.") from error
 
 
 def _umask() -> int:

@@ -1,1 +1,1 @@
-"""How sure a number is: intervals of shares, crossed effects, bounds of randomized smoothing."""
+"""How certain a number is: intervals of shares, crossed random effects, bounds of randomized smoothing."""

@@ -1,6 +1,6 @@
 """Intervals for proportions: how far an accuracy measured on n images can be trusted.
 
-Wilson 1927; at k = 0 and k = n, where Wilson is known to be short, Clopper & Pearson 1934. scipy computes both.
+Wilson 1927; at k = 0 and k = n, where Wilson's interval is too short, Clopper & Pearson 1934. scipy computes both.
 """
 
 from typing import Literal, NamedTuple

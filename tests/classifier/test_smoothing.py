@@ -9,9 +9,9 @@ from robustkit.defenses.inner_attack.crafting import crafted, keys_of
 from robustkit.defenses.inner_attack.gaussian import Gaussian
 from torch import Tensor, nn
 
-from robustkit.classifier.smoothing import ABSTAINS, Certified, lower_bound
 from robustkit.engine.certify import certify, predict
 from robustkit.errors import UserError
+from robustkit.statistics.randomized_smoothing import ABSTAINS, lower_bound
 
 torch.set_num_threads(1)
 
@@ -52,22 +52,6 @@ def test_a_certified_radius_is_below_the_true_one_and_near_it():
         expected = round(4000 * NormalDist().cdf(distance / SIGMA))
         at = SIGMA * NormalDist().inv_cdf(max(0.5, lower_bound(expected, 4000, 0.001)))
         assert radius == pytest.approx(at, abs=0.12 * SIGMA)
-
-
-def test_bounds_are_wrong_no_more_often_than_alpha():
-    alpha, n = 0.1, 50
-    source = torch.Generator().manual_seed(0)
-
-    for truth in (0.55, 0.8, 0.97):
-        counts = (torch.rand(4000, n, generator=source) < truth).sum(1)
-        bounds = {count: lower_bound(count, n, alpha) for count in set(counts.tolist())}
-        wrong = sum(bounds[count] > truth for count in counts.tolist()) / 4000
-        assert wrong <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / 4000)
-
-
-def test_all_copies_alike_bound_the_probability_by_the_nth_root():
-    assert lower_bound(100, 100, 0.001) == pytest.approx(0.001 ** (1 / 100))
-    assert lower_bound(0, 100, 0.001) == 0
 
 
 def test_a_point_on_the_boundary_is_abstained_from():
@@ -124,18 +108,6 @@ def test_the_class_is_not_chosen_on_the_noise_that_judges_it():
     found = certify(network, on, sigma=SIGMA, n0=25, n=25, alpha=0.49)
 
     assert (found.probability < 0.4).any()
-
-
-def test_radii_in_other_norms_fit_into_the_l2_ball():
-    found = Certified(torch.tensor([1, 0, 1]), torch.tensor([0.6, 0.3, 0.0]).double(), torch.zeros(3).double(), 64)
-    y = torch.tensor([1, 1, 1])
-
-    assert found.radius_in("Linf").tolist() == pytest.approx([0.075, 0.0375, 0])
-    assert found.accuracy(y, 0.5) == pytest.approx(1 / 3)
-    assert found.accuracy(y, 0.08, "Linf") == 0
-    assert found.accuracy(y, 0.07, "Linf") == pytest.approx(1 / 3)
-    with pytest.raises(UserError, match="L0"):
-        found.radius_in("L0")
 
 
 @pytest.mark.parametrize(

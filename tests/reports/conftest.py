@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from robustkit.reports.evaluation.csv import SAMPLE_COLUMNS
 from sklearn.datasets import load_digits
 
-from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.run import SAMPLE_COLUMNS, Picture, Run
 from robustkit.statistics.intervals import proportion
 
 Rows = list[dict[str, Any]]

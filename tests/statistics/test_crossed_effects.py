@@ -27,7 +27,7 @@ def test_with_one_seed_the_interval_is_that_of_paired_proportions():
     assert found.high == pytest.approx(value + 1.96 * error, abs=0.1 * error)
 
 
-def test_pairing_makes_the_interval_as_short_as_the_verdicts_agree():
+def test_pairing_shortens_the_interval_where_verdicts_agree():
     other = (np.arange(1000) % 2 == 0)[None]
     mine = other.copy()
     mine[0, :20] = True
@@ -57,7 +57,7 @@ def test_an_interval_covers_the_truth_as_often_as_it_says_however_seeds_scatter(
     assert 0.92 <= np.mean([one.low <= truth <= one.high for one in found]) <= 0.995
 
 
-def test_an_average_covers_the_truth_as_often_as_it_says_near_nought():
+def test_an_average_near_zero_covers_the_truth_as_often_as_it_says():
     source = np.random.default_rng(2)
     truth = NormalDist().cdf(-3 / math.sqrt(1.5**2 + 0.7**2 + 0.2**2))
     found = [average(scattered(source, 3, 0.2, 3.0)[0]) for _ in range(400)]
@@ -66,7 +66,7 @@ def test_an_average_covers_the_truth_as_often_as_it_says_near_nought():
     assert all(0 < one.low < one.value < one.high for one in found)
 
 
-def test_an_effect_that_all_images_share_is_as_sure_as_its_seeds_alone():
+def test_an_effect_common_to_all_images_has_the_interval_of_its_seeds():
     mine = np.arange(300) % 10 < np.array([3, 5, 7])[:, None]
     found = difference(mine, np.zeros_like(mine))
 
@@ -84,7 +84,7 @@ def test_seeds_that_disagree_widen_the_interval():
     assert disagreeing.high - disagreeing.low > 3 * (agreeing.high - agreeing.low)
 
 
-def test_no_difference_seen_is_not_none_at_all():
+def test_equal_verdicts_still_have_an_interval_around_no_difference():
     same = np.ones((3, 100), dtype=bool)
 
     found = difference(same, same)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 from robustkit.reports.evaluation.board import boards, progress
-from robustkit.reports.evaluation.cells import Placed, cells, placed
+from robustkit.reports.evaluation.result_rows import OrderedRow, in_reading_order, result_rows
 
 from robustkit.evidence.run import Run
 
@@ -43,7 +43,7 @@ def test_radii_rise_whatever_their_order_in_the_run(make_run: Callable[..., Run]
     assert [str(threat) for threat in board.threats] == ["L2 1/2", "L2 1", "Linf 0.2"]
 
 
-def names(rows: list[Placed]) -> list[tuple[str, str | None]]:
+def names(rows: list[OrderedRow]) -> list[tuple[str, str | None]]:
     return [(row.name, row.ensemble) for row in rows]
 
 
@@ -57,14 +57,19 @@ def test_members_find_their_ensemble_before_and_behind_them(run: Run) -> None:
     behind = [("one", "ensemble"), ("a", "member"), ("b", "member"), ("two", "ensemble"), ("c", "member")]
     expected = [("one", None), ("a", "one"), ("b", "one"), ("two", None), ("c", "two")]
 
-    assert names(placed(cells(frame(run, *before)))) == expected
-    assert names(placed(cells(frame(run, *behind)))) == expected
+    assert names(in_reading_order(result_rows(frame(run, *before)))) == expected
+    assert names(in_reading_order(result_rows(frame(run, *behind)))) == expected
 
 
 def test_a_member_named_after_its_ensemble_needs_no_neighbour(run: Run) -> None:
     rows = [("one", "ensemble"), ("two", "ensemble"), ("one/a", "member"), ("two/a", "member")]
 
-    assert names(placed(cells(frame(run, *rows)))) == [("one", None), ("a", "one"), ("two", None), ("a", "two")]
+    assert names(in_reading_order(result_rows(frame(run, *rows)))) == [
+        ("one", None),
+        ("a", "one"),
+        ("two", None),
+        ("a", "two"),
+    ]
 
 
 def test_a_run_is_as_far_as_its_slowest_attack(make_run: Callable[..., Run]) -> None:

@@ -3,7 +3,8 @@ from collections.abc import Callable
 
 import pytest
 from robustkit.reports.evaluation.board import boards
-from robustkit.reports.evaluation.figures import Figure, accuracy_against_eps, legend
+from robustkit.reports.evaluation.figures import accuracy_against_eps, legend
+from robustkit.reports.shared.figures import Figure
 
 from robustkit.evidence.run import Run
 

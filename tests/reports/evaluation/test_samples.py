@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pandas as pd
 from robustkit.reports.evaluation.board import boards
-from robustkit.reports.evaluation.tally import broken_only_by, class_rows
+from robustkit.reports.evaluation.samples import broken_only_by, class_rows
 
 from robustkit.evidence.run import Run
 

@@ -3,9 +3,9 @@ import os
 from pathlib import Path
 
 import pytest
-from robustkit.reports.shared.files import write_text
 
 from robustkit.errors import UserError
+from robustkit.host.files import write_text
 
 
 def full_disk(*_: object) -> None:

@@ -1,14 +1,14 @@
-"""The headline: for each model how many images stay right, attacked and not, in plain words."""
+"""The headline of each model: how many images are classified correctly, with and without attacks, in plain words."""
 
 from typing import NamedTuple
 
 from ..shared.words import in_plain_words
 from .board import Board, EvaluationProgress
-from .cells import ResultRow, ThreatLabel
+from .result_rows import ResultRow, ThreatLabel
 
 
 class HeadlineAccuracy(NamedTuple):
-    """The worst case at one threat, and below it what is certain of a smoothed model."""
+    """The worst case at one threat, and the certified accuracy of a smoothed model."""
 
     threat: ThreatLabel
     cell: ResultRow
@@ -16,23 +16,23 @@ class HeadlineAccuracy(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """One model's headline, at the first threat of the board, and the levels at all of them."""
+    """One model at the first threat of the board, and the accuracies at all threats."""
 
     model: str
     clean: ResultRow | None
     first: HeadlineAccuracy | None
-    words: str  # what the first level allows an attacker
-    comment: str
+    words: str  # what the first threat allows an attacker
+    comment: str  # what a reader may overlook in the numbers
     levels: list[HeadlineAccuracy]
     unfinished: EvaluationProgress | None
 
 
-def verdicts(board: Board) -> list[Headline]:
+def headlines(board: Board) -> list[Headline]:
     """The headline of each model."""
-    return [_verdict(board, model) for model in board.models]
+    return [_headline(board, model) for model in board.models]
 
 
-def _verdict(board: Board, model: str) -> Headline:
+def _headline(board: Board, model: str) -> Headline:
     clean = board.clean(model)
     worst = [(threat, cell) for threat in board.threats if (cell := board.worst(model, threat))]
     levels = [HeadlineAccuracy(threat, cell, board.certified(model, threat)) for threat, cell in worst]
@@ -50,7 +50,7 @@ def _comment(board: Board, clean: ResultRow | None, first: HeadlineAccuracy | No
     if cell.n < 30:
         return f"With {cell.n} image{'' if cell.n == 1 else 's'} this is a trial of the tool, not a measurement."
     if first.certified and first.certified.correct == cell.correct:
-        return "The two bounds meet: between them nothing is left to find."
+        return "The two bounds are equal: no stronger attack can lower this accuracy."
     if clean and clean.correct == cell.correct and clean.correct:
         return "No attack broke any image: either the radius is small, or the attacks fail on this model. Check which."
     classes = len(board.class_names)

@@ -1,4 +1,4 @@
-"""The frame of results as typed values, one `Cell` per row, in the order of the frame."""
+"""The frame `Run.results` as typed rows, and the order in which attacks are read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ..shared.words import interval, percent, printable
 
 @dataclass(frozen=True)
 class ThreatLabel:
-    """A norm and a radius; two are the same if they read the same."""
+    """A norm and a radius; two are equal if their texts are equal."""
 
     norm: str
     eps_text: str
@@ -23,7 +23,7 @@ class ThreatLabel:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One row of `Run.results`; `threat` is None for the clean row."""
+    """One row of `Run.results`; `threat` is None in the clean row."""
 
     model: str
     threat: ThreatLabel | None
@@ -38,30 +38,30 @@ class ResultRow:
     broken: int
     forwards: int
     backwards: int
-    abstained: int = 0  # of a smoothed model's clean images
+    abstained: int = 0  # clean images on which a smoothed model abstains
 
     @property
     def percent(self) -> str:
-        """The accuracy in words."""
+        """The accuracy as text."""
         return percent(self.correct, self.n)
 
     @property
     def interval(self) -> str:
-        """Its 95 % interval in words."""
+        """Its 95 % interval as text."""
         return interval(self.low, self.high, self.correct, self.n)
 
     @property
     def count(self) -> str:
-        """What the accuracy rests on."""
+        """Images classified correctly, of all images."""
         return f"{self.correct}/{self.n}"
 
     @property
     def images(self) -> int:
-        """How many images the passes were spent on; the clean row attacks none and asks about all."""
+        """Number of images that the passes were spent on: those attacked, or all in the clean row."""
         return self.attacked or self.n
 
 
-class Placed(NamedTuple):
+class OrderedRow(NamedTuple):
     """A row in reading order; `ensemble` names the ensemble it is a member of."""
 
     cell: ResultRow
@@ -73,7 +73,7 @@ class Placed(NamedTuple):
         return self.cell.attack.removeprefix(f"{self.ensemble}/") if self.ensemble else self.cell.attack
 
 
-def cells(results: pd.DataFrame) -> tuple[ResultRow, ...]:
+def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
     """The rows of `Run.results`."""
     return tuple(
         ResultRow(
@@ -98,37 +98,39 @@ def cells(results: pd.DataFrame) -> tuple[ResultRow, ...]:
     )
 
 
-def placed(rows: Sequence[ResultRow]) -> list[Placed]:
-    """The attacks of one model and threat in reading order: each ensemble is followed by its members."""
+def in_reading_order(rows: Sequence[ResultRow]) -> list[OrderedRow]:
+    """The attacks of one model at one threat, each ensemble followed by its members."""
     ensembles = [row.attack for row in rows if row.role == "ensemble"]
     owners = _owners(rows, ensembles)
-    order: list[Placed] = []
+    order: list[OrderedRow] = []
     for row in rows:
         if row.role not in ("attack", "ensemble"):
             continue
-        order.append(Placed(row, None))
+        order.append(OrderedRow(row, None))
         if row.role == "ensemble":
             members = [i for i, other in enumerate(rows) if other.role == "member" and owners[i] == row.attack]
-            order += [Placed(rows[i], row.attack) for i in members]
+            order += [OrderedRow(rows[i], row.attack) for i in members]
     return order
 
 
 def _owners(rows: Sequence[ResultRow], ensembles: list[str]) -> dict[int, str]:
-    """For each member's position the ensemble it belongs to: by its prefix, else by its neighbour in the frame."""
+    """The ensemble of each member, by the member's position: from its prefix, else from the nearest ensemble row."""
     owners: dict[int, str] = {}
     if not ensembles:
         return owners
     roles = [row.role for row in rows]
     members_first = "member" in roles and roles.index("member") < roles.index("ensemble")
-    seen = 0
+    ensembles_before = 0
     for i, row in enumerate(rows):
-        seen += row.role == "ensemble"
+        ensembles_before += row.role == "ensemble"
         if row.role == "member":
-            near = ensembles[min(seen, len(ensembles) - 1) if members_first else max(seen - 1, 0)]
-            owners[i] = next((name for name in ensembles if row.attack.startswith(f"{name}/")), near)
+            nearest = ensembles[
+                min(ensembles_before, len(ensembles) - 1) if members_first else max(ensembles_before - 1, 0)
+            ]
+            owners[i] = next((name for name in ensembles if row.attack.startswith(f"{name}/")), nearest)
     return owners
 
 
 def _count(value: float | None) -> int:
-    """A count; what was never counted is 0."""
+    """A count as an integer; 0 where the frame has none."""
     return 0 if value is None or pd.isna(value) else int(value)

@@ -1,0 +1,25 @@
+"""Data frames as CSV files: the same bytes for the same frame."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from robustkit.host.files import write_text
+
+
+def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None = None) -> None:
+    """Write `frame` as CSV to `path`; floats are the shortest text that reads back as the same number.
+
+    Args:
+        path: the file; replaced in one step.
+        frame: the rows.
+        columns: these come first, in this order, then any others by name; None keeps the frame's order.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    if columns is not None:
+        further = sorted(set(map(str, frame.columns)) - set(columns))
+        frame = frame[[column for column in columns if column in frame.columns] + further]
+    write_text(path, frame.to_csv(index=False, lineterminator="\n", na_rep=""))

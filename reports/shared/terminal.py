@@ -1,0 +1,60 @@
+"""Tables that fit the terminal: a wider console for pipes, fewer columns in a narrow window."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+PIPED_RICH: Final = 80  # columns that rich assumes when it does not write to a terminal
+PIPED: Final = 100  # columns that we assume then: our tables need a few more
+
+
+@contextmanager
+def wide_enough(console: Console) -> Iterator[None]:
+    """Within the context, a console that is no terminal and whose width nobody chose has `PIPED` columns."""
+    before = console.width
+    if not console.is_terminal and before == PIPED_RICH:
+        console.width = PIPED
+    try:
+        yield
+    finally:
+        if console.width != before:
+            console.width = before
+
+
+def fitting_table(
+    table_of: Callable[[list[str]], Table], columns: Sequence[str], drops: Iterable[Sequence[str]], console: Console
+) -> Table:
+    """The table with as many of its columns as fit into the console.
+
+    Args:
+        table_of: makes the table from the names of the columns to show.
+        columns: names of all optional columns.
+        drops: which of them to leave out, first nothing, then more and more; the last is used even if it does not fit.
+        console: where the table will be printed.
+    """
+    for dropped in drops:
+        table = table_of([name for name in columns if name not in dropped])
+        # Measured with more columns than needed: rich never reports more than it is given.
+        if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
+            break
+    return table
+
+
+def empty_table(title: Sequence[str]) -> Table:
+    """A table without columns, in the look of all our tables, with the parts of its title above it."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.title, table.title_justify, table.title_style = Text(" · ".join(title)), "left", "bold"
+    return table
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print sentences below a table, each indented by one column."""
+    for note in notes:
+        console.print(Padding(Text(note), (0, 0, 0, 1)))

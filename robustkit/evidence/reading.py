@@ -1,0 +1,28 @@
+"""Read a run folder."""
+
+from pathlib import Path
+
+from robustkit.errors import UserError
+from robustkit.evidence.run import Run
+from robustkit.evidence.store import SCHEMA, Store, check_readable
+from robustkit.evidence.tables import summarised
+
+
+def load_run(folder: str | Path) -> Run:
+    """A finished or unfinished run, read from its folder.
+
+    Raises:
+        UserError: the folder has no evidence, it was written by another version, or another process writes to it.
+    """
+    path = Path(folder)
+    check_readable(path)
+    store = Store(path, reading=True)
+    try:
+        identity = store.manifest().get("identity")
+        if identity is None:
+            raise UserError(f"{path} holds no evidence yet; run the command that made it again.")
+        if identity["schema"] != SCHEMA:
+            raise UserError(f"{path} was written by another version of robustkit; evaluate again with this one.")
+        return summarised(store, path)
+    finally:
+        store.close()

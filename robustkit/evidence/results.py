@@ -1,0 +1,85 @@
+"""Rows of `Run.results`: counts of images, the accuracy with its interval, and the passes that were spent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from robustkit.evidence.certificates import abstained_images, certificate_passes
+from robustkit.evidence.store import AttackRecord, CleanRecord
+from robustkit.statistics.intervals import proportion
+
+
+def clean_row(clean: Mapping[int, CleanRecord], smoothing: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The row of a model without an attack; `smoothing` is None for a plain model."""
+    correct = sum(row.pred == row.label for row in clean.values())
+    forwards = len(clean) * certificate_passes(smoothing)
+    return {
+        "norm": "-", "eps": 0.0, "eps_text": "0",
+        **result_row("clean", "clean", len(clean), correct, []), "forwards": forwards,
+        "abstained": None if smoothing is None else abstained_images(clean),
+    }  # fmt: skip
+
+
+def threat_rows(
+    clean: Mapping[int, CleanRecord], groups: Mapping[str, Sequence[str]], records: Mapping[str, Sequence[AttackRecord]]
+) -> list[dict[str, Any]]:
+    """One row for each attack, ensemble member and ensemble at one threat, and one for the worst case over all.
+
+    Args:
+        clean: the clean images.
+        groups: for each ensemble its members, for each other attack its own name.
+        records: rows of each attack.
+    """
+    n, robust = len(clean), {number for number, row in clean.items() if row.pred == row.label}
+    rows, everything = [], []
+    for column, names in groups.items():
+        is_ensemble = names != [column]
+        left = {number for number, row in clean.items() if row.pred == row.label}
+        for name in names:
+            left -= {record.sample for record in records[name] if record.success}
+            rows.append(result_row(name, "member" if is_ensemble else "attack", n, len(left), records[name]))
+        own = [record for name in names for record in records[name]]
+        if is_ensemble:
+            rows.append(result_row(column, "ensemble", n, len(left), combined(own)))
+        robust &= left
+        everything += own
+    rows.append(result_row("worst-case", "worst-case", n, len(robust), combined(everything)))
+    return rows
+
+
+def combined(records: Sequence[AttackRecord]) -> list[AttackRecord]:
+    """One row per image for several attacks together: its first success, else its last row, with all passes added."""
+    by_image: dict[int, AttackRecord] = {}
+    for record in records:
+        before = by_image.get(record.sample)
+        by_image[record.sample] = record if before is None else _merged(before, record)
+    return list(by_image.values())
+
+
+def _merged(first: AttackRecord, second: AttackRecord) -> AttackRecord:
+    return replace(
+        first if first.success else second,
+        forwards=first.forwards + second.forwards,
+        backwards=first.backwards + second.backwards,
+    )
+
+
+def result_row(attack: str, role: str, n: int, correct: int, records: Sequence[AttackRecord]) -> dict[str, Any]:
+    """The counts of one attack with its accuracy.
+
+    Args:
+        attack: its name.
+        role: as in `Run.results`.
+        n: images.
+        correct: how many of them are classified correctly under this attack.
+        records: one row for each image that was attacked.
+    """
+    share = proportion(correct, n)
+    broken = sum(record.success for record in records)
+    return {
+        "attack": attack, "role": role, "n": n, "correct": correct, "accuracy": share.value, "ci_low": share.low,
+        "ci_high": share.high, "ci_method": share.method, "attacked": len(records), "broken": broken,
+        "success_rate": broken / len(records) if records else float("nan"),
+        "forwards": sum(record.forwards for record in records),
+        "backwards": sum(record.backwards for record in records),
+    }  # fmt: skip
