@@ -1,8 +1,8 @@
 """Adversarial fine-tuning and what it is made of; randomized smoothing, whose core the evaluation shares."""
 
-from robustkit.classifier.smoothing import Certified as Certified
 from robustkit.engine.certify import certify as certify
 from robustkit.engine.certify import predict as predict
+from robustkit.statistics.randomized_smoothing import Certified as Certified
 
 from .ablation.ablation import Ablation as Ablation
 from .ablation.ablation import ablate as ablate

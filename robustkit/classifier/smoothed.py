@@ -19,10 +19,11 @@ from robustkit.classifier.batch_sizes import tiled
 from robustkit.classifier.oracle import OracleCost
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
-from robustkit.classifier.smoothing import ABSTAINS, Poll, Smoothing
+from robustkit.classifier.smoothing import Poll, Smoothing
 from robustkit.errors import UserError
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, FeatureAttack, Seen, State
+from robustkit.statistics.randomized_smoothing import ABSTAINS, predict
 
 _STREAM = 3  # apart from the noise that an attack draws of its own
 
@@ -64,11 +65,11 @@ class Smoothed:
     def judge(self, points: Tensor) -> Tensor:
         """Votes of noisy copies."""
         logits, at_once = self.reference.logits, self.reference.sizes.at_once
-        return smoothing.judged(logits, points, self.smoothing, self.seed, at_once).float()
+        return smoothing.verdict_votes(logits, points, self.smoothing, self.seed, at_once).float()
 
     def decide(self, scores: Tensor, tests: int = 1) -> Tensor:
         """The class with significantly more votes than any other, -1 where there is none."""
-        return smoothing.predicted(scores, self.smoothing.alpha / tests)
+        return predict(scores, self.smoothing.alpha / tests)
 
     def poll(self, images: Tensor, numbers: Sequence[int]) -> Poll:
         """The votes of noisy copies of clean images; `numbers` name the images, and with the seed fix their noise."""

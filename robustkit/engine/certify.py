@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from robustkit.classifier import smoothing
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
-from robustkit.classifier.smoothing import Certified, Smoothing
+from robustkit.classifier.smoothing import Smoothing
 from robustkit.errors import UserError
+from robustkit.statistics import randomized_smoothing
+from robustkit.statistics.randomized_smoothing import Certified
 
 
 def predict(
@@ -40,8 +42,10 @@ def predict(
     Raises:
         UserError: an argument is out of range.
     """
-    with _queried(model, x, Smoothing(sigma, n=n, alpha=alpha), seed, ids, batch_size) as (ask, images, numbers):
-        return smoothing.predicted(smoothing.counted(ask, images, numbers, sigma, n, seed, batch_size), alpha)
+    how = Smoothing(sigma, n=n, alpha=alpha)
+    with _queried(model, x, how, seed, ids, batch_size) as (logits, images, numbers):
+        votes = smoothing.estimation_votes(logits, images, numbers, how, seed, batch_size)
+    return randomized_smoothing.predict(votes, alpha)
 
 
 def certify(
@@ -73,15 +77,15 @@ def certify(
         UserError: an argument is out of range.
     """
     how = Smoothing(sigma, n=n, n0=n0, alpha=alpha)
-    with _queried(model, x, how, seed, ids, batch_size) as (ask, images, numbers):
-        votes = smoothing.poll(ask, images, numbers, how, seed, batch_size)
-    return smoothing.certified(votes, how, x[0].numel())
+    with _queried(model, x, how, seed, ids, batch_size) as (logits, images, numbers):
+        votes = smoothing.poll(logits, images, numbers, how, seed, batch_size)
+    return votes.certified(how, x[0].numel())
 
 
 @contextmanager
 def _queried(
     model: nn.Module | Classifier, x: Tensor, how: Smoothing, seed: int, ids: Sequence[int] | None, batch_size: int
-) -> Iterator[tuple[smoothing.Ask, Tensor, Tensor]]:
+) -> Iterator[tuple[smoothing.Logits, Tensor, Tensor]]:
     """The logits of a model as a function, the images on its device and their numbers."""
     if batch_size < 1:
         raise UserError("batch_size counts noisy copies of an image, so it must be at least 1.")

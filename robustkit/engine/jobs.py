@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from robustkit.classifier.smoothing import ABSTAINS
 from robustkit.primitives.protocol import Attack
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 
 @dataclass(frozen=True)

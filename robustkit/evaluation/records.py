@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from robustkit.classifier.smoothing import Certified
 from robustkit.engine.jobs import Outcome, likeliest
 from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, PictureRecord
 from robustkit.primitives.threat import NORMS, ball
+from robustkit.statistics.randomized_smoothing import Certified
 
 _RANKED = 1000  # wrong classes remembered per image, for attacks that aim at the likeliest
 _PICTURE_VALUES = 3 * 256 * 256  # of the largest image whose pixels are kept

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 
 from torch import Tensor
 
-from robustkit.classifier import smoothing
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images, checked_model, checked_scores
 from robustkit.classifier.session import Session
@@ -20,6 +19,7 @@ from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
 from robustkit.evidence.store import Row, Store
 from robustkit.host.progress import ProgressWatch
+from robustkit.statistics.randomized_smoothing import radius_factor
 
 _COMMIT_SECONDS = 0.5  # a killed run does at most this much work twice
 _READ_AT_ONCE = 64  # images read from the data set together
@@ -84,11 +84,11 @@ class ModelRun:
             scores = checked_scores(session.judge(images), y, self.name, part)
             return [*clean_records(self.name, part, y, oracle.decide(scores), scores)]
         votes = oracle.poll(images, part)
-        scores = checked_scores(votes.counted.cpu(), y, self.name, part)
-        certified = smoothing.certified(votes, oracle.smoothing, images[0].numel())
+        scores = checked_scores(votes.estimation.cpu(), y, self.name, part)
+        certified = votes.certified(oracle.smoothing, images[0].numel())
         return [
             *clean_records(self.name, part, y, oracle.decide(scores), scores),
-            *certificate_records(self.name, part, votes.chosen.argmax(1), votes.counted, certified),
+            *certificate_records(self.name, part, votes.selection.argmax(1), votes.estimation, certified),
         ]
 
     def _attack(self, session: Session, attack: PlannedAttack, surrogate: Session | None) -> None:
@@ -152,7 +152,7 @@ class ModelRun:
         if how is None:
             return
         for norm, text, eps in self.evaluation.plan.threats:
-            most = how.reach * smoothing.share_of(norm, values)
+            most = how.reach * radius_factor(norm, values)
             if eps > most:
                 self.log.warn(
                     f"{self.name}: at {norm} {text} nothing can be certified: with sigma {how.sigma:g} and "

@@ -20,7 +20,7 @@ ABSTAINS: Final = -1  # stands for a class where no class is certain
 
 
 @dataclass(frozen=True)
-class Certificates:
+class Certified:
     """What is certain of each image, on the CPU, in the order of the images."""
 
     prediction: Tensor  # [N] int64, ABSTAINS where no class is certain
@@ -64,7 +64,7 @@ def predict(votes: Tensor, alpha: float) -> Tensor:
     return torch.where(torch.tensor(certain, dtype=torch.bool), votes.argmax(1), abstain)
 
 
-def certify(selection: Tensor, estimation: Tensor, *, sigma: float, n: int, alpha: float, values: int) -> Certificates:
+def certify(selection: Tensor, estimation: Tensor, *, sigma: float, n: int, alpha: float, values: int) -> Certified:
     """The class of each image with the L2 radius within which it is certain.
 
     Args:
@@ -82,7 +82,7 @@ def certify(selection: Tensor, estimation: Tensor, *, sigma: float, n: int, alph
     bounds = [lower_bound(int(count), n, alpha) for count in counts]
     radius = torch.tensor([certified_radius(bound, sigma) for bound in bounds], dtype=torch.float64)
     prediction = torch.where(radius > 0, top, torch.full_like(top, ABSTAINS))
-    return Certificates(prediction, radius, torch.tensor(bounds, dtype=torch.float64), values)
+    return Certified(prediction, radius, torch.tensor(bounds, dtype=torch.float64), values)
 
 
 def lower_bound(count: int, n: int, alpha: float) -> float:

@@ -8,10 +8,11 @@ from torch import nn
 import robustkit
 from robustkit.classifier import smoothed as copies
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.smoothing import ABSTAINS, Smoothing
+from robustkit.classifier.smoothing import Smoothing
 from robustkit.engine.jobs import Job, most_verdicts
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import begin
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 from tests.problems import images, jobs_of, outcomes, problem, same, trials
 
 HOW = Smoothing(0.1, n=100, n0=10)

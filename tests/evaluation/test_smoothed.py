@@ -10,10 +10,11 @@ from robustkit.reports import write_csv
 from torch import Tensor, nn
 
 from robustkit import Classifier, UserError, evaluate, load_run
-from robustkit.classifier.smoothing import ABSTAINS, Smoothing, lower_bound
+from robustkit.classifier.smoothing import Smoothing
 from robustkit.engine.certify import certify
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
+from robustkit.statistics.randomized_smoothing import ABSTAINS, lower_bound
 from tests.small import Recorder, csv, data, evidence, linear
 
 SIGMA = 0.2

@@ -9,7 +9,7 @@ from scipy.stats import binom
 from robustkit.errors import UserError
 from robustkit.statistics.randomized_smoothing import (
     ABSTAINS,
-    Certificates,
+    Certified,
     certified_radius,
     certify,
     fewest_copies,
@@ -70,7 +70,7 @@ def test_half_of_the_copies_certify_nothing():
 
 
 def test_radii_in_other_norms_fit_into_the_l2_ball():
-    found = Certificates(torch.tensor([1, 0, 1]), torch.tensor([0.6, 0.3, 0.0]).double(), torch.zeros(3).double(), 64)
+    found = Certified(torch.tensor([1, 0, 1]), torch.tensor([0.6, 0.3, 0.0]).double(), torch.zeros(3).double(), 64)
     y = torch.tensor([1, 1, 1])
 
     assert found.radius_in("Linf").tolist() == pytest.approx([0.075, 0.0375, 0])
