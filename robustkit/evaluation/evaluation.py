@@ -66,7 +66,7 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
             for each in runs:
                 each.run()
         if store.manifest().get("finished") is None:
-            store.note(identity=identity, finished=_now())
+            store.set_manifest(identity=identity, finished=_now())
         return summarised(store, out or Path())
     finally:
         store.close()
@@ -82,7 +82,7 @@ def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation) 
 def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> None:
     manifest, here = store.manifest(), environment(evaluation.device)
     if store.empty:
-        store.note(created=_now(), command=_command(), seconds={}, warnings=[])
+        store.set_manifest(created=_now(), command=_command(), seconds={}, warnings=[])
         manifest = {}
     before = manifest.get("environment", here)
     mixed = [
@@ -90,7 +90,7 @@ def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> No
         for key in ("robustkit", "torch", "device")
         if before[key] != here[key]
     ]
-    store.note(
+    store.set_manifest(
         robustkit=here["robustkit"], identity=identity, environment=here, finished=None,
         warnings=[*manifest.get("warnings", []), *mixed],
     )  # fmt: skip

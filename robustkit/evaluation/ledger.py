@@ -26,7 +26,7 @@ class Ledger:
         self._finished: dict[_Key, set[int]] = {}
         self._broken: dict[_Key, set[int]] = {}
         if clean:
-            for row in store.hits(model):
+            for row in store.attack_records(model):
                 self._note(row)
 
     def write(self, rows: Iterable[Row]) -> None:
@@ -92,11 +92,11 @@ class Ledger:
         if not fresh:
             return
         where = {"norm": attack.threat.norm, "eps_text": attack.smaller, "attack": attack.name}
-        hits = [row for row in self.store.hits(self.model, **where) if row.sample in fresh]
-        shots = [row for row in self.store.shots(self.model, **where) if row.sample in fresh]
+        records = [row for row in self.store.attack_records(self.model, **where) if row.sample in fresh]
+        pictures = [row for row in self.store.picture_records(self.model, **where) if row.sample in fresh]
         copies: list[AttackRecord | PictureRecord] = [
-            *(replace(row, eps_text=text, forwards=0, backwards=0) for row in hits),
-            *(replace(row, eps_text=text) for row in shots),
+            *(replace(row, eps_text=text, forwards=0, backwards=0) for row in records),
+            *(replace(row, eps_text=text) for row in pictures),
         ]
         self.write(copies)
 

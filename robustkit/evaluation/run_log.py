@@ -33,11 +33,11 @@ class RunLog:
                 seconds = self.store.manifest()["seconds"]
                 key = f"{self.model} {stage}"
                 seconds[key] = round(seconds.get(key, 0) + time.monotonic() - start, 3)
-                self.store.note(seconds=seconds)
+                self.store.set_manifest(seconds=seconds)
 
     def warn(self, text: str) -> None:
         """Keep a warning, once, and tell the watch."""
         warnings = self.store.manifest()["warnings"]
         if text not in warnings:
-            self.store.note(warnings=[*warnings, text])
+            self.store.set_manifest(warnings=[*warnings, text])
             self.watch.say(text)

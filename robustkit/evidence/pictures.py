@@ -13,9 +13,9 @@ from robustkit.evidence.store import CleanRecord, PictureRecord, Store
 def load_pictures(store: Store) -> list[Picture]:
     """All pictures of a store, with the classes that were predicted before and after the attack."""
     clean: dict[str, dict[int, CleanRecord]] = {}
-    attacked = {(row.model, row.norm, row.eps_text, row.attack, row.sample): row for row in store.hits()}
+    attacked = {(row.model, row.norm, row.eps_text, row.attack, row.sample): row for row in store.attack_records()}
     pictures = []
-    for record in store.shots():
+    for record in store.picture_records():
         key = record.model, record.norm, record.eps_text, record.attack, record.sample
         before = clean.setdefault(record.model, store.clean(record.model))[record.sample]
         pictures.append(

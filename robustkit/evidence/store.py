@@ -144,7 +144,7 @@ class Store:
                 marks = ",".join("?" * len(fields(row)))
                 self._connection.execute(f"INSERT OR IGNORE INTO {_TABLE_OF[type(row)]} VALUES ({marks})", astuple(row))
 
-    def note(self, **values: Any) -> None:
+    def set_manifest(self, **values: Any) -> None:
         """Set entries of the manifest."""
         with _errors_explained(self.folder), self._connection:
             for key, value in values.items():
@@ -173,11 +173,11 @@ class Store:
         query = f"SELECT sample, ranking FROM clean WHERE model = ? AND sample IN ({marks})"
         return {row[0]: [int(word) for word in row[1].split()] for row in self._read(query, model, *samples)}
 
-    def hits(self, model: str | None = None, **where: str) -> list[AttackRecord]:
+    def attack_records(self, model: str | None = None, **where: str) -> list[AttackRecord]:
         """Attacked images of one model, or of all, at the given norm, eps_text and attack."""
         return [AttackRecord(*row) for row in self._rows("attacked", model, where)]
 
-    def shots(self, model: str | None = None, **where: str) -> list[PictureRecord]:
+    def picture_records(self, model: str | None = None, **where: str) -> list[PictureRecord]:
         """Pictures of one model, or of all, at the given norm, eps_text and attack."""
         return [PictureRecord(*row) for row in self._rows("picture", model, where)]
 

@@ -72,7 +72,7 @@ def _columns(names: Iterable[str]) -> dict[str, list[str]]:
 def _model_evidence(store: Store, entry: Mapping[str, Any]) -> ModelEvidence:
     name, smoothing = entry["name"], entry.get("smoothing")
     attacked: dict[tuple[str, str, str], list[AttackRecord]] = {}
-    for record in store.hits(name):
+    for record in store.attack_records(name):
         attacked.setdefault((record.norm, record.eps_text, record.attack), []).append(record)
     certificates = {} if smoothing is None else store.certificates(name)
     return ModelEvidence(name, store.clean(name), attacked, smoothing, certificates)

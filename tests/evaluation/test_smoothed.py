@@ -162,7 +162,7 @@ def test_a_contradiction_is_called_one(tmp_path):
     run(tmp_path, eps=["0.2"])
     store = Store(tmp_path)
     certain = {number: proof for number, proof in store.certificates("linear").items() if proof.l2 > 0.05}
-    number = min(set(certain) & {hit.sample for hit in store.hits()})
+    number = min(set(certain) & {hit.sample for hit in store.attack_records()})
     with store._open:
         store._open.execute("UPDATE attacked SET success = 1, adv_pred = 0, l2 = 0.04 WHERE sample = ?", (number,))
     store.close()

@@ -116,7 +116,7 @@ def test_two_can_read_one_run_at_once(tmp_path):
 
 def test_a_second_writer_is_refused(tmp_path):
     first = Store(tmp_path)
-    first.note(key=1)
+    first.set_manifest(key=1)
     with pytest.raises(UserError, match="at work"):
         Store(tmp_path)
     first.close()
