@@ -1,4 +1,4 @@
-"""Adversarial fine-tuning and what it is made of; randomized smoothing, whose core the evaluation shares."""
+"""Adversarial fine-tuning and its parts; randomized smoothing, which is implemented in the core."""
 
 from robustkit.classifier.smoothing import Certified as Certified
 from robustkit.engine.certify import certify as certify

@@ -130,17 +130,17 @@ def _explain(options: dict[str, Any]) -> None:
     recipe = cells[0].recipe(base)
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
-    ground = defenses.Ground(train, val, test, threat.norm, threat.eps_text, options["judge"], start="")
+    ground = defenses.AblationSetup(train, val, test, threat.norm, threat.eps_text, options["judge"], start="")
     defenses.checked_cells(cells, base, model, ground)
-    known = import_module("robustkit.defenses.cost.warnings").explained(
+    cost = import_module("robustkit.defenses.cost.warnings").explained(
         model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)
     )
     jobs = defenses.jobs_of(cells, options["seeds"])
     click.echo(f"{len(jobs)} trainings, in this order:")
     for job in jobs:
         click.echo(f"  {job.name}")
-    click.echo(f"The baseline:\n{known}")
-    minutes = len(jobs) * known.seconds / 60
+    click.echo(f"The baseline:\n{cost}")
+    minutes = len(jobs) * cost.seconds / 60
     click.echo(f"If all take as long, at most {minutes:.1f} min, the verdicts on test images apart.")
 
 

@@ -23,8 +23,8 @@ def together(device: str) -> Iterator[Any]:
     """
     from robustkit.host.environment import chosen_device
 
-    parallel = import_module("robustkit.defenses.training.parallel")
-    with parallel.processes(parallel.own_device(chosen_device(device))) as team:
+    processes = import_module("robustkit.defenses.training.processes")
+    with processes.processes(processes.own_device(chosen_device(device))) as team:
         try:
             with team.one_fate():
                 yield team

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError
+from robustkit.models.batchnorm import recalculate_statistics
 from robustkit.models.one_cycle import one_cycle
 
 from .pixels import PixelModel
@@ -109,24 +110,14 @@ def _descend(model: PixelModel, part: Subset, recipe: CleanRecipe, report: Repor
             report(f"training {model.name} on {part.data.name}", done / total)
 
 
-@torch.no_grad()
 def _refresh_statistics(model: PixelModel, part: Subset) -> None:
-    """Take BatchNorm's mean and variance anew, of the final weights.
+    """Recalculate BatchNorm's mean and variance for the final weights.
 
     After 180 steps the running ones of MobileNetV3 (momentum 0.01) are still mostly their start: 10 % against 97 %.
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    usual = [norm.momentum for norm in norms]
-    model.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the plain average over all batches
-        norm.train()
-    if norms:
-        for ids in batches(part.ids[:STATISTICS], 256):
-            model(part.data.batch(ids)[0])
-    for norm, momentum in zip(norms, usual, strict=True):
-        norm.momentum = momentum
+    ids = part.ids[:STATISTICS]
+    recalculate_statistics(model, norms, (part.data.batch(some)[0] for some in batches(ids, 256)))
 
 
 @torch.no_grad()
