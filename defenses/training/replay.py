@@ -69,7 +69,7 @@ class Replay:
         own_changes = torch.zeros_like(self.change[:images])
         for rows in own:
             own_changes[rows] = self.change[rows]
-        self.change[:images] = team.total(own_changes)
+        self.change[:images] = team.sum_tensor(own_changes)
 
 
 def _slice(places: range) -> slice:

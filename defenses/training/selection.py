@@ -78,7 +78,7 @@ class Judge:
     def score(self, network: nn.Module) -> ValidationScore:
         """Accuracies of a network that takes pixels in [0, 1]; it is not changed."""
         if self.eps == 0:
-            correct, _ = self.team.added(self._correct(network), 0)
+            correct, _ = self.team.sum_numbers(self._correct(network), 0)
             return ValidationScore(*[correct / len(self.y)] * 3)
         return ValidationScore(*(int(correct.sum()) / len(self.y) for correct in self.verdicts(network)))
 
@@ -102,7 +102,7 @@ class Judge:
             attacked = attack(classifier, x[own], y[own], method, seed=self.seed, numbers=range(len(y))[own])
             survived = attacked.clean_correct & ~attacked.success
             verdicts[:, own] = torch.stack([attacked.clean_correct, survived]).float()
-        return self.team.total(verdicts.to(x.device)).cpu().bool()
+        return self.team.sum_tensor(verdicts.to(x.device)).cpu().bool()
 
     def _correct(self, network: nn.Module) -> int:
         """How many images of this process's share are classified correctly."""

@@ -164,8 +164,8 @@ class Stepper:
         """The sum of all processes' reports; their BatchNorm statistics are equal afterwards."""
         if self.team.alone:
             return report
-        self.team.blend(self.network, report.share)
-        loss, correct = self.team.added(report.loss, report.correct)
+        self.team.synchronize_buffers(self.network, report.share)
+        loss, correct = self.team.sum_numbers(report.loss, report.correct)
         return StepReport(loss, round(correct), report.images)
 
     def _ascent(self, parts: Sequence[AttackedBatch]) -> list[Tensor | None]:

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _NUMBERS = 2  # sent along whenever processes meet
 
 
-class _ElsewhereError(Exception):
+class _OtherProcessError(Exception):
     """Another process failed, and all know. Not a `UserError`, so that no caller on the way adds to its text."""
 
     def __init__(self, error: UserError) -> None:
@@ -81,12 +81,12 @@ class Team:
         """Wait until all processes have called this.
 
         Raises:
-            Exception: another one failed before; only `one_fate` may catch it.
+            Exception: another one failed before; only `fail_together` may catch it.
         """
         if not self.alone:
             self._meet(None)
 
-    def added(self, first: float, second: float) -> tuple[float, float]:
+    def sum_numbers(self, first: float, second: float) -> tuple[float, float]:
         """Two numbers, added up over all processes."""
         if self.alone:
             return first, second
@@ -115,7 +115,7 @@ class Team:
         self.ready()
         return result[0] if leads else work(False)
 
-    def same(
+    def require_same(
         self, what: Callable[[], Mapping[str, Any]], differs: Callable[[Any, Mapping[str, Any]], str | None]
     ) -> None:
         """Refuse processes whose settings differ.
@@ -154,13 +154,13 @@ class Team:
                 "its own, model.to(f'cuda:{LOCAL_RANK}'), or all to the CPU."
             )
 
-    def equal(self, tensors: Iterable[Tensor]) -> None:
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
         """Copy the first process's values into the tensors of all, bit for bit."""
         if not self.alone:
             self.ready()
-            self._copy_from_first(list(tensors))
+            self._broadcast(list(tensors))
 
-    def total(self, tensor: Tensor) -> Tensor:
+    def sum_tensor(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes; all give the same shape."""
         if self.alone:
             return tensor
@@ -174,7 +174,7 @@ class Team:
         return tensor
 
     @torch.no_grad()
-    def _copy_from_first(self, tensors: Sequence[Tensor]) -> None:
+    def _broadcast(self, tensors: Sequence[Tensor]) -> None:
         if not tensors:
             return
         # As bytes: one message for tensors of any type.
@@ -192,13 +192,13 @@ class Team:
             return list(own)
         present = torch.tensor([float(grad is not None) for grad in own], device=self.device)
         filled = [torch.zeros_like(weight) if grad is None else grad for weight, grad in zip(weights, own, strict=True)]
-        flat = self.total(torch.cat([present.to(filled[0]), *(grad.reshape(-1) for grad in filled)]))
+        flat = self.sum_tensor(torch.cat([present.to(filled[0]), *(grad.reshape(-1) for grad in filled)]))
         counts, *sums = torch.split(flat, [len(own), *(weight.numel() for weight in weights)])
         return [part.view_as(weight) if count else None
                 for count, part, weight in zip(counts.tolist(), sums, weights, strict=True)]  # fmt: skip
 
     @torch.no_grad()
-    def blend(self, network: nn.Module, share: float) -> None:
+    def synchronize_buffers(self, network: nn.Module, share: float) -> None:
         """Give all processes the same buffers: the mean of running statistics in train mode, else the first one's.
 
         Call it right after an exchange, when no process can have failed since.
@@ -218,7 +218,7 @@ class Team:
             for value, mean in zip(statistics, sums, strict=True):
                 value.copy_(mean)
         done = {id(value) for value in statistics}
-        self._copy_from_first([value for value in network.buffers() if id(value) not in done])
+        self._broadcast([value for value in network.buffers() if id(value) not in done])
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
@@ -229,7 +229,7 @@ class Team:
         self._exchanging = False
 
     @contextmanager
-    def one_fate(self) -> Iterator[None]:
+    def fail_together(self) -> Iterator[None]:
         """An error in one process ends the context in all; those without an error of their own raise a `UserError`.
 
         Raises:
@@ -238,18 +238,18 @@ class Team:
         try:
             yield
             self.ready()
-        except _ElsewhereError as error:
+        except _OtherProcessError as error:
             raise error.error from None
         except Exception as error:
             # During an exchange the others wait for tensors and could not receive the report.
             if not self.alone and not self._exchanging:
-                with suppress(_ElsewhereError):
+                with suppress(_OtherProcessError):
                     self._meet(error)
             raise
 
-    def farewell(self) -> None:
+    def wait_for_others(self) -> None:
         """Wait for the others before this process ends, unless they have ended."""
-        with suppress(_ElsewhereError):
+        with suppress(_OtherProcessError):
             self.ready()
 
     def _meet(self, failed: Exception | None, *numbers: float) -> tuple[float, ...]:
@@ -263,9 +263,11 @@ class Team:
                 return tuple(box[1:].tolist())
             reports = self._gathered(None if failed is None else (isinstance(failed, Diverged), self._sentence(failed)))
         except RuntimeError:
-            raise _ElsewhereError(UserError("Another process of this training was ended; start all again.")) from None
+            raise _OtherProcessError(
+                UserError("Another process of this training was ended; start all again.")
+            ) from None
         diverged, sentence = next(each for each in reports if each is not None)
-        raise _ElsewhereError(Diverged(sentence) if diverged else UserError(sentence))
+        raise _OtherProcessError(Diverged(sentence) if diverged else UserError(sentence))
 
     def _sentence(self, error: Exception) -> str:
         if isinstance(error, UserError):

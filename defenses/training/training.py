@@ -86,7 +86,7 @@ class Training:
         self.device = next(model.parameters()).device
         self.data, self.held_out, self.inner, self.recipe, self.team = data, held_out, inner, recipe, team
         self.watch: ProgressWatch = watch if team.first else Silent()
-        team.same(lambda: shared_settings(self.network, data, held_out, inner, recipe), first_difference)
+        team.require_same(lambda: shared_settings(self.network, data, held_out, inner, recipe), first_difference)
         self.checkpoint = None
         if folder is not None and team.first:
             identity = identity_of(self.network, data, held_out, inner, recipe, team.size)
@@ -122,7 +122,7 @@ class Training:
 
     def _prepare(self) -> None:
         recipe, network = self.recipe, self.network
-        self.team.equal(network.state_dict().values())
+        self.team.copy_from_first(network.state_dict().values())
         few = self.images.batch(0, range(min(_TRIAL_IMAGES, len(self.data))))
         self.stepper = build_stepper(self.model, self.inner, recipe, few.x, Prior({}), self.team)
         if self.objective.uses_attack:
@@ -311,7 +311,7 @@ class Training:
             if self.recipe.recalibrate:
                 ids = self.images.order(epoch)[:_STATISTICS_IMAGES]
                 recalibrate(self.model, (x for x, _ in self._adversarial(epoch, ids)))
-                self.team.equal(self.network.buffers())
+                self.team.copy_from_first(self.network.buffers())
             yield
         finally:
             self.network.load_state_dict(before)
@@ -327,7 +327,7 @@ class Training:
         if recipe.prior.strip().lower().startswith("ewc"):
             batches = self._adversarial(0, self.images.order(0)[:_FISHER_IMAGES])
             information = fisher(self.stepper.logits, self.model, self.network, names, batches)
-            self.team.equal(information.values())
+            self.team.copy_from_first(information.values())
         fresh = chosen([name for name, _ in self.network.named_parameters()], recipe.fresh)
         return prior(
             recipe.prior, self.network, len(self.data), fresh=fresh, fisher=information,

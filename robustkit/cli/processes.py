@@ -26,7 +26,7 @@ def together(device: str) -> Iterator[Any]:
     processes = import_module("robustkit.defenses.training.processes")
     with processes.processes(processes.own_device(chosen_device(device))) as team:
         try:
-            with team.one_fate():
+            with team.fail_together():
                 yield team
         except UserError as error:
             if team.alone:
@@ -34,5 +34,5 @@ def together(device: str) -> Iterator[Any]:
             if team.first:
                 complain(str(error))
             # Whoever ends first is noticed by torchrun, which ends the others: only after that line.
-            team.farewell()
+            team.wait_for_others()
             sys.exit(2)

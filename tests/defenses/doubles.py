@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from robustkit.defenses.inner_attack.specification import InnerAttack
 from torch import Tensor, nn
 
 from robustkit.host.progress import Silent
@@ -71,10 +70,3 @@ def at_step(step: int, action: Callable[[], object]) -> Watch:
                 action()
 
     return Watch(count)
-
-
-def text_of(inner: InnerAttack | None) -> str | None:
-    """The specification of an inner attack."""
-    from robustkit.defenses.inner_attack.specification import spelled
-
-    return None if inner is None else spelled(inner.attack)

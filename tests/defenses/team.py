@@ -164,7 +164,7 @@ def first_attack() -> dict[str, Any]:
 def alone_in_the_attack() -> dict[str, Any]:
     """The first process attacks three more times inside the wrapper; then all take a step."""
     network = net().train()
-    with processes(torch.device("cpu")) as team, team.one_fate():
+    with processes(torch.device("cpu")) as team, team.fail_together():
         optimizer = torch.optim.SGD(network.parameters(), 0.01)
         taker = Stepper(
             network,
@@ -197,7 +197,7 @@ def blended() -> dict[str, Any]:
         network.bn1.eval()
         with torch.no_grad():
             network.bn1.running_mean.fill_(1 / 3)
-        team.blend(network, 1.0 if team.alone else (0.75, 0.25)[team.rank])
+        team.synchronize_buffers(network, 1.0 if team.alone else (0.75, 0.25)[team.rank])
     return {"own": own, "state": state(network)}
 
 

@@ -7,11 +7,10 @@ from robustkit.defenses import Recipe, finetune
 from robustkit.defenses.inner_attack import specification
 from robustkit.defenses.inner_attack.crafting import craft, noise_keys
 from robustkit.defenses.inner_attack.nfgsm import NFGSM
-from robustkit.defenses.inner_attack.specification import inner_attack, scaled, stronger
+from robustkit.defenses.inner_attack.specification import inner_attack, scaled, spelled, stronger
 
 from robustkit.errors import UserError
 from robustkit.primitives import registry
-from tests.defenses.doubles import text_of
 from tests.defenses.nets import SHORT, TRAIN, VAL, digits, net, same_weights
 
 EPS = 0.1
@@ -82,7 +81,7 @@ def test_the_step_size_is_scaled_with_the_radius():
 def test_after_a_weak_attack_comes_a_stronger_one(spec, expected):
     following = stronger(inner_attack(spec, "Linf", EPS))
 
-    assert text_of(following) == expected
+    assert (following and spelled(following.attack)) == expected
     assert following is None or following.replays == 1
 
 

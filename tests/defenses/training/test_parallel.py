@@ -84,34 +84,34 @@ def test_both_end_with_the_same_bits(name, pair):
 def test_both_choose_the_same_epoch_from_the_start_of_the_first(name, pair, tmp_path):
     one = played(name, tmp_path)
 
-    for found in pair:
-        assert (found[name]["start"], found[name]["best"]) == (one["start"], one["best"])
-        torch.testing.assert_close(found[name]["state"], one["state"], **CLOSE)
+    for ends in pair:
+        assert (ends[name]["start"], ends[name]["best"]) == (one["start"], one["best"])
+        torch.testing.assert_close(ends[name]["state"], one["state"], **CLOSE)
 
 
 def test_noise_depends_on_images_and_not_on_processes(pair, tmp_path):
     x, key, x_adv = played("first attack", tmp_path)["seen"]
-    seen = {int(own): (image, attacked) for image, own, attacked in zip(x, key, x_adv, strict=True)}
-    parts = [found["first attack"]["seen"] for found in pair]
+    expected = key.argsort()
+    parts = [ends["first attack"]["seen"] for ends in pair]
+    both = [torch.cat(pieces) for pieces in zip(*parts, strict=True)]
+    order = both[1].argsort()
 
     assert [len(part[1]) for part in parts] == [32, 30]
-    assert {int(own) for part in parts for own in part[1]} == seen.keys()
-    for mine in parts:
-        for image, own, attacked in zip(*mine, strict=True):
-            assert torch.equal(image, seen[int(own)][0])
-            torch.testing.assert_close(attacked, seen[int(own)][1])
+    assert torch.equal(both[1][order], key[expected])
+    assert torch.equal(both[0][order], x[expected])
+    torch.testing.assert_close(both[2][order], x_adv[expected])
 
 
 def test_an_attack_exchanges_nothing_and_triggers_no_hook(pair):
     # The first process attacked three more times: if an attack exchanged anything, it would wait for ever.
-    for found in pair:
-        assert found["alone in the attack"]["untouched"]
-        assert found["alone in the attack"]["no gradients"]
-        assert found["alone in the attack"]["report"][2] == 32
+    for ends in pair:
+        assert ends["alone in the attack"]["untouched"]
+        assert ends["alone in the attack"]["no gradients"]
+        assert ends["alone in the attack"]["report"][2] == 32
 
 
 def test_running_statistics_are_the_mean_over_processes(pair):
-    first, second = (found["blended"] for found in pair)
+    first, second = (ends["blended"] for ends in pair)
     names = [name for name in first["state"] if name.endswith("running_var")]
 
     assert same_bits(first["state"], second["state"])
@@ -129,13 +129,13 @@ def test_a_weight_that_no_loss_depends_on_stays_as_the_first_process_has_it(pair
 
 
 def test_each_process_draws_its_own_dropout(pair):
-    first, second = (found["dropout"] for found in pair)
+    first, second = (ends["dropout"] for ends in pair)
 
     assert (first["stayed"] & second["dropped"]).any()
 
 
 def test_interrupted_in_one_process_both_resume_from_the_checkpoint(pair, tmp_path):
-    texts = [found["interrupted"]["error text"] for found in pair]
+    texts = [ends["interrupted"]["error text"] for ends in pair]
 
     assert texts == [
         "InterruptedError: here", "UserError: Process 0 of the training failed (InterruptedError: here).",
@@ -154,39 +154,27 @@ def test_one_process_does_not_resume_the_checkpoint_of_two(pair, folder, tmp_pat
     assert "its number of processes differs" in error
 
 
+LOSS = "Diverged: In epoch 1 of 2: The loss became nan"
+GRADIENT = "Diverged: In epoch 1 of 2: The input gradient became NaN or infinite"
+DIFFERENT = "UserError: Process 1 was given another training than process 0 (its recipe, lr, differs)"
+TOO_SMALL = "UserError: A batch of 3 is too small for 2 processes"
+REPORTED = "UserError: Process 1 of the training failed (ZeroDivisionError: first line)."
+
+
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "first", "second"),
     [
-        ("loss", "Diverged: In epoch 1 of 2: The loss became nan; lower lr, or clip the gradient."),
-        (
-            "gradient",
-            "Diverged: In epoch 1 of 2: The input gradient became NaN or infinite; lower lr, or clip the gradient.",
-        ),
-        (
-            "different",
-            "UserError: Process 1 was given another training than process 0 (its recipe, lr, differs); give all the "
-            "same, or start one process.",
-        ),
-        (
-            "too small",
-            "UserError: A batch of 3 is too small for 2 processes, each of which needs two images; give a larger "
-            "batch, or fewer processes.",
-        ),
+        ("loss", LOSS, LOSS), ("gradient", GRADIENT, GRADIENT), ("different", DIFFERENT, DIFFERENT),
+        ("too small", TOO_SMALL, TOO_SMALL), ("raises", REPORTED, "ZeroDivisionError: first line\nsecond line"),
     ],
-)
-def test_a_failure_in_one_ends_both_with_the_same_sentence(name, sentence, pair):
-    assert [found[name]["error"] for found in pair] == [sentence, sentence]
-
-
-def test_an_unexpected_error_in_one_ends_both(pair):
-    assert pair.second["raises"]["error"] == "ZeroDivisionError: first line\nsecond line"
-    assert pair.first["raises"]["error"] == (
-        "UserError: Process 1 of the training failed (ZeroDivisionError: first line)."
-    )
+)  # fmt: skip
+def test_an_error_in_one_process_ends_both(name, first, second, pair):
+    assert pair.first[name]["error"].startswith(first)
+    assert pair.second[name]["error"].startswith(second)
 
 
 def test_nobody_waits_for_a_process_that_has_ended(pair):
-    assert pair.first["dies"]["error"] == "UserError: Another process of this training was ended; start all again."
+    assert "process of this training was ended" in pair.first["dies"]["error"]
     assert "dies" not in pair.second
 
 
@@ -203,13 +191,12 @@ def test_every_image_of_a_batch_is_used_equally(count, shares):
 def test_each_process_gets_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert own_device(torch.device("cuda")) == torch.device("cuda")
-    for name, value in {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost"}.items():
-        monkeypatch.setenv(name, value)
+    as_process(monkeypatch, 1, 3)
 
     assert own_device(torch.device("cuda")) == torch.device("cuda:1")
     assert own_device(torch.device("cuda:0")) == torch.device("cuda:0")
     assert own_device(torch.device("cpu")) == torch.device("cpu")
-    monkeypatch.setenv("LOCAL_RANK", "2")
+    as_process(monkeypatch, 2, 3)
     with pytest.raises(UserError, match="2 GPUs here, and at least 3 processes"):
         own_device(torch.device("cuda"))
 
@@ -217,21 +204,24 @@ def test_each_process_gets_its_own_gpu(monkeypatch):
 @pytest.mark.parametrize(
     ("places", "accepted"),
     [
-        ([("a", "cuda:0"), ("a", "cuda:0")], False),
-        ([("a", "cuda:0"), ("a", "cpu")], False),
-        ([("a", "cuda:0"), ("b", "cuda:0")], True),
-        ([("a", "cpu"), ("a", "cpu")], True),
+        ([("a", "cuda:0"), ("a", "cuda:0")], False), ([("a", "cuda:0"), ("a", "cpu")], False),
+        ([("a", "cuda:0"), ("b", "cuda:0")], True), ([("a", "cpu"), ("a", "cpu")], True),
     ],
-)
+)  # fmt: skip
 def test_no_two_processes_share_a_gpu(places, accepted, monkeypatch):
     monkeypatch.setattr(Team, "_gathered", lambda self, own: places)
     with nullcontext() if accepted else pytest.raises(UserError, match="a GPU of its own"):
         Team(0, 2, torch.device("cpu")).check_devices()
 
 
+def as_process(monkeypatch, rank: int, size: int) -> None:
+    """Set the variables that torchrun sets."""
+    for name, value in {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, str(value))
+
+
 def test_an_ablation_is_one_process(monkeypatch):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
-        monkeypatch.setenv(name, value)
+    as_process(monkeypatch, 0, 2)
 
     with pytest.raises(UserError, match="without torchrun"):
         ablate(net, TRAIN, VAL, VAL, eps=0.1, grid={"lr": [0.1, 0.2]}, base=SHORT)
