@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from robustkit.defenses.inner_attack.crafting import keys_of
+from robustkit.defenses.inner_attack.crafting import noise_keys
 from robustkit.defenses.inner_attack.objectives import AT
-from robustkit.defenses.inner_attack.specification import inner
+from robustkit.defenses.inner_attack.specification import inner_attack
 from robustkit.defenses.training.images import TrainingImages
 from robustkit.defenses.training.recipe import Recipe
 from robustkit.defenses.training.stepping import Stepper
@@ -69,8 +69,9 @@ def robustkit(folded: bool = True, loss: str = "log-odds") -> Trainer:
         images = TrainingImages(task.data, recipe, torch.device("cpu"))
         model.train()
         view = fold(model, task.x[:8]) if folded else None
+        inner = inner_attack(recipe.attack, "Linf", task.eps)
         stepper = Stepper(
-            model, inner(recipe.attack, "Linf", task.eps), AT(), recipe, prior(recipe.prior, network, len(task.y)),
+            model, inner, AT(), recipe, prior(recipe.prior, network, len(task.y)),
             torch.optim.SGD(model.parameters(), task.lr, MOMENTUM, nesterov=True), None, view,
         )  # fmt: skip
 
@@ -176,7 +177,7 @@ TRAINERS: dict[str, Trainer] = {
 
 def same_starts(task: Task) -> Start:
     """robustkit's random starts, for a comparison of weights."""
-    ball = inner(f"pgd:steps={task.steps}", "Linf", task.eps).attack.ball
+    ball = inner_attack(f"pgd:steps={task.steps}", "Linf", task.eps).attack.ball
     return lambda batch: ball.random(batch.x, batch.key, 0)
 
 
@@ -222,4 +223,4 @@ def _order(task: Task) -> list[Sequence[int]]:
 
 def _batches(task: Task, order: list[Sequence[int]]) -> Iterator[Batch]:
     for ids in order:
-        yield Batch(task.x[ids], task.y[ids], keys_of(task.seed, 0, torch.tensor(ids)))
+        yield Batch(task.x[ids], task.y[ids], noise_keys(task.seed, 0, torch.tensor(ids)))

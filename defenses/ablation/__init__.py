@@ -1,1 +1,1 @@
-"""Many fine-tunings compared: a grid of choices, several seeds, intervals."""
+"""Compare many fine-tunings: a grid of choices, several seeds, intervals."""

@@ -1,7 +1,7 @@
-"""Ablation: one training per cell of a grid and seed, judged on test images, compared pair by pair with a baseline.
+"""Ablation: one training per cell of a grid and seed, judged on test images and compared with a baseline.
 
-What was run is kept, so the same call goes on where it stopped, and a larger grid or more seeds extend it. Cells that
-collapsed stay in the table and are called so. What a time budget left out is named.
+Outcomes are stored, so the same call resumes where it stopped, and a larger grid or more seeds extend it. Cells that
+collapsed stay in the table with that status. Trainings that a time budget left out are listed.
 """
 
 import time
@@ -18,34 +18,34 @@ from robustkit.primitives import registry
 
 from ..training.checks import checked_data
 from ..training.finetuning import Data, as_dataset, checked_recipe
-from ..training.parallel import several
+from ..training.processes import several
 from ..training.recipe import Recipe
-from .cells import Ground, discard, file_of, fingerprint, found, store, trained
+from .cells import AblationSetup, discard, file_of, fingerprint, store, stored_outcome, train_cell
 from .grid import Axis, Cell, axes_of, cells_of
 from .table import TrainingOutcome, runs_table, table
 
-_NOBODY = Silent()
-_USUAL = Recipe()
+_SILENT = Silent()
+_DEFAULT = Recipe()
 
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """One training."""
+    """One training that an ablation needs."""
 
     cell: Cell
     seed: int
 
     @property
     def name(self) -> str:
-        """For a reader."""
+        """For messages."""
         return f"{self.cell.name}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """What the trainings led to."""
+    """The result of an ablation."""
 
-    frame: pd.DataFrame  # one row per cell, the baseline first; columns in `ablation_table.table`
+    frame: pd.DataFrame  # one row per cell, the baseline first; columns as in `table`
     runs: pd.DataFrame  # one row per training
     axes: tuple[Axis, ...]
     missing: tuple[str, ...]  # trainings that the budget left out
@@ -64,43 +64,44 @@ def ablate(
     norm: str = "Linf",
     grid: Mapping[str, Sequence[object]],
     seeds: int = 3,
-    base: Recipe = _USUAL,
+    base: Recipe = _DEFAULT,
     plan: str = "main-effects",
     budget: float | None = None,
     judge: str = "pgd:steps=20",
     out: str | Path | None = None,
-    watch: ProgressWatch = _NOBODY,
+    watch: ProgressWatch = _SILENT,
 ) -> Ablation:
-    """Fine-tune once for each cell of a grid and each seed, and compare the cells with the first.
+    """Fine-tune once for each cell of a grid and each seed, and compare the cells with the first one.
 
     Args:
-        make_model: returns the start, the same weights each time.
-        train: images that are learnt from, as for `finetune`.
-        val: images that choose the epoch of each training.
-        test: images that all verdicts are about.
+        make_model: returns the model that a training starts from, with the same weights each time.
+        train: training images, as for `finetune`.
+        val: validation images, which choose the epoch of each training.
+        test: images on which all trainings are judged.
         eps: radius, in units of pixels in [0, 1].
         norm: "Linf", "L2" or "L1".
-        grid: choices of the recipe with their values, the baseline's first: `{"freeze": ["none", "prefix:layer1"]}`.
-            Choices that belong together are joined: `{"bn+lr": [("batch", 0.05), ("frozen", 0.01)]}`.
+        grid: choices of the recipe with their values, that of the baseline first:
+            `{"freeze": ["none", "prefix:layer1"]}`. Choices that change together are joined:
+            `{"bn+lr": [("batch", 0.05), ("frozen", 0.01)]}`.
         seeds: trainings per cell, with seeds 0, 1, ...
         base: the other choices.
-        plan: "main-effects" changes one axis at a time; "full" goes on to all combinations.
-        budget: seconds after which this call begins no further training; one it always runs.
-        judge: gradient attack that passes the verdicts, once on cross-entropy and once on the margin.
-        out: folder in which outcomes are kept.
-        watch: is told of the progress.
+        plan: "main-effects" changes one axis at a time; "full" then runs all combinations.
+        budget: seconds after which this call starts no further training; it always runs at least one.
+        judge: gradient attack that judges the test images, once on cross-entropy and once on the margin.
+        out: folder for the outcomes.
+        watch: receives the progress.
 
     Raises:
-        UserError: something cannot be done as asked; the sentence names the fix.
+        UserError: an argument or a cell cannot be used; the sentence names the fix.
     """
     if several():
-        raise UserError("An ablation is one process, for it keeps one folder; start it without torchrun.")
+        raise UserError("An ablation runs in one process, because it writes one folder; start it without torchrun.")
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, not {seeds}.")
     axes = axes_of(grid)
     cells = cells_of(axes, plan)
     model = make_model()
-    ground = Ground(
+    setup = AblationSetup(
         as_dataset(train, "train"),
         as_dataset(val, "val"),
         as_dataset(test, "test"),
@@ -109,13 +110,13 @@ def ablate(
         judge,
         fingerprint(model),
     )
-    checked_data(ground.train, ground.val, ground.test)
-    checked_cells(cells, base, model, ground)
-    work = _Work(make_model, base, ground, None if out is None else Path(out), watch, budget)
-    outcomes, missing = work.run(jobs_of(cells, seeds))
+    checked_data(setup.train, setup.val, setup.test)
+    checked_cells(cells, base, model, setup)
+    runner = _Runner(make_model, base, setup, None if out is None else Path(out), watch, budget)
+    outcomes, missing = runner.run(jobs_of(cells, seeds))
     return Ablation(
         table(outcomes, seeds), runs_table(outcomes), axes, tuple(job.name for job in missing), base,
-        len(ground.test), judge,
+        len(setup.test), judge,
     )  # fmt: skip
 
 
@@ -125,48 +126,48 @@ def jobs_of(cells: Sequence[Cell], seeds: int) -> list[PlannedTraining]:
     return [PlannedTraining(cells[number], seed) for _, seed, number in sorted(order)]
 
 
-def checked_cells(cells: Sequence[Cell], base: Recipe, model: nn.Module, ground: Ground) -> None:
-    """Refuse a grid before its first training rather than in the middle of it.
+def checked_cells(cells: Sequence[Cell], base: Recipe, model: nn.Module, setup: AblationSetup) -> None:
+    """Refuse a grid before its first training.
 
     Raises:
-        UserError: a cell cannot be trained, or the judge is no attack; the sentence names it.
+        UserError: a cell cannot be trained, or the judge is not a gradient attack; the sentence names it.
     """
-    if "loss" not in registry.parameters(type(registry.build(ground.judge, ground.norm, ground.eps))):
-        raise UserError(f"Verdicts are passed by an attack with a loss, such as pgd:steps=20, not {ground.judge}.")
+    if "loss" not in registry.parameters(type(registry.build(setup.judge, setup.norm, setup.eps))):
+        raise UserError(f"The judge must be an attack with a loss, such as pgd:steps=20, not {setup.judge}.")
     for cell in cells:
         recipe = cell.recipe(base)
         try:
-            checked_recipe(model, ground.train, ground.val, recipe, eps=ground.eps, norm=ground.norm)
+            checked_recipe(model, setup.train, setup.val, recipe, eps=setup.eps, norm=setup.norm)
         except UserError as error:
             raise UserError(f"In the cell {cell.name}: {error}") from None
 
 
-class _Work:
-    """Goes through the trainings, keeping each."""
+class _Runner:
+    """Runs the trainings and stores each outcome."""
 
     def __init__(
-        self, make_model: Callable[[], nn.Module], base: Recipe, ground: Ground, folder: Path | None,
+        self, make_model: Callable[[], nn.Module], base: Recipe, setup: AblationSetup, folder: Path | None,
         watch: ProgressWatch, budget: float | None,
     ) -> None:  # fmt: skip
-        self.make_model, self.base, self.ground = make_model, base, ground
+        self.make_model, self.base, self.setup = make_model, base, setup
         self.folder, self.watch, self.budget = folder, watch, budget
 
     def run(self, jobs: Sequence[PlannedTraining]) -> tuple[dict[Cell, list[TrainingOutcome]], list[PlannedTraining]]:
-        """Outcomes by cell in the order of the plan, and the trainings that were left out."""
+        """Outcomes by cell in the order of the plan, and the trainings that the budget left out."""
         outcomes: dict[Cell, list[TrainingOutcome]] = {job.cell: [] for job in jobs}
         missing = []
-        kept = {job: self._kept(job) for job in jobs}
-        trained_now = False
-        begun, longest = time.monotonic(), max((one.seconds for one in kept.values() if one), default=0.0)
+        stored = {job: self._stored(job) for job in jobs}
+        has_trained = False
+        start, longest = time.monotonic(), max((one.seconds for one in stored.values() if one), default=0.0)
         for number, job in enumerate(jobs):
-            outcome = kept[job]
+            outcome = stored[job]
             if outcome is None:
-                late = self.budget is not None and time.monotonic() - begun + longest > self.budget
-                # One is always run, so that the same call again gets further, however small its budget.
-                if late and trained_now:
+                late = self.budget is not None and time.monotonic() - start + longest > self.budget
+                # At least one is run, so that repeated calls finish the plan, however small the budget.
+                if late and has_trained:
                     missing.append(job)
                     continue
-                outcome, trained_now = self._trained(job, number, len(jobs)), True
+                outcome, has_trained = self._train(job, number, len(jobs)), True
                 longest = max(longest, outcome.seconds)
             outcomes[job.cell].append(outcome)
         return outcomes, missing
@@ -177,27 +178,29 @@ class _Work:
     def _recipe(self, job: PlannedTraining) -> Recipe:
         return job.cell.recipe(self.base).but(seed=job.seed)
 
-    def _kept(self, job: PlannedTraining) -> TrainingOutcome | None:
+    def _stored(self, job: PlannedTraining) -> TrainingOutcome | None:
         file = self._file(job)
-        return None if file is None else found(file, self.ground.identity(self._recipe(job)))
+        return None if file is None else stored_outcome(file, self.setup.identity(self._recipe(job)))
 
-    def _trained(self, job: PlannedTraining, number: int, total: int) -> TrainingOutcome:
+    def _train(self, job: PlannedTraining, number: int, total: int) -> TrainingOutcome:
         file, recipe = self._file(job), self._recipe(job)
-        # A long training that is broken off goes on from its own last epoch.
+        # A training that was interrupted resumes from its own checkpoint.
         unfinished = None if file is None or self.folder is None else self.folder / "unfinished" / file.stem
         model = self.make_model()
-        if fingerprint(model) != self.ground.start:
+        if fingerprint(model) != self.setup.start:
             raise UserError("make_model returned other weights than before; make it return the same start each time.")
-        outcome = trained(model, recipe, self.ground, unfinished, _Overall(self.watch, job.name, number, total))
+        outcome = train_cell(
+            model, recipe, self.setup, unfinished, _OverallProgress(self.watch, job.name, number, total)
+        )
         if file is not None and unfinished is not None:
-            store(file, outcome, self.ground.identity(recipe))
+            store(file, outcome, self.setup.identity(recipe))
             discard(unfinished)
-        self.watch.say(f"{number + 1} of {total}: {job.name}: {_told(outcome)}")
+        self.watch.say(f"{number + 1} of {total}: {job.name}: {_summary(outcome)}")
         return outcome
 
 
-class _Overall(Silent):
-    """Turns the progress of one training into that of all."""
+class _OverallProgress(Silent):
+    """Reports the progress of one training as a part of the whole ablation."""
 
     def __init__(self, watch: ProgressWatch, name: str, number: int, total: int) -> None:
         self._watch, self._name, self._number, self._total = watch, name, number, total
@@ -207,7 +210,7 @@ class _Overall(Silent):
         self._watch.training(f"{self._number + 1} of {self._total}: {self._name}, {text}", overall)
 
 
-def _told(outcome: TrainingOutcome) -> str:
+def _summary(outcome: TrainingOutcome) -> str:
     if not outcome.judged:
         return f"diverged. {outcome.note}"
     clean, worst = (100 * float(kind.mean()) for kind in (outcome.clean, outcome.worst))

@@ -1,4 +1,4 @@
-"""Which trainings an ablation is made of: axes of choices, and the cells of a plan in their order."""
+"""Axes of recipe choices, and the cells of an ablation's plan in their order."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ Plan = Literal["main-effects", "full"]
 PLANS: tuple[Plan, ...] = ("main-effects", "full")
 BASELINE = "baseline"
 
-_REPORTED = ("seed",)  # what an ablation sets itself
+_SET_BY_ABLATION = ("seed",)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Choices that are varied together, such as `bn+lr`; the first level is that of the baseline."""
+    """Choices that change together, such as `bn+lr`; the first level is that of the baseline."""
 
     keys: tuple[str, ...]
     levels: tuple[tuple[object, ...], ...]
 
     @property
     def name(self) -> str:
-        """As it is written."""
+        """The choices, joined by `+`."""
         return "+".join(self.keys)
 
     def spelled(self, level: int) -> str:
-        """A level as it is written."""
+        """A level as text, its values joined by `+`."""
         return "+".join(_text(value) for value in self.levels[level])
 
 
@@ -48,19 +48,19 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What differs from the baseline."""
-        told = [f"{self.axes[number].name}={self.spelled(number)}" for number in self.changed]
-        return ", ".join(told) or BASELINE
+        """The changes from the baseline."""
+        changes = [f"{self.axes[number].name}={self.spelled(number)}" for number in self.changed]
+        return ", ".join(changes) or BASELINE
 
     def spelled(self, axis: int) -> str:
-        """The level of an axis as it is written."""
+        """The level of an axis as text."""
         return self.axes[axis].spelled(self.levels[axis])
 
     def recipe(self, base: Recipe) -> Recipe:
-        """The base with this cell's choices.
+        """The base recipe with this cell's choices.
 
         Raises:
-            UserError: a choice is out of range, or two do not go together.
+            UserError: a choice is out of range, or two cannot be combined.
         """
         changes = {key: value for axis, level in zip(self.axes, self.levels, strict=True)
                    for key, value in zip(axis.keys, axis.levels[level], strict=True)}  # fmt: skip
@@ -77,21 +77,20 @@ def axes_of(grid: Mapping[str, Sequence[object]]) -> tuple[Axis, ...]:
         grid: choices of the recipe with their values; of choices joined by "+" each value is a tuple.
 
     Raises:
-        UserError: a choice is unknown or stands twice, or has no two different values.
+        UserError: a choice is unknown or occurs twice, or an axis has fewer than two different values.
     """
     axes, seen = [], set[str]()
     for name, values in grid.items():
         keys = tuple(part.strip().replace("-", "_") for part in name.split("+"))
         for key in keys:
-            if key not in Recipe.__dataclass_fields__ or key in _REPORTED:
-                known = set(Recipe.__dataclass_fields__) - set(_REPORTED)
-                raise unknown("choice of the recipe", key, known)
+            if key not in Recipe.__dataclass_fields__ or key in _SET_BY_ABLATION:
+                raise unknown("choice of the recipe", key, set(Recipe.__dataclass_fields__) - set(_SET_BY_ABLATION))
             if key in seen:
                 raise UserError(f"The grid varies {key} twice; put all its values in one axis.")
             seen.add(key)
         levels = tuple((value,) if len(keys) == 1 else _joined(name, value, len(keys)) for value in values)
         axis = Axis(keys, levels)
-        # As they are written: a cell is called by that, and its file, too.
+        # Compared as texts: they are the names of cells and files.
         if len(levels) < 2 or len({axis.spelled(level) for level in range(len(levels))}) < len(levels):
             raise UserError(f"The axis {name} needs at least two values, all different; the first is the baseline's.")
         axes.append(axis)
@@ -115,8 +114,8 @@ def cells_of(axes: Sequence[Axis], plan: str) -> list[Cell]:
 def read_grid(texts: Iterable[str]) -> dict[str, list[object]]:
     r"""A grid from texts such as "freeze=none,prefix:layer1" or "bn+lr=batch+0.05,frozen+0.01".
 
-    Values end at commas; `\,` is a comma of the value itself. The key ends at the first `=`. Texts of one key follow
-    each other.
+    Values are separated by commas; `\,` is a comma within a value. The key ends at the first `=`. Values of several
+    texts with the same key are appended.
 
     Raises:
         UserError: a text has no key, or an empty value.
@@ -126,14 +125,14 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[object]]:
         name, equals, rest = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name:
-            raise UserError(f"{text!r} is no axis of a grid; write for example freeze=none,prefix:layer1.")
+            raise UserError(f"{text!r} is not an axis of a grid; write for example freeze=none,prefix:layer1.")
         keys = name.split("+")
         for part in _parts(rest):
             values = [part] if len(keys) == 1 else part.split("+")
             if not all(values) or len(values) != len(keys):
-                raise UserError(f"In {text!r}, {part!r} is no value for {name}; write one for each choice.")
-            read = [_value(key, value) for key, value in zip(keys, values, strict=True)]
-            grid.setdefault(name, []).append(read[0] if len(keys) == 1 else tuple(read))
+                raise UserError(f"In {text!r}, {part!r} is not a value for {name}; write one value for each choice.")
+            typed = [_value(key, value) for key, value in zip(keys, values, strict=True)]
+            grid.setdefault(name, []).append(typed[0] if len(keys) == 1 else tuple(typed))
     return grid
 
 
@@ -146,7 +145,7 @@ def _with_changes(axes: tuple[Axis, ...], changes: int) -> Iterator[Cell]:
 
 def _joined(name: str, value: object, count: int) -> tuple[object, ...]:
     if not isinstance(value, tuple) or len(value) != count:
-        raise UserError(f"The axis {name} joins {count} choices, so each of its values is a tuple of as many.")
+        raise UserError(f"The axis {name} joins {count} choices, so each of its values must be a tuple of {count}.")
     return value
 
 
@@ -158,7 +157,7 @@ def _parts(text: str) -> list[str]:
             parts.append("")
         elif letter == "\\":
             following = next(letters, "")
-            # Only a comma needs the backslash; paths and globs keep theirs.
+            # A backslash before any other character is part of the value, as in paths and globs.
             parts[-1] += following if following == "," else letter + following
         else:
             parts[-1] += letter
@@ -166,7 +165,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _value(key: str, text: str) -> object:
-    """As a recipe would hold it: texts stay texts, even "none"."""
+    """The value with the type of the recipe's field: a text field keeps its text, even "none"."""
     field = Recipe.__dataclass_fields__.get(key.strip())
     return text if field is None or isinstance(field.default, str) else value_of(text)
 

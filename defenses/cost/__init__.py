@@ -1,1 +1,1 @@
-"""What a fine-tuning costs, and what should be known before it is run."""
+"""Predict the cost of a fine-tuning and warn of its choices before it is run."""

@@ -1,7 +1,7 @@
-"""What one training step takes on this network, measured before the first one: arithmetic, memory, time.
+"""Measure arithmetic, memory and time of a loss on a network.
 
-Nothing is guessed from the architecture. Arithmetic is counted by torch's own counter, which knows convolutions and
-matrix products; memory is that of the tensors a backward pass needs.
+Nothing is estimated from the architecture. Torch's own counter counts the arithmetic of convolutions and matrix
+products; memory is that of the tensors that a backward pass needs.
 """
 
 import time
@@ -14,15 +14,22 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-_FEW = (8, 16)  # rows from which the memory of a batch is drawn as a line
+_FEW = (8, 16)  # rows from which the memory of a larger batch is extrapolated linearly
 _MIB = 2**20
+
+
+class Memory(NamedTuple):
+    """MiB kept for a backward pass over one batch."""
+
+    outer: float  # of the step that learns
+    attack: float  # of one query of the attack
 
 
 class Flops(NamedTuple):
     """Arithmetic of a loss and of its gradient, in floating point operations."""
 
     forward: int
-    frozen: int  # part of `forward` that no gradient flows back through
+    frozen: int  # part of `forward` that no gradient passes through
     backward: int
 
 
@@ -30,8 +37,8 @@ def flops_of(loss: Callable[[], Tensor], wanted: Sequence[Tensor]) -> Flops:
     """Count a loss and its gradient in the tensors `wanted`.
 
     Args:
-        loss: computes one number, with gradients on.
-        wanted: where the gradient is wanted; the layers that no gradient has to reach are left out of it.
+        loss: computes one number, with gradients enabled.
+        wanted: tensors whose gradient is taken; layers that it does not pass through are not counted.
     """
     with torch.enable_grad(), FlopCounterMode(display=False) as counter:
         with _Frozen(counter) as share:
@@ -42,12 +49,12 @@ def flops_of(loss: Callable[[], Tensor], wanted: Sequence[Tensor]) -> Flops:
 
 
 def mib_of(loss: Callable[[int], Tensor], weights: nn.Module, batch: int) -> float:
-    """MiB that the backward pass of a loss needs kept, weights apart.
+    """MiB that a loss keeps for its backward pass, without the weights.
 
     Args:
-        loss: of that many rows.
-        weights: the network, whose own tensors are there anyway.
-        batch: rows asked about; few are computed, since activations grow along a line.
+        loss: of the given number of rows.
+        weights: the network; its own tensors are not counted.
+        batch: number of rows; only a few are computed, since the memory of activations is linear in it.
     """
     few, more = _FEW
     if batch <= more:
@@ -56,23 +63,22 @@ def mib_of(loss: Callable[[int], Tensor], weights: nn.Module, batch: int) -> flo
     return (high + (batch - more) * (high - low) / (more - few)) / _MIB
 
 
-def seconds_of(work: Callable[[], object], device: torch.device, times: int = 2, *, warm: bool = True) -> float:
-    """The shortest of a few runs; with `warm`, after one that does not count."""
-    if warm:
-        work()
-    found = []
+def seconds_of(work: Callable[[], object], device: torch.device, times: int = 2) -> float:
+    """The shortest of a few runs, after one that does not count."""
+    work()
+    seconds = []
     for _ in range(times):
         _wait(device)
         start = time.perf_counter()
         work()
         _wait(device)
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 @contextmanager
 def learning_all(network: nn.Module) -> Iterator[None]:
-    """The network with nothing frozen, to compare with."""
+    """The network with no weight frozen, for comparison."""
     before = [(weight, weight.requires_grad) for weight in network.parameters()]
     network.requires_grad_(True)
     try:
@@ -83,7 +89,7 @@ def learning_all(network: nn.Module) -> Iterator[None]:
 
 
 class _Frozen(TorchFunctionMode):
-    """Adds up what is computed without a gradient; above autograd, where a result still knows whether it has one."""
+    """Sums the arithmetic of results without a gradient; works above autograd, where results have `requires_grad`."""
 
     def __init__(self, counter: FlopCounterMode) -> None:
         super().__init__()
@@ -102,12 +108,12 @@ class _Frozen(TorchFunctionMode):
 def _saved(loss: Callable[[], Tensor], weights: nn.Module) -> int:
     """Bytes of the storages that the graph keeps, each counted once."""
     own = {value.untyped_storage().data_ptr() for value in (*weights.parameters(), *weights.buffers())}
-    # The tensors are held until the end: a storage that was freed could come back at the same address.
+    # The tensors are held until the end: the address of a freed storage could be used again.
     held: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         address = tensor.untyped_storage().data_ptr()
-        # A folded view has parameters of its own; transposed ones arrive as views.
+        # A folded view has parameters of its own; a transposed parameter is a view of it.
         weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
         if not weight and address not in own:
             held[address] = tensor.detach()

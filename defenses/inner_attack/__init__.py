@@ -1,1 +1,1 @@
-"""How a training makes its adversarial images."""
+"""The attack inside a training step, and the loss that its images are used in."""

@@ -1,96 +1,100 @@
-"""Adversarial images for one training step: the attack against the network as it is now, all rows in step.
+"""Adversarial images for one training step, made against the network as it is now.
 
-Gradients come from `autograd.grad` in the images alone, so no weight's `.grad` is touched and a step costs two units,
-not three. Nothing is judged here: `k` steps cost `k` forwards and `k` backwards, and one forward more where the attack
+Gradients are taken in the images alone, so the weights' `.grad` is not touched and a step of the attack costs two
+passes, not three. Nothing is judged: `k` steps cost `k` forwards and `k` backwards, and one more forward if the attack
 keeps its best point.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from robustkit.classifier.answers import answered
+from robustkit.engine.lockstep import best_points, run_in_lockstep
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import Attack, BestState, Seen, State, Trials
+from robustkit.primitives.protocol import Attack, Seen, State, Trials
 from robustkit.primitives.rows import along, finite
 
 from .diverged import Diverged
-from .objectives import Climb, Network
+from .objectives import AttackObjective, Network
 
-_NUDGE = 1e-3  # TRADES, algorithm 1: standard deviation of the noise that its attack begins with
-_NUDGES = 1 << 20  # a draw that no attack comes to
+_START_NOISE = 1e-3  # TRADES, algorithm 1: standard deviation of the noise that its attack starts with
+_START_DRAW = 1 << 20  # number of that draw: no attack counts this far
 
 
-def crafted(network: Network, attack: Attack, x: Tensor, y: Tensor, key: Tensor, climb: Climb | None = None) -> Tensor:
-    """`[B, *S]` the points that one trial per image ends with; of several restarts, each image's worst.
+def craft(
+    network: Network, attack: Attack, x: Tensor, y: Tensor, key: Tensor, objective: AttackObjective | None = None
+) -> Tensor:
+    """`[B, *S]` adversarial images, one trial per image; of several restarts, each image's worst.
 
-    That is the last point, or the best one of an attack that keeps it.
+    An attack that keeps its best point ends there, any other at its last point.
 
     Args:
-        network: in whatever mode the attack shall meet it.
+        network: in the mode that the attack should see.
         attack: with its radius.
         x: `[B, *S]` in [0, 1].
-        y: `[B]` true classes; always hard, however smooth the outer loss is.
+        y: `[B]` true classes; hard labels, also where the outer loss smooths them.
         key: `[B]` noise streams.
-        climb: what to climb in place of the attack's own loss.
+        objective: what is maximized in place of the attack's own objective.
 
     Raises:
-        Diverged: a gradient is NaN or infinite.
+        Diverged: an input gradient is NaN or infinite.
     """
-    best = _climbed(network, attack, x, y, key, climb)
+    crafting = _Crafting(network, attack, x, y, objective)
+    points = crafting.run(key)
     if attack.restarts == 1:
-        return best
-    most = _loss(network, attack, best, x, y, climb)
+        return points
+    losses = crafting.loss(points)
     for restart in range(1, attack.restarts):
-        point = _climbed(network, attack, x, y, noise.keys(restart, key), climb)
-        found = _loss(network, attack, point, x, y, climb)
-        best, most = torch.where(along(found > most, x), point, best), torch.maximum(found, most)
-    return best
+        new_points = crafting.run(noise.keys(restart, key))
+        new_losses = crafting.loss(new_points)
+        points = torch.where(along(new_losses > losses, x), new_points, points)
+        losses = torch.maximum(new_losses, losses)
+    return points
 
 
-def keys_of(seed: int, epoch: int, ids: Tensor) -> Tensor:
-    """Noise streams of images in an epoch: they do not depend on batches, order or the number of processes."""
+def noise_keys(seed: int, epoch: int, ids: Tensor) -> Tensor:
+    """`[B]` noise streams of images in an epoch, independent of batches, order and the number of processes."""
     return noise.keys(seed, torch.full_like(ids, epoch), ids)
 
 
-def _climbed(network: Network, attack: Attack, x: Tensor, y: Tensor, key: Tensor, climb: Climb | None) -> Tensor:
-    state = attack.init(_trials(x, y, key))
-    if climb is not None and torch.equal(state.query, x):
+@dataclass(frozen=True)
+class _Crafting:
+    """What the restarts of one batch have in common."""
+
+    network: Network
+    attack: Attack
+    x: Tensor
+    y: Tensor
+    objective: AttackObjective | None
+
+    def run(self, key: Tensor) -> Tensor:
+        """The points of one restart."""
+        state = self._away_from_clean(self.attack.init(self._trials(key)))
+        return best_points(run_in_lockstep(self.attack, state, self._answer), self.loss)
+
+    @torch.no_grad()
+    def loss(self, points: Tensor) -> Tensor:
+        """`[B]` what the attack maximizes, without a gradient."""
+        logits = self.network(points)
+        return self.attack.objective(logits, self._trials(self.y)) if self.objective is None else self.objective(logits)
+
+    def _trials(self, key: Tensor) -> Trials:
+        no_class = torch.full_like(self.y, -1)
+        return Trials(self.x, self.y, no_class, no_class, key)
+
+    def _away_from_clean(self, state: State) -> State:
+        """The state, moved by a little noise if it starts at the clean image under another objective."""
+        x = self.x
+        if self.objective is None or not torch.equal(state.query, x):
+            return state
         # The divergence from the clean prediction has no gradient at the clean image.
-        start = attack.ball.project(x, x + _NUDGE * noise.normal(key, _NUDGES, x.shape[1:]).to(x))
-        state = replace(state, query=start)
-    while not bool(state.done.all()):
-        state = attack.step(state, _seen(network, attack, state, climb))
-    if not isinstance(state, BestState):
-        return state.query.detach()
-    # The last point was not asked yet, and may be better still.
-    rose = _loss(network, attack, state.query, state.trial.x, state.trial.y, climb) > state.best_loss
-    return torch.where(along(rose, state.query), state.query, state.best).detach()
+        shift = _START_NOISE * noise.normal(state.trial.key, _START_DRAW, x.shape[1:]).to(x)
+        return replace(state, query=self.attack.ball.project(x, x + shift))
 
-
-def _trials(x: Tensor, y: Tensor, key: Tensor) -> Trials:
-    nothing = torch.full_like(y, -1)
-    return Trials(x, y, nothing, nothing, key)
-
-
-@torch.no_grad()
-def _loss(network: Network, attack: Attack, point: Tensor, x: Tensor, y: Tensor, climb: Climb | None) -> Tensor:
-    logits = network(point)
-    return attack.objective(logits, _trials(x, y, y)) if climb is None else climb(logits)
-
-
-def _seen(network: Network, attack: Attack, state: State, climb: Climb | None) -> Seen:
-    if attack.sees != "gradients":
-        with torch.no_grad():
-            logits = network(state.query)
-            loss = attack.objective(logits, state.trial) if climb is None else climb(logits)
-        return Seen(logits.argmax(1), logits, loss, logits.new_zeros(len(logits), 0))
-    with torch.enable_grad():
-        query = state.query.detach().requires_grad_(True)
-        logits = network(query)
-        loss = attack.objective(logits, state.trial) if climb is None else climb(logits)
-        # The sum keeps rows apart; a mean would scale each gradient by its neighbours.
-        (grad,) = torch.autograd.grad(loss.sum(), query)
-    if not finite(grad):
-        raise Diverged("The input gradient became NaN or infinite; lower lr, or clip the gradient.")
-    return Seen(logits.argmax(1), logits.detach(), loss.detach(), grad)
+    def _answer(self, state: State) -> Seen:
+        seen = answered(self.attack, state, self.network, objective=self.objective)
+        if not finite(seen.grad):
+            raise Diverged("The input gradient became NaN or infinite; lower lr, or clip the gradient.")
+        return seen

@@ -1,7 +1,7 @@
-"""A training whose numbers are no numbers any more."""
+"""The error of a training whose loss or gradient is not finite."""
 
 from robustkit.errors import UserError
 
 
-class Diverged(UserError):  # noqa: N818  # what became of the training, not of the program
-    """A loss or a gradient is NaN or infinite; what was kept of the training is intact."""
+class Diverged(UserError):  # noqa: N818  # the state of the training, not a fault of the program
+    """A loss or a gradient is NaN or infinite; the checkpoint on disk is intact."""

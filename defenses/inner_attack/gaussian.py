@@ -1,7 +1,7 @@
-"""Gaussian noise in place of an attack: what a network that is to be smoothed learns from.
+"""Gaussian noise in place of an attack, to train networks for randomized smoothing.
 
-Cohen, Rosenfeld & Kolter 2019, arXiv:1902.02918, section 4. Noisy images leave [0, 1], as they do when they are judged,
-and any ball: this makes images to learn from and is no attack to evaluate with, so it is not in `attacks/`.
+Cohen, Rosenfeld & Kolter 2019, arXiv:1902.02918, section 4. The noise may leave [0, 1] and the
+ball, as it does in smoothing. It makes training images only; it is not an attack for evaluation and not in `attacks/`.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -16,7 +16,7 @@ from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 
 @dataclass(frozen=True)
 class Gaussian(Attack):
-    """One noisy copy of each image; asks nothing.
+    """One noisy copy of each image, without a query.
 
     Args:
         sigma: standard deviation, in units of pixels in [0, 1].

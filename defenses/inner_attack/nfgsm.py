@@ -1,8 +1,9 @@
 """N-FGSM: one step from strong noise, without the projection that makes FGSM training collapse.
 
-De Jorge et al. 2022, arXiv:2202.01181. As in the authors' code, the noise, too, is cut to [0, 1], so that the network
-never sees an invalid image. Ours differs: norms other than Linf take noise from their own ball. The images lie up to
-`(noise + 1) eps` away: this makes images to learn from and is no attack to evaluate with, so it is not in `attacks/`.
+De Jorge et al. 2022, arXiv:2202.01181. As in the authors' code, the noise is also clipped to [0, 1], so
+that the network never sees an invalid image. Ours differs: for norms other than Linf the noise comes from their own
+ball. The images lie up to `(noise + 1) eps` away from the clean ones, so this makes training images only; it is not an
+attack for evaluation and not in `attacks/`.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -32,19 +33,19 @@ class NFGSM(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(0.0, "noise")
-        if self.ball.norm == "Linf" and self._around.eps > 1:
-            raise UserError(f"Noise of {self.noise:g} times eps is wider than all pixel values; lower noise or eps.")
+        if self.ball.norm == "Linf" and self._noise_ball.eps > 1:
+            raise UserError(f"Noise of {self.noise:g} times eps exceeds the range of pixel values; lower noise or eps.")
 
     @property
     def cost(self) -> TrialCost:
         return TrialCost(2, 1)
 
     @property
-    def _around(self) -> Ball:
+    def _noise_ball(self) -> Ball:
         return type(self.ball)(self.noise * self.ball.eps)
 
     def init(self, trials: Trials) -> State:
-        return begin(trials, self._around.random(trials.x, trials.key, 0))
+        return begin(trials, self._noise_ball.random(trials.x, trials.key, 0))
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         return losses.loss("log-odds")(logits, trials.y, trials.loss_target)

@@ -1,85 +1,127 @@
-"""The inner attack of a training, by a text: any attack of the toolkit, or one of the cheap ones made for training."""
+"""Build the inner attack of a training: any attack of robustkit or of the user, or one that is made for training."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from robustkit.errors import UserError
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack
+from robustkit.primitives.threat import ball, norm_name
 
 from .gaussian import Gaussian
 from .nfgsm import NFGSM
 
-_WEAK = 3  # gradient steps up to which an attack is known to be overfitted from one epoch to the next
+_FEW_STEPS = 3  # attacks of at most so many gradient steps can be overfitted from one epoch to the next
 _RS_STEP = 1.25  # in units of eps: Wong et al. 2020, arXiv:2001.03994
 
 
-class Inner(NamedTuple):
-    """How adversarial images are made in training."""
+class InnerAttack(NamedTuple):
+    """How a training makes its adversarial images."""
 
     attack: Attack
-    replays: int = 1  # steps of the optimizer on each batch, with the change of the images carried over
+    replays: int = 1  # optimizer steps on each batch; above 1 the perturbation is carried over, as in free training
 
 
-def inner(text: str, norm: str, eps: float | str) -> Inner:
+def inner_attack(spec: str | Attack, norm: str, eps: float | str) -> InnerAttack:
     """The inner attack of a specification.
 
     Args:
-        text: "pgd:steps=7" or any other attack; "rs-fgsm", one step of 1.25 eps from a random start; "nfgsm" or
-            "nfgsm:noise=1"; "free:4", which learns four times from every batch; "gaussian:sigma=0.25", noise for
-            randomized smoothing.
+        spec: an attack object in this ball, or a text. Texts are those of the registry, such as "pgd:steps=7", and:
+            "rs-fgsm", one step of 1.25 eps from a random start; "nfgsm" or "nfgsm:noise=1"; "free:4", which learns
+            four times from every batch; "gaussian:sigma=0.25", noise for randomized smoothing.
         norm: "Linf", "L2", "L1" or "L0".
         eps: radius.
 
     Raises:
-        UserError: there is no such attack, it cannot be trained against, or it would change no image.
+        UserError: there is no such attack, it cannot be used in training, or it would change no image.
     """
-    name, _, rest = text.strip().lower().partition(":")
-    if name == "free":
-        if not rest.isdecimal() or int(rest) < 2:
-            raise UserError(f"{text!r} needs the number of replays, at least 2; write free:4.")
-        # The attack serves where no step is taken: statistics, Fisher information.
-        return Inner(_checked(_one_step(norm, eps, 1.0), text), int(rest))
-    if name == "rs-fgsm":
-        if rest:
-            raise UserError("rs-fgsm has nothing to set; for another step size write pgd:steps=1,step_size=0.1.")
-        return Inner(_checked(_one_step(norm, eps, _RS_STEP), text))
-    if name in ("nfgsm", "n-fgsm"):
-        values = {key: registry.value_of(value) for key, value in registry.parsed(text)[1].items()}
-        if set(values) - {"noise"}:
-            raise UserError(f"{text!r}: nfgsm has only noise to set; write nfgsm:noise=2.")
-        return Inner(_checked(NFGSM(eps, norm, **values), text))
-    if name == "gaussian":
-        values = {key: registry.value_of(value) for key, value in registry.parsed(text)[1].items()}
-        if set(values) != {"sigma"}:
-            raise UserError(f"{text!r}: gaussian noise has its sigma to set; write gaussian:sigma=0.25.")
-        return Inner(_checked(Gaussian(eps, norm, **values), text))
-    return Inner(_checked(registry.build(text, norm, eps), text))
+    if isinstance(spec, Attack):
+        if spec.ball != ball(norm_name(norm), eps):
+            raise UserError(
+                f"The attack {spec!r} has another norm or eps than the training ({norm} {eps}); give both the same."
+            )
+        return InnerAttack(_checked(spec, repr(spec)))
+    # Only the name is compared in lower case: the rest may be a path.
+    name, _, arguments = spec.strip().partition(":")
+    build = _FOR_TRAINING.get(name.lower())
+    if build is None:
+        return InnerAttack(_checked(registry.build(spec, norm, eps), spec))
+    attack, replays = build(spec, arguments, norm, eps)
+    return InnerAttack(_checked(attack, spec), replays)
 
 
 def scaled(attack: Attack, share: float) -> Attack:
-    """The attack at a share of its radius, its step size in proportion."""
+    """The attack at a share of its radius, with its step size in proportion."""
     if share == 1.0:
         return attack
-    step, eps = getattr(attack, "step_size", None), attack.ball.eps * share
+    step_size, eps = getattr(attack, "step_size", None), attack.ball.eps * share
     eps = float(math.ceil(eps)) if attack.ball.norm == "L0" else eps
-    return replace(attack, eps=eps, **({} if step is None else {"step_size": step * share}))
+    return replace(attack, eps=eps, **({} if step_size is None else {"step_size": step_size * share}))
 
 
-def stronger(now: Inner) -> Inner | None:
-    """What to train against once the network has overfitted this attack; None where it is no weak one.
+def stronger(inner: InnerAttack) -> InnerAttack | None:
+    """The attack to continue with after the network has overfitted this one; None if this one has enough steps.
 
-    Two steps of half the radius after a single step, else twice as many steps.
+    It takes twice as many steps; after a single step, two of half the radius.
     """
-    attack = now.attack
+    attack = inner.attack
     steps = getattr(attack, "steps", 1)
-    if steps > _WEAK or attack.sees != "gradients":
+    if steps > _FEW_STEPS or attack.sees != "gradients":
         return None
-    if steps > 1 and now.replays == 1:
-        return Inner(replace(attack, steps=2 * steps))  # type: ignore[call-arg]
-    ball = attack.ball
-    return Inner(registry.build(f"pgd:steps=2,step_size={ball.eps / 2!r}", ball.norm, ball.eps))
+    if steps > 1 and inner.replays == 1:
+        return InnerAttack(replace(attack, steps=2 * steps))  # type: ignore[call-arg]
+    norm, eps = attack.ball.norm, attack.ball.eps
+    return InnerAttack(registry.build(f"pgd:steps=2,step_size={eps / 2!r}", norm, eps))
+
+
+def spelled(attack: Attack) -> str:
+    """The specification of an attack for a message; the attack's `repr` if the registry has no name for it."""
+    try:
+        return registry.spelled(attack)
+    except UserError:
+        return repr(attack)
+
+
+def _free(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:
+    if not arguments.isdecimal() or int(arguments) < 2:
+        raise UserError(f"{spec!r} needs the number of replays, at least 2; write free:4.")
+    # The attack is used where no optimizer step is taken: BatchNorm statistics, Fisher information.
+    return _one_step(norm, eps, 1.0), int(arguments)
+
+
+def _rs_fgsm(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:
+    if arguments:
+        raise UserError("rs-fgsm takes no hyper-parameters; for another step size write pgd:steps=1,step_size=0.1.")
+    return _one_step(norm, eps, _RS_STEP), 1
+
+
+def _nfgsm(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:
+    values = _values(spec)
+    if set(values) - {"noise"}:
+        raise UserError(f"{spec!r}: the only hyper-parameter of nfgsm is noise; write nfgsm:noise=2.")
+    return NFGSM(eps, norm, **values), 1
+
+
+def _gaussian(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:
+    values = _values(spec)
+    if set(values) != {"sigma"}:
+        raise UserError(f"{spec!r}: gaussian takes exactly one hyper-parameter, sigma; write gaussian:sigma=0.25.")
+    return Gaussian(eps, norm, **values), 1
+
+
+_FOR_TRAINING: dict[str, Callable[[str, str, str, float | str], tuple[Attack, int]]] = {
+    "free": _free,
+    "rs-fgsm": _rs_fgsm,
+    "nfgsm": _nfgsm,
+    "n-fgsm": _nfgsm,
+    "gaussian": _gaussian,
+}
+
+
+def _values(spec: str) -> dict[str, Any]:
+    return {key: registry.value_of(value) for key, value in registry.parsed(spec)[1].items()}
 
 
 def _one_step(norm: str, eps: float | str, length: float) -> Attack:
@@ -89,11 +131,13 @@ def _one_step(norm: str, eps: float | str, length: float) -> Attack:
 
 def _checked(attack: Attack, text: str) -> Attack:
     if isinstance(attack, HookedAttack | FeatureAttack):
-        raise UserError(f"{text!r} asks the network under hooks; train against one that does not, such as pgd:steps=7.")
+        raise UserError(
+            f"{text!r} needs hooks in the network; train against an attack without hooks, such as pgd:steps=7."
+        )
     if attack.targets:
-        raise UserError(f"{text!r} aims at classes, and a training makes one image of each; leave targets out.")
+        raise UserError(f"{text!r} aims at target classes, but training makes one image of each; leave targets out.")
     if attack.ball.eps == 0:
         raise UserError("An eps of 0 changes no image; give a radius, or objective=clean to train without an attack.")
     if getattr(attack, "step_size", None) == 0:
-        raise UserError(f"The attack {text!r} takes steps of size 0, so it climbs nothing; leave step_size out.")
+        raise UserError(f"The attack {text!r} takes steps of size 0 and would change nothing; leave step_size out.")
     return attack

@@ -11,7 +11,7 @@ class Batch(NamedTuple):
     x: Tensor  # [B, *S] in [0, 1]
     y: Tensor  # [B] int64
     key: Tensor  # [B] int64 noise streams of the attack
-    whole: int = 0  # images of the batch over all processes; 0 for these alone
+    whole: int = 0  # images of the batch over all processes; 0 if this process has all of them
 
     @property
     def size(self) -> int:
@@ -20,24 +20,24 @@ class Batch(NamedTuple):
 
 
 class AttackedBatch(NamedTuple):
-    """The same, attacked."""
+    """The same with adversarial images."""
 
     x: Tensor
     x_adv: Tensor
     y: Tensor
-    share: float  # of the images of the step; over all batches and processes 1
+    share: float  # of the images of the step; sums to 1 over all batches and processes
     counted: slice = slice(None)  # images that no other process counts
 
 
-class Told(NamedTuple):
-    """What a step found."""
+class StepReport(NamedTuple):
+    """What a step of the optimizer measured."""
 
     loss: float  # mean over its images
-    right: int  # images still classified correctly after the inner attack
+    correct: int  # images still classified correctly after the inner attack
     images: int
-    share: float = 1.0  # that this process answers for
+    share: float = 1.0  # of the images that this process is responsible for
 
 
-def right_of(logits: Tensor, y: Tensor) -> int:
-    """How many of logits `[B, K]` say the class in `y` `[B]`."""
+def count_correct(logits: Tensor, y: Tensor) -> int:
+    """How many of the logits `[B, K]` are largest at the class in `y` `[B]`."""
     return int((logits.detach().argmax(1) == y).sum())

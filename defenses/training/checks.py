@@ -1,4 +1,4 @@
-"""What must hold before a training: images that are not also judged on, and a network with a class for each label."""
+"""Checks before a training: data splits that share no image, and a network that fits the data."""
 
 import hashlib
 from itertools import combinations
@@ -14,56 +14,58 @@ from robustkit.errors import UserError
 from ..weights.batchnorm import norms_of
 from .recipe import Recipe
 
-# Pixels of 8 bits, divided by 255 or by 256, are whole numbers of it, so that the rounding of a division is none of the
-# image's own: x / 255 and x * (1 / 255) differ in half of the values.
+# 8-bit pixels divided by 255 or by 256 are multiples of 1 / this, so rounding to it removes the rounding error of the
+# division: x / 255 and x * (1 / 255) differ in half of the values.
 _LEVELS = 255 * 256
 
 
 def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
-    """Refuse data sets that are empty, that share images, or whose labels mean different classes.
+    """Refuse data sets that are empty, share images, or give a label two meanings.
 
     Raises:
-        UserError: the sentence names which.
+        UserError: the sentence names the data sets.
     """
     for data, name in ((train, "training"), (val, "validation")):
         if not len(data):
-            raise UserError(f"There are no {name} images; give some, for the epoch is chosen on validation images.")
+            raise UserError(
+                f"There are no {name} images; give some: training needs them, and validation images choose the epoch."
+            )
     if len(train) < 2:
-        raise UserError("There is one training image alone; give more.")
+        raise UserError("There is only one training image; give more.")
     parts = {"training": train, "validation": val, **({} if test is None else {"test": test})}
     for (first, one), (second, other) in combinations(parts.items(), 2):
         _check_classes(one, first, other, second)
-    seen = {name: _hashes(data) for name, data in parts.items()}
+    hashes = {name: _hashes(data) for name, data in parts.items()}
     for first, second in combinations(parts, 2):
-        shared = len(seen[first] & seen[second])
+        shared = len(hashes[first] & hashes[second])
         if shared:
             raise UserError(
-                f"{shared} {second} images are {first} images too, so nothing could be said of new ones; "
-                "take them out of one of the two."
+                f"{shared} {second} images are {first} images too, so the result would not hold for new images; "
+                "remove them from one of the two."
             )
 
 
 def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: Recipe, processes: int = 1) -> None:
-    """Refuse a network without weights, without an output for some label, or that cannot learn in such batches.
+    """Refuse a network without weights or without an output for some label, and batches that are too small.
 
     Args:
         model: takes pixels in [0, 1].
         data: training images.
         held_out: validation images.
-        recipe: whose batch is shared by all processes.
-        processes: that train together.
+        recipe: all processes share its batch.
+        processes: how many train together.
 
     Raises:
         UserError: the sentence names the fix.
     """
     weights = next(model.parameters(), None)
     if weights is None:
-        raise UserError("The model has no weights, so nothing could be learnt; give one that has.")
+        raise UserError("The model has no weights, so it cannot be trained; give one that has.")
     width = min(_width(model, part, weights.device) for part in (data, held_out))
-    most = int(max(data.labels.max(), held_out.labels.max()))
-    if most >= width:
+    largest = int(max(data.labels.max(), held_out.labels.max()))
+    if largest >= width:
         raise UserError(
-            f"The data have classes 0 to {most}, but the model has {width} outputs; give it a head for all classes."
+            f"The data have classes 0 to {largest}, but the model has {width} outputs; give it a head for all classes."
         )
     if processes > 1 and recipe.batch < 2 * processes:
         raise UserError(
@@ -71,32 +73,32 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
             "larger batch, or fewer processes."
         )
     if recipe.batch == 1 and recipe.bn != "frozen" and norms_of(model):
-        raise UserError("BatchNorm has no statistics of a batch of one image; give a larger batch, or bn=frozen.")
+        raise UserError("BatchNorm cannot take statistics of one image; give a larger batch, or bn=frozen.")
 
 
 def _width(model: nn.Module, data: Dataset, device: torch.device) -> int:
-    """Logits of an image."""
+    """The number of logits per image."""
     x, _ = data.batch([0])
     with untouched(model), torch.no_grad():
         try:
             logits = logits_of(model(x.to(device)))
         except Exception as error:
-            raise _misfit(x.shape[1:], error) from error
+            raise _shape_error(x.shape[1:], error) from error
     if not bool(logits.isfinite().all()):
         raise UserError("The model's logits of an image are not finite; check its weights and normalisation.")
     return logits.shape[1]
 
 
 def _check_classes(one: Dataset, first: str, other: Dataset, second: str) -> None:
-    for number, (mine, its) in enumerate(zip(one.class_names, other.class_names, strict=False)):
-        if mine != its:
+    for number, (name, other_name) in enumerate(zip(one.class_names, other.class_names, strict=False)):
+        if name != other_name:
             raise UserError(
-                f"Label {number} would mean two things: class {number} is {mine!r} in the {first} images but {its!r} "
+                f"Label {number} has two meanings: class {number} is {name!r} in the {first} images but {other_name!r} "
                 f"in the {second} images; give all splits the same classes, empty folders included."
             )
 
 
-def _misfit(shape: torch.Size, error: Exception) -> UserError:
+def _shape_error(shape: torch.Size, error: Exception) -> UserError:
     if isinstance(error, UserError):
         return error
     reason = str(error).split("\n")[0].rstrip(".") or type(error).__name__
@@ -104,10 +106,10 @@ def _misfit(shape: torch.Size, error: Exception) -> UserError:
 
 
 def _hashes(data: Dataset) -> set[bytes]:
-    """One of each image, the same however the image was scaled to [0, 1]."""
-    found = set()
+    """A hash of each image, the same however the image was scaled to [0, 1]."""
+    hashes = set()
     for start in range(0, len(data), 256):
         x, _ = data.batch(range(start, min(start + 256, len(data))))
         levels = (x * _LEVELS).round().to(torch.int32)
-        found |= {hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in levels}
-    return found
+        hashes |= {hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in levels}
+    return hashes

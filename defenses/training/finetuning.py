@@ -1,4 +1,4 @@
-"""Adversarial fine-tuning: attack the network as it is, learn from what broke it, keep the best epoch."""
+"""Adversarial fine-tuning: attack the current network, learn from the adversarial images, keep the best epoch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,20 +11,20 @@ from robustkit.errors import UserError
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
 
-from ..inner_attack.objectives import objective
-from ..inner_attack.specification import Inner, inner
+from ..inner_attack.objectives import build_objective
+from ..inner_attack.specification import InnerAttack, inner_attack
 from ..weights.freezing import chosen, ever_free
 from ..weights.prior import prior
 from .checks import checked_data, checked_network
-from .parallel import processes
+from .processes import processes
 from .recipe import PRESETS, Recipe
-from .selection import pair_of
+from .selection import judging_attacks
 from .training import Training
 from .training import Tuned as Tuned
 
 Data = Dataset | tuple[Tensor, Tensor]
 
-_NOBODY = Silent()
+_SILENT = Silent()
 
 
 def finetune(
@@ -37,40 +37,40 @@ def finetune(
     recipe: Recipe | str = "safe",
     out: str | Path | None = None,
     test: Data | None = None,
-    watch: ProgressWatch = _NOBODY,
+    watch: ProgressWatch = _SILENT,
 ) -> Tuned:
-    """Fine-tune a classifier so that it withstands an attack; the best epoch on validation images is kept.
+    """Fine-tune a classifier against an attack; the best epoch on validation images is kept.
 
-    Called in each process that `torchrun` started, or of a process group, all train together, each on the device of
-    its model, and all have the same weights at the end (see `parallel`). The recipe's batch is what they share; the
-    first process keeps and tells. `bn=frozen` makes the result independent of their number, up to rounding.
+    If it is called in every process of `torchrun` or of a process group, all train together, each on the device of its
+    model, and all have the same weights at the end (see `team`). They share each batch of the recipe; the first process
+    writes and reports. With `bn=frozen` the result does not depend on their number, up to rounding.
 
     Args:
         model: takes pixels in [0, 1], returns logits; it is changed in place and left in eval mode. Weights with
-            requires_grad=False stay as they are, and so do the statistics of a BatchNorm of theirs, whatever the
-            recipe freezes beside them. No weight has a gradient afterwards.
+            requires_grad=False stay frozen, with the statistics of their BatchNorm, in addition to those that the
+            recipe freezes. No weight has a gradient afterwards.
         train: a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`.
-        val: likewise; chooses the epoch (by 2000 of them at most), so report on other images.
+        val: the same; at most 2000 of them choose the epoch, so report results on other images.
         eps: radius, in units of pixels in [0, 1]; "8/255" is exact.
         norm: "Linf", "L2" or "L1".
         recipe: all choices, or the name of a preset: "fast", "safe", "strong".
-        out: folder in which the training is kept; the same call goes on where it stopped.
-        test: images that the results will be reported on, to make sure that none of them is learnt from.
-        watch: is told of the progress.
+        out: folder of the checkpoint; the same call resumes where it stopped.
+        test: images that results will be reported on; refused if one of them is also a training or validation image.
+        watch: receives the progress.
 
     Raises:
-        UserError: something cannot be done as asked; the sentence names the fix.
-        Diverged: a UserError, too: a loss, a gradient or a weight is no longer a number.
+        UserError: an argument or a choice cannot be used; the sentence names the fix.
+        Diverged: also a UserError; a loss, a gradient or a weight is NaN or infinite.
     """
     if isinstance(recipe, str):
         if recipe not in PRESETS:
             raise UserError(f"There is no preset {recipe!r}; take one of {', '.join(PRESETS)}.")
         recipe = PRESETS[recipe]
-    with processes(_device_of(model)) as team, team.one_fate():
+    with processes(_device_of(model)) as team, team.fail_together():
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
-        attack = inner_of(recipe, norm, eps)
+        inner = inner_attack_of(recipe, norm, eps)
         team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))
-        return Training(model, data, held_out, attack, recipe, None if out is None else Path(out), watch, team).run()
+        return Training(model, data, held_out, inner, recipe, None if out is None else Path(out), watch, team).run()
 
 
 def _device_of(model: nn.Module) -> torch.device:
@@ -78,42 +78,40 @@ def _device_of(model: nn.Module) -> torch.device:
     return torch.device("cpu") if weights is None else weights.device
 
 
-def inner_of(recipe: Recipe, norm: str, eps: float | str) -> Inner:
+def inner_attack_of(recipe: Recipe, norm: str, eps: float | str) -> InnerAttack:
     """The inner attack of a recipe.
 
     Raises:
-        UserError: there is none, or it does not go with the recipe's other choices.
+        UserError: there is no such attack, or it cannot be combined with the recipe's other choices.
     """
-    found, goal = inner(recipe.attack, norm, eps), objective(recipe.objective)
-    if recipe.bn == "split" and not goal.learns_clean:
+    inner, objective = inner_attack(recipe.attack, norm, eps), build_objective(recipe.objective)
+    if recipe.bn == "split" and not objective.has_clean_term:
         raise UserError(
-            f"bn=split keeps a branch for clean images, and objective={recipe.objective} learns from none beside the "
-            "adversarial ones; take trades:6 or mart:5, or another bn."
+            f"bn=split needs an objective with a term for clean images beside the adversarial one, and "
+            f"objective={recipe.objective} has none; take trades:6 or mart:5, or another bn."
         )
-    if found.replays > 1 and (recipe.objective.strip().lower() != "at" or recipe.awp):
-        raise UserError(
-            f"{recipe.attack} takes both gradients in one pass, which goes with objective=at and no awp alone."
-        )
-    return found
+    if inner.replays > 1 and (recipe.objective.strip().lower() != "at" or recipe.awp):
+        raise UserError(f"{recipe.attack} takes both gradients in one pass, which needs objective=at and no awp.")
+    return inner
 
 
 def checked_recipe(
     model: nn.Module, train: Dataset, val: Dataset, recipe: Recipe, *, eps: float | str, norm: str
 ) -> None:
-    """Refuse what can be known to fail before any training.
+    """Refuse a recipe that is sure to fail, before any training.
 
     Raises:
-        UserError: a choice cannot be met by the model or by another choice.
+        UserError: a choice does not fit the model or another choice.
     """
     network = network_in(model)
-    inner_of(recipe, norm, eps)
+    inner_attack_of(recipe, norm, eps)
     checked_network(model, train, val, recipe)
     ever_free(network, recipe.freeze, recipe.epochs)
     prior(recipe.prior, network, len(train), names=())
     chosen([name for name, _ in network.named_parameters()], recipe.fresh)
-    pair_of(recipe.select, norm, eps)
+    judging_attacks(recipe.select, norm, eps)
 
 
 def as_dataset(data: Data, split: str) -> Dataset:
-    """Tensors as a data set; a data set as it is."""
+    """The data as a `Dataset`."""
     return replace(from_tensors(*data), split=split) if isinstance(data, tuple) else data

@@ -1,9 +1,9 @@
-"""The loss of a batch and its gradient in the weights: of one process, or of all, by DistributedDataParallel.
+"""The loss of a batch and its gradient in the weights, in one process or, with DistributedDataParallel, in several.
 
-The network that is attacked is the bare one. What is wrapped is the loss: however often an objective asks the network
-(TRADES and MART ask twice, split BatchNorm in two branches), that is one forward and one backward to the wrapper. It
-sees the weights alone, no buffers, so it copies no statistics between two of those queries, and no forward waits for
-other processes.
+The attack queries the bare network. The wrapper goes around the loss: an objective may call the network several times
+(TRADES and MART call it twice, with split BatchNorm in two branches), and the wrapper counts that as one forward and
+one backward. The wrapper holds the weights and no buffers, so it copies no statistics between those calls, and no
+forward waits for other processes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,37 +13,37 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..inner_attack.objectives import Learnt
+from ..inner_attack.objectives import BatchLoss
 from .batches import AttackedBatch, Batch
-from .parallel import Team
+from .team import Team
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
 
 class Learner:
-    """Adds gradients to each `.grad`, of some batches of one step; with the last one, those of all processes.
+    """Adds the gradients of a step's batches to each `.grad`; with the last batch, those of all processes.
 
     Args:
         team: the processes.
         loss: of a batch, by the bare network.
     """
 
-    def __init__(self, team: Team, loss: Callable[[AttackedBatch], Learnt]) -> None:
+    def __init__(self, team: Team, loss: Callable[[AttackedBatch], BatchLoss]) -> None:
         self.team, self.loss = team, loss
         self._wrapped: DistributedDataParallel | None = None
 
     @contextmanager
     def wrapped(self, weights: Sequence[nn.Parameter]) -> Iterator[None]:
-        """The loss wrapped while the context lasts, for these weights, which no others may join."""
+        """The loss wrapped for exactly these weights while the context lasts."""
         if self.team.alone:
             yield
             return
         from torch.nn.parallel import DistributedDataParallel
 
         self.team.ready()
-        # A weight may be out of some step's losses (a layer that is skipped, a branch). Of one that no process uses
-        # `.grad` stays None, so that no momentum moves it.
+        # A step may leave a weight unused (a skipped layer, a branch). If no process uses it, its `.grad` stays None,
+        # so that momentum does not move it.
         self._wrapped = DistributedDataParallel(
             _Loss(self.loss, weights), process_group=self.team.tensors, find_unused_parameters=True
         )
@@ -53,38 +53,38 @@ class Learner:
             self._wrapped = None
 
     def part(self, batch: Batch, x_adv: Tensor, images: int) -> AttackedBatch:
-        """A batch of a step of so many images over all processes, attacked."""
+        """A batch with its adversarial images; `images` counts the whole step over all processes."""
         copies = self.team.copies(batch.size)
         counted = slice(None) if copies == 1 else self.team.own(batch.size)
         return AttackedBatch(batch.x, x_adv, batch.y, len(batch.y) / images / copies, counted)
 
     @contextmanager
-    def turn(self, part: AttackedBatch, *, last: bool) -> Iterator[Learnt]:
-        """What one batch says, and after the context its gradient in each `.grad`."""
+    def turn(self, part: AttackedBatch, *, last: bool) -> Iterator[BatchLoss]:
+        """The loss of a batch; when the context ends, its gradient is added to each `.grad`."""
         if self.team.alone:
-            learnt = self.loss(part)
-            yield learnt
-            (learnt.loss * part.share).backward()  # type: ignore[no-untyped-call]
+            result = self.loss(part)
+            yield result
+            (result.loss * part.share).backward()  # type: ignore[no-untyped-call]
             return
         assert self._wrapped is not None, "a step outside of wrapped()"
         with nullcontext() if last else self._wrapped.no_sync():
-            learnt = self._wrapped(part)
-            yield learnt
-            # The wrapper takes the mean over processes.
-            scaled = learnt.loss * (part.share * self.team.size)
+            result = self._wrapped(part)
+            yield result
+            # The wrapper takes the mean over processes, the step needs the sum.
+            scaled = result.loss * (part.share * self.team.size)
             with self.team.exchange() if last else nullcontext():
                 scaled.backward()
 
 
 class _Loss(nn.Module):
-    """The loss of a batch as a module, whose parameters are weights of the network within."""
+    """The loss of a batch as a module whose parameters are the weights that learn."""
 
-    def __init__(self, loss: Callable[[AttackedBatch], Learnt], weights: Sequence[nn.Parameter]) -> None:
+    def __init__(self, loss: Callable[[AttackedBatch], BatchLoss], weights: Sequence[nn.Parameter]) -> None:
         super().__init__()
         self.loss, self.weights = loss, nn.ParameterList(weights)
-        # In no loss: torch warns once on standard error where it is to look for such weights and finds none.
+        # Never used: torch warns on standard error if it is told to look for unused weights and finds none.
         self.spare = nn.Parameter(torch.zeros((), device=weights[0].device))
 
-    def forward(self, part: AttackedBatch) -> Learnt:
-        """What the batch says."""
+    def forward(self, part: AttackedBatch) -> BatchLoss:
+        """The loss of the batch."""
         return self.loss(part)

@@ -1,4 +1,4 @@
-"""How a network is fine-tuned: every choice in one frozen value, and three presets."""
+"""The recipe of a fine-tuning: every choice in one frozen value, and three presets."""
 
 import math
 import sys
@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from robustkit.errors import UserError, unknown
+from robustkit.primitives.protocol import Attack
 
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["onecycle", "cosine", "piecewise", "flat"]
@@ -30,36 +31,37 @@ class Recipe:
         epochs: passes over the training images.
         batch: images per step, of all processes together.
         objective: "clean", "at", "trades:BETA" or "mart:BETA".
-        attack: the inner attack, such as "pgd:steps=7"; "rs-fgsm", "nfgsm" and "free:4" are made for training.
-        eps_warmup: share of the training over which the radius grows from 0; None is one half where the start is not
+        attack: the inner attack, such as "pgd:steps=7", or an attack object; "rs-fgsm", "nfgsm" and "free:4" are
+            made for training.
+        eps_warmup: share of the training over which the radius grows from 0; None means one half if the start is not
             robust, else 0. Gaussian noise keeps its sigma.
-        label_smoothing: of the outer loss, in torch's convention: the true class keeps `1 - s + s / K`.
-        bn: what BatchNorm does in the outer step: "batch" statistics; "frozen" ones everywhere; "frozen-prefix", up to
-            the last frozen weight; "split", one layer for clean images and one for adversarial ones, which is kept.
-        attack_bn: what it does while attacking: "eval", "train", or "batch" statistics without tracking them.
-            "free:N" attacks in the pass that it learns from, so in train mode.
-        recalibrate: judge and keep each epoch's weights with BatchNorm statistics taken anew on adversarial batches.
-        freeze: which weights stay: "none", "prefix:LAYER", "all-but:LAYER", "bn-only", or globs of parameters; by
+        label_smoothing: of the outer loss, in torch's convention: the true class has probability `1 - s + s / K`.
+        bn: BatchNorm in the outer step: "batch" statistics; "frozen" ones everywhere; "frozen-prefix", frozen up to the
+            last frozen weight; "split", one layer for clean and one for adversarial images, which is kept in the end.
+        attack_bn: BatchNorm in the attack: "eval", "train", or "batch" statistics without tracking them. "free:N"
+            takes both gradients in one pass, so always in train mode.
+        recalibrate: recalculate BatchNorm statistics on adversarial batches before an epoch is judged and kept.
+        freeze: which weights are frozen: "none", "prefix:LAYER", "all-but:LAYER", "bn-only", or globs of parameters; by
             epoch as "0:all-but:fc;2:prefix:layer2;4:none".
         prior: "none", "gaussian:decay=5e-4", "gaussian:std=0.2", "l2sp:0.01", "ewc:1".
         decay_norms: whether the prior also covers BatchNorm's weights and all biases.
-        fresh: globs of parameters or layers without pretrained values, such as a new head: their prior's centre is 0.
+        fresh: globs of parameters or layers without pretrained values, such as a new head: their prior is centred at 0.
         optimizer: "sgd" or "adamw".
         lr: largest learning rate.
         momentum: of SGD.
         nesterov: Nesterov's accelerated gradient in place of heavy-ball momentum.
-        schedule: of the learning rate, for every group of parameters.
+        schedule: of the learning rate.
         warmup: share of the steps in which it rises.
         clip: largest norm of a step's gradient; None does not clip.
-        ema: decay of an average of the weights; None keeps none.
-        awp: relative size of an adversarial weight perturbation; 0 for none.
+        ema: decay of a moving average of the weights; None for no average.
+        awp: relative size of the adversarial weight perturbation; 0 for none.
         accumulate: batches per step of the optimizer.
         bf16: the network under bf16 autocast; losses and verdicts stay fp32.
-        channels_last: memory layout while training. Measured on 8 x 8 images and one thread, it costs a fifth.
+        channels_last: memory layout while training. On 8 x 8 images and one thread it was a fifth slower.
         select: attack that chooses the epoch on validation images, in its cross-entropy and margin forms.
-        patience: epochs without a better one after which training stops; None never stops early.
-        guard: on catastrophic overfitting, go back to the best epoch and on with a stronger inner attack;
-            it looks at epochs that begin with 0.8 of the radius or more.
+        patience: epochs without improvement after which training stops; None never stops early.
+        guard: on catastrophic overfitting, restore the best epoch and continue with a stronger inner attack; checked in
+            epochs that begin with at least 0.8 of the radius.
         seed: of order, noise and dropout.
 
     Raises:
@@ -69,7 +71,7 @@ class Recipe:
     epochs: int = 10
     batch: int = 128
     objective: str = "at"
-    attack: str = "pgd:steps=7"
+    attack: str | Attack = "pgd:steps=7"
     eps_warmup: float | None = None
     label_smoothing: float = 0.0
     bn: Statistics = "batch"
@@ -102,18 +104,19 @@ class Recipe:
                 raise unknown(name, str(getattr(self, name)), choices)
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(each.default, bool | str) and not isinstance(value, type(each.default)):
+            allowed = (str, Attack) if each.name == "attack" else type(each.default)
+            if isinstance(each.default, bool | str) and not isinstance(value, allowed):
                 kind = "true or false" if isinstance(each.default, bool) else "a text"
                 raise UserError(f"{each.name} must be {kind}, not {value!r}.")
         self._whole(1, "epochs", "batch", "accumulate", "patience")
         self._whole(0, "seed")
         self._between(0, 1, "warmup", "eps_warmup")
-        # At 1 the average, the momentum or the true class would be gone.
+        # At 1 an average would never change, momentum never decay, and the labels carry no information.
         self._between(0, 1, "label_smoothing", "momentum", "ema", below=True)
         self._between(0, math.inf, "awp", below=True)
         self._between(sys.float_info.min, math.inf, "lr", "clip", below=True)
         if self.nesterov and self.optimizer == "sgd" and self.momentum == 0:
-            raise UserError("Nesterov's gradient looks ahead along the momentum; give a momentum, or nesterov=False.")
+            raise UserError("Nesterov's gradient needs a momentum above 0; give one, or nesterov=False.")
 
     def _whole(self, least: int, *names: str) -> None:
         for name in names:

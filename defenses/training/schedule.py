@@ -1,4 +1,4 @@
-"""Learning rate and radius as functions of how far a training is."""
+"""Learning rate and radius as functions of the share of a training that is done."""
 
 from robustkit.models.one_cycle import one_cycle
 
@@ -9,9 +9,9 @@ def rate(schedule: Schedule, warmup: float, share: float) -> float:
     """The learning rate, in units of the largest, after a share of all steps.
 
     Args:
-        schedule: "onecycle" and "cosine" end at 0 along a cosine (`one_cycle`); "piecewise"
-            falls to a tenth after half and again after three quarters; "flat" stays.
-        warmup: share in which it rises; from 1/25 of the largest along a cosine for "onecycle", else along a line.
+        schedule: "onecycle" and "cosine" end at 0 along a cosine (`one_cycle`); "piecewise" falls to a tenth after half
+            and again after three quarters; "flat" is constant.
+        warmup: share in which it rises: for "onecycle" from 1/25 of the largest along a cosine, else linearly from 0.
         share: 0 at the first step, below 1 at the last.
     """
     if schedule == "onecycle":
@@ -27,5 +27,5 @@ def rate(schedule: Schedule, warmup: float, share: float) -> float:
 
 
 def radius_share(warmup: float, share: float) -> float:
-    """The radius, in units of the full one: a line from 0 over the first `warmup` of all steps."""
+    """The radius, in units of the full one: linear from 0 over the first `warmup` of all steps."""
     return 1.0 if share >= warmup else share / warmup

@@ -1,4 +1,4 @@
-"""How good an epoch is: accuracy on validation images, clean and under the worst of two attacks."""
+"""Judge an epoch: accuracy on validation images, clean and under the worst of two attacks."""
 
 import warnings
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from robustkit.errors import UserError
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
-from .parallel import ALONE, Team
+from .team import ALONE, Team
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class ValidationScore:
 
     @property
     def gap(self) -> float:
-        """How much more robust cross-entropy alone makes the network look: masked gradients, if it is large."""
+        """How much more robust the network looks under cross-entropy alone; a large gap points to masked gradients."""
         return self.ce - self.worst
 
     def better_than(self, other: "ValidationScore") -> bool:
-        """Whether it withstands more, or as much with fewer errors on clean images."""
+        """Whether the worst case is better, or equal with fewer errors on clean images."""
         return (self.worst, self.clean) > (other.worst, other.clean)
 
 
@@ -38,22 +38,22 @@ class Verdicts(NamedTuple):
     """For each image whether it is classified correctly; `[N]` bool on the CPU."""
 
     clean: Tensor
-    ce: Tensor  # still so under the attack on cross-entropy
-    worst: Tensor  # and under the one on the margin
+    ce: Tensor  # also under the attack on cross-entropy
+    worst: Tensor  # also under both attacks
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Judges networks on images set aside.
+    """Judges networks on held-out images.
 
     Args:
         x: `[N, *S]` validation images in [0, 1]; never test images.
         y: `[N]` their classes.
         specification: a gradient attack that takes a `loss`, such as "pgd:steps=20".
         norm: of the threat.
-        eps: its radius; with 0, only clean images are looked at.
+        eps: its radius; with 0, only clean images are judged.
         seed: of the attacks.
-        team: processes that have the same network and images; each judges its share, with the verdicts of one alone.
+        team: processes with the same network and images; each judges its share, and the verdicts do not depend on it.
 
     Raises:
         UserError: the attack takes no `loss`.
@@ -72,38 +72,39 @@ class Judge:
 
     @property
     def chance(self) -> float:
-        """Accuracy of saying the commonest class every time."""
+        """Accuracy of always predicting the most frequent class."""
         return self.y.bincount().max().item() / len(self.y)
 
-    def level(self, network: nn.Module) -> ValidationScore:
-        """Accuracies of a network that takes pixels in [0, 1]; it is left as it was."""
+    def score(self, network: nn.Module) -> ValidationScore:
+        """Accuracies of a network that takes pixels in [0, 1]; it is not changed."""
         if self.eps == 0:
-            right, _ = self.team.added(self._right(network), 0)
-            return ValidationScore(*[right / len(self.y)] * 3)
-        return ValidationScore(*(int(right.sum()) / len(self.y) for right in self.verdicts(network)))
+            correct, _ = self.team.sum_numbers(self._correct(network), 0)
+            return ValidationScore(*[correct / len(self.y)] * 3)
+        return ValidationScore(*(int(correct.sum()) / len(self.y) for correct in self.verdicts(network)))
 
     def verdicts(self, network: nn.Module) -> Verdicts:
-        """What the two attacks leave standing, the second asked only about what the first left."""
+        """The verdicts of both attacks; the second is run only on images that the first has not broken."""
         classifier, (ce, margin) = Classifier(network, name="validation"), self._attacks
         with warnings.catch_warnings():
-            # About a model that is no classifier yet, or no longer one, there is nothing to warn of here.
+            # Warnings about unusual models would be repeated at every epoch.
             warnings.simplefilter("ignore")
-            clean, kept = self._attacked(classifier, ce, self.x, self.y)
-            left, worst = kept.nonzero().flatten(), kept.clone()
+            clean, survived = self._attacked(classifier, ce, self.x, self.y)
+            left, worst = survived.nonzero().flatten(), survived.clone()
             if len(left):
                 rows = left.to(self.x.device)
                 worst[left] = self._attacked(classifier, margin, self.x[rows], self.y[rows])[1]
-        return Verdicts(clean, kept, worst)
+        return Verdicts(clean, survived, worst)
 
     def _attacked(self, classifier: Classifier, method: Attack, x: Tensor, y: Tensor) -> Tensor:
-        """`[2, n]` bool on the CPU: whether each image is classified correctly, and still so under an attack."""
-        own, found = self.team.own(len(y)), torch.zeros(2, len(y))
+        """`[2, n]` bool on the CPU: whether each image is classified correctly, before and after an attack."""
+        own, verdicts = self.team.own(len(y)), torch.zeros(2, len(y))
         if len(y[own]):
-            seen = attack(classifier, x[own], y[own], method, seed=self.seed, numbers=range(len(y))[own])
-            found[:, own] = torch.stack([seen.clean_correct, seen.clean_correct & ~seen.success]).float()
-        return self.team.total(found.to(x.device)).cpu().bool()
+            attacked = attack(classifier, x[own], y[own], method, seed=self.seed, numbers=range(len(y))[own])
+            survived = attacked.clean_correct & ~attacked.success
+            verdicts[:, own] = torch.stack([attacked.clean_correct, survived]).float()
+        return self.team.sum_tensor(verdicts.to(x.device)).cpu().bool()
 
-    def _right(self, network: nn.Module) -> int:
+    def _correct(self, network: nn.Module) -> int:
         """How many images of this process's share are classified correctly."""
         own = self.team.own(len(self.y))
         x, y, classifier = self.x[own], self.y[own], Classifier(network, name="validation")
@@ -117,14 +118,14 @@ class Judge:
 
     @property
     def _attacks(self) -> tuple[Attack, Attack]:
-        return pair_of(self.specification, self.norm, self.eps)
+        return judging_attacks(self.specification, self.norm, self.eps)
 
 
-def pair_of(specification: str, norm: str, eps: float | str) -> tuple[Attack, Attack]:
+def judging_attacks(specification: str, norm: str, eps: float | str) -> tuple[Attack, Attack]:
     """The attack that chooses epochs, on cross-entropy and on the margin.
 
     Raises:
-        UserError: it takes no `loss`, or there is none such.
+        UserError: there is no such attack, or it takes no `loss`.
     """
     name, values = registry.parsed(specification)
     base = registry.classes().get(name)

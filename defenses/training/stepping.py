@@ -1,4 +1,4 @@
-"""One step of the optimizer: attack the network as it is, and learn from what broke it."""
+"""One step of the optimizer: attack the current network, then minimize the loss of the adversarial images."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,21 +12,21 @@ from robustkit.classifier.logits import logits_of
 from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
 
-from ..inner_attack.crafting import crafted
+from ..inner_attack.crafting import craft
 from ..inner_attack.diverged import Diverged
-from ..inner_attack.objectives import Asked, Climb, Learnt, Objective
-from ..inner_attack.specification import Inner, scaled
+from ..inner_attack.objectives import AttackObjective, BatchLoss, Branches, Objective
+from ..inner_attack.specification import InnerAttack, scaled
 from ..weights.average import Average
 from ..weights.awp import perturbed
 from ..weights.batchnorm import modes, statistics_kept
 from ..weights.folding import Folded
 from ..weights.prior import Prior
 from ..weights.split import clean_branch
-from .batches import AttackedBatch, Batch, Told, right_of
+from .batches import AttackedBatch, Batch, StepReport, count_correct
 from .learner import Learner
-from .parallel import ALONE, Team
 from .recipe import Recipe
 from .replay import Replay
+from .team import ALONE, Team
 
 
 class Stepper:
@@ -35,144 +35,154 @@ class Stepper:
     Args:
         model: takes pixels in [0, 1]; in train mode.
         inner: the attack, at full radius.
-        goal: what is minimised.
+        objective: what is minimized.
         recipe: the other choices.
         prior: of the weights.
-        optimizer: of those that learn.
-        average: of the weights, or none.
-        view: the model folded, for an attack in eval mode, or none.
+        optimizer: of the weights that learn.
+        average: of the weights, or None.
+        view: the model with folded BatchNorm, for an attack in eval mode, or None.
         team: the processes that take each step together.
     """
 
     def __init__(
-        self, model: nn.Module, inner: Inner, goal: Objective, recipe: Recipe, prior: Prior,
+        self, model: nn.Module, inner: InnerAttack, objective: Objective, recipe: Recipe, prior: Prior,
         optimizer: torch.optim.Optimizer, average: Average | None, view: Folded | None, team: Team = ALONE,
     ) -> None:  # fmt: skip
-        self.model, self.network, self.goal, self.recipe = model, network_in(model), goal, recipe
+        self.model, self.network, self.objective, self.recipe = model, network_in(model), objective, recipe
         self.prior, self.optimizer, self.average, self.view = prior, optimizer, average, view
         self.device = next(model.parameters()).device
-        self.ask = Asked(self._clean, self.logits)
-        self.team, self.learner = team, Learner(team, self._loss)
+        self.branches = Branches(self._clean_logits, self.logits)
+        self.team, self.learner = team, Learner(team, self.batch_loss)
         self.attack_with(inner)
 
     def together(self) -> AbstractContextManager[None]:
-        """Steps are taken by all processes while the context lasts, in which the same weights learn."""
-        return self.learner.wrapped(self._learning())
+        """All processes take their steps together while the context lasts; the weights that learn must not change."""
+        return self.learner.wrapped(self.learning_weights())
 
-    def step(self, batches: Sequence[Batch], radius: float) -> Told:
-        """Learn from some batches as from one.
+    def step(self, batches: Sequence[Batch], radius: float) -> StepReport:
+        """Take one optimizer step on some batches.
 
         Args:
-            batches: their gradients are added up, each weighted by its number of images; of several processes, each
+            batches: their gradients are added up, each weighted by its number of images; each of several processes
                 gives its shares of the same batches.
             radius: share of the full one.
 
         Raises:
-            Diverged: the loss or a gradient is NaN or infinite; no weight was moved.
+            Diverged: the loss or a gradient is NaN or infinite; no weight was changed.
         """
         if self.replay is not None:
             ball = scaled(self.inner.attack, radius).ball
-            told = self.replay.step(batches, ball, self.learner, hard=not self.recipe.label_smoothing)
+            report = self.replay.step(batches, ball, self.learner, hard=not self.recipe.label_smoothing)
         else:
-            told = self._learnt(batches, radius)
-        told = self._of_all(told)
-        if not math.isfinite(told.loss):
+            report = self._attack_and_accumulate(batches, radius)
+        report = self._over_all_processes(report)
+        if not math.isfinite(report.loss):
             self.optimizer.zero_grad(set_to_none=True)
-            raise Diverged(f"The loss became {told.loss}; lower lr, or clip the gradient.")
+            raise Diverged(f"The loss became {report.loss}; lower lr, or clip the gradient.")
         self._update()
-        return told
+        return report
 
-    def attack_with(self, inner: Inner) -> None:
-        """Go on with another inner attack."""
+    def attack_with(self, inner: InnerAttack) -> None:
+        """Use another inner attack from now on."""
         self.inner = inner
         self.replay = Replay() if inner.replays > 1 else None
 
     def adversarial(self, batch: Batch, radius: float) -> Tensor:
-        """`[B, *S]` the images of a batch, attacked at a share of the radius; the network's modes are put back."""
-        if not self.goal.attacks or radius == 0:
+        """`[B, *S]` adversarial images of a batch, at a share of the radius; the network's modes are restored."""
+        if not self.objective.uses_attack or radius == 0:
             return batch.x
         with modes(self.model, self.recipe.attack_bn):
-            climb: Climb | None = None
-            if self.goal.asks_clean:
+            objective: AttackObjective | None = None
+            if self.objective.needs_clean_logits:
                 with torch.no_grad():
-                    climb = self.goal.climb(self.ask.clean(batch.x))
+                    objective = self.objective.attack_objective(self.branches.clean(batch.x))
             attack = scaled(self.inner.attack, radius)
-            return crafted(self._searched(), attack, batch.x, batch.y, batch.key, climb)
+            return craft(self.attacked_network(), attack, batch.x, batch.y, batch.key, objective)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """`[B, K]` fp32, with gradients in whatever requires them."""
-        return self._of(self.model, x)
-
-    def _of(self, network: Callable[[Tensor], object], x: Tensor) -> Tensor:
-        x = x.contiguous(memory_format=torch.channels_last) if self.recipe.channels_last and x.dim() == 4 else x
-        with self._cast():
-            return logits_of(network(x)).float()
-
-    def _clean(self, x: Tensor) -> Tensor:
-        with clean_branch(self.network):
-            return self.logits(x)
-
-    def _searched(self) -> Callable[[Tensor], Tensor]:
+    def attacked_network(self) -> Callable[[Tensor], Tensor]:
+        """What answers the attack: the folded view if there is one, with the weights as they are now."""
         view = self.view
         if view is None or self.recipe.attack_bn != "eval":
             return self.logits
         view.refresh()
-        return lambda x: self._of(view, x)
+        return lambda x: self._logits_from(view, x)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """`[B, K]` fp32, with gradients in whatever requires them."""
+        return self._logits_from(self.model, x)
+
+    def batch_loss(self, part: AttackedBatch) -> BatchLoss:
+        """The loss of a batch whose adversarial images are made.
+
+        Raises:
+            UserError: it depends on no weight that learns.
+        """
+        result = self.objective.batch_loss(self.branches, part.x, part.x_adv, part.y, self.recipe.label_smoothing)
+        if not result.loss.requires_grad:
+            raise _no_learning_weight(self.recipe)
+        return result
+
+    def learning_weights(self) -> list[nn.Parameter]:
+        """The weights that are not frozen."""
+        return [weight for weight in self.network.parameters() if weight.requires_grad]
+
+    def _logits_from(self, network: Callable[[Tensor], object], x: Tensor) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last) if self.recipe.channels_last and x.dim() == 4 else x
+        with self._cast():
+            return logits_of(network(x)).float()
+
+    def _clean_logits(self, x: Tensor) -> Tensor:
+        with clean_branch(self.network):
+            return self.logits(x)
 
     def _cast(self) -> AbstractContextManager[Any]:
         if not self.recipe.bf16:
             return nullcontext()
-        # Its cache lives as long as the outermost autocast, which is the whole training: all steps would be learnt
-        # from bf16 copies of the first step's weights.
+        # The cache lives as long as the outermost autocast context, which is the whole training: every step would use
+        # bf16 copies of the first step's weights.
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
-    def _learnt(self, batches: Sequence[Batch], radius: float) -> Told:
+    def _attack_and_accumulate(self, batches: Sequence[Batch], radius: float) -> StepReport:
         images = sum(batch.size for batch in batches)
         parts = [self.learner.part(batch, self.adversarial(batch, radius), images) for batch in batches]
         if not self.recipe.awp:
-            return self._gradient(parts, images)
-        with perturbed(self._learning(), self._ascent(parts), self.recipe.awp):
-            return self._gradient(parts, images)
+            return self._accumulate(parts, images)
+        with perturbed(self.learning_weights(), self._ascent(parts), self.recipe.awp):
+            return self._accumulate(parts, images)
 
-    def _gradient(self, parts: Sequence[AttackedBatch], images: int) -> Told:
+    def _accumulate(self, parts: Sequence[AttackedBatch], images: int) -> StepReport:
         """Add the gradient of all parts to each `.grad`."""
-        loss, right = 0.0, 0
+        loss, correct = 0.0, 0
         for part in parts:
-            with self.learner.turn(part, last=part is parts[-1]) as learnt:
+            with self.learner.turn(part, last=part is parts[-1]) as result:
                 pass
-            loss += learnt.loss.item() * part.share
-            right += right_of(learnt.logits[part.counted], part.y[part.counted])
-        return Told(loss, right, images, sum(part.share for part in parts))
+            loss += result.loss.item() * part.share
+            correct += count_correct(result.logits[part.counted], part.y[part.counted])
+        return StepReport(loss, correct, images, sum(part.share for part in parts))
 
-    def _of_all(self, told: Told) -> Told:
-        """What all processes found together, whose statistics are then equal."""
+    def _over_all_processes(self, report: StepReport) -> StepReport:
+        """The sum of all processes' reports; their BatchNorm statistics are equal afterwards."""
         if self.team.alone:
-            return told
-        self.team.blend(self.network, told.share)
-        loss, right = self.team.added(told.loss, told.right)
-        return Told(loss, round(right), told.images)
-
-    def _loss(self, part: AttackedBatch) -> Learnt:
-        learnt = self.goal.learnt(self.ask, part.x, part.x_adv, part.y, self.recipe.label_smoothing)
-        if not learnt.loss.requires_grad:
-            raise _without_effect(self.recipe)
-        return learnt
+            return report
+        self.team.synchronize_buffers(self.network, report.share)
+        loss, correct = self.team.sum_numbers(report.loss, report.correct)
+        return StepReport(loss, round(correct), report.images)
 
     def _ascent(self, parts: Sequence[AttackedBatch]) -> list[Tensor | None]:
-        """The loss's gradient in the weights that learn, without moving anything."""
-        weights = self._learning()
+        """The gradient of the loss in the weights that learn; weights and statistics stay as they are."""
+        weights = self.learning_weights()
         total: list[Tensor | None] = [None] * len(weights)
         with statistics_kept(self.network):
             for part in parts:
-                grads = torch.autograd.grad(self._loss(part).loss * part.share, weights, allow_unused=True)
+                grads = torch.autograd.grad(self.batch_loss(part).loss * part.share, weights, allow_unused=True)
                 total = [_sum(old, new) for old, new in zip(total, grads, strict=True)]
         return self.team.gradients(weights, total)
 
     def _update(self) -> None:
-        recipe, weights = self.recipe, self._learning()
+        recipe, weights = self.recipe, self.learning_weights()
         grads = [weight.grad for weight in weights if weight.grad is not None]
         if not grads:
-            raise _without_effect(recipe)
+            raise _no_learning_weight(recipe)
         length = nn.utils.get_total_norm(grads)
         if not bool(length.isfinite()):
             self.optimizer.zero_grad(set_to_none=True)
@@ -188,11 +198,8 @@ class Stepper:
         if self.average is not None:
             self.average.update(self.network)
 
-    def _learning(self) -> list[nn.Parameter]:
-        return [weight for weight in self.network.parameters() if weight.requires_grad]
 
-
-def _without_effect(recipe: Recipe) -> UserError:
+def _no_learning_weight(recipe: Recipe) -> UserError:
     return UserError(f"The logits depend on no weight that learns under freeze={recipe.freeze!r}; leave others free.")
 
 

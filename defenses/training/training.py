@@ -1,7 +1,7 @@
-"""The course of a training: epochs of steps, each judged on validation images; the best one is kept.
+"""The course of a training: epochs of steps, each epoch judged on validation images, the best one kept.
 
-Order, noise and dropout are functions of (seed, epoch, step), never of what ran before, so a training that was killed
-goes on from its last kept step bit for bit.
+Order, noise and dropout are functions of (seed, epoch, step), so a killed training resumes from its last checkpoint
+bit for bit.
 """
 
 import time
@@ -19,54 +19,43 @@ from robustkit.data import Dataset, pick
 from robustkit.errors import UserError
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
-from robustkit.primitives import registry
 
 from ..inner_attack.diverged import Diverged
-from ..inner_attack.objectives import objective
-from ..inner_attack.specification import Inner, stronger
-from ..weights.batchnorm import norms_of, recalibrated, statistics_frozen
+from ..inner_attack.objectives import build_objective
+from ..inner_attack.specification import InnerAttack, spelled, stronger
+from ..weights.batchnorm import norms_of, recalibrate
 from ..weights.fisher import fisher
-from ..weights.folding import fold
-from ..weights.freezing import chosen, ever_free, frozen, frozen_names, still_layers
+from ..weights.freezing import chosen, ever_free, frozen_names
 from ..weights.prior import Prior, prior
-from ..weights.split import split
 from . import guards
 from .batches import Batch
 from .checks import checked_network
-from .images import APART, TrainingImages, placed
-from .parallel import ALONE, Team
-from .progress import (
-    TrainingFile,
-    TrainingProgress,
-    copied,
-    difference,
-    fresh_average,
-    identity_of,
-    likeness_of,
-    resumed,
-)
+from .identity import first_difference, identity_of, shared_settings
+from .images import SEEDS_APART, TrainingImages, on_device
+from .progress import TrainingCheckpoint, TrainingProgress, copied, resume
 from .recipe import Recipe
 from .schedule import radius_share, rate
 from .selection import Judge, ValidationScore
-from .stepping import Stepper
+from .setup import build_stepper, frozen_in, new_average, prepared_network
+from .team import ALONE, Team
 
-_JUDGED_ON = 2000  # validation images: one standard error of a share is then a point
-_SHOWN_TO_STATISTICS = 2048  # images that BatchNorm statistics are taken anew over
-_SHOWN_TO_FISHER = 256
-_KEEP_SECONDS = 60.0  # within an epoch
-_FEW = 8  # images that show whether the attack does anything
-_ROLL_BACKS = 2
+_VALIDATION_IMAGES = 2000  # at most: the standard error of a share is then one point
+_STATISTICS_IMAGES = 2048  # for recalculated BatchNorm statistics
+_FISHER_IMAGES = 256
+_CHECKPOINT_SECONDS = 60.0  # between two checkpoints within an epoch
+_TRIAL_IMAGES = 8  # on which the attack is tried before the training
+_MOST_ROLL_BACKS = 2
 _PROCESSES_APART = 0x9E3779B1  # between the random streams of two processes: a torch generator on a CPU takes 32 bits
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a fine-tuning led to."""
+    """The result of a fine-tuning."""
 
     model: nn.Module  # the caller's own, with the weights of the best epoch, in eval mode
-    history: pd.DataFrame  # one row per epoch; "seconds" are its training's, validation apart
-    start: ValidationScore  # on validation images, before
-    best: ValidationScore  # and of the epoch kept
+    history: pd.DataFrame  # one row per epoch; "seconds" are those of the training without validation
+    start: ValidationScore  # on validation images, before the training
+    best: ValidationScore  # of the epoch that was kept
     best_epoch: int  # 0 is the start itself
     status: str  # "finished", "stopped early" or "collapsed"
     notes: tuple[str, ...]
@@ -74,7 +63,7 @@ class Tuned:
 
 
 class Training:
-    """One fine-tuning, from its start or from where it was kept.
+    """One fine-tuning, from its start or from its checkpoint.
 
     Args:
         model: takes pixels in [0, 1]; it is changed.
@@ -82,34 +71,35 @@ class Training:
         held_out: validation images.
         inner: the attack, at full radius.
         recipe: all other choices.
-        folder: where it is kept, or None.
-        watch: is told of the progress.
-        team: the processes that train together. The first one keeps and tells; the rest is done by all alike.
+        folder: of the checkpoint, or None.
+        watch: receives the progress.
+        team: the processes that train together. The first one writes and reports; everything else is done by all.
     """
 
     def __init__(
-        self, model: nn.Module, data: Dataset, held_out: Dataset, inner: Inner, recipe: Recipe,
+        self, model: nn.Module, data: Dataset, held_out: Dataset, inner: InnerAttack, recipe: Recipe,
         folder: Path | None, watch: ProgressWatch, team: Team = ALONE,
     ) -> None:  # fmt: skip
-        self.goal = objective(recipe.objective)
+        self.objective = build_objective(recipe.objective)
         checked_network(model, data, held_out, recipe, team.size)
         self.model, self.network = model, network_in(model)
         self.device = next(model.parameters()).device
         self.data, self.held_out, self.inner, self.recipe, self.team = data, held_out, inner, recipe, team
         self.watch: ProgressWatch = watch if team.first else Silent()
-        team.same(lambda: likeness_of(self.network, data, held_out, inner, recipe), difference)
-        self.kept = None
+        team.require_same(lambda: shared_settings(self.network, data, held_out, inner, recipe), first_difference)
+        self.checkpoint = None
         if folder is not None and team.first:
-            self.kept = TrainingFile(folder, identity_of(self.network, data, held_out, inner, recipe, team.size))
+            identity = identity_of(self.network, data, held_out, inner, recipe, team.size)
+            self.checkpoint = TrainingCheckpoint(folder, identity)
         self.images = TrainingImages(data, recipe, self.device)
         self.steps = self.images.groups * inner.replays  # per epoch
         self.total = self.steps * recipe.epochs
 
     def run(self) -> Tuned:
-        """The whole training.
+        """Train to the end.
 
         Raises:
-            Diverged: a loss, gradient or weight is no longer a number; the model then has the best weights so far.
+            Diverged: a loss, gradient or weight is not finite; the model then has the best weights so far.
         """
         with ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []))
@@ -117,157 +107,151 @@ class Training:
             stack.enter_context(torch.inference_mode(mode=False))
             stack.enter_context(torch.enable_grad())
             stack.callback(self.model.eval)
-            # In train mode, queries before the first step would move the statistics it starts from.
+            # In train mode, the queries before the first step would change the statistics it starts from.
             self.model.eval()
-            # A gradient left behind would be learnt from in the first step.
+            # The first step would add to a gradient that the caller has left.
             self.model.zero_grad(set_to_none=True)
             stack.callback(self.model.zero_grad, set_to_none=True)
-            if self.recipe.bn == "split":
-                stack.enter_context(split(self.network))
-            if self.recipe.channels_last:
-                self.model.to(memory_format=torch.channels_last)
-                stack.callback(self.model.to, memory_format=torch.contiguous_format)
+            stack.enter_context(prepared_network(self.model, self.recipe))
             self._prepare()
             try:
                 status = self._train()
             finally:
                 self.network.load_state_dict(self.best_weights)
-            return self._tuned(status)
+            return self._result(status)
 
     def _prepare(self) -> None:
         recipe, network = self.recipe, self.network
-        self.team.equal(network.state_dict().values())
-        weights = ever_free(network, recipe.freeze, recipe.epochs)
-        few = self.images.batch(0, range(min(_FEW, len(self.data))))
-        view = fold(self.model, few.x) if self.goal.attacks else None
-        self.stepper = Stepper(
-            self.model, self.inner, self.goal, recipe, Prior({}), _optimizer(list(weights.values()), recipe),
-            fresh_average(network, recipe), view, self.team,
-        )  # fmt: skip
-        if self.goal.attacks:
-            self._check_attack(few)
-        self.stepper.prior = self._prior(set(weights))
-        x_val, y_val = placed(self.held_out, sorted(pick(len(self.held_out))[:_JUDGED_ON]), self.device)
+        self.team.copy_from_first(network.state_dict().values())
+        few = self.images.batch(0, range(min(_TRIAL_IMAGES, len(self.data))))
+        self.stepper = build_stepper(self.model, self.inner, recipe, few.x, Prior({}), self.team)
+        if self.objective.uses_attack:
+            self._try_attack(few)
+        # The prior may need the stepper: EWC attacks images for its Fisher information.
+        self.stepper.prior = self._prior(set(ever_free(network, recipe.freeze, recipe.epochs)))
+        x_val, y_val = on_device(self.held_out, sorted(pick(len(self.held_out))[:_VALIDATION_IMAGES]), self.device)
         ball = self.inner.attack.ball
-        self.judge = Judge(
-            x_val, y_val, recipe.select, ball.norm, ball.eps if self.goal.attacks else 0.0, recipe.seed, self.team
-        )
-        found = self.team.from_first(lambda: None if self.kept is None else self.kept.read())
-        if found is None:
+        eps = ball.eps if self.objective.uses_attack else 0.0
+        self.judge = Judge(x_val, y_val, recipe.select, ball.norm, eps, recipe.seed, self.team)
+        content = self.team.from_first(lambda: None if self.checkpoint is None else self.checkpoint.read())
+        if content is None:
             self._begin()
         else:
-            self.progress, self.best_weights = resumed(found, self.stepper)
+            self.progress, self.best_weights = resume(content, self.stepper)
             for _ in self.progress.rolled_back:
                 self.stepper.attack_with(stronger(self.stepper.inner) or self.stepper.inner)
 
-    def _check_attack(self, few: Batch) -> None:
+    def _try_attack(self, few: Batch) -> None:
         try:
-            found = self.stepper.adversarial(few, 1.0)
+            x_adv = self.stepper.adversarial(few, 1.0)
         except Diverged:
             raise UserError(
-                "The model's gradient in its input is NaN or infinite before any training; look for sqrt, log or a "
-                "division at zero in it."
+                "The gradient of the model's loss in its input is NaN or infinite before any training; look for sqrt, "
+                "log or a division at zero in the model."
             ) from None
-        if torch.equal(found, few.x):
+        if torch.equal(x_adv, few.x):
             raise UserError(
-                f"The attack {self.recipe.attack!r} changes none of the first images, so nothing would be learnt from "
-                "it: the model's gradient is zero there; give an attack with a random start, or mend the model."
+                f"The attack {self.recipe.attack!r} changes none of the first images, so the training would see clean "
+                "images only: the model's input gradient is zero there; give an attack with a random start, or correct "
+                "the model."
             )
 
     def _begin(self) -> None:
-        recipe, start = self.recipe, self.judge.level(self.model)
-        weak = self.goal.attacks and start.worst < guards.ROBUST
-        warmup = recipe.eps_warmup if recipe.eps_warmup is not None else 0.5 if weak else 0.0
-        self.progress, self.best_weights = (
-            TrainingProgress(start=start, best=start, warmup=warmup),
-            copied(self.network),
-        )
+        recipe, start = self.recipe, self.judge.score(self.model)
+        attacked_and_weak = self.objective.uses_attack and start.worst < guards.ROBUST
+        warmup = recipe.eps_warmup if recipe.eps_warmup is not None else 0.5 if attacked_and_weak else 0.0
+        self.progress = TrainingProgress(start=start, best=start, warmup=warmup)
+        self.best_weights = copied(self.network)
         first, weight = next(self.network.named_parameters())
-        for note in guards.before(
-            recipe, start, prefix=first in frozen_names(self.network, recipe.freeze) or not weight.requires_grad,
-            norms=bool(norms_of(self.network)), attacks=self.goal.attacks,
-        ):  # fmt: skip
+        prefix = first in frozen_names(self.network, recipe.freeze) or not weight.requires_grad
+        has_norms = bool(norms_of(self.network))
+        for note in guards.notes_before(
+            recipe, start, prefix=prefix, has_norms=has_norms, uses_attack=self.objective.uses_attack
+        ):
             self._note(note)
 
     def _train(self) -> str:
         progress = self.progress
         while (epoch := progress.step // self.steps) < self.recipe.epochs:
-            over = self._over(epoch)
-            if over is not None:
-                return over
-            names = frozen_names(self.network, self.recipe.freeze, epoch)
-            still = still_layers(self.network, names, self.recipe.bn)
-            with frozen(self.network, names), statistics_frozen(still), self.stepper.together():
+            status = self._early_end(epoch)
+            if status is not None:
+                return status
+            with frozen_in(self.network, self.recipe, epoch), self.stepper.together():
                 try:
                     self._epoch(epoch)
                 except Diverged as error:
-                    kept = (
-                        " What was kept of the training is as it was."
-                        if self.kept is not None and self.kept.file.exists()
-                        else ""
-                    )
-                    raise Diverged(f"In epoch {epoch + 1} of {self.recipe.epochs}: {error}{kept}") from None
-        return self._over(self.recipe.epochs) or "finished"
+                    has_file = self.checkpoint is not None and self.checkpoint.file.exists()
+                    intact = " The checkpoint is intact." if has_file else ""
+                    raise Diverged(f"In epoch {epoch + 1} of {self.recipe.epochs}: {error}{intact}") from None
+        return self._early_end(self.recipe.epochs) or "finished"
 
-    def _over(self, epochs: int) -> str | None:
-        """Why there is no use in going on after so many epochs, if so."""
+    def _early_end(self, epochs: int) -> str | None:
+        """The status of a training that should stop after so many epochs; None if it should continue."""
         clean = [self.progress.start.clean, *(row["val_clean"] for row in self.progress.rows)]
         if guards.hopeless(clean, self.judge.chance):
             return "collapsed"
         patience = self.recipe.patience
-        tired = patience is not None and epochs - self.progress.best_epoch >= patience and epochs < self.recipe.epochs
-        return "stopped early" if tired or len(self.progress.rolled_back) > _ROLL_BACKS else None
+        waited = epochs - self.progress.best_epoch
+        out_of_patience = patience is not None and waited >= patience and epochs < self.recipe.epochs
+        too_many_roll_backs = len(self.progress.rolled_back) > _MOST_ROLL_BACKS
+        return "stopped early" if out_of_patience or too_many_roll_backs else None
 
     def _epoch(self, epoch: int) -> None:
         progress, recipe = self.progress, self.recipe
         groups = self.images.grouped(epoch)
         self._forget_frozen()
         self.model.train()
-        last = time.monotonic()
+        last_checkpoint = time.monotonic()
         for number in range(progress.step - epoch * self.steps, self.steps):
-            begun = time.monotonic()
+            start = time.monotonic()
             self._step(epoch, groups[number // self.inner.replays])
-            progress.seconds += time.monotonic() - begun
+            progress.seconds += time.monotonic() - start
             self.watch.training(f"epoch {epoch + 1} of {recipe.epochs}", progress.step / self.total)
-            if self.kept is not None and number + 1 < self.steps and time.monotonic() - last > _KEEP_SECONDS:
-                self.kept.write(progress, self.stepper, self.best_weights)
-                last = time.monotonic()
+            if number + 1 < self.steps and time.monotonic() - last_checkpoint > _CHECKPOINT_SECONDS:
+                self._write_checkpoint()
+                last_checkpoint = time.monotonic()
         self._close(epoch)
-        if self.kept is not None:
-            self.kept.write(progress, self.stepper, self.best_weights)
+        self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.write(self.progress, self.stepper, self.best_weights)
 
     def _step(self, epoch: int, group: Sequence[Sequence[int]]) -> None:
         progress, recipe = self.progress, self.recipe
         share = progress.step / self.total
         for settings in self.stepper.optimizer.param_groups:
             settings["lr"] = recipe.lr * rate(recipe.schedule, recipe.warmup, share)
-        # Not torch.manual_seed: it would also seed every other GPU, and those are not put back.
-        # Each process draws for its own images; the first one as if it were alone.
-        number = recipe.seed * APART + progress.step + self.team.rank * _PROCESSES_APART
-        torch.default_generator.manual_seed(number)
-        if self.device.type == "cuda":
-            with torch.cuda.device(self.device):  # else the current one, which need not be the model's
-                torch.cuda.manual_seed(number)
+        self._seed_dropout()
         batches = [self.images.batch(epoch, ids[self.team.share(len(ids))])._replace(whole=len(ids)) for ids in group]
-        told = self.stepper.step(batches, radius_share(progress.warmup, share))
-        progress.loss += told.loss * told.images
-        progress.right += told.right
-        progress.images += told.images
+        report = self.stepper.step(batches, radius_share(progress.warmup, share))
+        progress.loss += report.loss * report.images
+        progress.right += report.correct
+        progress.images += report.images
         progress.step += 1
 
+    def _seed_dropout(self) -> None:
+        """Seed torch's global generators for this step; each process differently, the first as if it were alone."""
+        number = self.recipe.seed * SEEDS_APART + self.progress.step + self.team.rank * _PROCESSES_APART
+        # Not torch.manual_seed: it would also seed every other GPU, and those are not restored.
+        torch.default_generator.manual_seed(number)
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):  # the current device may be another than the model's
+                torch.cuda.manual_seed(number)
+
     def _close(self, epoch: int) -> None:
-        """Judge the epoch, remember the best one, and look for what went wrong."""
+        """Judge the epoch, remember the best one, and look for catastrophic overfitting."""
         progress = self.progress
         try:
-            found, weights = self._judged(epoch)
+            score, weights = self._judge_epoch(epoch)
         except Diverged:
             raise
         except UserError as error:
-            # It could be judged at the start.
+            # The network could be judged at the start, so the training has broken it.
             raise Diverged(f"The network can no longer be judged ({str(error).rstrip('.')}); lower lr.") from error
-        better = found.better_than(progress.best) and not guards.collapsed(found.clean, self.judge.chance)
+        better = score.better_than(progress.best) and not guards.collapsed(score.clean, self.judge.chance)
         if better:
-            progress.best, progress.best_epoch, self.best_weights = found, epoch + 1, weights
+            progress.best, progress.best_epoch, self.best_weights = score, epoch + 1, weights
         share = progress.step / self.total
         progress.rows.append({
             "epoch": epoch + 1,
@@ -275,9 +259,9 @@ class Training:
             "eps": self.judge.eps * radius_share(progress.warmup, share),
             "lr": self.stepper.optimizer.param_groups[0]["lr"],
             "train_attacked": progress.right / progress.images,
-            "val_clean": found.clean,
-            "val_ce": found.ce,
-            "val_worst": found.worst,
+            "val_clean": score.clean,
+            "val_ce": score.ce,
+            "val_worst": score.worst,
             "best": better,
             "rolled_back": False,
             "seconds": progress.seconds,
@@ -286,63 +270,64 @@ class Training:
         self._roll_back_if_overfitted()
 
     def _roll_back_if_overfitted(self) -> None:
-        progress, then = self.progress, stronger(self.stepper.inner)
-        if not self.recipe.guard or not self.goal.attacks or then is None:
+        progress, next_inner = self.progress, stronger(self.stepper.inner)
+        if not self.recipe.guard or not self.objective.uses_attack or next_inner is None:
             return
-        start, rows = progress.start.worst, progress.rows
+        rows = progress.rows
         if radius_share(progress.warmup, (len(rows) - 1) / self.recipe.epochs) < guards.GROWN:
             return
-        inner = [start, *(row["train_attacked"] for row in rows)]
-        worst = [start, *(row["val_worst"] for row in rows)]
+        inner = [progress.start.worst, *(row["train_attacked"] for row in rows)]
+        worst = [progress.start.worst, *(row["val_worst"] for row in rows)]
         if not guards.overfitted(inner, worst):
             return
         progress.rolled_back.append(rows[-1]["epoch"])
-        again = len(progress.rolled_back) <= _ROLL_BACKS
-        then_text = registry.spelled(then.attack) if again else None
-        self._note(guards.of_overfitting(inner[-1], worst[-1], rows[-1]["epoch"], progress.best_epoch, then_text))
-        if again:
+        continues = len(progress.rolled_back) <= _MOST_ROLL_BACKS
+        next_text = spelled(next_inner.attack) if continues else None
+        self._note(guards.overfitting_note(inner[-1], worst[-1], rows[-1]["epoch"], progress.best_epoch, next_text))
+        if continues:
             rows[-1]["rolled_back"] = True
             self.network.load_state_dict(self.best_weights)
-            # What the optimizer remembers led here.
+            # The optimizer's momentum comes from the steps that overfitted.
             self.stepper.optimizer.state.clear()
-            self.stepper.average = fresh_average(self.network, self.recipe)
-            self.stepper.attack_with(then)
+            self.stepper.average = new_average(self.network, self.recipe)
+            self.stepper.attack_with(next_inner)
 
-    def _judged(self, epoch: int) -> tuple[ValidationScore, dict[str, Tensor]]:
-        """The better one of the weights as they are and their average."""
-        found = []
+    def _judge_epoch(self, epoch: int) -> tuple[ValidationScore, dict[str, Tensor]]:
+        """Score and weights of the epoch: the better one of the last weights and their average."""
+        candidates = []
         for averaged in (False, True) if self.stepper.average is not None else (False,):
             with self._candidate(epoch, averaged):
-                found.append((self.judge.level(self.model), copied(self.network)))
-        return found[-1] if len(found) == 1 or found[1][0].better_than(found[0][0]) else found[0]
+                candidates.append((self.judge.score(self.model), copied(self.network)))
+        last, average = candidates[0], candidates[-1]
+        return average if len(candidates) == 1 or average[0].better_than(last[0]) else last
 
     @contextmanager
     def _candidate(self, epoch: int, averaged: bool) -> Iterator[None]:
-        """The weights that could be kept in the network while this lasts, with statistics of their own if asked for."""
+        """Weights that may be kept, in the network while the context lasts, recalibrated if the recipe says so."""
         before = copied(self.network)
         try:
             if averaged and self.stepper.average is not None:
-                self.stepper.average.into(self.network)
+                self.stepper.average.copy_to(self.network)
             if self.recipe.recalibrate:
-                shown = self.images.order(epoch)[:_SHOWN_TO_STATISTICS]
-                recalibrated(self.model, (x for x, _ in self._adversarial(epoch, shown)))
-                self.team.equal(self.network.buffers())
+                ids = self.images.order(epoch)[:_STATISTICS_IMAGES]
+                recalibrate(self.model, (x for x, _ in self._adversarial(epoch, ids)))
+                self.team.copy_from_first(self.network.buffers())
             yield
         finally:
             self.network.load_state_dict(before)
 
     def _adversarial(self, epoch: int, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Adversarial batches against the network as it is, at the full radius."""
-        for some in self.images.parted(ids):
-            batch = self.images.batch(epoch, some)
+        """Adversarial batches against the current network, at the full radius."""
+        for part in self.images.parted(ids):
+            batch = self.images.batch(epoch, part)
             yield self.stepper.adversarial(batch, 1.0), batch.y
 
     def _prior(self, names: set[str]) -> Prior:
         recipe, information = self.recipe, None
         if recipe.prior.strip().lower().startswith("ewc"):
-            shown = self._adversarial(0, self.images.order(0)[:_SHOWN_TO_FISHER])
-            information = fisher(self.stepper.logits, self.model, self.network, names, shown)
-            self.team.equal(information.values())
+            batches = self._adversarial(0, self.images.order(0)[:_FISHER_IMAGES])
+            information = fisher(self.stepper.logits, self.model, self.network, names, batches)
+            self.team.copy_from_first(information.values())
         fresh = chosen([name for name, _ in self.network.named_parameters()], recipe.fresh)
         return prior(
             recipe.prior, self.network, len(self.data), fresh=fresh, fisher=information,
@@ -350,7 +335,7 @@ class Training:
         )  # fmt: skip
 
     def _forget_frozen(self) -> None:
-        """Take what the optimizer remembers of a weight that was frozen since: its momentum would move it later."""
+        """Delete the optimizer's state of weights that are frozen now: their momentum would still move them."""
         for weight in list(self.stepper.optimizer.state):
             if not weight.requires_grad:
                 del self.stepper.optimizer.state[weight]
@@ -359,26 +344,19 @@ class Training:
         if self.progress.note(text):
             self.watch.say(text)
 
-    def _tuned(self, status: str) -> Tuned:
+    def _result(self, status: str) -> Tuned:
         progress = self.progress
         if progress.rows:
             clean = progress.rows[-1]["val_clean"]
             if guards.collapsed(clean, self.judge.chance):
                 status = "collapsed"
-                self._note(guards.of_collapse(self.recipe, clean, len(progress.rows)))
+                self._note(guards.collapse_note(self.recipe, clean, len(progress.rows)))
         if progress.best_epoch == 0:
-            self._note("No epoch was better on validation images than the start, so the weights are as before.")
-        masked = guards.of_masking(progress.best) if self.goal.attacks else None
-        if masked is not None:
-            self._note(masked)
+            self._note("No epoch was better than the start on validation images, so the weights are unchanged.")
+        masking = guards.masking_note(progress.best) if self.objective.uses_attack else None
+        if masking is not None:
+            self._note(masking)
         return Tuned(
             self.model, pd.DataFrame(progress.rows), progress.start, progress.best, progress.best_epoch, status,
             tuple(progress.notes), self.recipe,
         )  # fmt: skip
-
-
-def _optimizer(weights: list[nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
-    # No weight decay here: the prior is the only pull on the weights.
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(weights, recipe.lr, weight_decay=0.0)
-    return torch.optim.SGD(weights, recipe.lr, recipe.momentum, nesterov=recipe.nesterov)

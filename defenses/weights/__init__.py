@@ -1,1 +1,1 @@
-"""What is done to weights and statistics: freezing, priors, averages, BatchNorm, perturbation."""
+"""Weights and statistics in training: freezing, priors, averages, BatchNorm, perturbation."""

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 
 class Average:
-    """The average of a network's weights over the steps so far.
+    """An exponential moving average of a network's weights.
 
     Args:
         network: as it is before the first step.
-        decay: share of the average that a step keeps. The first steps keep less, `(1 + t) / (10 + t)`, so that the
-            start is soon forgotten.
+        decay: weight of the old average at each step; smaller in the first steps, `(1 + t) / (10 + t)`, so that the
+            start has little weight.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
@@ -22,20 +22,20 @@ class Average:
 
     @torch.no_grad()
     def update(self, network: nn.Module) -> None:
-        """Take in the weights after a step."""
+        """Add the weights after a step to the average."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
         for name, weight in network.named_parameters():
             self.weights[name].lerp_(weight.detach(), 1 - decay)
 
     @torch.no_grad()
-    def into(self, network: nn.Module) -> None:
-        """Write the average into a network of the same shape; its buffers stay its own."""
+    def copy_to(self, network: nn.Module) -> None:
+        """Write the average into the weights of a network; its buffers stay."""
         for name, weight in network.named_parameters():
             weight.copy_(self.weights[name])
 
     def load(self, weights: Mapping[str, Tensor], steps: int) -> None:
-        """Go on from an average that was kept, wherever it lies."""
+        """Continue from a saved average, on any device."""
         for name, own in self.weights.items():
             own.copy_(weights[name])
         self.steps = steps

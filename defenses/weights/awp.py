@@ -1,8 +1,7 @@
 """Adversarial weight perturbation: the gradient is taken where the loss is worst near the weights, layer by layer.
 
-Wu, Xia & Wang 2020, arXiv:2004.05884, with one step of ascent. As in the paper, the weights of each
-layer move by a length relative to their own; vectors (biases, BatchNorm) stay. Running statistics do not move for the
-ascent.
+Wu, Xia & Wang 2020, arXiv:2004.05884, with one step of ascent. As in the paper, each layer's weights move by a length
+relative to their norm; vectors (biases, BatchNorm) are not perturbed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,12 +13,12 @@ from torch import Tensor, nn
 
 @contextmanager
 def perturbed(weights: Sequence[nn.Parameter], gradients: Sequence[Tensor | None], size: float) -> Iterator[None]:
-    """The weights a step up the gradient while the context lasts; restored to the bit.
+    """The weights one step up the gradient while the context lasts; then restored to the same bits.
 
     Args:
         weights: of the layers.
-        gradients: of the loss in them; None where it does not depend on them.
-        size: length of the step of each layer, in units of the length of its weights; the paper's gamma.
+        gradients: of the loss in these weights; None where it does not depend on them.
+        size: length of each layer's step, in units of the norm of its weights; the paper's gamma.
     """
     moved = [(weight, grad) for weight, grad in zip(weights, gradients, strict=True)
              if grad is not None and weight.dim() > 1]  # fmt: skip
@@ -33,5 +32,5 @@ def perturbed(weights: Sequence[nn.Parameter], gradients: Sequence[Tensor | None
     finally:
         with torch.no_grad():
             for (weight, _), values in zip(moved, before, strict=True):
-                # A copy: subtracting what was added would leave its rounding.
+                # A copy: subtracting the step would leave its rounding error.
                 weight.copy_(values)

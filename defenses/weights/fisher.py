@@ -1,8 +1,8 @@
-"""Fisher information of the weights on adversarial images: how much each weight matters to what the network knows.
+"""Fisher information of the weights on adversarial images: how much each weight matters to the network's predictions.
 
-The diagonal of the empirical Fisher matrix, the mean over images of the squared gradient of each one's log-likelihood.
-Kirkpatrick et al. 2017, arXiv:1612.00796, use it to weigh a prior around earlier weights; here the images are attacked
-first, so that what robustness hangs on is held.
+The diagonal of the empirical Fisher matrix: the mean over images of the squared gradient of their log-likelihood.
+Kirkpatrick et al. 2017, arXiv:1612.00796, use it as the precision of a prior around earlier weights. Ours differs: the
+images are adversarial, so the prior holds the weights that robustness depends on.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,18 +16,18 @@ from .batchnorm import modes
 
 
 def fisher(
-    ask: Network,
+    logits: Network,
     model: nn.Module,
     network: nn.Module,
     names: Collection[str],
     batches: Iterable[tuple[Tensor, Tensor]],
 ) -> dict[str, Tensor]:
-    """The diagonal, a tensor shaped as the weight for each name.
+    """The diagonal: for each name a tensor of the weight's shape.
 
     Args:
-        ask: logits `[B, K]` of the model.
-        model: in eval mode meanwhile.
-        network: in it, whose weights they are.
+        logits: returns the model's logits `[B, K]`.
+        model: put in eval mode meanwhile.
+        network: the part of the model that has the weights.
         names: of the network's parameters.
         batches: of adversarial images `[B, *S]` and their classes `[B]`.
     """
@@ -38,7 +38,7 @@ def fisher(
         with modes(model, "eval"), torch.enable_grad():
             # One image at a time: the square of a batch's gradient is not the sum of squares.
             for image, label in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
-                loss = F.cross_entropy(ask(image), label)
+                loss = F.cross_entropy(logits(image), label)
                 grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
                 for name, grad in zip(weights, grads, strict=True):
                     if grad is not None:

@@ -1,4 +1,4 @@
-"""Which weights stay as they are, by a short text; and freezing that holds through `.train()` and an optimizer."""
+"""Freeze weights by a short text, so that neither `.train()` nor an optimizer changes them."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from robustkit.errors import UserError, unknown
 
 from .batchnorm import NORMS
 
-_WAYS = ("none", "prefix:LAYER", "all-but:LAYER", "bn-only")
+_SYNTAX = ("none", "prefix:LAYER", "all-but:LAYER", "bn-only")
 
 
 def frozen_names(network: nn.Module, text: str, epoch: int = 0) -> set[str]:
@@ -20,82 +20,82 @@ def frozen_names(network: nn.Module, text: str, epoch: int = 0) -> set[str]:
     Args:
         network: whose parameters.
         text: "none"; "prefix:LAYER", all up to and including that layer, in order of definition; "all-but:LAYER";
-            "bn-only", all but BatchNorm's and the last layer's; or globs of parameters or layers with commas between
-            them. Gradual unfreezing is several of these, each behind the epoch from which it holds:
+            "bn-only", all but BatchNorm's and the last layer's; or globs of parameters or layers, separated by commas.
+            For gradual unfreezing, several of these, each with the first epoch in which it holds:
             "0:all-but:fc;2:prefix:layer2;4:none".
         epoch: for gradual unfreezing, from 0.
 
     Raises:
-        UserError: it names nothing, or everything.
+        UserError: it freezes nothing by mistake, or everything.
     """
-    text = [way for first, way in phases(text) if first <= epoch][-1]
+    text = [rule for first, rule in phases(text) if first <= epoch][-1]
     names = [name for name, _ in network.named_parameters()]
     kind, _, rest = text.partition(":")
     if kind == "none" and not rest:
-        found: set[str] = set()
+        frozen_set: set[str] = set()
     elif kind == "prefix":
-        found = set(names[: _last(names, _within(network, rest)) + 1])
+        frozen_set = set(names[: _last(names, _names_within(network, rest)) + 1])
     elif kind == "all-but":
-        found = set(names) - _within(network, rest)
+        frozen_set = set(names) - _names_within(network, rest)
     elif kind == "bn-only" and not rest:
-        found = set(names) - _norms_in(network) - _of(*_head(network))
+        frozen_set = set(names) - _norms_in(network) - _of(*_head(network))
     else:
-        found = _globbed(names, text)
-    if found == set(names):
-        raise UserError(f"freeze={text!r} freezes every weight, so nothing could be learnt; leave some free.")
-    return found
+        frozen_set = _globbed(names, text)
+    if frozen_set == set(names):
+        raise UserError(f"freeze={text!r} freezes every weight, so nothing would learn; leave some free.")
+    return frozen_set
 
 
 def ever_free(network: nn.Module, text: str, epochs: int) -> dict[str, nn.Parameter]:
-    """The parameters that learn in some of so many epochs, by name; `text` as in `frozen_names`.
+    """The parameters that learn in at least one epoch, by name; `text` as in `frozen_names`.
 
     Raises:
-        UserError: it names nothing, or everything, or begins after the last epoch.
+        UserError: it freezes nothing by mistake, or everything, or it changes after the last epoch.
     """
-    begins = [epoch for epoch, _ in phases(text)]
-    always = set.intersection(*(frozen_names(network, text, epoch) for epoch in begins))
-    if begins[-1] >= epochs:
+    first_epochs = [epoch for epoch, _ in phases(text)]
+    always = set.intersection(*(frozen_names(network, text, epoch) for epoch in first_epochs))
+    if first_epochs[-1] >= epochs:
         raise UserError(
-            f"freeze={text!r} changes at epoch {begins[-1]}, but there are {epochs} epochs, counted from 0; give more "
-            "epochs or earlier changes."
+            f"freeze={text!r} changes at epoch {first_epochs[-1]}, but there are {epochs} epochs, counted from 0; give "
+            "more epochs, or let it change earlier."
         )
     free = {name: weight for name, weight in network.named_parameters() if weight.requires_grad and name not in always}
     if not free:
-        raise UserError("All weights that freeze leaves free have requires_grad=False; set it on some.")
+        raise UserError("Every weight that freeze leaves free has requires_grad=False; set it to True for some.")
     return free
 
 
 def phases(text: str) -> list[tuple[int, str]]:
-    """The epochs at which the freezing changes, and what holds from each on: one for a text without epochs.
+    """The epochs at which the freezing changes, each with its rule; a single one for a text without epochs.
 
     Raises:
-        UserError: the first epoch is not 0, or they do not rise.
+        UserError: the first epoch is not 0, or the epochs do not increase.
     """
     parts = [part.strip() for part in text.split(";") if part.strip()]
     if len(parts) < 2 and not re.match(r"\d+:", text.strip()):
         return [(0, text.strip())]
-    found = []
+    rules = []
     for part in parts:
         match = re.fullmatch(r"(\d+):(.+)", part)
         if match is None:
             raise UserError(f"In freeze={text!r}, {part!r} has no epoch before it; write 0:all-but:fc;2:none.")
-        found.append((int(match[1]), match[2].strip()))
-    epochs = [epoch for epoch, _ in found]
+        rules.append((int(match[1]), match[2].strip()))
+    epochs = [epoch for epoch, _ in rules]
     if epochs[0] != 0 or sorted(set(epochs)) != epochs:
-        raise UserError(f"The epochs in freeze={text!r} must begin with 0 and rise; they are {epochs}.")
-    return found
+        raise UserError(f"The epochs in freeze={text!r} must begin with 0 and increase; they are {epochs}.")
+    return rules
 
 
-def still_layers(network: nn.Module, names: set[str], bn: str) -> list[nn.Module]:
-    """Modules whose BatchNorm statistics stand still under a choice of `bn`.
+def layers_with_frozen_statistics(network: nn.Module, names: set[str], bn: str) -> list[nn.Module]:
+    """Modules whose BatchNorm statistics are frozen under a choice of `bn`.
 
-    A layer that is frozen stands still whatever the choice: statistics that move would change what it computes.
+    The statistics of a frozen layer are always frozen: if they changed, so would the layer's output.
 
     Args:
-        network: the whole.
-        names: of its frozen parameters; those that require no gradient are frozen, too.
-        bn: "frozen", all of it; "frozen-prefix", also BatchNorm before the last frozen weight, though its own weights
-            learn; else what is frozen alone.
+        network: all of it.
+        names: of its frozen parameters; those with requires_grad=False count as frozen too.
+        bn: "frozen", all BatchNorm; "frozen-prefix", also BatchNorm before the last frozen weight, even if its own
+            weights learn; otherwise only that of frozen layers.
     """
     if bn == "frozen":
         return [network]
@@ -113,7 +113,7 @@ def still_layers(network: nn.Module, names: set[str], bn: str) -> list[nn.Module
 
 
 def frozen_layers(network: nn.Module, names: set[str]) -> list[nn.Module]:
-    """Modules that have weights and whose weights are all frozen."""
+    """Modules with weights, all of them frozen."""
     layers = []
     for layer, module in network.named_modules():
         own = _of(layer, module)
@@ -124,15 +124,15 @@ def frozen_layers(network: nn.Module, names: set[str]) -> list[nn.Module]:
 
 @contextmanager
 def frozen(network: nn.Module, names: set[str]) -> Iterator[None]:
-    """Keep these parameters out of all gradients while the context lasts.
+    """These parameters have no gradient while the context lasts.
 
-    What the caller has frozen by `requires_grad` stays frozen too.
+    Parameters that the caller has frozen with `requires_grad` stay frozen.
     """
     before = {name: weight.requires_grad for name, weight in network.named_parameters()}
     for name, weight in network.named_parameters():
         weight.requires_grad_(before[name] and name not in names)
         if not weight.requires_grad:
-            # A gradient left behind, even of zeros, lets momentum and weight decay move the weight.
+            # With any gradient, even of zeros, momentum and weight decay would still change the weight.
             weight.grad = None
     try:
         yield
@@ -142,36 +142,36 @@ def frozen(network: nn.Module, names: set[str]) -> Iterator[None]:
 
 
 def chosen(names: list[str], globs: str) -> set[str]:
-    """Names that one of several globs with commas between them matches, or whose layer it matches.
+    """The names that match one of several comma-separated globs, or that lie in a layer that matches.
 
     Raises:
         UserError: a glob matches none.
     """
-    found: set[str] = set()
+    result: set[str] = set()
     for glob in filter(None, (part.strip() for part in globs.split(","))):
         matched = {name for name in names if any(fnmatchcase(part, glob) for part in _parents(name))}
         if not matched:
             raise unknown("parameter or layer", glob, names)
-        found |= matched
-    return found
+        result |= matched
+    return result
 
 
 def _globbed(names: list[str], text: str) -> set[str]:
     try:
         if not text:
-            raise UserError("It names nothing.")
+            raise UserError("It is empty.")
         return chosen(names, text)
     except UserError as error:
-        raise UserError(f"freeze={text!r}: {error} Other ways of freezing are {', '.join(_WAYS)}.") from None
+        raise UserError(f"freeze={text!r}: {error} Other possible texts are {', '.join(_SYNTAX)}.") from None
 
 
 def _parents(name: str) -> list[str]:
-    """The name itself and the layers it lies in: whole words, so that "layer1" is not "layer10"."""
+    """The name itself and the layers that contain it, as whole words: "layer1" does not match "layer10"."""
     words = name.split(".")
     return [".".join(words[:count]) for count in range(1, len(words) + 1)]
 
 
-def _within(network: nn.Module, layer: str) -> set[str]:
+def _names_within(network: nn.Module, layer: str) -> set[str]:
     modules = dict(network.named_modules())
     if layer not in modules or not layer:
         raise unknown("layer", layer, [name for name in modules if name])
@@ -186,11 +186,11 @@ def _last(names: list[str], among: set[str]) -> int:
 
 
 def _norms_in(network: nn.Module) -> set[str]:
-    found = {name for layer, module in network.named_modules() if isinstance(module, NORMS)
+    names = {name for layer, module in network.named_modules() if isinstance(module, NORMS)
              for name in _of(layer, module)}  # fmt: skip
-    if not found:
-        raise UserError("freeze=bn-only leaves BatchNorm free, but the network has none; choose another way.")
-    return found
+    if not names:
+        raise UserError("freeze=bn-only leaves BatchNorm free, but the network has none; give another freeze.")
+    return names
 
 
 def _of(layer: str, module: nn.Module) -> set[str]:

@@ -1,13 +1,14 @@
 """A prior over the weights: one precision and one centre per parameter, added to the gradient.
 
 Maximum a posteriori is maximum likelihood with a prior: minimising `loss + precision / 2 * |w - centre|^2` for every
-weight. Precision 0 is maximum likelihood, centre 0 is weight decay, the pretrained weights as centre are L2-SP
-(Li et al. 2018, arXiv:1802.01483), and a frozen weight is the limit of infinite precision. A Gaussian of standard
-deviation `std` has precision `1 / (N std^2)` when the loss is a mean over N images, so the same weight decay is a
-weaker prior on fewer images. Before a BatchNorm that uses batch statistics the scale of the weights does not matter,
-so there a centre of zero constrains nothing and only sets how far a step goes.
+weight. Precision 0 is maximum likelihood; centre 0 is weight decay; the pretrained weights as centre are L2-SP
+(Li et al. 2018, arXiv:1802.01483); a frozen weight is the limit of infinite precision. A Gaussian of standard deviation
+`std` has precision `1 / (N std^2)` when the loss is a mean over N images, so the same weight decay is a weaker prior on
+fewer images. Before a BatchNorm with batch statistics the scale of the weights has no effect on the output, so a prior
+with centre 0 only changes the effective step size there.
 
-Under AdamW the same pull is taken past the optimizer, as its weight decay is, and is then no exact Gaussian prior.
+Under AdamW the gradient of the prior does not pass through the optimizer, as with its weight decay, and the result is
+not an exact Gaussian prior.
 """
 
 import math
@@ -26,7 +27,7 @@ _KINDS = ("none", "gaussian", "l2sp", "ewc")
 
 @dataclass(frozen=True)
 class Pull:
-    """What draws one parameter."""
+    """The prior of one parameter."""
 
     precision: float | Tensor  # a number, or one per weight
     centre: Tensor | None  # None is zero
@@ -34,13 +35,13 @@ class Pull:
 
 @dataclass(frozen=True)
 class Prior:
-    """The prior of a network: nothing for a parameter without an entry."""
+    """The prior of a network; a parameter without an entry has none."""
 
     pulls: Mapping[str, Pull]
 
     @torch.no_grad()
     def add_to(self, network: nn.Module) -> None:
-        """Add the penalty's gradient to each `.grad`; parameters without one stay without."""
+        """Add the gradient of the penalty to each `.grad` that is not None."""
         for name, weight in network.named_parameters():
             pull = self.pulls.get(name)
             if pull is not None and weight.grad is not None:
@@ -48,15 +49,15 @@ class Prior:
                 if isinstance(pull.precision, Tensor):
                     weight.grad.addcmul_(away, pull.precision)
                 else:
-                    # As torch's own weight decay has it, to the bit.
+                    # The same operation as torch's weight decay, so the same bits.
                     weight.grad.add_(away, alpha=pull.precision)
 
     @torch.no_grad()
     def shrink(self, network: nn.Module, lr: float) -> None:
-        """Draw each weight that has a gradient by `lr` times the penalty's own, past the optimizer.
+        """Move each weight that has a gradient by `-lr` times the gradient of the penalty, without the optimizer.
 
-        Loshchilov & Hutter 2019, arXiv:1711.05101: what AdamW does with its weight decay. Adam divides every gradient
-        by its size, so a penalty within it would hardly pull where the loss is steep.
+        Loshchilov & Hutter 2019, arXiv:1711.05101: AdamW applies weight decay this way. Adam divides every gradient by
+        its size, so a penalty in the gradient would have little effect where the loss is steep.
         """
         for name, weight in network.named_parameters():
             pull = self.pulls.get(name)
@@ -66,7 +67,7 @@ class Prior:
 
     @torch.no_grad()
     def penalty(self, network: nn.Module) -> float:
-        """The penalty itself, of the weights as they are."""
+        """The penalty of the current weights."""
         total = 0.0
         for name, weight in network.named_parameters():
             pull = self.pulls.get(name)
@@ -86,29 +87,29 @@ def prior(
     decay_norms: bool = True,
     names: Collection[str] | None = None,
 ) -> Prior:
-    """The prior of a text such as "none", "gaussian:std=0.2", "l2sp:0.01" or "ewc:1", over weights that learn.
+    """The prior of a text such as "none", "gaussian:std=0.2", "l2sp:0.01" or "ewc:1", over the weights that learn.
 
     Args:
-        text: its kind and strength; "decay=" is the precision itself, "std=" a standard deviation.
+        text: kind and strength; "decay=" gives the precision, "std=" a standard deviation.
         network: as it is before the training; its weights are the centre of "l2sp" and "ewc".
-        images: N, how many the loss is a mean over.
+        images: N, the number of training images; the loss is a mean over them.
         fresh: parameters without pretrained values, such as a new head: their centre is zero.
         fisher: precision per weight for "ewc".
-        decay_norms: whether BatchNorm's weights and biases are covered.
-        names: of the weights that learn; None are those that require a gradient now.
+        decay_norms: whether the prior covers BatchNorm's weights and all biases.
+        names: of the weights that learn; None takes those that require a gradient now.
 
     Raises:
-        UserError: there is no such prior, or its strength is no positive number.
+        UserError: there is no such prior, or its strength is not a positive number.
     """
     kind, rest = _parsed(text)
     if kind == "none":
         return Prior({})
     precision = _precision(text, rest, images)
-    spared = set() if decay_norms else _norms_and_biases(network)
+    excluded = set() if decay_norms else _norms_and_biases(network)
     learning = {name for name, weight in network.named_parameters() if weight.requires_grad} if names is None else names
     pulls = {}
     for name, weight in network.named_parameters():
-        if name in spared or name not in learning:
+        if name in excluded or name not in learning:
             continue
         centred = kind in ("l2sp", "ewc") and name not in fresh
         strength: float | Tensor = precision
@@ -120,12 +121,12 @@ def prior(
 
 
 def std_of(precision: float, images: int) -> float:
-    """The standard deviation of the Gaussian that a weight decay stands for: `1 / sqrt(N precision)`."""
+    """The standard deviation of the Gaussian prior that equals a weight decay: `1 / sqrt(N precision)`."""
     return math.inf if precision == 0 else 1 / math.sqrt(images * precision)
 
 
-def both_ways(text: str, images: int) -> str | None:
-    """The strength of a prior as a weight decay and as a standard deviation, in words; None for no prior.
+def strength_text(text: str, images: int) -> str | None:
+    """The strength of a prior as weight decay and as standard deviation, for a message; None for no prior.
 
     Raises:
         UserError: there is no such prior.
@@ -143,12 +144,12 @@ def _parsed(text: str) -> tuple[str, str]:
     if kind not in _KINDS:
         raise unknown("prior", kind, _KINDS)
     if kind == "none" and colon:
-        raise _refused(text)
+        raise _invalid(text)
     return kind, rest
 
 
-def _refused(text: str) -> UserError:
-    return UserError(f"{text!r} is no prior; write none, gaussian:decay=5e-4, gaussian:std=0.2, l2sp:0.01 or ewc:1.")
+def _invalid(text: str) -> UserError:
+    return UserError(f"{text!r} is not a prior; write none, gaussian:decay=5e-4, gaussian:std=0.2, l2sp:0.01 or ewc:1.")
 
 
 def _precision(text: str, rest: str, images: int) -> float:
@@ -158,7 +159,7 @@ def _precision(text: str, rest: str, images: int) -> float:
     except ValueError:
         number = -1.0
     if (equals and key not in ("std", "decay")) or not 0 < number < math.inf:
-        raise _refused(text)
+        raise _invalid(text)
     return 1 / (images * number**2) if key == "std" else number
 
 

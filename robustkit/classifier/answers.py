@@ -1,7 +1,11 @@
-"""What an attack may see of a network at its queries: labels, logits, the input's gradient, one layer's features."""
+"""What an attack may see of a network at its queries: labels, logits, the input's gradient, one layer's features.
+
+An evaluation and a training answer their attacks' queries with this one function.
+"""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +17,8 @@ from robustkit.primitives.protocol import Attack, FeatureAttack, FeatureSeen, Se
 
 Forward = Callable[[Tensor], Tensor]
 Hooks = Callable[[], AbstractContextManager[object]]
-Said = Callable[[Tensor], Tensor]
+LabelOf = Callable[[Tensor], Tensor]
+Objective = Callable[[Tensor], Tensor]  # logits [B, K] -> [B], larger is better for the attacker
 
 
 def likeliest(logits: Tensor) -> Tensor:
@@ -22,32 +27,46 @@ def likeliest(logits: Tensor) -> Tensor:
 
 
 def answered(
-    attack: Attack, state: State, forward: Forward, network: nn.Module, hooks: Hooks, said: Said = likeliest
+    attack: Attack,
+    state: State,
+    forward: Forward,
+    network: nn.Module | None = None,
+    hooks: Hooks = nullcontext,
+    label_of: LabelOf = likeliest,
+    objective: Objective | None = None,
 ) -> Seen:
     """What the attack may see; of an attack on a layer a `FeatureSeen`.
 
     Args:
-        attack: what asks, and what it may see.
+        attack: decides what may be seen.
         state: rows with their queries.
         forward: logits `[B, K]` at points `[B, *S]`, through `network`.
-        network: whose layers a feature attack reads.
+        network: whose layers a feature attack reads; other attacks need none.
         hooks: entered around the forward and the backward pass.
-        said: classes `[B]` that logits `[B, K]` speak for.
+        label_of: predicted classes `[B]` of logits `[B, K]`.
+        objective: what the attack maximizes in place of its own objective; not for a feature attack.
     """
+    if objective is None:
+        objective = partial(_own_objective, attack, state)
     if attack.sees != "gradients":
-        return _scores(attack, state, forward, said)
+        return _scores(attack, state, forward, label_of, objective)
     with torch.enable_grad(), hooks():
         query = state.query.detach().requires_grad_()
         if isinstance(attack, FeatureAttack):
-            return _features(attack, state, query, forward, network, said)
+            assert network is not None, "a feature attack without the network whose layer it reads"
+            return _features(attack, state, query, forward, network, label_of)
         logits = forward(query)
-        loss = attack.objective(logits, state.trial)
+        loss = objective(logits)
         grad = _gradients(loss, [query])[0]
-    return Seen(said(logits), logits.detach(), loss.detach(), grad.contiguous())
+    return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
+
+
+def _own_objective(attack: Attack, state: State, logits: Tensor) -> Tensor:
+    return attack.objective(logits, state.trial)
 
 
 def _features(
-    attack: FeatureAttack, state: State, query: Tensor, forward: Forward, network: nn.Module, said: Said
+    attack: FeatureAttack, state: State, query: Tensor, forward: Forward, network: nn.Module, label_of: LabelOf
 ) -> FeatureSeen:
     layer = attack.layer_in(network)
     with Trace(network, [layer], grad=True, detach=False) as trace:
@@ -57,16 +76,16 @@ def _features(
         # The edge, not the tensor: a later layer may have written into it.
         grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
-    return FeatureSeen(said(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner)
+    return FeatureSeen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner)
 
 
 @torch.no_grad()
-def _scores(attack: Attack, state: State, forward: Forward, said: Said) -> Seen:
+def _scores(attack: Attack, state: State, forward: Forward, label_of: LabelOf, objective: Objective) -> Seen:
     logits = forward(state.query)
-    label, nothing = said(logits), logits.new_zeros(len(state), 0)
+    label, nothing = label_of(logits), logits.new_zeros(len(state), 0)
     if attack.sees == "labels":
         return Seen(label, nothing, logits.new_zeros(len(state)), nothing)
-    return Seen(label, logits, attack.objective(logits, state.trial), nothing)
+    return Seen(label, logits, objective(logits), nothing)
 
 
 def _gradients(loss: Tensor, points: list[Any]) -> list[Any]:

@@ -117,7 +117,7 @@ def _explain(options: dict[str, Any]) -> None:
     baseline = cells[0].recipe(base)
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
-    ground = defenses.Ground(train, val, test, threat.norm, threat.eps_text, options["judge"], start="")
+    ground = defenses.AblationSetup(train, val, test, threat.norm, threat.eps_text, options["judge"], start="")
     defenses.checked_cells(cells, base, model, ground)
     cost = defenses.explained(model, train, baseline, eps=threat.eps_text, norm=threat.norm, held_out=len(val))
     jobs = defenses.jobs_of(cells, options["seeds"])

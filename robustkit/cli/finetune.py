@@ -105,12 +105,12 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
     tuned.history.to_csv(options["out"] / "history.csv", index=False)
 
 
-def _smoothing_words(attack: str) -> str:
+def _smoothing_words(attack: object) -> str:
     """The options that evaluate a network trained with noise as a smoothed classifier; empty for other networks."""
     from robustkit.primitives.registry import parsed
 
     # Only this inner attack is sure to be written as NAME:KEY=VALUE.
-    if attack.strip().lower().partition(":")[0] != "gaussian":
+    if not isinstance(attack, str) or attack.strip().lower().partition(":")[0] != "gaussian":
         return ""
     return f" --smooth {parsed(attack)[1]['sigma']} --norm L2"
 

@@ -29,7 +29,7 @@ def process_team(device: str) -> Iterator["defenses.Team"]:
 
     with defenses.processes(defenses.own_device(chosen_device(device))) as team:
         try:
-            with team.one_fate():
+            with team.fail_together():
                 yield team
         except UserError as error:
             if team.alone:
@@ -37,5 +37,5 @@ def process_team(device: str) -> Iterator["defenses.Team"]:
             if team.first:
                 print_error(str(error))
             # torchrun ends all processes as soon as one ends: wait until the first has printed its line.
-            team.farewell()
+            team.wait_for_others()
             sys.exit(2)

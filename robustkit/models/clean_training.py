@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError
+from robustkit.models.batchnorm import recalculate_statistics
 from robustkit.models.one_cycle import one_cycle
 
 from .pixels import PixelModel
@@ -102,25 +103,15 @@ def _run_epochs(model: PixelModel, data: Dataset, recipe: CleanRecipe, report: R
             report(f"training {model.name} on {data.name}", done / total)
 
 
-@torch.no_grad()
 def _refresh_statistics(model: PixelModel, data: Dataset) -> None:
-    """Compute BatchNorm's mean and variance again, with the final weights.
+    """Recalculate BatchNorm's mean and variance for the final weights.
 
     After 180 steps the running averages of MobileNetV3 (momentum 0.01) are still close to their initial values: its
     accuracy is 10 % with them and 97 % with these.
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
-    model.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the plain average over all batches
-        norm.train()
-    if norms:
-        for ids in batches(range(len(data))[:STATISTICS], EVAL_BATCH):
-            model(data.batch(ids)[0])
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    parts = batches(range(len(data))[:STATISTICS], EVAL_BATCH)
+    recalculate_statistics(model, norms, (data.batch(part)[0] for part in parts))
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from robustkit.defenses.inner_attack.crafting import crafted, keys_of
+from robustkit.defenses.inner_attack.crafting import craft, noise_keys
 from robustkit.defenses.inner_attack.gaussian import Gaussian
 from torch import Tensor, nn
 
@@ -131,13 +131,13 @@ def test_arguments_out_of_range_are_refused(changes, words):
 def test_noise_to_learn_from_is_normal_and_the_same_in_any_batch():
     x = images(400)
     y = torch.zeros(400, dtype=torch.int64)
-    keys = keys_of(0, 3, torch.arange(400))
+    keys = noise_keys(0, 3, torch.arange(400))
 
     def never(query: Tensor) -> Tensor:
         raise AssertionError("asked")
 
-    noisy = crafted(never, Gaussian(0.1, sigma=0.25), x, y, keys)
-    some = crafted(never, Gaussian(0.1, sigma=0.25), x[7:9], y[7:9], keys[7:9])
+    noisy = craft(never, Gaussian(0.1, sigma=0.25), x, y, keys)
+    some = craft(never, Gaussian(0.1, sigma=0.25), x[7:9], y[7:9], keys[7:9])
 
     shift = noisy - x
     assert shift.std().item() == pytest.approx(0.25, rel=0.05)

@@ -1,14 +1,16 @@
-"""Run a training in a process that may be killed at a step: `python crash.py FOLDER STEP`."""
+"""Run a training in a process that may be killed at a step: `python -m tests.defenses.crash FOLDER STEP`."""
 
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from robustkit.defenses import Recipe, Tuned, finetune
 from robustkit.defenses.training import training
 from torch import nn
 
+from tests.defenses.doubles import at_step
 from tests.defenses.nets import SHORT, TRAIN, VAL, net
 
 ALL: Recipe = SHORT.but(
@@ -18,29 +20,21 @@ ALL: Recipe = SHORT.but(
 
 
 class StopError(Exception):
-    """The training was broken off."""
+    """The training was interrupted."""
 
 
-class Watcher:
-    def __init__(self, step: int, killing: bool) -> None:
-        self.left, self.killing = step, killing
-
-    def training(self, text: str, share: float) -> None:
-        self.left -= 1
-        if self.left == 0:
-            if self.killing:
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise StopError
-
-    def say(self, text: str) -> None: ...
+def stop() -> None:
+    raise StopError
 
 
-def run(folder: Path | None, recipe: Recipe = ALL, step: int = 0, *, killing: bool = False) -> tuple[nn.Module, Tuned]:
+def run(
+    folder: Path | None, recipe: Recipe = ALL, step: int = 0, end: Callable[[], object] = stop
+) -> tuple[nn.Module, Tuned]:
+    """Train, and end it after a step if one is given."""
     network = net(dropout=0.3)
-    found = finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, out=folder, watch=Watcher(step, killing))
-    return network, found
+    return network, finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, out=folder, watch=at_step(step, end))
 
 
 if __name__ == "__main__":
-    training._KEEP_SECONDS = 0.0  # after every step
-    run(Path(sys.argv[1]), step=int(sys.argv[2]), killing=True)
+    training._CHECKPOINT_SECONDS = 0.0  # after every step
+    run(Path(sys.argv[1]), step=int(sys.argv[2]), end=lambda: os.kill(os.getpid(), signal.SIGKILL))

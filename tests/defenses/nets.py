@@ -1,13 +1,15 @@
 """A small network of digits with the names of a ResNet, trained in a blink, and recipes that are over as fast."""
 
 import copy
+from collections.abc import Iterable
 from functools import cache
 
 import torch
 from robustkit.defenses import Recipe
-from robustkit.defenses.inner_attack.objectives import objective
-from robustkit.defenses.inner_attack.specification import inner
+from robustkit.defenses.inner_attack.objectives import build_objective
+from robustkit.defenses.inner_attack.specification import inner_attack
 from robustkit.defenses.training.batches import Batch
+from robustkit.defenses.training.selection import ValidationScore
 from robustkit.defenses.training.stepping import Stepper
 from robustkit.defenses.weights.prior import Prior
 from torch import Tensor, nn
@@ -38,25 +40,25 @@ class Net(nn.Module):
 
 
 def net(dropout: float = 0.0) -> Net:
-    """Right on nine of ten digits, and on hardly any attacked one."""
-    found = Net(dropout)
-    found.load_state_dict(_trained())
-    return found.eval()
+    """Correct on nine of ten digits, and on hardly any adversarial one."""
+    network = Net(dropout)
+    network.load_state_dict(_trained())
+    return network.eval()
 
 
 @cache
 def _trained() -> dict[str, Tensor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        found = Net()
+        network = Net()
     x, y = _digits()
-    optimizer = torch.optim.SGD(found.parameters(), 0.1, 0.9, nesterov=True)
+    optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9, nesterov=True)
     for step in range(90):
         rows = torch.arange(step * 64, step * 64 + 64) % 900
         optimizer.zero_grad()
-        F.cross_entropy(found(x[rows]), y[rows]).backward()
+        F.cross_entropy(network(x[rows]), y[rows]).backward()
         optimizer.step()
-    return copy.deepcopy(found.state_dict())
+    return copy.deepcopy(network.state_dict())
 
 
 def digits(first: int, count: int) -> tuple[Tensor, Tensor]:
@@ -75,10 +77,19 @@ def batch(first: int = 0, count: int = 16) -> Batch:
 def stepper(model: nn.Module, recipe: Recipe = SHORT, eps: float = 0.1, prior: Prior | None = None) -> Stepper:
     """Takes steps of plain gradient descent."""
     optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], recipe.lr)
-    goal = objective(recipe.objective)
-    return Stepper(
-        model.train(), inner(recipe.attack, "Linf", eps), goal, recipe, prior or Prior({}), optimizer, None, None
-    )
+    inner, objective = inner_attack(recipe.attack, "Linf", eps), build_objective(recipe.objective)
+    return Stepper(model.train(), inner, objective, recipe, prior or Prior({}), optimizer, None, None)
+
+
+def judge_as(monkeypatch, scores: Iterable[tuple[float, float]]) -> None:
+    """Let trainings see these accuracies, clean and under attack, in place of what their networks have."""
+    answers = iter(scores)
+
+    def score(judge: object, network: nn.Module) -> ValidationScore:
+        clean, worst = next(answers)
+        return ValidationScore(clean, worst, worst)
+
+    monkeypatch.setattr("robustkit.defenses.training.selection.Judge.score", score)
 
 
 def state(model: nn.Module) -> dict[str, Tensor]:
@@ -88,3 +99,8 @@ def state(model: nn.Module) -> dict[str, Tensor]:
 def changed(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
     """Names of the tensors that differ in a bit."""
     return {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two networks are equal in every bit."""
+    return not changed(one, state(other))

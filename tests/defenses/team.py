@@ -1,4 +1,4 @@
-"""Trainings for one process and for two: `python -m tests.defenses.team FOLDER RANK` carries all of them out."""
+"""Trainings for one process and for two: `python -m tests.defenses.team FOLDER RANK` runs all of them."""
 
 import os
 import sys
@@ -12,11 +12,11 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from robustkit.defenses import Recipe, finetune
-from robustkit.defenses.inner_attack.objectives import objective
-from robustkit.defenses.inner_attack.specification import inner
+from robustkit.defenses.inner_attack.objectives import build_objective
+from robustkit.defenses.inner_attack.specification import inner_attack
 from robustkit.defenses.training import stepping
 from robustkit.defenses.training.images import TrainingImages
-from robustkit.defenses.training.parallel import processes
+from robustkit.defenses.training.processes import processes
 from robustkit.defenses.training.selection import Judge, ValidationScore
 from robustkit.defenses.training.stepping import Stepper
 from robustkit.defenses.weights.batchnorm import norms_of
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from robustkit.data import from_tensors
 from robustkit.errors import UserError
+from tests.defenses.doubles import Wrapped, at_step
 from tests.defenses.nets import SHORT, VAL, batch, digits, net, state
 
 FROZEN = SHORT.but(bn="frozen", lr=0.005, clip=1.0)
@@ -53,44 +54,40 @@ MOVING: dict[str, Recipe] = {
 
 @contextmanager
 def last_epoch_kept() -> Iterator[None]:
-    """Each judgement better than the one before, so that what is compared is where a training ends."""
+    """Each score is better than the one before, so that the last weights of a training are compared."""
     with mock.patch.object(
-        Judge, "level", side_effect=[ValidationScore(0.9, share / 99, share / 99) for share in range(99)]
+        Judge, "score", side_effect=[ValidationScore(0.9, share / 99, share / 99) for share in range(99)]
     ):
         yield
 
 
 def trained(recipe: Recipe, network: nn.Module | None = None, **more: Any) -> dict[str, Any]:
-    """Where a training ends: weights, buffers and history."""
+    """The end of a training: weights, buffers and history."""
     network = network or net()
     with last_epoch_kept():
-        found = finetune(network, IMAGES, VAL, eps=0.1, recipe=recipe, **more)
-    return {"state": state(network), "history": found.history.drop(columns="seconds").to_dict("list")}
+        result = finetune(network, IMAGES, VAL, eps=0.1, recipe=recipe, **more)
+    return {"state": state(network), "history": result.history.drop(columns="seconds").to_dict("list")}
 
 
-class Unused(nn.Module):
-    """With a layer that no loss depends on, and a weight that does not learn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.aside = net(), nn.Linear(3, 3)
-        with torch.no_grad():
-            self.aside.weight.fill_(1 + rank())
-        self.inner.conv1.weight.requires_grad_(False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x)
+def unused() -> nn.Module:
+    """A network with a layer that no loss depends on, and a weight that does not learn."""
+    network = Wrapped(net())
+    network.aside = nn.Linear(3, 3)
+    with torch.no_grad():
+        network.aside.weight.fill_(1 + rank())
+    network.inner.conv1.weight.requires_grad_(False)
+    return network
 
 
 class Fails(nn.Module):
-    """Cannot do with one image, which lies in the share of one process alone."""
+    """Fails on one image, which belongs to the share of one process alone."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
         self.inner, self.how = net(), how
 
     def forward(self, x: Tensor) -> Tensor:
-        # While it is attacked, or while it learns.
+        # In eval mode it is attacked, in train mode it learns.
         if self.training == (self.how == "gradient") or (x[:, 0, 0, 0] < 0.5).all():
             return self.inner(x)
         if self.how == "dies":
@@ -101,16 +98,16 @@ class Fails(nn.Module):
 
 
 def failing(how: str) -> dict[str, Any]:
-    """A training that the second process cannot go on with."""
+    """A training that fails in the second process."""
     x, y = IMAGES[0].clone(), IMAGES[1]
-    # Odd places of a batch fall to it.
+    # Odd places of a batch belong to it.
     x[TrainingImages(from_tensors(x, y), SHORT, x.device).order(0)[33], 0, 0, 0] = 1.0
     finetune(Fails(how), (x, y), VAL, eps=0.1, recipe=SHORT)
     return {}
 
 
 def dropped() -> dict[str, Any]:
-    """A training with dropout, and where values surely stayed and surely were dropped in its first step."""
+    """A training with dropout, and which values certainly stayed and certainly were dropped in its first step."""
     network, seen = net(dropout=0.5), []
 
     def remember(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -125,59 +122,60 @@ def different() -> dict[str, Any]:
     return trained(SHORT.but(lr=0.01 * (1 + rank())))
 
 
-def broken_off(folder: Path) -> dict[str, Any]:
-    """A training that the first process breaks off in its second epoch, and then the same again."""
+def interrupted(folder: Path) -> dict[str, Any]:
+    """A training that the first process interrupts in its second epoch, and then the same again."""
 
-    class Breaks:
-        left = 9
+    def interrupt() -> None:
+        raise InterruptedError("here")
 
-        def training(self, text: str, share: float) -> None:
-            self.left -= 1
-            if self.left == 0:
-                raise InterruptedError("here")
-
-        def say(self, text: str) -> None: ...
-
-    said = ""
+    text = ""
     recipe = FROZEN.but(attack="free:2", ema=0.9, freeze="0:all-but:fc;1:none")
     try:
-        trained(recipe, out=folder / "kept", watch=Breaks())
+        trained(recipe, out=folder / "kept", watch=at_step(9, interrupt))
     except (UserError, InterruptedError) as error:
-        said = f"{type(error).__name__}: {error}"
-    return {"said": said, **trained(recipe, out=folder / "kept" if rank() == 0 else None)}
+        text = f"{type(error).__name__}: {error}"
+    return {"error text": text, **trained(recipe, out=folder / "kept" if rank() == 0 else None)}
 
 
 def judged(recipe: Recipe) -> dict[str, Any]:
-    """As `trained`, but the epoch is chosen on validation images, from starts that differ."""
+    """As `trained`, but validation images choose the epoch, and the starts of the processes differ."""
     network = net()
     with torch.no_grad():
         network.fc.bias += rank()
-    found = finetune(network, IMAGES, VAL, eps=0.1, recipe=recipe)
-    return {"state": state(network), "best": found.best, "start": found.start, "notes": found.notes}
+    result = finetune(network, IMAGES, VAL, eps=0.1, recipe=recipe)
+    return {"state": state(network), "best": result.best, "start": result.start, "notes": result.notes}
 
 
 def first_attack() -> dict[str, Any]:
     """Noise streams and adversarial images of the first two steps."""
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
-    crafted = stepping.crafted
+    craft = stepping.craft
 
-    def remember(network: Any, attack: Any, x: Tensor, y: Tensor, key: Tensor, climb: Any) -> Tensor:
-        seen.append((x, key, crafted(network, attack, x, y, key, climb)))
+    def remember(network: Any, attack: Any, x: Tensor, y: Tensor, key: Tensor, objective: Any) -> Tensor:
+        seen.append((x, key, craft(network, attack, x, y, key, objective)))
         return seen[-1][2]
 
-    with mock.patch.object(stepping, "crafted", remember):
+    with mock.patch.object(stepping, "craft", remember):
         trained(ODD.but(epochs=1, lr=1e-9))
-    # Without the trial of the attack before the training.
+    # The first call tries the attack before the training.
     return {"seen": [torch.cat(parts) for parts in zip(*seen[1:3], strict=True)]}
 
 
 def alone_in_the_attack() -> dict[str, Any]:
-    """Inside the wrapper the first process attacks as often as it likes; then all take a step."""
+    """The first process attacks three more times inside the wrapper; then all take a step."""
     network = net().train()
-    with processes(torch.device("cpu")) as team, team.one_fate():
+    with processes(torch.device("cpu")) as team, team.fail_together():
         optimizer = torch.optim.SGD(network.parameters(), 0.01)
         taker = Stepper(
-            network, inner("pgd:steps=2", "Linf", 0.1), objective("at"), SHORT, Prior({}), optimizer, None, None, team
+            network,
+            inner_attack("pgd:steps=2", "Linf", 0.1),
+            build_objective("at"),
+            SHORT,
+            Prior({}),
+            optimizer,
+            None,
+            None,
+            team,
         )
         with taker.together():
             before = state(network)
@@ -186,8 +184,8 @@ def alone_in_the_attack() -> dict[str, Any]:
             untouched = all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
             clean = all(weight.grad is None for weight in network.parameters())
             own = batch(16 * rank(), 16)._replace(whole=32)
-            told = taker.step([own], 1.0)
-    return {"untouched": untouched, "no gradients": clean, "told": tuple(told), "state": state(network)}
+            report = taker.step([own], 1.0)
+    return {"untouched": untouched, "no gradients": clean, "report": tuple(report), "state": state(network)}
 
 
 def blended() -> dict[str, Any]:
@@ -199,13 +197,13 @@ def blended() -> dict[str, Any]:
         network.bn1.eval()
         with torch.no_grad():
             network.bn1.running_mean.fill_(1 / 3)
-        team.blend(network, 1.0 if team.alone else (0.75, 0.25)[team.rank])
+        team.synchronize_buffers(network, 1.0 if team.alone else (0.75, 0.25)[team.rank])
     return {"own": own, "state": state(network)}
 
 
 SCENES: dict[str, Callable[[Path], dict[str, Any]]] = {
     **{name: lambda _, recipe=recipe: trained(recipe) for name, recipe in {**RECIPES, **MOVING}.items()},  # type: ignore[misc]
-    "unused": lambda _: trained(SHORT.but(bn="frozen"), Unused()),
+    "unused": lambda _: trained(SHORT.but(bn="frozen"), unused()),
     "dropout": lambda _: dropped(),
     "judged": lambda _: judged(FROZEN.but(prior="l2sp:0.1")),
     "judged, clean": lambda _: judged(FROZEN.but(objective="clean")),
@@ -217,7 +215,7 @@ SCENES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "raises": lambda _: failing("raises"),
     "different": lambda _: different(),
     "too small": lambda _: trained(SHORT.but(batch=3)),
-    "broken off": broken_off,
+    "interrupted": interrupted,
     "dies": lambda _: failing("dies"),
 }
 
@@ -227,7 +225,7 @@ def rank() -> int:
 
 
 def played(name: str, folder: Path) -> dict[str, Any]:
-    """What a scene comes to, its error included."""
+    """The result of a scene, or its error."""
     try:
         return SCENES[name](folder)
     except Exception as error:
@@ -238,10 +236,10 @@ if __name__ == "__main__":
     warnings.simplefilter("error")
     folder, number = Path(sys.argv[1]), int(sys.argv[2])
     dist.init_process_group("gloo", init_method=(folder / "meeting").as_uri(), rank=number, world_size=2)
-    found = {}
+    results = {}
     for name in SCENES:
-        found[name] = played(name, folder)
-        # One by one, since in the last of them a process is gone.
-        torch.save(found, folder / f"{number}.pt")
-    # Not by destroying the group, which would wait for that one.
+        results[name] = played(name, folder)
+        # Saved after each one: in the last scene a process ends.
+        torch.save(results, folder / f"{number}.pt")
+    # Without destroying the group, which would wait for the process that has ended.
     os._exit(0)

@@ -10,25 +10,21 @@ from robustkit.errors import UserError
 GRID = {"freeze": ["none", "prefix:layer1", "bn-only"], "bn": ["batch", "frozen"], "lr": [0.05, 0.01]}
 
 
-def test_a_grid_is_read_as_a_recipe_holds_it():
-    read = read_grid(["freeze=none,prefix:layer1", "label-smoothing=0,0.1", "nesterov=true,false", "clip=none,1"])
-
-    assert read == {
-        "freeze": ["none", "prefix:layer1"],
-        "label_smoothing": [0, 0.1],
-        "nesterov": [True, False],
-        "clip": [None, 1],
-    }
-
-
-def test_a_value_may_hold_colons_equal_signs_and_escaped_commas():
-    read = read_grid([r"attack=pgd:steps=7,pgd:steps=2\,step_size=0.1", r"freeze=none,conv1.*\,bn1.*"])
-
-    assert read == {"attack": ["pgd:steps=7", "pgd:steps=2,step_size=0.1"], "freeze": ["none", "conv1.*,bn1.*"]}
-
-
-def test_a_backslash_before_anything_else_stays():
-    assert read_grid([r"freeze=a\b,c\\"]) == {"freeze": [r"a\b", "c\\\\"]}
+@pytest.mark.parametrize(
+    ("texts", "grid"),
+    [
+        (["freeze=none,prefix:layer1", "label-smoothing=0,0.1", "nesterov=true,false", "clip=none,1"],
+         {"freeze": ["none", "prefix:layer1"], "label_smoothing": [0, 0.1], "nesterov": [True, False],
+          "clip": [None, 1]}),
+        ([r"attack=pgd:steps=7,pgd:steps=2\,step_size=0.1", r"freeze=none,conv1.*\,bn1.*"],
+         {"attack": ["pgd:steps=7", "pgd:steps=2,step_size=0.1"], "freeze": ["none", "conv1.*,bn1.*"]}),
+        ([r"freeze=a\b,c\\"], {"freeze": [r"a\b", "c\\\\"]}),
+        (["freeze=none", "freeze=bn-only"], {"freeze": ["none", "bn-only"]}),
+    ],
+    ids=["types of the recipe", "escaped commas", "other backslashes", "several texts of one key"],
+)  # fmt: skip
+def test_a_grid_is_read_from_texts(texts, grid):
+    assert read_grid(texts) == grid
 
 
 def test_joined_choices_change_together():
@@ -40,26 +36,17 @@ def test_joined_choices_change_together():
     assert cells[1].name == "bn+lr=frozen+0.01"
 
 
-def test_texts_of_one_key_follow_each_other():
-    assert read_grid(["freeze=none", "freeze=bn-only"]) == {"freeze": ["none", "bn-only"]}
-
-
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        (["freeze"], "no axis"),
-        (["=none,all"], "no axis"),
-        (["freeze=none,,bn-only"], "no value"),
-        (["bn+lr=batch,frozen"], "no value"),
-        (["freze=none,bn-only"], "did you mean freeze"),
-        (["seed=0,1"], "no choice of the recipe called 'seed'"),
-        (["freeze=none"], "at least two values"),
-        (["freeze=none,none"], "all different"),
+        (["freeze"], "not an axis"), (["=none,all"], "not an axis"), (["freeze=none,,bn-only"], "not a value"),
+        (["bn+lr=batch,frozen"], "not a value"), (["freze=none,bn-only"], "did you mean freeze"),
+        (["seed=0,1"], "no choice of the recipe called 'seed'"), (["freeze=none"], "at least two values"),
+        (["freeze=none,none"], "all different"), ([], "empty"),
         (["bn=batch,frozen", "bn+lr=batch+0.05,frozen+0.01"], "varies bn twice"),
-        ([], "empty"),
     ],
-)
-def test_a_grid_that_makes_no_sense_is_refused(texts, words):
+)  # fmt: skip
+def test_an_invalid_grid_is_refused(texts, words):
     with pytest.raises(UserError, match=words):
         axes_of(read_grid(texts))
 
@@ -70,7 +57,7 @@ def test_main_effects_change_one_axis_at_a_time():
     assert names == ["baseline", "freeze=prefix:layer1", "freeze=bn-only", "bn=frozen", "lr=0.01"]
 
 
-def test_a_full_plan_goes_on_to_all_combinations_fewest_changes_first():
+def test_a_full_plan_has_all_combinations_fewest_changes_first():
     cells = cells_of(axes_of(GRID), "full")
 
     assert len({cell.levels for cell in cells}) == len(cells) == 3 * 2 * 2
@@ -81,14 +68,8 @@ def test_a_full_plan_goes_on_to_all_combinations_fewest_changes_first():
 def test_main_effects_of_all_seeds_come_before_interactions():
     jobs = jobs_of(cells_of(axes_of(GRID), "full"), seeds=2)
 
-    assert [job.name for job in jobs[:6]] == [
-        "baseline, seed 0",
-        "freeze=prefix:layer1, seed 0",
-        "freeze=bn-only, seed 0",
-        "bn=frozen, seed 0",
-        "lr=0.01, seed 0",
-        "baseline, seed 1",
-    ]
+    cells = ["baseline", "freeze=prefix:layer1", "freeze=bn-only", "bn=frozen", "lr=0.01"]
+    assert [job.name for job in jobs[:6]] == [*(f"{cell}, seed 0" for cell in cells), "baseline, seed 1"]
     assert all(len(job.cell.changed) > 1 for job in jobs[10:])
     assert len(set(jobs)) == len(jobs) == 24
 

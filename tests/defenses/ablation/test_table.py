@@ -1,4 +1,4 @@
-"""What a row of an ablation's table says."""
+"""The rows of an ablation's table."""
 
 import math
 
@@ -11,10 +11,10 @@ CELLS = cells_of(axes_of({"bn": ["batch", "frozen", "split"]}), "main-effects")
 
 
 def outcome(seed: int, worst: object, status: str = "finished", ce: object = None) -> TrainingOutcome:
-    right = np.asarray(worst, dtype=bool)
-    everything = np.ones_like(right)
-    seen = everything if ce is None else np.asarray(ce, dtype=bool)
-    return TrainingOutcome(seed, status, "", everything, seen, right, 3, 0.5, 1.0, 2.0, 4.0, 9.0)
+    survived = np.asarray(worst, dtype=bool)
+    clean = np.ones_like(survived)
+    ce = clean if ce is None else np.asarray(ce, dtype=bool)
+    return TrainingOutcome(seed, status, "", clean, ce, survived, 3, 0.5, 1.0, 2.0, 4.0, 9.0)
 
 
 def test_a_row_compares_the_seeds_that_both_have():
@@ -34,12 +34,12 @@ def test_a_row_compares_the_seeds_that_both_have():
 
 
 def test_cells_that_collapsed_or_diverged_stay_in_the_table():
-    nothing = np.zeros(0, dtype=bool)
-    lost = TrainingOutcome(1, "diverged", "The loss became nan.", nothing, nothing, nothing, 0, 0.5, 1.0, 2.0, 4.0, 1.0)
+    empty = np.zeros(0, dtype=bool)
+    diverged = TrainingOutcome(1, "diverged", "The loss became nan.", empty, empty, empty, 0, 0.5, 1.0, 2.0, 4.0, 1.0)
     outcomes = {
         CELLS[0]: [outcome(0, [1, 1, 0, 0]), outcome(1, [1, 1, 0, 0])],
-        CELLS[1]: [outcome(0, [0, 0, 0, 1], "collapsed"), lost],
-        CELLS[2]: [lost],
+        CELLS[1]: [outcome(0, [0, 0, 0, 1], "collapsed"), diverged],
+        CELLS[2]: [diverged],
     }
 
     frame = table(outcomes, planned=2)

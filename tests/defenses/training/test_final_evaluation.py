@@ -1,4 +1,4 @@
-"""The evaluation that ends a fine-tuning: fp32 and inside ball and box, whatever the training did."""
+"""The evaluation at the end of a fine-tuning: fp32, and inside ball and box, whatever the recipe."""
 
 from typing import NamedTuple
 
@@ -35,19 +35,19 @@ def apart(points: Tensor, x: Tensor) -> Tensor:
 
 @pytest.fixture(params=["fp32", "bf16"])
 def judged(request, tmp_path, monkeypatch) -> list[Judged]:
-    """All that the evaluation after a training passes a verdict on."""
-    found: list[Judged] = []
+    """All points that the evaluation after a training judges."""
+    points_judged: list[Judged] = []
     own, carried_out = Classifier.judge, evaluation.carry_out
 
     def judge(self, points):
         logits = own(self, points)
         kinds = {points.dtype, logits.dtype, *(weight.dtype for weight in self.model.parameters())}
         training = any(module.training for module in self.model.modules())
-        found.append(Judged(self.name, points.clone(), kinds, torch.is_autocast_enabled("cpu"), training))
+        points_judged.append(Judged(self.name, points.clone(), kinds, torch.is_autocast_enabled("cpu"), training))
         return logits
 
     def carry_out(*words):
-        found.clear()
+        points_judged.clear()
         return carried_out(*words)
 
     monkeypatch.setattr(Classifier, "judge", judge)
@@ -57,7 +57,7 @@ def judged(request, tmp_path, monkeypatch) -> list[Judged]:
     with pytest.raises(SystemExit) as end:
         main([*TUNE, "--set", f"bf16={request.param == 'bf16'}"])
     assert not end.value.code
-    return found
+    return points_judged
 
 
 def test_verdicts_after_a_training_are_fp32_inside_the_ball_and_true(judged):
@@ -68,7 +68,7 @@ def test_verdicts_after_a_training_are_fp32_inside_the_ball_and_true(judged):
     assert all(each.kinds == {torch.float32} and not each.casting and not each.training for each in judged)
 
     points = torch.cat([each.points for each in judged if each.model == "net.net-tuned"])
-    # A negative of an image is no verdict: it is another neighbour, to see whether rows feel each other.
+    # Negatives of images are not verdicts: a sanity check uses them as neighbours in a batch.
     points = points[apart(points, 1 - x).amin(1) > 0]
     nearest, owner = apart(points, x).min(1)
     assert points.min() >= 0
@@ -76,7 +76,7 @@ def test_verdicts_after_a_training_are_fp32_inside_the_ball_and_true(judged):
     assert nearest.max() <= EPS
     assert nearest.max() > 0.99 * EPS
 
-    # The file that was written, asked anew about the points that were judged, says what the table says.
+    # The model in the written file predicts at the judged points what the table reports.
     tuned = load_model("tuned/model.safetensors", dataset=data).eval()
     with torch.no_grad():
         wrong = tuned(points).argmax(1) != y[owner]

@@ -1,4 +1,4 @@
-"""One training in two processes, against the same in one."""
+"""A training in two processes compared with the same in one."""
 
 import os
 import shutil
@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import torch
 from robustkit.defenses import ablate
-from robustkit.defenses.training.parallel import Team, own_device
+from robustkit.defenses.training.processes import own_device
+from robustkit.defenses.training.team import Team
 
 from robustkit.errors import UserError
 from tests.cli.conftest import NET
@@ -20,8 +21,8 @@ from tests.defenses.nets import SHORT, TRAIN, VAL, net
 from tests.defenses.team import MOVING, RECIPES, played
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 300  # a machine at work elsewhere; what hangs ends
-# Sums in another order: some units in the last place of the weights, which are about 1, after ten steps.
+SECONDS = 300  # for a busy machine; a process that hangs is ended
+# Sums in another order: after ten steps some units in the last place of the weights, which are about 1.
 CLOSE = {"atol": 2e-6, "rtol": 1e-5}
 
 
@@ -32,13 +33,13 @@ class Ends(NamedTuple):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Where the two processes keep what they keep."""
+    """The folder that both processes write to."""
     return tmp_path_factory.mktemp("pair")
 
 
 @pytest.fixture(scope="module")
 def pair(folder) -> Ends:
-    """What all scenes came to in each of two processes."""
+    """The results of all scenes in each of two processes."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.defenses.team", str(folder), str(number)], cwd=ROOT,
@@ -47,13 +48,13 @@ def pair(folder) -> Ends:
         for number in (0, 1)
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=SECONDS)[1] for process in processes]
+        errors = [process.communicate(timeout=SECONDS)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert not any(process.returncode for process in processes), said
-    # What torch says of its wrapper is nothing that a user could mend.
-    assert not any("find_unused_parameters" in text for text in said)
+    assert not any(process.returncode for process in processes), errors
+    # A warning of torch's wrapper, which a user could do nothing about.
+    assert not any("find_unused_parameters" in text for text in errors)
     return Ends(*(torch.load(folder / f"{number}.pt", weights_only=False) for number in (0, 1)))
 
 
@@ -63,15 +64,15 @@ def same_bits(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_two_processes_learn_what_one_does(name, pair, tmp_path):
-    one, found = played(name, tmp_path), pair.first[name]
+    one, first = played(name, tmp_path), pair.first[name]
 
-    assert one["history"]["best"] == found["history"]["best"] == [True, True]
-    torch.testing.assert_close(found["state"], one["state"], **CLOSE)
-    assert found["history"]["loss"] == pytest.approx(one["history"]["loss"], rel=1e-5)
-    assert found["history"]["train_attacked"] == one["history"]["train_attacked"]
+    assert one["history"]["best"] == first["history"]["best"] == [True, True]
+    torch.testing.assert_close(first["state"], one["state"], **CLOSE)
+    assert first["history"]["loss"] == pytest.approx(one["history"]["loss"], rel=1e-5)
+    assert first["history"]["train_attacked"] == one["history"]["train_attacked"]
 
 
-@pytest.mark.parametrize("name", [*RECIPES, *MOVING, "unused", "dropout", "judged", "judged, clean", "broken off"])
+@pytest.mark.parametrize("name", [*RECIPES, *MOVING, "unused", "dropout", "judged", "judged, clean", "interrupted"])
 def test_both_end_with_the_same_bits(name, pair):
     first, second = pair.first[name], pair.second[name]
 
@@ -80,43 +81,43 @@ def test_both_end_with_the_same_bits(name, pair):
 
 
 @pytest.mark.parametrize("name", ["judged", "judged, clean"])
-def test_the_epoch_is_chosen_alike_from_the_start_of_the_first(name, pair, tmp_path):
+def test_both_choose_the_same_epoch_from_the_start_of_the_first(name, pair, tmp_path):
     one = played(name, tmp_path)
 
-    for found in pair:
-        assert (found[name]["start"], found[name]["best"]) == (one["start"], one["best"])
-        torch.testing.assert_close(found[name]["state"], one["state"], **CLOSE)
+    for ends in pair:
+        assert (ends[name]["start"], ends[name]["best"]) == (one["start"], one["best"])
+        torch.testing.assert_close(ends[name]["state"], one["state"], **CLOSE)
 
 
-def test_noise_belongs_to_images_and_not_to_processes(pair, tmp_path):
+def test_noise_depends_on_images_and_not_on_processes(pair, tmp_path):
     x, key, x_adv = played("first attack", tmp_path)["seen"]
-    seen = {int(own): (image, attacked) for image, own, attacked in zip(x, key, x_adv, strict=True)}
-    parts = [found["first attack"]["seen"] for found in pair]
+    expected = key.argsort()
+    parts = [ends["first attack"]["seen"] for ends in pair]
+    both = [torch.cat(pieces) for pieces in zip(*parts, strict=True)]
+    order = both[1].argsort()
 
     assert [len(part[1]) for part in parts] == [32, 30]
-    assert {int(own) for part in parts for own in part[1]} == seen.keys()
-    for mine in parts:
-        for image, own, attacked in zip(*mine, strict=True):
-            assert torch.equal(image, seen[int(own)][0])
-            torch.testing.assert_close(attacked, seen[int(own)][1])
+    assert torch.equal(both[1][order], key[expected])
+    assert torch.equal(both[0][order], x[expected])
+    torch.testing.assert_close(both[2][order], x_adv[expected])
 
 
-def test_an_attack_meets_neither_the_other_process_nor_the_hooks(pair):
-    # The first process attacked three times more: it would wait for ever if an attack exchanged anything.
-    for found in pair:
-        assert found["alone in the attack"]["untouched"]
-        assert found["alone in the attack"]["no gradients"]
-        assert found["alone in the attack"]["told"][2] == 32
+def test_an_attack_exchanges_nothing_and_triggers_no_hook(pair):
+    # The first process attacked three more times: if an attack exchanged anything, it would wait for ever.
+    for ends in pair:
+        assert ends["alone in the attack"]["untouched"]
+        assert ends["alone in the attack"]["no gradients"]
+        assert ends["alone in the attack"]["report"][2] == 32
 
 
 def test_running_statistics_are_the_mean_over_processes(pair):
-    first, second = (found["blended"] for found in pair)
+    first, second = (ends["blended"] for ends in pair)
     names = [name for name in first["state"] if name.endswith("running_var")]
 
     assert same_bits(first["state"], second["state"])
     for name, one, other in zip(names[1:], first["own"][1:], second["own"][1:], strict=True):
         torch.testing.assert_close(first["state"][name], 0.75 * one + 0.25 * other)
-    # What stands still, stands still to the bit.
+    # Frozen statistics keep their bits.
     assert torch.equal(first["state"]["bn1.running_mean"], torch.full((8,), 1 / 3))
 
 
@@ -128,67 +129,57 @@ def test_a_weight_that_no_loss_depends_on_stays_as_the_first_process_has_it(pair
 
 
 def test_each_process_draws_its_own_dropout(pair):
-    first, second = (found["dropout"] for found in pair)
+    first, second = (ends["dropout"] for ends in pair)
 
     assert (first["stayed"] & second["dropped"]).any()
 
 
-def test_broken_off_in_one_process_both_go_on_where_it_was_kept(pair, tmp_path):
-    assert pair.first["broken off"]["said"] == "InterruptedError: here"
-    assert pair.second["broken off"]["said"] == "UserError: Process 0 of the training failed (InterruptedError: here)."
-    torch.testing.assert_close(
-        pair.second["broken off"]["state"], played("broken off", tmp_path)["state"], **CLOSE
-    )  # fmt: skip
+def test_interrupted_in_one_process_both_resume_from_the_checkpoint(pair, tmp_path):
+    texts = [ends["interrupted"]["error text"] for ends in pair]
+
+    assert texts == [
+        "InterruptedError: here", "UserError: Process 0 of the training failed (InterruptedError: here).",
+    ]  # fmt: skip
+    expected = played("interrupted", tmp_path)["state"]
+    torch.testing.assert_close(pair.second["interrupted"]["state"], expected, **CLOSE)
 
 
-def test_what_two_processes_kept_one_does_not_go_on_with(pair, folder, tmp_path):
-    assert "state" in pair.first["broken off"]
+def test_one_process_does_not_resume_the_checkpoint_of_two(pair, folder, tmp_path):
+    assert "state" in pair.first["interrupted"]
     shutil.copytree(folder / "kept", tmp_path / "kept")
 
-    found = played("broken off", tmp_path)
+    error = played("interrupted", tmp_path)["error"]
 
-    assert found["error"].startswith("UserError")
-    assert "its number of processes differs" in found["error"]
+    assert error.startswith("UserError")
+    assert "its number of processes differs" in error
+
+
+LOSS = "Diverged: In epoch 1 of 2: The loss became nan"
+GRADIENT = "Diverged: In epoch 1 of 2: The input gradient became NaN or infinite"
+DIFFERENT = "UserError: Process 1 was given another training than process 0 (its recipe, lr, differs)"
+TOO_SMALL = "UserError: A batch of 3 is too small for 2 processes"
+REPORTED = "UserError: Process 1 of the training failed (ZeroDivisionError: first line)."
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "first", "second"),
     [
-        ("loss", "Diverged: In epoch 1 of 2: The loss became nan; lower lr, or clip the gradient."),
-        (
-            "gradient",
-            "Diverged: In epoch 1 of 2: The input gradient became NaN or infinite; lower lr, or clip the gradient.",
-        ),
-        (
-            "different",
-            "UserError: Process 1 was given another training than process 0 (its recipe, lr, differs); give all the "
-            "same, or start one process.",
-        ),
-        (
-            "too small",
-            "UserError: A batch of 3 is too small for 2 processes, each of which needs two images; give a larger "
-            "batch, or fewer processes.",
-        ),
+        ("loss", LOSS, LOSS), ("gradient", GRADIENT, GRADIENT), ("different", DIFFERENT, DIFFERENT),
+        ("too small", TOO_SMALL, TOO_SMALL), ("raises", REPORTED, "ZeroDivisionError: first line\nsecond line"),
     ],
-)
-def test_what_goes_wrong_in_one_ends_both_with_the_same_sentence(name, sentence, pair):
-    assert [found[name]["error"] for found in pair] == [sentence, sentence]
+)  # fmt: skip
+def test_an_error_in_one_process_ends_both(name, first, second, pair):
+    assert pair.first[name]["error"].startswith(first)
+    assert pair.second[name]["error"].startswith(second)
 
 
-def test_a_failure_that_is_nobodys_choice_ends_both(pair):
-    assert pair.second["raises"]["error"] == "ZeroDivisionError: first line\nsecond line"
-    assert pair.first["raises"]["error"] == (
-        "UserError: Process 1 of the training failed (ZeroDivisionError: first line)."
-    )
-
-
-def test_a_process_that_is_gone_is_not_waited_for(pair):
-    assert pair.first["dies"]["error"] == "UserError: Another process of this training was ended; start all again."
+def test_nobody_waits_for_a_process_that_has_ended(pair):
+    assert "process of this training was ended" in pair.first["dies"]["error"]
     assert "dies" not in pair.second
 
 
 @pytest.mark.parametrize(("count", "shares"), [(7, [[0, 3, 6], [1, 4], [2, 5]]), (5, [[0, 1, 2, 3, 4]] * 3)])
-def test_every_image_of_a_batch_is_learnt_from_alike(count, shares):
+def test_every_image_of_a_batch_is_used_equally(count, shares):
     teams = [Team(rank, 3) for rank in range(3)]
 
     assert [list(range(count))[team.share(count)] for team in teams] == shares
@@ -197,38 +188,40 @@ def test_every_image_of_a_batch_is_learnt_from_alike(count, shares):
     assert {team.copies(count) for team in teams} == {3 if count < 6 else 1}
 
 
-def test_a_gpu_for_each_process(monkeypatch):
+def test_each_process_gets_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert own_device(torch.device("cuda")) == torch.device("cuda")
-    for name, value in {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost"}.items():
-        monkeypatch.setenv(name, value)
+    as_process(monkeypatch, 1, 3)
 
     assert own_device(torch.device("cuda")) == torch.device("cuda:1")
     assert own_device(torch.device("cuda:0")) == torch.device("cuda:0")
     assert own_device(torch.device("cpu")) == torch.device("cpu")
-    monkeypatch.setenv("LOCAL_RANK", "2")
+    as_process(monkeypatch, 2, 3)
     with pytest.raises(UserError, match="2 GPUs here, and at least 3 processes"):
         own_device(torch.device("cuda"))
 
 
 @pytest.mark.parametrize(
-    ("places", "right"),
+    ("places", "accepted"),
     [
-        ([("a", "cuda:0"), ("a", "cuda:0")], False),
-        ([("a", "cuda:0"), ("a", "cpu")], False),
-        ([("a", "cuda:0"), ("b", "cuda:0")], True),
-        ([("a", "cpu"), ("a", "cpu")], True),
+        ([("a", "cuda:0"), ("a", "cuda:0")], False), ([("a", "cuda:0"), ("a", "cpu")], False),
+        ([("a", "cuda:0"), ("b", "cuda:0")], True), ([("a", "cpu"), ("a", "cpu")], True),
     ],
-)
-def test_no_two_processes_share_a_gpu(places, right, monkeypatch):
+)  # fmt: skip
+def test_no_two_processes_share_a_gpu(places, accepted, monkeypatch):
     monkeypatch.setattr(Team, "_gathered", lambda self, own: places)
-    with nullcontext() if right else pytest.raises(UserError, match="a GPU of its own"):
+    with nullcontext() if accepted else pytest.raises(UserError, match="a GPU of its own"):
         Team(0, 2, torch.device("cpu")).check_devices()
 
 
+def as_process(monkeypatch, rank: int, size: int) -> None:
+    """Set the variables that torchrun sets."""
+    for name, value in {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, str(value))
+
+
 def test_an_ablation_is_one_process(monkeypatch):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
-        monkeypatch.setenv(name, value)
+    as_process(monkeypatch, 0, 2)
 
     with pytest.raises(UserError, match="without torchrun"):
         ablate(net, TRAIN, VAL, VAL, eps=0.1, grid={"lr": [0.1, 0.2]}, base=SHORT)
@@ -245,7 +238,7 @@ def torchrun(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_torchrun_tunes_and_says_it_once(tmp_path):
+def test_torchrun_tunes_and_reports_once(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     done = torchrun(tmp_path, "--set", "epochs=1", "--set", "lr=0.01")
 
@@ -257,7 +250,7 @@ def test_torchrun_tunes_and_says_it_once(tmp_path):
     ]  # fmt: skip
 
 
-def test_torchrun_says_what_is_wrong_once(tmp_path):
+def test_torchrun_reports_an_error_once(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     done = torchrun(tmp_path, "--set", "batch=2")
 

@@ -1,4 +1,4 @@
-"""Trainings that are broken off go on bit for bit."""
+"""Trainings that are interrupted resume bit for bit."""
 
 import signal
 import subprocess
@@ -9,10 +9,12 @@ import pytest
 import torch
 from robustkit.defenses import finetune
 from robustkit.defenses.training import training
+from robustkit.defenses.training.tensor_file import read_tensors, write_tensors
 
 from robustkit.errors import UserError
+from tests.defenses import crash, nets
 from tests.defenses.crash import ALL, SHORT, StopError, run
-from tests.defenses.nets import TRAIN, VAL, changed, net, state
+from tests.defenses.nets import TRAIN, VAL, changed, net, same_weights, state
 
 ROOT = Path(__file__).parents[3]
 ADAMW = SHORT.but(optimizer="adamw", lr=1e-3, objective="trades:2", bn="split", guard=False)
@@ -21,59 +23,65 @@ FREE = SHORT.but(attack="free:3", eps_warmup=0.5)
 
 
 @pytest.fixture(autouse=True)
-def _often(monkeypatch):
-    monkeypatch.setattr(training, "_KEEP_SECONDS", 0.0)
+def _checkpoint_after_each_step(monkeypatch):
+    monkeypatch.setattr(training, "_CHECKPOINT_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The training with everything switched on, never interrupted."""
+    return run(None)
+
+
+@pytest.fixture
+def checkpoint(tmp_path) -> Path:
+    """The file of a finished short training."""
+    run(tmp_path, SHORT.but(epochs=1))
+    return tmp_path / "training.safetensors"
 
 
 def assert_same(one, other) -> None:
-    (network, found), (its, theirs) = one, other
-    assert changed(network, state(its)) == set()
-    assert found.history.drop(columns="seconds").equals(theirs.history.drop(columns="seconds"))
-    assert (found.best, found.start, found.best_epoch, found.notes) == (
-        theirs.best, theirs.start, theirs.best_epoch, theirs.notes,
-    )  # fmt: skip
+    (network, result), (other_network, other_result) = one, other
+    assert same_weights(network, other_network)
+    assert result.history.drop(columns="seconds").equals(other_result.history.drop(columns="seconds"))
+    for field in ("best", "start", "best_epoch", "notes"):
+        assert getattr(result, field) == getattr(other_result, field)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "steps"),
-    [(ALL, (1, 4, 8)), (ADAMW, (6,)), (FREE, (17,)), (BF16, (7,))],
-    ids=["all", "adamw", "free", "bf16"],
-)
-def test_broken_off_anywhere_it_ends_as_if_left_alone(tmp_path, recipe, steps):
-    whole = run(None, recipe)
+@pytest.mark.parametrize("steps", [(1,), (4,), (8,), (2, 2, 1, 3)], ids=str)
+def test_interrupted_once_or_several_times_it_ends_as_if_never_interrupted(tmp_path, steps, whole):
     for step in steps:
-        folder = tmp_path / str(step)
-        with pytest.raises(StopError):
-            run(folder, recipe, step)
-
-        assert_same(run(folder, recipe), whole)
-
-
-def test_broken_off_again_and_again(tmp_path):
-    for step in (2, 2, 1, 3):
         with pytest.raises(StopError):
             run(tmp_path, ALL, step)
 
-    assert_same(run(tmp_path), run(None))
+    assert_same(run(tmp_path), whole)
 
 
-def test_killed_it_ends_as_if_left_alone(tmp_path):
+@pytest.mark.parametrize(("recipe", "step"), [(ADAMW, 6), (FREE, 17), (BF16, 7)], ids=["adamw", "free", "bf16"])
+def test_every_kind_of_state_is_in_the_checkpoint(tmp_path, recipe, step):
+    with pytest.raises(StopError):
+        run(tmp_path, recipe, step)
+
+    assert_same(run(tmp_path, recipe), run(None, recipe))
+
+
+def test_killed_it_ends_as_if_never_interrupted(tmp_path, whole):
     done = subprocess.run(
         [sys.executable, "-m", "tests.defenses.crash", str(tmp_path), "4"], cwd=ROOT, check=False, capture_output=True
     )
 
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    assert_same(run(tmp_path), run(None))
+    assert_same(run(tmp_path), whole)
 
 
-def test_a_training_that_is_over_is_not_done_again(tmp_path, monkeypatch):
+def test_a_finished_training_takes_no_further_step(tmp_path, monkeypatch):
     first = run(tmp_path)
     monkeypatch.setattr(training.Training, "_step", None)
 
     assert_same(run(tmp_path), first)
 
 
-def test_a_roll_back_is_remembered(tmp_path, monkeypatch):
+def test_a_roll_back_is_in_the_checkpoint(tmp_path, monkeypatch):
     recipe = SHORT.but(epochs=3, attack="fgsm", lr=1e-4)
     calls = iter([False, True, False, False, True, False])
     monkeypatch.setattr("robustkit.defenses.training.guards.overfitted", lambda inner, worst: next(calls))
@@ -89,69 +97,54 @@ def test_a_roll_back_is_remembered(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "words"), [({"lr": 0.01}, "recipe, lr"), ({"seed": 1}, "seed"), ({"freeze": "conv1"}, "freeze")]
 )
-def test_other_settings_are_refused(tmp_path, changes, words):
-    run(tmp_path, SHORT)
-    before = (tmp_path / "training.safetensors").read_bytes()
+def test_other_settings_are_refused(checkpoint, changes, words):
+    before = checkpoint.read_bytes()
 
     with pytest.raises(UserError, match=f"another training .*{words}"):
-        run(tmp_path, SHORT.but(**changes))
-    assert (tmp_path / "training.safetensors").read_bytes() == before
+        run(checkpoint.parent, SHORT.but(epochs=1, **changes))
+    assert checkpoint.read_bytes() == before
 
 
-def test_another_network_is_refused(tmp_path, monkeypatch):
-    run(tmp_path, SHORT)
-    from tests.defenses import crash, nets
-
+def test_another_network_is_refused(checkpoint, monkeypatch):
     def other(dropout):
-        found = nets.net(dropout)
+        network = nets.net(dropout)
         with torch.no_grad():
-            found.fc.bias[0] += 1e-3
-        return found
+            network.fc.bias[0] += 1e-3
+        return network
 
     monkeypatch.setattr(crash, "net", other)
     with pytest.raises(UserError, match="its model differs"):
-        run(tmp_path, SHORT)
+        run(checkpoint.parent, SHORT.but(epochs=1))
 
 
-@pytest.mark.parametrize("damage", ["cut", "garbage", "empty", "foreign", "half"])
-def test_a_broken_file_is_named(tmp_path, damage):
-    run(tmp_path, SHORT)
-    file = tmp_path / "training.safetensors"
-    raw = file.read_bytes()
-    if damage in ("foreign", "half"):
-        from robustkit.defenses.training.keeping import keep, kept
-
-        found = kept(file)
-        groups = {"weights": {"x": torch.ones(1)}}
-        keep(
-            file,
-            groups if damage == "foreign" else {**found.groups, **groups},
-            {} if damage == "foreign" else found.notes,
-        )
+def damage(file: Path, kind: str) -> None:
+    raw, content = file.read_bytes(), read_tensors(file)
+    foreign = {"weights": {"x": torch.ones(1)}}
+    if kind == "foreign":
+        write_tensors(file, foreign, {})
+    elif kind == "other weights":
+        write_tensors(file, {**content.groups, **foreign}, content.notes)
+    elif kind == "without the best weights":
+        write_tensors(file, {name: group for name, group in content.groups.items() if name != "best"}, content.notes)
     else:
-        file.write_bytes({"cut": raw[: len(raw) // 2], "garbage": b"\x00" * 100, "empty": b""}[damage])
-
-    with pytest.raises(UserError, match="another --out"):
-        run(tmp_path, SHORT)
+        file.write_bytes({"cut": raw[: len(raw) // 2], "garbage": b"\x00" * 100, "empty": b""}[kind])
 
 
-def test_a_file_that_is_not_whole_leaves_the_model_as_it_was(tmp_path):
-    from robustkit.defenses.training.keeping import keep, kept
-
-    run(tmp_path, SHORT)
-    file = tmp_path / "training.safetensors"
-    found = kept(file)
-    keep(file, {name: group for name, group in found.groups.items() if name != "best"}, found.notes)
-    network = net()
+@pytest.mark.parametrize(
+    "kind", ["cut", "garbage", "empty", "foreign", "other weights", "without the best weights"]
+)  # fmt: skip
+def test_a_broken_checkpoint_is_named_and_leaves_the_model_unchanged(checkpoint, kind):
+    damage(checkpoint, kind)
+    network = net(dropout=0.3)
     before = state(network)
 
-    with pytest.raises(UserError, match="not whole"):
-        finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT, out=tmp_path)
+    with pytest.raises(UserError, match="another --out"):
+        finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(epochs=1), out=checkpoint.parent)
     assert changed(network, before) == set()
 
 
-def test_nothing_but_the_file_is_left(tmp_path):
+def test_only_the_checkpoint_is_left_in_the_folder(tmp_path):
     (tmp_path / ".training.safetensors.abc.part").write_bytes(b"of a training that was killed while writing")
-    run(tmp_path, SHORT)
+    run(tmp_path, SHORT.but(epochs=1))
 
     assert [path.name for path in tmp_path.iterdir()] == ["training.safetensors"]

@@ -4,70 +4,70 @@ import pytest
 import torch
 from robustkit.defenses import finetune
 from robustkit.defenses.training.selection import Judge, ValidationScore
-from torch import nn
 
 from robustkit import attack
+from robustkit.data import from_tensors
 from robustkit.errors import UserError
 from robustkit.primitives import registry
+from tests.defenses.doubles import Wrapped
 from tests.defenses.nets import SHORT, TRAIN, VAL, changed, digits, net, state
 from tests.small import linear
 
 
 def test_the_worst_of_two_attacks_is_counted():
     x, y = VAL
-    found = Judge(x, y, "pgd:steps=3", "Linf", 0.05, 0).level(net())
+    score = Judge(x, y, "pgd:steps=3", "Linf", 0.05, 0).score(net())
     ce, margin = (
         attack(net(), x, y, registry.build(f"pgd:steps=3,loss={loss}", "Linf", 0.05)) for loss in ("ce", "margin")
     )
 
-    assert found.clean == ce.clean_accuracy
-    assert found.ce == ce.robust_accuracy
+    assert score.clean == ce.clean_accuracy
+    assert score.ce == ce.robust_accuracy
     both = ce.clean_correct & ~ce.success & ~margin.success
-    assert found.worst == pytest.approx(both.double().mean().item(), abs=1.01 / len(y))
-    assert 0 < found.worst <= found.ce < found.clean
-    assert found.gap == found.ce - found.worst
+    assert score.worst == pytest.approx(both.double().mean().item(), abs=1.01 / len(y))
+    assert 0 < score.worst <= score.ce < score.clean
+    assert score.gap == score.ce - score.worst
 
 
 def test_a_linear_network_has_the_accuracy_of_its_closed_form():
     x, y = digits(1200, 40)
-    network = linear()
-    eps = 0.02
+    network, eps = linear(), 0.02
     weight = network[1].weight.detach()
     logits = network(x).detach()
-    # The margin to class j falls by eps times the L1 norm of the difference of the weights; the box cuts some of it.
+    # The margin to class j falls by eps times the L1 norm of the difference of the weights, or less at the box.
     margins = logits.gather(1, y[:, None]) - logits
     reach = eps * (weight[y][:, None] - weight[None]).abs().sum(2)
-    surely = ((margins > reach) | (torch.arange(10) == y[:, None])).all(1)
+    certain = ((margins > reach) | (torch.arange(10) == y[:, None])).all(1)
 
-    found = Judge(x, y, "pgd:steps=10", "Linf", eps, 0).level(network)
+    score = Judge(x, y, "pgd:steps=10", "Linf", eps, 0).score(network)
 
-    assert found.worst >= surely.double().mean()
-    assert found.worst < found.clean
+    assert score.worst >= certain.double().mean()
+    assert score.worst < score.clean
 
 
-def test_judging_leaves_the_network_as_it_is():
+def test_judging_does_not_change_the_network():
     network = net().train()
     network.bn1.eval()
     before, flags = state(network), [module.training for module in network.modules()]
-    Judge(*VAL, "pgd:steps=1", "Linf", 0.1, 0).level(network)
+    Judge(*VAL, "pgd:steps=1", "Linf", 0.1, 0).score(network)
 
     assert changed(network, before) == set()
     assert [module.training for module in network.modules()] == flags
 
 
 def test_without_a_radius_clean_images_are_judged():
-    found = Judge(*VAL, "pgd:steps=1", "Linf", 0.0, 0).level(net())
+    score = Judge(*VAL, "pgd:steps=1", "Linf", 0.0, 0).score(net())
 
-    assert found.clean == found.worst == (net()(VAL[0]).argmax(1) == VAL[1]).double().mean()
+    assert score.clean == score.worst == (net()(VAL[0]).argmax(1) == VAL[1]).double().mean()
 
 
-def test_more_robust_is_better_and_clean_accuracy_breaks_ties():
+def test_robust_accuracy_counts_first_and_clean_accuracy_breaks_ties():
     assert ValidationScore(0.8, 0.4, 0.3).better_than(ValidationScore(0.9, 0.5, 0.2))
     assert ValidationScore(0.9, 0.3, 0.3).better_than(ValidationScore(0.8, 0.4, 0.3))
     assert not ValidationScore(0.9, 0.4, 0.3).better_than(ValidationScore(0.9, 0.4, 0.3))
 
 
-def test_chance_is_the_commonest_class():
+def test_chance_is_the_share_of_the_most_frequent_class():
     assert Judge(torch.zeros(4, 1), torch.tensor([0, 2, 2, 1]), "pgd", "Linf", 0.1, 0).chance == 0.5
 
 
@@ -77,28 +77,22 @@ def test_an_attack_that_cannot_judge_is_refused(text):
         Judge(*VAL, text, "Linf", 0.1, 0)
 
 
-class Numbers(nn.Module):
-    """Remembers under which arithmetic it is asked."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.seen = net(), set()
-
-    def forward(self, x):
-        casting = torch.is_autocast_enabled("cpu")
-        self.seen.add((self.inner.training, casting, x.dtype))
-        return self.inner(x)
-
-
 def test_verdicts_are_fp32_though_the_training_is_bf16():
-    model = Numbers()
+    network, seen = net(), set()
+
+    def remember(x):
+        if isinstance(x, torch.Tensor):  # and not a proxy of a trace
+            seen.add((network.training, torch.is_autocast_enabled("cpu"), x.dtype))
+        return x
+
+    model = Wrapped(network, before=remember)
     finetune(model, TRAIN, VAL, eps=0.1, recipe=SHORT.but(epochs=1, bf16=True))
-    assert (True, True, torch.float32) in model.seen
+    assert (True, True, torch.float32) in seen
 
-    model.seen.clear()
-    Judge(*VAL, "pgd:steps=1", "Linf", 0.1, 0).level(model)
+    seen.clear()
+    Judge(*VAL, "pgd:steps=1", "Linf", 0.1, 0).score(model)
 
-    assert model.seen == {(False, False, torch.float32)}
+    assert seen == {(False, False, torch.float32)}
 
 
 class Spied:
@@ -116,13 +110,11 @@ class Spied:
 
 
 def test_the_choice_of_an_epoch_never_sees_a_test_label():
-    from robustkit.data import from_tensors
-
     x, y = digits(1500, 30)
     test = Spied(from_tensors(x, (y + 3) % 10))
     first = finetune(net(), TRAIN, VAL, eps=0.1, recipe=SHORT)
     second = finetune(net(), TRAIN, VAL, eps=0.1, recipe=SHORT, test=test)
 
-    # Pixels, to find images that are learnt from too, and what the labels are called.
+    # Pixels, to find images shared with the training set, and the names of the classes.
     assert set(test.read) == {"batch", "class_names"}
     assert first.history.drop(columns="seconds").equals(second.history.drop(columns="seconds"))

@@ -1,11 +1,11 @@
-"""The weights' own adversary."""
+"""The adversarial perturbation of the weights."""
 
 import pytest
 import torch
 from robustkit.defenses.weights.awp import perturbed
 from torch.nn import functional as F
 
-from tests.defenses.nets import SHORT, batch, changed, net, state, stepper
+from tests.defenses.nets import SHORT, batch, changed, net, same_weights, state, stepper
 
 
 def gradients(network, images):
@@ -13,7 +13,7 @@ def gradients(network, images):
     return list(torch.autograd.grad(loss, list(network.parameters())))
 
 
-def test_each_layer_moves_up_its_gradient_by_a_share_of_its_length():
+def test_each_layer_moves_up_its_gradient_by_a_share_of_its_norm():
     network = net()
     weights, before = list(network.parameters()), [weight.detach().clone() for weight in network.parameters()]
     grads = gradients(network, batch())
@@ -29,55 +29,42 @@ def test_each_layer_moves_up_its_gradient_by_a_share_of_its_length():
             assert not move.any()
 
 
-def test_the_weights_come_back_to_the_bit_also_after_an_exception():
+def test_the_weights_are_restored_to_the_bit_also_after_an_exception():
     network = net()
     before = state(network)
 
-    def moved() -> None:
+    def fail_inside() -> None:
         with perturbed(list(network.parameters()), gradients(network, batch()), 0.5):
             assert changed(network, before)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        moved()
+        fail_inside()
     assert changed(network, before) == set()
 
 
-def test_the_loss_is_higher_where_the_gradient_is_taken():
-    plain, moved = net(), net()
+def test_the_loss_is_higher_at_the_perturbed_weights_and_statistics_move_once():
+    plain, perturbed_net = net(), net()
 
     first = stepper(plain).step([batch(0, 32)], 1.0)
-    second = stepper(moved, SHORT.but(awp=0.01)).step([batch(0, 32)], 1.0)
+    second = stepper(perturbed_net, SHORT.but(awp=0.01)).step([batch(0, 32)], 1.0)
 
     assert second.loss > first.loss + 1e-3
-    assert changed(plain, state(moved))
+    assert not same_weights(plain, perturbed_net)
+    expected = net().bn1.num_batches_tracked + 1
+    assert perturbed_net.bn1.num_batches_tracked == plain.bn1.num_batches_tracked == expected
 
 
 @pytest.mark.parametrize("objective", ["clean", "at", "trades:6", "mart:5"])
-def test_a_step_is_the_gradient_at_the_perturbed_weights_taken_from_the_old_ones(objective):
+def test_a_step_applies_the_gradient_at_the_perturbed_weights_to_the_old_weights(objective):
     recipe = SHORT.but(objective=objective, awp=0.02, attack="pgd:steps=1,random_start=yes")
-    network, images = net(), batch(0, 32)
-    found = stepper(net().train(), recipe)
-    x_adv = found.adversarial(images, 1.0)
-    found.network.train()
+    images, taker, reference = batch(0, 32), stepper(net(), recipe), stepper(net(), recipe)
+    part = reference.learner.part(images, reference.adversarial(images, 1.0), images.size)
+    weights = reference.learning_weights()
 
-    def loss(model):
-        return found.goal.loss(model, images.x, x_adv, images.y, 0.0)
+    with perturbed(weights, torch.autograd.grad(reference.batch_loss(part).loss, weights), 0.02):
+        grads = torch.autograd.grad(reference.batch_loss(part).loss, weights)
+    taker.step([images], 1.0)
 
-    network.train()
-    weights = list(network.parameters())
-    old = [weight.detach().clone() for weight in weights]
-    with perturbed(weights, torch.autograd.grad(loss(network), weights), 0.02):
-        grads = torch.autograd.grad(loss(network), weights)
-    found.step([images], 1.0)
-
-    for weight, value, grad in zip(found.network.parameters(), old, grads, strict=True):
-        torch.testing.assert_close(weight.detach(), value - recipe.lr * grad, atol=1e-5, rtol=1e-4)
-
-
-def test_running_statistics_are_moved_once_a_step():
-    once, twice = net(), net()
-    stepper(once).step([batch()], 1.0)
-    stepper(twice, SHORT.but(awp=0.01)).step([batch()], 1.0)
-
-    assert twice.bn1.num_batches_tracked == once.bn1.num_batches_tracked == net().bn1.num_batches_tracked + 1
+    for weight, old, grad in zip(taker.learning_weights(), weights, grads, strict=True):
+        torch.testing.assert_close(weight.detach(), old.detach() - recipe.lr * grad, atol=1e-5, rtol=1e-4)

@@ -1,4 +1,4 @@
-"""The folded view that the inner attack asks."""
+"""The folded view that the inner attack queries."""
 
 import pytest
 import torch
@@ -8,13 +8,13 @@ from robustkit.defenses.weights.split import split
 from torch import nn
 
 from robustkit.models.preprocessing import Normalised
+from tests.defenses.doubles import Activated
 from tests.defenses.nets import Net, batch, changed, digits, net, state, stepper
-from tests.defenses.weights.test_batchnorm import Activated
 
 X = digits(0, 16)[0]
 
 
-def answer(network) -> tuple[torch.Tensor, torch.Tensor]:
+def logits_and_gradient(network) -> tuple[torch.Tensor, torch.Tensor]:
     x = X.clone().requires_grad_()
     logits = network(x)
     return logits.detach(), torch.autograd.grad(logits.logsumexp(1).sum(), x)[0]
@@ -22,8 +22,8 @@ def answer(network) -> tuple[torch.Tensor, torch.Tensor]:
 
 def assert_alike(view, network) -> None:
     with modes(network, "eval"):
-        for mine, own in zip(answer(view), answer(network), strict=True):
-            torch.testing.assert_close(mine, own, atol=1e-5 * max(1, own.abs().max().item()), rtol=0)
+        for folded, own in zip(logits_and_gradient(view), logits_and_gradient(network), strict=True):
+            torch.testing.assert_close(folded, own, atol=1e-5 * max(1, own.abs().max().item()), rtol=0)
 
 
 @pytest.mark.parametrize("wrap", [lambda network: network, lambda network: Normalised(network, [0.3], [0.4])])
@@ -33,7 +33,7 @@ def test_logits_and_input_gradients_are_the_networks(wrap):
     assert_alike(fold(network, X), network)
 
 
-def test_a_frozen_or_split_network_is_folded_too():
+def test_a_frozen_and_split_network_is_folded_too():
     network = net()
     with split(network), statistics_frozen([network]):
         network.bn1.weight.data.mul_(1.5)
@@ -41,12 +41,11 @@ def test_a_frozen_or_split_network_is_folded_too():
         assert_alike(fold(network, X), network)
 
 
-def test_it_follows_the_weights():
+def test_a_refreshed_view_has_the_weights_of_a_step():
     network = net()
-    view = fold(network, X)
-    found = stepper(network)
+    view, taker = fold(network, X), stepper(network)
     for first in (0, 32):
-        found.step([batch(first, 32)], 1.0)
+        taker.step([batch(first, 32)], 1.0)
     view.refresh()
 
     assert_alike(view, network)
@@ -54,7 +53,7 @@ def test_it_follows_the_weights():
 
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("biased", [True, False])
-def test_it_follows_whatever_weights_there_are(affine, biased):
+def test_weights_and_biases_may_be_missing(affine, biased):
     norm = nn.BatchNorm2d(4, affine=affine)
     network = nn.Sequential(nn.Conv2d(1, 4, 3, bias=biased), norm, nn.Flatten(), nn.Linear(144, 10)).eval()
     view = fold(network, X)
@@ -68,7 +67,7 @@ def test_it_follows_whatever_weights_there_are(affine, biased):
     assert_alike(view, network)
 
 
-def test_the_network_stays_as_it_is():
+def test_folding_does_not_change_the_network():
     network = net().train()
     before, flags = state(network), [module.training for module in network.modules()]
     fold(network, X).refresh()
@@ -79,16 +78,16 @@ def test_the_network_stays_as_it_is():
     assert all(weight.requires_grad for weight in network.parameters())
 
 
-class Choosy(Net):
+class DataDependent(Net):
     def forward(self, x):
         return super().forward(x) if x.sum() > 0 else super().forward(-x)
 
 
 @pytest.mark.parametrize(
     "network",
-    [Choosy().eval(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+    [DataDependent().eval(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
      nn.Sequential(nn.Conv2d(1, 4, 3), Activated(4), nn.Flatten(), nn.Linear(144, 10)).eval()],
-    ids=["depends on data", "no BatchNorm", "a BatchNorm of its own"],
+    ids=["depends on data", "no BatchNorm", "a subclass of BatchNorm"],
 )  # fmt: skip
-def test_what_cannot_be_folded_is_not(network):
+def test_a_network_that_cannot_be_folded_has_no_view(network):
     assert fold(network, X) is None

@@ -1,34 +1,30 @@
-"""Weights that stay, to the bit, through everything that moves the others."""
-
-from collections.abc import Callable
+"""Frozen weights keep their bits through everything that changes the others."""
 
 import pytest
 import torch
 from robustkit.defenses import finetune
-from robustkit.defenses.training import training
+from robustkit.defenses.training import setup
 from robustkit.defenses.weights.freezing import frozen, frozen_names
 
 from robustkit.errors import UserError
+from tests.defenses.doubles import Watch
 from tests.defenses.nets import SHORT, TRAIN, VAL, changed, net, state
 from tests.small import linear
 
 EVERYTHING = SHORT.but(ema=0.9, recalibrate=True, clip=1.0, prior="gaussian:decay=0.01", awp=0.01, attack_bn="train")
 
 
-def heads(names: set[str]) -> set[str]:
+def layers(names: set[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
-class Spy:
-    """Looks after each step."""
-
-    def __init__(self, look: Callable[[], object]) -> None:
-        self.look = look
-
-    def training(self, words, share):
-        self.look()
-
-    def say(self, words): ...
+def moved_in(recipe, network) -> set[str]:
+    """Names of all tensors that a training moved, after any step or at its end."""
+    before, seen = state(network), set()
+    finetune(
+        network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=Watch(lambda: seen.update(changed(network, before)))
+    )  # fmt: skip
+    return seen | changed(network, before)
 
 
 @pytest.mark.parametrize(
@@ -39,11 +35,11 @@ class Spy:
         ("layer1*", {"layer1", "layer10"}), ("conv1, fc", {"conv1", "fc"}),
     ],
 )  # fmt: skip
-def test_what_a_text_freezes(text, expected):
+def test_which_weights_a_text_freezes(text, expected):
     network = net()
     names = frozen_names(network, text)
 
-    assert heads(names) == expected
+    assert layers(names) == expected
     assert names == {name for name, _ in network.named_parameters() if name.split(".")[0] in expected}
 
 
@@ -58,111 +54,90 @@ def test_bn_only_leaves_batchnorm_and_the_head_free():
 def test_unfreezing_by_epoch():
     network, text = net(), "0:all-but:fc;2:prefix:bn1;4:none"
 
-    found = [heads(frozen_names(network, text, epoch)) for epoch in range(6)]
+    by_epoch = [layers(frozen_names(network, text, epoch)) for epoch in range(6)]
 
     deep, shallow = {"conv1", "bn1", "layer1", "layer10"}, {"conv1", "bn1"}
-    assert found == [deep, deep, shallow, shallow, set(), set()]
+    assert by_epoch == [deep, deep, shallow, shallow, set(), set()]
 
 
 @pytest.mark.parametrize(
     ("text", "optimizer"),
     [("prefix:layer1", "sgd"), ("all-but:fc", "adamw"), ("layer1", "adamw"), ("conv1.weight", "sgd")],
 )
-def test_frozen_weights_and_statistics_are_the_same_bits_in_the_end(text, optimizer):
+def test_frozen_weights_and_their_statistics_keep_their_bits(text, optimizer):
     network = net()
     network.layer1[0].weight.grad = torch.ones_like(network.layer1[0].weight)
-    before = state(network)
     names = frozen_names(network, text)
-    seen = []
 
-    spy = Spy(lambda: seen.append(changed(network, before)))
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=EVERYTHING.but(freeze=text, optimizer=optimizer), watch=spy)
+    moved = moved_in(EVERYTHING.but(freeze=text, optimizer=optimizer), network)
 
-    moved = set().union(*seen, changed(network, before))
-    layers = {name.rpartition(".")[0] for name in names}
+    modules = {name.rpartition(".")[0] for name in names}
     assert moved
     assert not moved & names
-    assert not any(name.rpartition(".")[0] in layers for name in moved)
+    assert not any(name.rpartition(".")[0] in modules for name in moved)
     assert all(weight.requires_grad for weight in network.parameters())
 
 
-def test_frozen_batchnorm_statistics_are_the_same_bits_in_the_end():
-    network = net()
-    before = state(network)
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=EVERYTHING.but(bn="frozen", lr=0.005))
+def test_frozen_batchnorm_statistics_keep_their_bits():
+    moved = moved_in(EVERYTHING.but(bn="frozen", lr=0.005), net())
 
-    assert not any("running" in name or "tracked" in name for name in changed(network, before))
+    assert not any("running" in name or "tracked" in name for name in moved)
 
 
 def test_batch_statistics_move_where_weights_learn():
+    moved = moved_in(SHORT.but(freeze="prefix:bn1"), net())
+
+    assert "layer1.1.running_mean" in moved
+    assert "bn1.running_mean" not in moved
+
+
+def test_what_the_caller_froze_stays_frozen_with_its_statistics():
+    network = net()
+    for layer in (network.conv1, network.bn1):
+        layer.requires_grad_(False)
+
+    moved = moved_in(SHORT.but(attack_bn="train"), network)
+
+    assert not any(name.startswith(("conv1", "bn1")) for name in moved)
+    assert "layer1.1.running_mean" in moved
+    assert [weight.requires_grad for weight in network.parameters()].count(False) == 3
+
+
+def test_weights_that_are_unfrozen_begin_without_momentum():
     network, seen = net(), []
-    before = state(network)
 
-    spy = Spy(lambda: seen.append(changed(network, before)))
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(freeze="prefix:bn1"), watch=spy)
-
-    assert "layer1.1.running_mean" in seen[-1]
-    assert "bn1.running_mean" not in seen[-1]
-
-
-def test_weights_that_become_free_begin_without_momentum():
-    network, seen = net(), []
-
-    spy = Spy(lambda: seen.append((network.conv1.weight.detach().clone(), network.fc.weight.detach().clone())))
+    watch = Watch(lambda: seen.append((network.conv1.weight.detach().clone(), network.fc.weight.detach().clone())))
     recipe = SHORT.but(epochs=3, freeze="0:all-but:fc;1:fc;2:none", schedule="flat", warmup=0.0, prior="none")
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=spy)
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=watch)
 
-    convs, heads_ = zip(*seen, strict=True)
+    convs, heads = zip(*seen, strict=True)
     assert all(torch.equal(conv, net().conv1.weight) for conv in convs[:5])
     assert not torch.equal(convs[5], convs[4])
     # The head is frozen in the second epoch, whatever momentum it had.
-    assert all(torch.equal(head, heads_[4]) for head in heads_[5:10])
-    assert not torch.equal(heads_[10], heads_[9])
+    assert all(torch.equal(head, heads[4]) for head in heads[5:10])
+    assert not torch.equal(heads[10], heads[9])
 
 
-def test_the_optimizer_forgets_what_is_frozen(monkeypatch):
-    network, made, seen = net(), [], []
-    usual = training._optimizer
+def test_the_optimizer_forgets_frozen_weights(monkeypatch):
+    network, optimizers, seen = net(), [], []
+    usual = setup.build_optimizer
 
-    def spied(weights, recipe):
-        made.append(usual(weights, recipe))
-        return made[-1]
+    def remembered(weights, recipe):
+        optimizers.append(usual(weights, recipe))
+        return optimizers[-1]
 
-    spy = Spy(lambda: seen.append({name for name, weight in network.named_parameters() if weight in made[0].state}))
-    monkeypatch.setattr(training, "_optimizer", spied)
+    def look():
+        seen.append({name for name, weight in network.named_parameters() if weight in optimizers[0].state})
+
+    monkeypatch.setattr(setup, "build_optimizer", remembered)
     recipe = SHORT.but(freeze="0:all-but:fc;1:fc", guard=False)
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=spy)
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=Watch(look))
 
     head, whole = {"fc.weight", "fc.bias"}, {name for name, _ in network.named_parameters()}
-    assert seen[:5] == [head] * 5
-    assert seen[5:] == [whole - head] * 5
+    assert seen == [head] * 5 + [whole - head] * 5
 
 
-def test_what_the_caller_froze_stays_frozen():
-    network = net()
-    network.conv1.weight.requires_grad_(False)
-    before = state(network)
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT)
-
-    assert "conv1.weight" not in changed(network, before)
-    assert [weight.requires_grad for weight in network.parameters()].count(False) == 1
-
-
-def test_statistics_of_a_batchnorm_that_the_caller_froze_stand_still():
-    network, seen = net(), []
-    for layer in (network.conv1, network.bn1):
-        layer.requires_grad_(False)
-    before = state(network)
-
-    spy = Spy(lambda: seen.append(changed(network, before)))
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(attack_bn="train"), watch=spy)
-
-    moved = set().union(*seen)
-    assert not any(name.startswith(("conv1", "bn1")) for name in moved)
-    assert "layer1.1.running_mean" in moved
-
-
-def test_a_gradient_left_behind_is_taken_away():
+def test_a_gradient_that_the_caller_left_is_deleted():
     network = net()
     network.conv1.weight.grad = torch.zeros_like(network.conv1.weight)
 
@@ -176,11 +151,12 @@ def test_a_gradient_left_behind_is_taken_away():
     ("text", "words"),
     [
         ("prefix:fc", "every weight"), ("*", "every weight"), ("prefix:layer2", "layer1"), ("all-but:head", "layer"),
-        ("prefix:", "layer"), ("layer3", "freeze=.*prefix:LAYER"), ("conv1,layr1", "layer1"), ("", "names nothing"),
-        ("1:none", "begin with 0"), ("0:none;0:fc", "rise"), ("0:none;fc", "no epoch"), ("prefix:drop", "no weights"),
+        ("prefix:", "layer"), ("layer3", "freeze=.*prefix:LAYER"), ("conv1,layr1", "layer1"), ("", "is empty"),
+        ("1:none", "begin with 0"), ("0:none;0:fc", "increase"), ("0:none;fc", "no epoch"),
+        ("prefix:drop", "no weights"),
     ],
 )  # fmt: skip
-def test_what_freezes_nothing_or_everything_is_refused(text, words):
+def test_a_text_that_freezes_nothing_or_everything_is_refused(text, words):
     with pytest.raises(UserError, match=words):
         frozen_names(net(), text)
 

@@ -1,10 +1,10 @@
-"""Priors against torch's own weight decay, and against the gradient of the penalty they stand for."""
+"""Priors against torch's own weight decay, and against the gradient of their penalty."""
 
 import math
 
 import pytest
 import torch
-from robustkit.defenses.weights.prior import both_ways, prior, std_of
+from robustkit.defenses.weights.prior import prior, std_of, strength_text
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,10 +31,9 @@ def test_a_gaussian_is_sgds_weight_decay(nesterov):
     def sgd(decay):
         return lambda weights: torch.optim.SGD(weights, 0.01, 0.9, nesterov=nesterov, weight_decay=decay)
 
-    mine = trained(sgd(0.0), prior("gaussian:decay=0.01", net(), 100))
+    weights = trained(sgd(0.0), prior("gaussian:decay=0.01", net(), 100))
 
-    for one, other in zip(mine, trained(sgd(0.01)), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-7, rtol=0)
+    torch.testing.assert_close(weights, trained(sgd(0.01)), atol=1e-7, rtol=0)
 
 
 def test_under_adamw_it_is_adamws_weight_decay():
@@ -42,14 +41,13 @@ def test_under_adamw_it_is_adamws_weight_decay():
         return lambda weights: torch.optim.AdamW(weights, 0.01, weight_decay=decay)
 
     # No bias before a BatchNorm: its gradient is rounding alone, which Adam would blow up.
-    mine = trained(adamw(0.0), prior("gaussian:0.1", linear(), 100), "shrink", network=linear())
+    weights = trained(adamw(0.0), prior("gaussian:0.1", linear(), 100), "shrink", network=linear())
 
-    for one, other in zip(mine, trained(adamw(0.1), network=linear()), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    torch.testing.assert_close(weights, trained(adamw(0.1), network=linear()), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("text", ["gaussian:decay=0.3", "gaussian:std=0.4", "l2sp:0.2", "l2sp:std=0.7", "ewc:3"])
-def test_what_is_added_is_the_gradient_of_the_penalty(text):
+def test_the_added_gradient_is_that_of_the_penalty(text):
     network = net()
     fisher = {name: torch.rand_like(weight) for name, weight in network.named_parameters()}
     pull = prior(text, network, 50, fisher=fisher, fresh={"fc.weight"})
@@ -64,16 +62,16 @@ def test_what_is_added_is_the_gradient_of_the_penalty(text):
         with torch.no_grad():
             weight = dict(network.named_parameters())[name].view(-1)
             weight[3] += step
-            found = pull.penalty(network)
+            value = pull.penalty(network)
             weight[3] -= step
-        return found
+        return value
 
     for name, weight in network.named_parameters():
         slope = (penalty(name, 0.01) - penalty(name, -0.01)) / 0.02
         assert weight.grad.view(-1)[3].item() == pytest.approx(slope, abs=2e-5)
 
 
-def test_l2sp_pulls_back_to_the_start_and_a_fresh_head_to_zero():
+def test_l2sp_pulls_to_the_start_and_a_fresh_head_to_zero():
     network = net()
     pull = prior("l2sp:0.5", network, 50, fresh={"fc.weight", "fc.bias"})
     start = [weight.detach().clone() for weight in network.parameters()]
@@ -88,7 +86,7 @@ def test_l2sp_pulls_back_to_the_start_and_a_fresh_head_to_zero():
         torch.testing.assert_close(weight.grad, 0.5 * (weight.detach() - centre))
 
 
-def test_weights_without_a_gradient_are_left_alone():
+def test_weights_without_a_gradient_are_not_changed():
     network = net()
     before = [weight.detach().clone() for weight in network.parameters()]
     pull = prior("gaussian:1", network, 10)
@@ -99,29 +97,26 @@ def test_weights_without_a_gradient_are_left_alone():
     assert all(torch.equal(weight, old) for weight, old in zip(network.parameters(), before, strict=True))
 
 
-def test_norms_and_biases_can_be_spared():
+def test_norms_and_biases_can_be_excluded():
     assert set(prior("gaussian:1", net(), 10, decay_norms=False).pulls) == {
         "conv1.weight", "layer1.0.weight", "layer10.0.weight", "fc.weight",
     }  # fmt: skip
 
 
-def test_precision_and_standard_deviation_are_two_ways_to_say_it():
+def test_precision_and_standard_deviation_give_the_same_prior():
     # lambda = 1 / (N sigma^2): 5e-4 over 50,000 images is a standard deviation of 0.2, over 1,099 one of 1.35.
     assert std_of(5e-4, 50_000) == pytest.approx(0.2)
     assert std_of(5e-4, 1099) == pytest.approx(1.349, abs=1e-3)
     assert std_of(0, 10) == math.inf
     by_std = prior("gaussian:std=0.2", net(), 50_000).pulls["fc.weight"].precision
     assert by_std == pytest.approx(5e-4)
-    assert both_ways("gaussian:std=0.2", 50_000) == both_ways("gaussian:decay=5e-4", 50_000)
-    assert both_ways("none", 10) is None
-
-
-def test_no_prior_is_maximum_likelihood():
+    assert strength_text("gaussian:std=0.2", 50_000) == strength_text("gaussian:decay=5e-4", 50_000)
+    assert strength_text("none", 10) is None
     assert prior("none", net(), 10).pulls == {}
 
 
 @pytest.mark.parametrize("text", ["gaussian", "gaussian:0", "gaussian:-1", "l2sp:std=x", "gaussian:var=1", "lasso:1",
                                   "ewc:inf", "gaussian:nan"])  # fmt: skip
-def test_what_is_no_prior_is_refused(text):
+def test_an_unknown_prior_is_refused(text):
     with pytest.raises(UserError):
         prior(text, net(), 10)

@@ -1,19 +1,18 @@
-"""Two branches of BatchNorm."""
-
-import copy
+"""BatchNorm in two branches."""
 
 import torch
 from robustkit.defenses import finetune
-from robustkit.defenses.weights.batchnorm import recalibrated, statistics_frozen
+from robustkit.defenses.weights.batchnorm import recalibrate, statistics_frozen
 from robustkit.defenses.weights.split import clean_branch, split
 from torch import nn
 
+from tests.defenses.doubles import Last
 from tests.defenses.nets import SHORT, TRAIN, VAL, batch, changed, digits, net, state, stepper
 
 X = digits(0, 16)[0]
 
 
-def test_both_branches_begin_as_the_layer_and_nothing_is_left_of_them():
+def test_both_branches_start_as_the_layer_and_are_removed():
     network = net()
     before, expected = state(network), network(X)
 
@@ -25,7 +24,7 @@ def test_both_branches_begin_as_the_layer_and_nothing_is_left_of_them():
 
     assert list(network.state_dict()) == list(before)
     assert type(network.bn1) is nn.BatchNorm2d
-    assert "asks_clean" not in vars(network.bn1)
+    assert "uses_clean" not in vars(network.bn1)
     assert changed(network, before) == set()
 
 
@@ -43,7 +42,7 @@ def test_each_branch_has_statistics_and_weights_of_its_own():
         assert torch.equal(network.bn1.clean.weight, before["bn1.weight"])
 
 
-def test_trades_moves_both_branches_apart():
+def test_trades_trains_the_two_branches_differently():
     network = net()
     with split(network):
         stepper(network, SHORT.but(objective="trades:6", bn="split")).step([batch(0, 32)], 1.0)
@@ -54,34 +53,29 @@ def test_trades_moves_both_branches_apart():
         assert main.num_batches_tracked == clean.num_batches_tracked == net().bn1.num_batches_tracked + 1
 
 
-def test_what_is_kept_is_the_adversarial_branch():
-    network, seen = net(), []
-    before = list(state(network))
+def test_the_adversarial_branch_is_kept():
+    network = net()
+    before, watch = list(state(network)), Last(network)
+    recipe = SHORT.but(objective="trades:6", bn="split", epochs=1)
+    finetune(network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=watch)
 
-    class Spy:
-        def training(self, text, share):
-            seen.append(copy.deepcopy(network.bn1))
-
-        def say(self, text): ...
-
-    finetune(network, TRAIN, VAL, eps=0.1, recipe=SHORT.but(objective="trades:6", bn="split", epochs=1), watch=Spy())
-
+    last = watch.model.bn1
     assert list(network.state_dict()) == before
-    assert not torch.equal(seen[-1].weight, seen[-1].clean.weight)
-    assert torch.equal(network.bn1.weight, seen[-1].weight) or torch.equal(network.bn1.weight, net().bn1.weight)
+    assert not torch.equal(last.weight, last.clean.weight)
+    assert torch.equal(network.bn1.weight, last.weight) or torch.equal(network.bn1.weight, net().bn1.weight)
 
 
-def test_statistics_of_a_branch_that_is_not_asked_are_not_taken_anew():
+def test_statistics_of_an_unused_branch_are_not_recalculated():
     network = net()
     with split(network):
         clean = state(network.bn1.clean)
-        recalibrated(network, [X])
+        recalibrate(network, [X])
 
         assert changed(network.bn1.clean, clean) == set()
         assert not torch.equal(network.bn1.running_mean, clean["running_mean"])
 
 
-def test_frozen_branches_stand_still_both():
+def test_the_statistics_of_both_branches_can_be_frozen():
     network = net()
     with split(network), statistics_frozen([network]):
         before = state(network)

@@ -1,4 +1,4 @@
-"""A training kept on disk: one safetensors file, written whole or not at all, from which it goes on bit for bit."""
+"""Write and read groups of tensors with plain notes, as one safetensors file that is either complete or absent."""
 
 import json
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ class FileContent(NamedTuple):
     notes: dict[str, Any]
 
 
-def keep(path: Path, groups: Mapping[str, Mapping[str, Tensor]], notes: Mapping[str, Any]) -> None:
+def write_tensors(path: Path, groups: Mapping[str, Mapping[str, Tensor]], notes: Mapping[str, Any]) -> None:
     """Write groups of tensors and plain notes.
 
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the folder cannot be written to.
     """
     from safetensors.torch import save
 
-    # Copies: safetensors refuses tensors that share their memory.
+    # Copies: safetensors refuses tensors that share memory.
     flat = {f"{group}/{name}": value.detach().cpu().clone().contiguous()
             for group, values in groups.items() for name, value in values.items()}  # fmt: skip
     raw = save(flat, {_NOTES: json.dumps(dict(notes))})
@@ -39,17 +39,16 @@ def keep(path: Path, groups: Mapping[str, Mapping[str, Tensor]], notes: Mapping[
         raise UserError(f"{path} cannot be written ({error.strerror}); give another --out.") from None
 
 
-def kept(path: Path) -> FileContent | None:
-    """What the file holds; None where there is none. Halves of it that a killed process left are removed.
+def read_tensors(path: Path) -> FileContent | None:
+    """The content of a file, None if there is none; partly written files of a killed process are deleted.
 
     Raises:
-        UserError: the file is not one that `keep` wrote.
+        UserError: `write_tensors` did not write the file.
     """
     from safetensors import SafetensorError, safe_open
 
-    for left in path.parent.glob(f".{path.name}.*{PART}"):
-        # Of a process that was killed while it wrote.
-        left.unlink(missing_ok=True)
+    for unfinished in path.parent.glob(f".{path.name}.*{PART}"):
+        unfinished.unlink(missing_ok=True)
     if not path.exists():
         return None
     groups: dict[str, dict[str, Tensor]] = {}
@@ -60,19 +59,19 @@ def kept(path: Path) -> FileContent | None:
                 group, _, name = key.partition("/")
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
     except (OSError, SafetensorError, KeyError, ValueError):
-        raise UserError(f"{path} is no training that was kept here; remove it, or give another --out.") from None
+        raise UserError(f"{path} is not a complete training checkpoint; remove it, or give another --out.") from None
     return FileContent(groups, notes)
 
 
-def flattened(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The tensors of an optimizer's state, by parameter and kind."""
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The tensors of an optimizer's state, named by parameter number and kind."""
     state = optimizer.state_dict()["state"]
     return {f"{number}.{kind}": value for number, entry in state.items() for kind, value in entry.items()
             if isinstance(value, Tensor)}  # fmt: skip
 
 
-def restored(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimizer, fresh, the state that `flattened` took."""
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Give a new optimizer the state that `optimizer_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, _, kind = key.partition(".")
