@@ -4,17 +4,16 @@ import hashlib
 import inspect
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
+
+from robustkit.models.hashing import hash_tensors
 
 
 def fingerprint(model: nn.Module) -> str:
     """SHA-256 of what a module computes with: structure, weights, all buffers, plain settings and its own source."""
-    state = hashlib.sha256(str(model).encode())
-    for name, value in sorted({**model.state_dict(), **dict(model.named_buffers())}.items()):
-        if isinstance(value, torch.Tensor):
-            state.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-            state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    values = {**model.state_dict(), **dict(model.named_buffers())}
+    tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    state = hash_tensors(tensors, prefix=str(model), separator="")
     for name, module in model.named_modules():
         # The repr of a library's module shows all of its settings, and the library's version is in the manifest.
         if not _from_a_library(type(module)):
