@@ -3,14 +3,18 @@
 A new file in attacks/ is tested here without being named.
 """
 
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from robustkit.attacks import PGD
 
-from robustkit.primitives.protocol import HookedAttack
+from robustkit.primitives.protocol import HookedAttack, Seen, State, TrialCost, Trials
 from robustkit.primitives.registry import classes
-from robustkit.testing import CHECKS, Subject
+from robustkit.testing import CHECKS, STATE_CHECKS, Subject, check_attack
 
 # Two busy cores: with more threads torch waits for its own workers.
 torch.set_num_threads(1)
@@ -36,7 +40,65 @@ def subject(name: str, norm: str) -> Subject:
     return Subject(classes()[name](1, norm), **NETWORKS.get(name, {}))
 
 
-@pytest.mark.parametrize(("name", "norm"), CASES, ids=[f"{name}-{norm}" for name, norm in CASES])
-@pytest.mark.parametrize("check", CHECKS, ids=[check.__name__ for check in CHECKS])
+every_attack = pytest.mark.parametrize(("name", "norm"), CASES, ids=[f"{name}-{norm}" for name, norm in CASES])
+MODEL_CHECKS = [check for check in CHECKS if check not in STATE_CHECKS]
+
+
+@every_attack
+@pytest.mark.parametrize("check", MODEL_CHECKS, ids=[check.__name__ for check in MODEL_CHECKS])
 def test_every_attack_keeps_the_contract(check, name, norm):
     check(subject(name, norm))
+
+
+@every_attack
+@pytest.mark.parametrize("check", STATE_CHECKS, ids=[check.__name__ for check in STATE_CHECKS])
+@settings(deadline=None, max_examples=3)
+@given(shape=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple), key=st.integers(-(2**40), 2**40))
+def test_the_states_of_every_attack_keep_the_contract(check, name, norm, shape, key):
+    check(subject(name, norm), shape, key)
+
+
+@dataclass(frozen=True)
+class Averaging(PGD):
+    """Takes one gradient for the whole batch."""
+
+    def step(self, state: State, seen: Seen) -> State:
+        return super().step(state, replace(seen, grad=seen.grad.mean(0, keepdim=True).expand_as(seen.grad)))
+
+
+class Drawing(PGD):
+    """Draws from the global generator."""
+
+    def start(self, trials: Trials) -> torch.Tensor:
+        return self.ball.project(trials.x, trials.x + 0.1 * torch.randn_like(trials.x))
+
+
+class Writing(PGD):
+    """Writes into the state that it is given."""
+
+    def step(self, state: State, seen: Seen) -> State:
+        state.query.clamp_(0.1, 0.9)
+        return super().step(state, seen)
+
+
+class Cheap(PGD):
+    """Declares fewer passes than it needs."""
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("attack", "sentence"),
+    [
+        (Averaging(0.1), "batches of 5 and of 64 give other results"),
+        (Drawing(0.1), "give other results|gives other results"),
+        (Writing(0.1), "changes the state"),
+        (Cheap(0.1), "a trial needs more forwards than"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, PGD) else "",
+)
+def test_an_attack_that_breaks_the_contract_is_told_which_part(attack, sentence):
+    with pytest.raises(AssertionError, match=sentence):
+        check_attack(attack)

@@ -1,8 +1,8 @@
 """Additive noise: random points of the ball. The baseline that any attack with gradients must beat.
 
-If noise breaks what a gradient attack does not, the gradients are masked, not the model robust (Athalye et al. 2018,
-arXiv:1802.00420, section 3.1).
-Bad at: everything in many dimensions, which is the point.
+If noise breaks images that a gradient attack does not break, the model masks its gradients and is not robust (Athalye
+et al. 2018, arXiv:1802.00420, section 3.1).
+Bad at: inputs of many dimensions, as expected of a baseline.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace

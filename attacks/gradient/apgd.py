@@ -1,9 +1,9 @@
-"""Auto-PGD: projected gradient ascent with momentum whose step size halves by itself, so that nothing needs tuning.
+"""Auto-PGD: projected gradient ascent with momentum whose step size halves by itself, so that it needs no tuning.
 
 Croce & Hein 2020, arXiv:2003.01690, algorithm 1; L1 from Croce & Hein 2021, arXiv:2103.01208 (in `apgd_l1.py`). Ours
 differs: one counter of rises replaces the history of losses (same decisions), and the first rise is measured from the
-start point's loss, as the paper has it, where the authors' code compares with zero. "APGD-CE" is loss="log-odds"
-(cross-entropy's order and direction, without its saturation) or, to the letter, "ce". "APGD-T" is loss="dlr" with
+start point's loss, as in the paper, where the authors' code compares with zero. "APGD-CE" is loss="log-odds" (the same
+order and direction as cross-entropy, without its saturation), or literally "ce". "APGD-T" is loss="dlr" with
 targets=9.
 """
 
@@ -22,7 +22,7 @@ from .apgd_l1 import SparseState, sparse_begin, sparse_cost, sparse_step
 
 @dataclass(frozen=True)
 class ApgdState(BestState):
-    """What one trial remembers (Linf and L2)."""
+    """The state of one trial (Linf and L2)."""
 
     # changes at every step
     old: Tensor  # [B, *S] the iterate before the query
@@ -32,7 +32,7 @@ class ApgdState(BestState):
     # changes at checkpoints
     step_size: Tensor  # [B] in units of the input
     period: Tensor  # [B] int64 steps from the last checkpoint to the next
-    next_check: Tensor  # [B] int64 value of `asked` at the next checkpoint
+    next_check: Tensor  # [B] int64 value of `queries` at the next checkpoint
     check_loss: Tensor  # [B] best loss at the last checkpoint
     reduced: Tensor  # [B] bool, the step size was halved at the last checkpoint
 
@@ -66,12 +66,12 @@ class APGD(Ascent):
         if self.ball.norm == "L1":
             return sparse_begin(trials, self.ball, self.steps)
         start = self._start(trials)
-        nothing, none = torch.zeros_like(start), torch.zeros(len(start), device=start.device, dtype=start.dtype)
+        zeros, zero = torch.zeros_like(start), torch.zeros(len(start), device=start.device, dtype=start.dtype)
         period = torch.full_like(trials.y, max(int(0.22 * self.steps), 1))
         return ApgdState(
             **vars(begin(trials, start)),
-            old=start, best=start, best_grad=nothing, best_loss=none, last_loss=none, rises=torch.zeros_like(period),
-            step_size=none + 2 * self.ball.eps, period=period, next_check=period + 1, check_loss=none,
+            old=start, best=start, best_grad=zeros, best_loss=zero, last_loss=zero, rises=torch.zeros_like(period),
+            step_size=zero + 2 * self.ball.eps, period=period, next_check=period + 1, check_loss=zero,
             reduced=torch.ones_like(period, dtype=torch.bool),
         )  # fmt: skip
 
@@ -88,7 +88,7 @@ class APGD(Ascent):
 
         check = queries == state.next_check
         check_loss = torch.where(first, seen.loss, state.check_loss)
-        # Condition 1 of the paper (too few rises) or 2 (step size kept last time and nothing gained since).
+        # Condition 1 of the paper (too few rises) or 2 (step size not halved last time, and no higher loss since).
         stuck = (rises <= self.rho * state.period) | (~state.reduced & (check_loss >= best_loss))
         halved = check & stuck
         step_size = torch.where(halved, state.step_size / 2, state.step_size)
@@ -104,14 +104,14 @@ class APGD(Ascent):
         )  # fmt: skip
 
     def _start(self, trials: Trials) -> Tensor:
-        """A random point of the ball's surface: the noise is scaled to length eps."""
+        """A random point on the ball's surface: noise scaled to length eps."""
         shape = trials.x.shape[1:]
         if self.ball.norm == "Linf":
             cube = 2 * noise.uniform(trials.key, 0, shape).to(trials.x) - 1
-            push = cube / along(cube.flatten(1).abs().amax(1).clamp(min=1e-12), cube)
+            direction = cube / along(cube.flatten(1).abs().amax(1).clamp(min=1e-12), cube)
         else:
-            push = self.ball.steepest(noise.normal(trials.key, 0, shape).to(trials.x), trials.x)
-        return self.ball.project(trials.x, trials.x + self.ball.eps * push)
+            direction = self.ball.steepest(noise.normal(trials.key, 0, shape).to(trials.x), trials.x)
+        return self.ball.project(trials.x, trials.x + self.ball.eps * direction)
 
     def _moved(self, state: ApgdState, first: Tensor, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:
         x = state.trial.x

@@ -1,8 +1,8 @@
-"""APGD's form for L1: sparse steps whose sparsity adapts, in balls of radius 3 eps, 2 eps and eps one after the other.
+"""APGD for L1: sparse steps of adaptive sparsity, in balls of radius 3 eps, then 2 eps, then eps.
 
-Croce & Hein 2021, arXiv:2103.01208. Points of the two larger balls count for nothing; each stage begins at the best
-point of the stage before, projected. The stages take 30, 30 and 40 % of the steps, and one query each for their
-start.
+Croce & Hein 2021, arXiv:2103.01208. Points of the two larger balls are no successes. Each stage begins at the
+projection of the best point of the stage before. The stages take 30, 30 and 40 % of the steps, and one query each for
+their start.
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ _SHRINK, _LEAST = 1.5, 0.1  # a step size is divided by 1.5 at a checkpoint, dow
 
 @dataclass(frozen=True)
 class SparseState(BestState):
-    """What one trial remembers (L1); the best point is that of this stage."""
+    """The state of one trial (L1); the best point is that of the current stage."""
 
     # changes at every step
     best_grad: Tensor  # [B, *S] the gradient at the best point
     # changes at checkpoints
     step_size: Tensor  # [B] in units of the stage's radius
-    share: Tensor  # [B] of the values moved per step
+    share: Tensor  # [B] share of the values that a step moves
     changed: Tensor  # [B] values that differ from the clean image, at the last checkpoint
 
 
@@ -45,18 +45,18 @@ def sparse_cost(steps: int) -> TrialCost:
 
 def sparse_begin(trials: Trials, ball: Ball, steps: int) -> SparseState:
     """A random start in the first stage's ball."""
-    push = noise.normal(trials.key, 0, trials.x.shape[1:]).to(trials.x)
-    start = _projected(trials.x, trials.x + push, _schedule(steps, trials.y * 0)[:, 0].to(trials.x) * ball.eps)
+    direction = noise.normal(trials.key, 0, trials.x.shape[1:]).to(trials.x)
+    start = _projected(trials.x, trials.x + direction, _schedule(steps, trials.y * 0)[:, 0].to(trials.x) * ball.eps)
     return SparseState(
-        **vars(begin(trials, start)), best=start, best_grad=torch.zeros_like(start), best_loss=_none(trials),
-        step_size=_none(trials) + 1, share=_none(trials), changed=_none(trials),
+        **vars(begin(trials, start)), best=start, best_grad=torch.zeros_like(start), best_loss=_zeros(trials),
+        step_size=_zeros(trials) + 1, share=_zeros(trials), changed=_zeros(trials),
     )  # fmt: skip
 
 
 def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> SparseState:
-    """One answer: best point, checkpoint, and a sparse move, or the first point of the next stage."""
+    """The state after one answer: best point, checkpoint, then a sparse step or the first point of the next stage."""
     x, queries = state.trial.x, state.queries + 1
-    # Each list is indexed by the number of queries asked before this one.
+    # The rows of the schedule are indexed by the number of earlier queries.
     radius, since, every, last = (_schedule(steps, state.queries)[:, column] for column in range(4))
     first = since == 0
     better = first | (seen.loss > state.best_loss)
@@ -83,8 +83,8 @@ def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> Spars
 
     moved = here + along(step_size * radius.to(x) * ball.eps, x) * _sparse_sign(grad, share)
     query = _projected(x, moved, radius.to(x) * ball.eps)
-    # `last`: the stage ends without evaluating one more point; the next begins at its best, in the smaller ball.
-    if bool((last > 0).any()):  # spares the other queries a projection; each row still gets its own point
+    # `last`: the stage ends without another query; the next one begins at its best point, in the smaller ball.
+    if bool((last > 0).any()):  # saves the other queries a projection and changes no row's point
         smaller = _schedule(steps, queries)[:, 0].to(x) * ball.eps
         query = torch.where(along(last > 0, x), _projected(x, best, smaller), query)
     return SparseState(
@@ -94,12 +94,12 @@ def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> Spars
 
 
 def _schedule(steps: int, queries: Tensor) -> Tensor:
-    """`[B, 4]` for each row's query: radius in eps, steps since the stage began, checkpoint period, is last."""
+    """`[B, 4]` for each row: radius in eps, steps since the stage began, checkpoint period, whether it is the last."""
     table = []
     lengths = [length for length in zip(_RADII, stages(steps), strict=True) if length[1] > 0]
     for number, (radius, length) in enumerate(lengths):
         final = number == len(lengths) - 1
-        # A stage asks at its start and after each step; the very last point is judged instead of asked.
+        # A stage has a query at its start and after each step; the very last point is judged instead.
         table += [
             [radius, since, max(int(0.04 * length), 1), float(not final and since == length)]
             for since in range(length + (not final))
@@ -114,7 +114,7 @@ def _queries(steps: int) -> int:
 
 
 def _sparse_sign(grad: Tensor, share: Tensor) -> Tensor:
-    """Signs of the largest `share` of a gradient's values, divided by their number: a move of length 1 in L1."""
+    """Signs of the largest `share` of a gradient's values, divided by their number: a step of length 1 in L1."""
     size = grad.flatten(1).abs()
     rank = ((1 - share) * size.shape[1]).clamp(0, size.shape[1] - 1).long()
     least = size.sort(dim=1).values.gather(1, rank.unsqueeze(1))
@@ -126,5 +126,5 @@ def _projected(x: Tensor, point: Tensor, radius: Tensor) -> Tensor:
     return x + project_l1(point - x, x, radius)
 
 
-def _none(trials: Trials) -> Tensor:
+def _zeros(trials: Trials) -> Tensor:
     return torch.zeros(len(trials), device=trials.x.device, dtype=trials.x.dtype)

@@ -1,7 +1,7 @@
 """FGSM: one step of length eps along the steepest direction (the sign of the gradient, for Linf).
 
 Goodfellow et al. 2015, arXiv:1412.6572. Ours differs: the non-saturating form of cross-entropy, and any norm.
-Bad at: everything but being cheap. A model that stands FGSM alone shows nothing.
+Bad at: everything but low cost. Accuracy under FGSM alone is no evidence of robustness.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace

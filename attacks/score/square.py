@@ -2,9 +2,9 @@
 
 Andriushchenko et al. 2020, arXiv:1912.00049, and the schedule rescaled to the number of queries as AutoAttack uses
 it; the L1 form follows Croce & Hein 2021, arXiv:2103.01208. Ours differs: every image draws its own windows and signs
-(the authors' code draws one for the whole batch, so its strength falls with the batch size), windows may touch the
-last row and column, in L2 and L1 seldom, and images need not be square nor have channels. Bad at: budgets below some
-hundred queries.
+(the authors' code draws one for the whole batch, so it is weaker in larger batches), windows may touch the last row
+and column (in L2 and L1 rarely), and images need not be square nor have channels.
+Bad at: budgets below some hundred queries.
 """
 
 import math
@@ -19,7 +19,7 @@ from robustkit.primitives import losses
 from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
-from .square_windows import Proposal, lumps, plane, stripes
+from .square_windows import Proposal, centred_patterns, plane, stripes
 
 # The share of pixels in a window is halved when these of 10 000 queries are spent (the paper's schedule).
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
@@ -31,7 +31,7 @@ class Square(Attack):
 
     Args:
         queries: forward passes per trial, at least 2.
-        p_init: share of pixels in the first window.
+        p_init: share of all pixels in the first window.
     """
 
     _: KW_ONLY
@@ -55,10 +55,10 @@ class Square(Attack):
 
     def init(self, trials: Trials) -> BestState:
         flat = plane(trials.x)
-        begin_with = stripes if self.ball.norm == "Linf" else lumps
-        start = begin_with(flat, trials.key, self.ball).reshape(trials.x.shape)
-        unknown = torch.full((len(start),), -torch.inf, device=start.device, dtype=start.dtype)
-        return BestState(**vars(begin(trials, start)), best=start, best_loss=unknown)
+        start_of = stripes if self.ball.norm == "Linf" else centred_patterns
+        start = start_of(flat, trials.key, self.ball).reshape(trials.x.shape)
+        lowest = torch.full((len(start),), -torch.inf, device=start.device, dtype=start.dtype)
+        return BestState(**vars(begin(trials, start)), best=start, best_loss=lowest)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         return losses.loss("margin")(logits, trials.y, trials.loss_target)
@@ -84,11 +84,11 @@ class Square(Attack):
 
 @cache
 def _sides(queries: int, p_init: float, pixels: int, centred: bool) -> Tensor:
-    """`[queries]` window side for each query; odd and at least 3 where a window holds a centred lump."""
+    """`[queries]` side of the window at each query; odd and at least 3 if windows hold a centred pattern."""
     sides = []
     for query in range(queries):
-        spent = int(query / queries * 10000)
-        share = p_init / 2 ** sum(spent > mark for mark in _HALVINGS)
+        rescaled = int(query / queries * 10000)
+        share = p_init / 2 ** sum(rescaled > mark for mark in _HALVINGS)
         side = max(round(math.sqrt(share * pixels)), 3 if centred else 1)
         sides.append(side + 1 - side % 2 if centred else side)
     return torch.tensor(sides, device="cpu")

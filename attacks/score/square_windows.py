@@ -1,6 +1,6 @@
-"""The windows of the Square Attack: how a point is begun and changed, one draw of its own per image.
+"""The start points and random windows of the Square Attack; each image has its own random draws.
 
-All functions work on planes `[B, C, H, W]`; an image without channels or rows has C = 1 or H = 1.
+All functions take planes `[B, C, H, W]`; an image without channels or rows has C = 1 or H = 1.
 """
 
 from dataclasses import dataclass
@@ -15,28 +15,29 @@ from robustkit.primitives.threat import Ball
 
 Plane = Tensor  # [B, C, H, W]
 
-# In L2 and L1 the paper draws windows up to the last row and column, the authors' code never lets them touch these:
-# blind there, but stronger where the border is empty. A quarter of the others' chance costs next to nothing and sees
-# every pixel. TRADES on MNIST, L2, 300 queries, per cent left with chances of 0, 1/4 and 1: 57.8, 58.6 and 62.0.
-_SELDOM = 0.25
+# In L2 and L1 the paper's windows may reach the last row and column; those of the authors' code never do, which is
+# stronger where the border is empty, but never changes those pixels. With a quarter of the probability of the other
+# places, every pixel is reached at almost no cost. Robust accuracy of TRADES on MNIST in L2 after 300 queries, with
+# relative probabilities of 0, 1/4 and 1: 57.8 %, 58.6 % and 62.0 %.
+_LAST_PLACE = 0.25
 
 
 def plane(x: Tensor) -> Plane:
-    """Any `[B, *S]` seen as `[B, C, H, W]`."""
+    """`[B, *S]` of any shape as a view `[B, C, H, W]`."""
     shape = (1,) * max(0, 3 - (x.dim() - 1)) + tuple(x.shape[1:])
     return x.reshape(len(x), -1, *shape[-2:])
 
 
 def stripes(x: Plane, key: Tensor, ball: Ball) -> Plane:
-    """Vertical stripes of plus and minus eps: the Linf start."""
+    """Vertical stripes of plus and minus eps: the start point for Linf."""
     sign = noise.signs(key, 0, (x.shape[1], 1, x.shape[3])).to(x)
     return ball.project(x, x + ball.eps * sign)
 
 
-def lumps(x: Plane, key: Tensor, ball: Ball) -> Plane:
-    """Five by five lumps around the middle, each of random sign and lying or standing: the start for L2 and L1.
+def centred_patterns(x: Plane, key: Tensor, ball: Ball) -> Plane:
+    """Five by five patterns around the middle, each of random sign and orientation: the start point for L2 and L1.
 
-    The margin that the authors' code leaves matters: on MNIST, lumps from edge to edge broke 10 % fewer images.
+    As in the authors' code there is a margin: on MNIST, patterns from edge to edge broke 10 % fewer images.
     """
     _, channels, height, width = x.shape
     tall, wide = max(height // 5, 1), max(width // 5, 1)
@@ -44,8 +45,8 @@ def lumps(x: Plane, key: Tensor, ball: Ball) -> Plane:
     top, left = max((height - 5 * tall) // 2, 0), max((width - 5 * wide) // 2, 0)
     coins = noise.signs(key, 0, (channels + 1, rows, columns)).to(x)
     coins = coins.repeat_interleave(tall, 2).repeat_interleave(wide, 3)
-    lying = lump(tall, wide).to(x).repeat(rows, columns)
-    standing = lump(wide, tall).to(x).T.repeat(rows, columns)
+    lying = pattern(tall, wide).to(x).repeat(rows, columns)
+    standing = pattern(wide, tall).to(x).T.repeat(rows, columns)
     grid = coins[:, :-1] * torch.where(coins[:, -1:] > 0, lying, standing)
     grid = grid[:, :, : height - top, : width - left]
     margins = (left, width - left - grid.shape[3], top, height - top - grid.shape[2])
@@ -54,36 +55,36 @@ def lumps(x: Plane, key: Tensor, ball: Ball) -> Plane:
 
 @dataclass(frozen=True)
 class Proposal:
-    """One change of the best points, row by row."""
+    """One random change of each row's best point."""
 
     x: Plane
     best: Plane
-    key: Tensor  # [B]
-    draw: Tensor  # [B] int64
-    side: Tensor  # [B] int64
+    key: Tensor  # [B] int64 noise stream
+    draw: Tensor  # [B] int64 number of the draw
+    side: Tensor  # [B] int64 of the windows
 
     def of(self, ball: Ball) -> Plane:
-        """The next query in this ball."""
-        return self._recolour(ball) if ball.norm == "Linf" else self._carry(ball)
+        """The next query of the attack in this ball."""
+        return self._linf_proposal(ball) if ball.norm == "Linf" else self._l2_l1_proposal(ball)
 
-    def _recolour(self, ball: Ball) -> Plane:
-        """A window takes the colour plus or minus eps, one sign per channel."""
+    def _linf_proposal(self, ball: Ball) -> Plane:
+        """A window changes by plus or minus eps, one sign per channel."""
         inside, _, _ = self._window(0)
         return torch.where(inside, ball.project(self.x, self.x + ball.eps * self._signs()), self.best)
 
-    def _carry(self, ball: Ball) -> Plane:
-        """A second window's change is carried into the first, which gets a lump of random sign besides."""
-        inside, row, column = self._window(0, _SELDOM)
-        other, _, _ = self._window(2, _SELDOM)
+    def _l2_l1_proposal(self, ball: Ball) -> Plane:
+        """The budget of a second window moves into the first, to which a pattern of random sign is added."""
+        inside, row, column = self._window(0, _LAST_PLACE)
+        other, _, _ = self._window(2, _LAST_PLACE)
         delta = self.best - self.x
-        kept = torch.where(inside, delta, 0)
-        fresh = self._lumps(row, column) * self._signs() + kept / _length(kept, ball).clamp(min=1e-12)
-        fresh = torch.where(inside, fresh, 0)
-        fresh = fresh / _length(fresh, ball).clamp(min=1e-12) * self._allowance(delta, inside | other, ball)
-        return _onto_surface(self.x, torch.where(inside, fresh, torch.where(other, 0, delta)), ball)
+        old = torch.where(inside, delta, 0)
+        new = self._patterns(row, column) * self._signs() + old / _length(old, ball).clamp(min=1e-12)
+        new = torch.where(inside, new, 0)
+        new = new / _length(new, ball).clamp(min=1e-12) * self._budget(delta, inside | other, ball)
+        return _onto_surface(self.x, torch.where(inside, new, torch.where(other, 0, delta)), ball)
 
-    def _allowance(self, delta: Plane, windows: Tensor, ball: Ball) -> Tensor:
-        """`[B, 1, 1, 1]`: how long each channel's new window may be: a share of what is unused, and what they had."""
+    def _budget(self, delta: Plane, windows: Tensor, ball: Ball) -> Tensor:
+        """`[B, 1, 1, 1]` length of a channel's new window: a share of the unused budget, and what the windows had."""
         power = 2 if ball.norm == "L2" else 1
         channels = delta.shape[1]
         whole = along(delta.abs().pow(power).flatten(1).sum(1), delta)
@@ -92,9 +93,9 @@ class Proposal:
         return (unused + freed).pow(1 / power)
 
     def _window(self, number: int, last: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
-        """Where a random window lies `[B, 1, H, W]`, and the offsets `[B, 1, H, 1]`, `[B, 1, 1, W]` from its corner.
+        """The mask `[B, 1, H, W]` of a random window, and the offsets `[B, 1, H, 1]`, `[B, 1, 1, W]` from its corner.
 
-        The places at the end of each side have the chance `last` of any other.
+        The last place in each direction has `last` times the probability of any other.
         """
         height, width = self.x.shape[-2:]
         tall, wide = self.side.clamp(max=height), self.side.clamp(max=width)
@@ -109,12 +110,12 @@ class Proposal:
     def _signs(self) -> Tensor:
         return noise.signs(self.key, 2 * self.draw + 1, (self.x.shape[1] + 1, 1, 1)).to(self.x)[:, 1:]
 
-    def _lumps(self, row: Tensor, column: Tensor) -> Tensor:
-        """`[B, 1, H, W]` one lump per row of the batch, of its own side, lying or standing by the toss of a coin."""
+    def _patterns(self, row: Tensor, column: Tensor) -> Tensor:
+        """`[B, 1, H, W]` one pattern per row of the batch, of the row's side and of random orientation."""
         sides = sorted(set(self.side.tolist()))
         most = max(sides)
         table = torch.stack(
-            [torch.nn.functional.pad(lump(side, side), (0, most - side, 0, most - side)) for side in sides]
+            [torch.nn.functional.pad(pattern(side, side), (0, most - side, 0, most - side)) for side in sides]
         )
         which = torch.searchsorted(torch.tensor(sides, device=self.x.device), self.side)
         coin = along(noise.signs(self.key, 2 * self.draw + 1, (1,)).squeeze(1) > 0, self.x)
@@ -124,8 +125,8 @@ class Proposal:
 
 
 @cache
-def lump(tall: int, wide: int) -> Tensor:
-    """`[tall, wide]` of Euclidean length 1: a pyramid above, its negative below (eta of the paper)."""
+def pattern(tall: int, wide: int) -> Tensor:
+    """`[tall, wide]` of Euclidean length 1: a positive pyramid above a negative one (eta of the paper)."""
     upper = tall // 2
     halves = torch.cat([_pyramid(upper, wide), -_pyramid(tall - upper, wide)])
     length: Tensor = torch.linalg.vector_norm(halves)
@@ -133,13 +134,13 @@ def lump(tall: int, wide: int) -> Tensor:
 
 
 def _pyramid(tall: int, wide: int) -> Tensor:
-    """Nested rectangles, the n-th adding 1 / n^2, scaled to length 1; `[0, wide]` where there is no room."""
-    heap = torch.zeros(tall, wide, device="cpu")
+    """The sum of nested rectangles of heights 1 / n^2, scaled to length 1; `[0, wide]` where there is no room."""
+    levels = torch.zeros(tall, wide, device="cpu")
     middle, centre = tall // 2, wide // 2
     for ring in range(max(tall // 2 + 1, wide // 2 + 1)):
         top, left = max(middle - ring, 0), max(centre - ring, 0)
-        heap[top : middle + ring + 1, left : centre + ring + 1] += 1 / (ring + 1) ** 2
-    return heap / heap.norm() if tall else heap
+        levels[top : middle + ring + 1, left : centre + ring + 1] += 1 / (ring + 1) ** 2
+    return levels / levels.norm() if tall else levels
 
 
 def _length(delta: Plane, ball: Ball) -> Tensor:
@@ -150,6 +151,6 @@ def _length(delta: Plane, ball: Ball) -> Tensor:
 
 
 def _onto_surface(x: Plane, delta: Plane, ball: Ball) -> Plane:
-    """The change scaled up to length eps if it is shorter, then projected."""
+    """The change scaled to length eps (L1: if it is shorter), then projected."""
     length = along(ball.distance(torch.zeros_like(x), delta).clamp(min=1e-12).to(x), x)
     return ball.project(x, x + delta * (ball.eps / length).clamp(min=1.0 if ball.norm == "L1" else 0.0))

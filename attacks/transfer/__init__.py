@@ -1,1 +1,1 @@
-"""Attacks crafted on one model so that they also fool others."""
+"""Attacks crafted on one model so that their points also break other models."""

@@ -1,7 +1,7 @@
-"""Where a network's residual branches are, read off its graph instead of its names.
+"""The residual branches of a network, found in its graph instead of by its layers' names.
 
-A branch is residual if it is added to a shorter path from the same value, or concatenated with a value it was computed
-from (DenseNet). What torch.fx cannot trace as a whole is traced child by child.
+A branch is residual if it is added to a shorter path from the same value, or concatenated with a value from which it
+was computed (DenseNet). A network that torch.fx cannot trace as a whole is traced child by child.
 """
 
 import copy
@@ -18,7 +18,7 @@ _JOINS = ("cat", "concat", "concatenate")
 
 
 class CallSite(NamedTuple):
-    """One call of one layer: a module that is used twice has two places."""
+    """One call of one layer: a module that is called twice has two call sites."""
 
     layer: str
     call: int
@@ -28,10 +28,10 @@ class CallSite(NamedTuple):
 class Branch:
     """A residual branch of a graph."""
 
-    start: fx.Node  # the value that branch and skip connection part at
+    start: fx.Node  # the value from which branch and skip connection start
     end: fx.Node
-    nodes: tuple[fx.Node, ...]  # from start, exclusive, to end
-    skip: fx.Node | None  # what the end is added to; None where it is concatenated
+    nodes: tuple[fx.Node, ...]  # from the start (exclusive) to the end
+    skip: fx.Node | None  # the value to which the end is added; None where it is concatenated
     sum: fx.Node
 
 
@@ -39,19 +39,19 @@ class Branch:
 class Anatomy:
     """The graph of a network, or of a part of one."""
 
-    root: str  # name of the part; "" is the network itself
+    root: str  # name of the part; "" for the network itself
     graph: fx.Graph
-    made: dict[fx.Node, CallSite]  # which call of which layer made a value
-    times: dict[str, int]  # how often each layer is called
+    made: dict[fx.Node, CallSite]  # the call that computed a value
+    times: dict[str, int]  # number of calls of each layer
     branches: tuple[Branch, ...]
 
     def heads(self, branch: Branch) -> list[CallSite]:
-        """The layers that read the value a branch starts from; none if something without a layer reads it too."""
+        """The calls that read the start of a branch; none if an operation outside of any layer reads it too."""
         readers = [node for node in branch.nodes if branch.start in node.all_input_nodes]
         return [self.made[node] for node in readers] if all(node.op == "call_module" for node in readers) else []
 
     def outlet(self, branch: Branch) -> CallSite | None:
-        """The last layer that the whole gradient of a branch passes, None if it passes several ones side by side."""
+        """The last call that the whole gradient of a branch passes; None if it passes several in parallel."""
         node = branch.end
         while node not in self.made:
             sources = [source for source in node.all_input_nodes if source in branch.nodes and source.op != "get_attr"]
@@ -61,7 +61,7 @@ class Anatomy:
         return self.made[node]
 
     def replay(self, network: nn.Module, branch: Branch, value: Tensor) -> Tensor:
-        """The output of a branch for the given value at its start; no hook of a layer is run."""
+        """The output of a branch for a value at its start; hooks of layers are not run."""
         runner = _Replay(network.get_submodule(self.root), graph=self.graph)
         runner.env[branch.start] = value
         for node in branch.nodes:
@@ -72,10 +72,10 @@ class Anatomy:
 
 
 class Calls:
-    """A set of places, as hooks meet them: layers by name, and which of their calls."""
+    """A set of call sites, as hooks look them up."""
 
     def __init__(self, calls: dict[str, set[int] | None]) -> None:
-        self._calls = calls  # None: every call
+        self._calls = calls  # by layer; None for every call
 
     @classmethod
     def all(cls, layers: Iterable[str]) -> "Calls":
@@ -84,7 +84,7 @@ class Calls:
 
     @classmethod
     def of(cls, places: Iterable[tuple[Anatomy, CallSite]]) -> "Calls":
-        """These places of these graphs."""
+        """The given call sites of the given graphs."""
         calls: dict[str, set[int] | None] = {}
         times = {}
         for part, place in places:
@@ -92,7 +92,7 @@ class Calls:
             known = calls.setdefault(place.layer, set())
             assert known is not None
             known.add(place.call)
-        # Where all calls that the graph knows are meant, so are calls that it does not know.
+        # If all calls in the graph are chosen, calls that the graph lacks are chosen too.
         return cls({layer: None if len(known or ()) == times[layer] else known for layer, known in calls.items()})
 
     @property
@@ -105,23 +105,23 @@ class Calls:
         return calls is None or place.call in calls
 
 
-_KNOWN: "WeakKeyDictionary[nn.Module, tuple[list[tuple[str, type]], list[Anatomy]]]" = WeakKeyDictionary()
+_GRAPHS: "WeakKeyDictionary[nn.Module, tuple[list[tuple[str, type]], list[Anatomy]]]" = WeakKeyDictionary()
 
 
 def anatomies(network: nn.Module) -> list[Anatomy]:
-    """The graph of `network`, or those of its largest parts that can be traced."""
+    """The graph of `network`, or the graphs of its largest parts that can be traced."""
     layers = [(name, type(module)) for name, module in network.named_modules()]
-    if network not in _KNOWN or _KNOWN[network][0] != layers:
-        _KNOWN[network] = layers, list(_anatomies(network, ""))
-    return _KNOWN[network][1]
+    if network not in _GRAPHS or _GRAPHS[network][0] != layers:
+        _GRAPHS[network] = layers, list(_anatomies(network, ""))
+    return _GRAPHS[network][1]
 
 
 def _anatomies(part: nn.Module, root: str) -> Iterator[Anatomy]:
     tracer = _Tracer(root)
     try:
-        graph = tracer.trace(_twin(part, {}))
+        graph = tracer.trace(_copied(part, {}))
     except Exception:
-        # fx refuses whatever depends on the data in its own many ways.
+        # torch.fx fails in many ways where the forward depends on the data.
         for name, child in part.named_children():
             if any(True for _ in child.children()):
                 yield from _anatomies(child, f"{root}.{name}" if root else name)
@@ -129,19 +129,19 @@ def _anatomies(part: nn.Module, root: str) -> Iterator[Anatomy]:
     yield Anatomy(root, graph, tracer.made, tracer.times, tuple(_branches(graph)))
 
 
-def _twin(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
-    """The same modules again, with the same parameters, no hooks, and attributes of their own."""
-    # Code that runs on placeholders may keep them; and hooks must neither be run by them nor be copied.
+def _copied(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Copies of the modules with the same parameters, their own attributes and no hooks."""
+    # A forward may store fx placeholders in attributes, and hooks must not run on placeholders.
     if module not in known:
         known[module] = twin = copy.copy(module)
-        children = {name: child and _twin(child, known) for name, child in module._modules.items()}
+        children = {name: child and _copied(child, known) for name, child in module._modules.items()}
         hooks = {name: OrderedDict() for name in ("_forward_hooks", "_forward_pre_hooks")}  # type: ignore[var-annotated]
         vars(twin).update(_modules=children, **hooks)
     return known[module]
 
 
 class _Tracer(fx.Tracer):
-    """Notes which call of which layer made each value; no hook of a layer is run."""
+    """Records which call of which layer computed each value; hooks of layers are not run."""
 
     def __init__(self, root: str) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class _Replay(fx.Interpreter):
 
 def _branches(graph: fx.Graph) -> Iterator[Branch]:
     order = {node: number for number, node in enumerate(graph.nodes)}
-    # Bit n of a node's origin: node n is the node itself, or one that it was computed from.
+    # Bit n of a node's origin: node n is the node itself, or one from which it was computed.
     origin: dict[fx.Node, int] = {}
     for node, number in order.items():
         origin[node] = 1 << number

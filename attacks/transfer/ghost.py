@@ -1,9 +1,9 @@
 """Ghost networks: MI-FGSM whose every query goes to another random variation of the network.
 
-Li et al. 2018, arXiv:1812.03413. Skip connections are multiplied, channel by channel, by random numbers around 1; a
-network without any gets dropout behind its activations. The iterations so see an ensemble of networks at the price of
-one. Ours differs: the numbers belong to the image and the query, where other codes draw one set for a whole batch,
-so results do not depend on company.
+Li et al. 2018, arXiv:1812.03413. Each channel of a skip connection is multiplied by a random number around 1; a
+network without skip connections gets dropout after its activations. The iterations thus query an ensemble of networks
+at the cost of one. Ours differs: each image and query has its own numbers, where other codes draw one set for a whole
+batch, so a result does not depend on the other images of the batch.
 Bad at: white-box strength, for which the true network is best.
 """
 
@@ -33,11 +33,11 @@ class Ghost(HookedMomentum):
     """Ghost networks, ensembled over the iterations.
 
     Args:
-        erosion: "skip" multiplies skip connections, "dropout" drops values behind activations; "auto" is the first
-            where skip connections are found.
-        spread: Lambda: the random numbers lie in 1 - spread ... 1 + spread, or the share of values dropped; None is
-            the authors' best, 0.22 and 0.006.
-        layers: name or glob of layers whose output is eroded instead; "auto" then is dropout.
+        erosion: "skip" multiplies skip connections, "dropout" drops values after activations; "auto" is "skip" for
+            networks with skip connections, else "dropout".
+        spread: Lambda of the paper: random numbers lie in 1 - spread ... 1 + spread, or the share of dropped values;
+            None is the authors' best, 0.22 and 0.006.
+        layers: name or glob of the layers whose output is changed instead; "auto" then is "dropout".
     """
 
     _: KW_ONLY
@@ -53,7 +53,7 @@ class Ghost(HookedMomentum):
 
     @property
     def cost(self) -> TrialCost:
-        # A variation of the network errs where the network does not, and each of its errors is judged.
+        # Each error of a variation is judged by the network itself, which often classifies the point correctly.
         return TrialCost(2 * self.steps + 1, self.steps)
 
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[object]:
@@ -76,7 +76,7 @@ class Ghost(HookedMomentum):
         return edit_output(network, chosen, eroded)
 
     def scaled(self, state: State, like: Tensor, layer: int, call: int) -> Tensor:
-        """Random factors around 1 for each channel: axis 1 of maps, else the last one."""
+        """Random factors around 1, one per channel: axis 1 of feature maps, else the last axis."""
         spread = _SPREAD["skip"] if self.spread is None else self.spread
         axis = 1 if like.dim() == 4 else like.dim() - 1
         factor = 1 + spread * (2 * noise.uniform(*_stream(state, like, layer, call), (like.shape[axis],)) - 1)
@@ -85,22 +85,22 @@ class Ghost(HookedMomentum):
         )
 
     def dropped(self, state: State, like: Tensor, layer: int, call: int) -> Tensor:
-        """Zero for the values that are dropped, the inverse of the share that stays for others."""
+        """Factors of dropout: 0 for dropped values, else 1 / (1 - spread)."""
         spread = _SPREAD["dropout"] if self.spread is None else self.spread
         kept = noise.uniform(*_stream(state, like, layer, call), like.shape[1:]) >= spread
         return kept.to(like) / max(1 - spread, 1e-6)
 
 
 class _Skip(NamedTuple):
-    """A skip connection, as hooks reach it: what is seen at `source` is what is added to the output of `target`."""
+    """A skip connection, as hooks reach it: the value at `source` is added to the output of `target`."""
 
     source: CallSite
     at: Literal["input", "output"]
-    target: CallSite  # the source itself where the skip connection has layers of its own
+    target: CallSite  # the source itself where the skip connection has its own layers
 
 
 def _skips(network: nn.Module) -> list[_Skip]:
-    """The skip connections; none if there is one that cannot be reached."""
+    """The skip connections; none if hooks cannot reach one of them."""
     skips = []
     for part in anatomies(network):
         for branch in part.branches:
@@ -148,7 +148,7 @@ def _activations(network: nn.Module) -> list[str]:
 
 
 def _stream(state: State, like: Tensor, layer: int, call: int) -> tuple[Tensor, Tensor]:
-    """Key and draw of the numbers that belong to a row, its query and one call of a layer."""
+    """Key and draw of the numbers of each row at this query, for one call of a layer."""
     if len(like) != len(state):
         raise UserError(f"A layer makes {len(like)} rows out of {len(state)} images; choose others with layers=.")
     return noise.keys(layer * (1 << 16) + call, state.trial.key), state.queries

@@ -1,10 +1,10 @@
-"""LinBP: MI-FGSM on gradients that pass the later ReLUs as if they were linear.
+"""LinBP: MI-FGSM on gradients that treat the later ReLUs as linear.
 
-Guo, Li & Chen 2020, arXiv:2012.03528: forward as ever, backward with the identity in the place of a ReLU's derivative
-from some layer on. In a residual block the branch would then outgrow the skip connection, so its gradient is scaled
-back, image by image, to the length that it has with true derivatives. That takes one more pass through such branches,
-which is not counted. A ReLU behind a sum stays what it is, as in the authors' code.
-Bad at: networks without nn.ReLU layers; functional ones cannot be hooked.
+Guo, Li & Chen 2020, arXiv:2012.03528: the forward pass is unchanged; in the backward pass, from some layer on, the
+identity replaces the derivative of ReLU. In a residual block, the gradient of the branch would then grow relative to
+the skip connection, so it is scaled, image by image, to the length that it has with true derivatives. That takes one
+more pass through such branches, which is not counted. A ReLU after a sum is not changed, as in the authors' code.
+Bad at: networks without nn.ReLU layers; functional ReLUs cannot be hooked.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ class LinBP(HookedMomentum):
     """Linear backpropagation.
 
     Args:
-        layers: name or glob of the ReLUs that are passed linearly; None takes the later half, which is the authors'
-            choice (3-1) in a ResNet-50.
-        rescale: keep the length of gradients through residual branches.
+        layers: name or glob of the ReLUs that are linear in the backward pass; None takes the later half, which is the
+            authors' choice (3-1) in a ResNet-50.
+        rescale: scale gradients through residual branches to the length that they have with true derivatives.
     """
 
     _: KW_ONLY
@@ -43,7 +43,7 @@ class LinBP(HookedMomentum):
         relus = self._relus(network)
         with ExitStack() as stack:
             if self.rescale:
-                stack.enter_context(_lengths_kept(network, relus))
+                stack.enter_context(_true_lengths(network, relus))
             stack.enter_context(hooked(network, relus.layers, _Linear(relus), follows_grad=True))
             yield
 
@@ -67,14 +67,14 @@ class LinBP(HookedMomentum):
 
 
 class _Linear:
-    """A layer's value with the identity's gradient."""
+    """Hooks that keep a layer's value and give it the gradient of the identity."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
 
     def before(self, visit: Visit, inputs: Inputs) -> None:
         if CallSite(visit.name, visit.call) in self.calls:
-            # A copy: the layer may write into its input.
+            # A copy, because the layer may write into its input.
             visit.memo = inputs.args[0].clone()
 
     def after(self, visit: Visit, inputs: Inputs, output: Tensor) -> Tensor | None:
@@ -83,8 +83,8 @@ class _Linear:
 
 
 @dataclass
-class _Passed:
-    """What passed the two ends of a branch."""
+class _BranchPass:
+    """The values and gradients at the two ends of a branch."""
 
     part: Anatomy
     branch: Branch
@@ -93,16 +93,16 @@ class _Passed:
 
 
 @contextmanager
-def _lengths_kept(network: nn.Module, relus: Calls) -> Iterator[None]:
-    """Scale the gradient that leaves each branch with linear ReLUs to the length it has with true ones."""
-    heads: dict[CallSite, _Passed] = {}
-    ends: dict[CallSite, _Passed] = {}
+def _true_lengths(network: nn.Module, relus: Calls) -> Iterator[None]:
+    """Scale the gradient of each branch with linear ReLUs to the length that it has with true ones."""
+    heads: dict[CallSite, _BranchPass] = {}
+    ends: dict[CallSite, _BranchPass] = {}
     for part in anatomies(network):
         for branch in part.branches:
             inside = [part.made[node] for node in branch.nodes if node in part.made]
             if branch.skip is not None and any(place in relus for place in inside):
                 head, end = _border(network, part, branch)
-                heads[head] = ends[end] = _Passed(part, branch)
+                heads[head] = ends[end] = _BranchPass(part, branch)
 
     def arrived(grad: Tensor, /, *, name: str, call: int) -> Tensor:
         if CallSite(name, call) in ends:
@@ -113,9 +113,9 @@ def _lengths_kept(network: nn.Module, relus: Calls) -> Iterator[None]:
         if CallSite(name, call) not in heads:
             return grad
         passed = heads[CallSite(name, call)]
-        true = _true(network, passed)
-        length, wanted = (value.flatten(1).norm(dim=1) for value in (grad, true))
-        return grad * along(wanted / torch.where(length > 0, length, 1), grad)
+        true = _true_gradient(network, passed)
+        length, true_length = (value.flatten(1).norm(dim=1) for value in (grad, true))
+        return grad * along(true_length / torch.where(length > 0, length, 1), grad)
 
     if not heads:
         yield
@@ -128,8 +128,8 @@ def _lengths_kept(network: nn.Module, relus: Calls) -> Iterator[None]:
         yield
 
 
-def _true(network: nn.Module, passed: _Passed) -> Tensor:
-    """The gradient at the start of a branch, for the one at its end, with true derivatives."""
+def _true_gradient(network: nn.Module, passed: _BranchPass) -> Tensor:
+    """The gradient at the start of a branch with true derivatives, given the gradient at its end."""
     with torch.enable_grad():
         start = passed.value[-1].requires_grad_()
         end = passed.part.replay(network, passed.branch, start)
@@ -148,9 +148,9 @@ def _border(network: nn.Module, part: Anatomy, branch: Branch) -> tuple[CallSite
 
 
 class _Values:
-    """Keeps what the heads of branches read."""
+    """Hooks that store the inputs of the first layers of branches."""
 
-    def __init__(self, heads: dict[CallSite, _Passed]) -> None:
+    def __init__(self, heads: dict[CallSite, _BranchPass]) -> None:
         self.heads = heads
 
     def before(self, visit: Visit, inputs: Inputs) -> None:
@@ -158,4 +158,4 @@ class _Values:
             self.heads[CallSite(visit.name, visit.call)].value.append(inputs.args[0].detach().clone())
 
     def after(self, visit: Visit, inputs: Inputs, output: object) -> None:
-        """Nothing to do."""
+        """Leave the output as it is."""

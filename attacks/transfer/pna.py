@@ -1,10 +1,10 @@
-"""PNA: MI-FGSM on a vision transformer whose gradients pay no attention: they pass values, never probabilities.
+"""PNA: MI-FGSM on a vision transformer with gradients that skip attention probabilities.
 
 Wei et al. 2022, arXiv:2109.04176, "Pay No Attention": the gradient of every block's attention probabilities is set to
-zero, as if they were constants. `patches` below 1 adds the paper's second half, PatchOut: each query shows the
-perturbation of some random patches only. The paper's penalty is left out; the authors' code takes it over a batch.
-Fused attention, the default everywhere, has no layer that makes probabilities; other codes' hooks then never run and
-the attack is silently MI-FGSM. Ours computes attention step by step while it asks.
+zero, as if they were constants. `patches` below 1 adds the paper's second method, PatchOut: each query contains the
+perturbation of some random patches only. The paper's penalty is left out; the authors' code sums it over a batch.
+Fused attention, the default in torch and timm, has no layer that computes probabilities; the hooks of other codes then
+never run, and the attack is MI-FGSM without a warning. Ours computes attention step by step during its queries.
 Bad at: networks without attention, and white-box strength.
 """
 
@@ -30,7 +30,7 @@ class PNA(Momentum, HookedAttack):
 
     Args:
         layers: glob of the attention layers whose probabilities become constants; None is all.
-        patches: share of patches that a query shows perturbed; the authors show 130 of 196, which is 0.66.
+        patches: share of patches that are perturbed in a query; the authors take 130 of 196, which is 0.66.
         patch: side of a patch in pixels.
     """
 
@@ -52,22 +52,24 @@ class PNA(Momentum, HookedAttack):
     def ahead(self, state: MomentumState) -> Tensor:
         if self.patches >= 1:
             return state.point
-        return torch.where(self._shown(state), state.point, state.trial.x)
+        return torch.where(self._perturbed(state), state.point, state.trial.x)
 
-    def _shown(self, state: MomentumState) -> Tensor:
-        """`[B, 1, H, W]` bool: the patches that the next query shows perturbed."""
+    def _perturbed(self, state: MomentumState) -> Tensor:
+        """`[B, 1, H, W]` bool: the patches that are perturbed in the next query."""
         if state.point.dim() != 4:
             raise UserError("PatchOut needs images [channels, height, width]; use patches=1.")
         rows, columns = (-(-side // self.patch) for side in state.point.shape[2:])
         order = noise.uniform(state.trial.key, state.queries, (rows * columns,)).argsort(dim=1, stable=True).argsort(1)
-        shown = (order < round(self.patches * rows * columns)).reshape(-1, 1, rows, columns)
-        shown = shown.repeat_interleave(self.patch, 2).repeat_interleave(self.patch, 3)
-        return shown[:, :, : state.point.shape[2], : state.point.shape[3]]
+        mask = (order < round(self.patches * rows * columns)).reshape(-1, 1, rows, columns)
+        mask = mask.repeat_interleave(self.patch, 2).repeat_interleave(self.patch, 3)
+        return mask[:, :, : state.point.shape[2], : state.point.shape[3]]
 
 
 def chosen(opened: dict[str, str], layers: str | None) -> dict[str, str]:
-    """The attention layers that fit a glob, each with the layer that makes its probabilities."""
-    fitting = {name: made for name, made in opened.items() if layers is None or fnmatchcase(name, layers)}
-    if not fitting:
+    """The attention layers that match a glob, each with the layer that computes its probabilities."""
+    matching = {
+        name: probabilities for name, probabilities in opened.items() if layers is None or fnmatchcase(name, layers)
+    }
+    if not matching:
         raise UserError(f"No attention layer fits {layers!r}; there are {', '.join(opened)}.")
-    return fitting
+    return matching

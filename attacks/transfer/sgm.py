@@ -1,11 +1,11 @@
-"""SGM: MI-FGSM whose gradients prefer skip connections, because what passes them transfers better between models.
+"""SGM: MI-FGSM with gradients that favour skip connections, because such gradients transfer better between models.
 
-Wu et al. 2020, arXiv:2002.05990: the gradient through a residual branch is multiplied by gamma, the one beside it is
-left alone; DenseNet's layers count as branches, too. The authors' code scales at ReLUs instead, which comes to the same
-but that it leaves out every block whose number ends in 0, the first of each stage: `variant="reference"`. It also
-divides by the standard deviation over the batch at each block. That is a positive factor, which a normalised gradient
-does not feel, so both variants do without it and rows stay apart.
-Bad at: networks without skip connections, where there is nothing to prefer.
+Wu et al. 2020, arXiv:2002.05990: the gradient through a residual branch is multiplied by gamma, that of the skip
+connection is not; DenseNet's layers count as branches too. The authors' code scales at ReLUs instead, with the same
+result, except that it leaves out every block whose number ends in 0, the first of each stage: `variant="reference"`.
+Their code also divides by the standard deviation over the batch at each block. A normalised gradient does not depend
+on this positive factor, so both variants here leave it out and rows stay independent.
+Bad at: networks without skip connections, which it refuses.
 """
 
 from contextlib import AbstractContextManager
@@ -28,9 +28,9 @@ class SGM(HookedMomentum):
     """Skip gradient method.
 
     Args:
-        gamma: share of the gradient that residual branches keep; the authors take 0.2 for a ResNet-152 and 0.5 for a
+        gamma: factor of the gradient through residual branches; the authors take 0.2 for a ResNet-152 and 0.5 for a
             DenseNet-201.
-        layers: name or glob of the layers whose output is what a branch adds, such as "layer*.bn2"; None finds them.
+        layers: name or glob of the last layers of branches, such as "layer*.bn2"; None finds them in the graph.
         variant: "paper", or "reference" for the blocks that the authors' code scales.
     """
 

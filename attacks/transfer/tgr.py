@@ -1,11 +1,12 @@
-"""TGR: MI-FGSM on a vision transformer whose gradients lose their extremes at every block.
+"""TGR: MI-FGSM on a vision transformer with gradients whose extremes are set to zero at every block.
 
-Zhang et al. 2023, arXiv:2303.15754, token gradient regularisation. At each block the gradient of the attention
-probabilities, of query, key and value, and of the MLP is scaled down, and in each channel the tokens that hold its
-largest and its smallest value get none; of a head's probabilities, their rows and columns. Scaling is the authors'.
-Their hooks sit on a dropout layer that does nothing in eval mode, and so meet the softmax's input instead of its
-output: `variant="reference"`. Ours differs: extremes are sought in each image, where the authors' code takes those of
-the batch's first one for all. Attention is computed step by step while it asks, because fused attention runs no hook.
+Zhang et al. 2023, arXiv:2303.15754, token gradient regularisation. At each block the gradients of the attention
+probabilities, of query, key and value, and of the MLP are scaled down. In each channel, the tokens with the largest and
+the smallest value get a gradient of zero; for a head's probabilities, their rows and columns do. The factors are the
+authors'. Their hooks are on a dropout layer that does nothing in eval mode, and so change the gradient of the softmax's
+input instead of its output: `variant="reference"`. Ours differs: each image has its own extremes, where the authors'
+code uses those of the batch's first image for all. Attention is computed step by step during queries, because hooks do
+not run in fused attention.
 Bad at: networks without attention, and white-box strength.
 """
 
@@ -61,23 +62,23 @@ class TGR(HookedMomentum):
             tokens = {name: self.qkv for attention in opened for name in _projections(names, attention)}
             tokens |= {_mlp(names, attention): self.mlp for attention in opened}
 
-            def calmed_tokens(grad: Tensor, /, *, name: str, call: int) -> Tensor:
+            def regularised_tokens(grad: Tensor, /, *, name: str, call: int) -> Tensor:
                 return tokens[name] * without_extreme_tokens(grad)
 
-            stack.enter_context(edit_grad(network, list(tokens), calmed_tokens))
+            stack.enter_context(edit_grad(network, list(tokens), regularised_tokens))
             if self.variant == "paper":
-                stack.enter_context(edit_grad(network, list(opened.values()), self.calmed_pairs))
+                stack.enter_context(edit_grad(network, list(opened.values()), self.regularised_pairs))
             else:
                 stack.enter_context(hooked(network, list(opened.values()), _BeforeSoftmax(self), follows_grad=True))
             yield
 
-    def calmed_pairs(self, grad: Tensor, /, *, name: str, call: int) -> Tensor:
-        """The edit of attention probabilities' gradients."""
+    def regularised_pairs(self, grad: Tensor, /, *, name: str, call: int) -> Tensor:
+        """The new gradient of attention probabilities."""
         return self.attention * without_extreme_pairs(grad)
 
 
 def without_extreme_tokens(grad: Tensor) -> Tensor:
-    """`[B, tokens..., C]` with zero where a channel of an image has its largest and its smallest value."""
+    """`[B, tokens..., C]` with zero at the largest and the smallest value of each channel of an image."""
     flat = grad.flatten(1, -2)
     for extreme in (flat.argmax(1, keepdim=True), flat.argmin(1, keepdim=True)):
         flat = flat.scatter(1, extreme, 0.0)
@@ -85,7 +86,7 @@ def without_extreme_tokens(grad: Tensor) -> Tensor:
 
 
 def without_extreme_pairs(grad: Tensor) -> Tensor:
-    """`[B, heads, queries, keys]` with zero rows and columns through each head's largest and smallest value."""
+    """`[B, heads, queries, keys]` with zeros in the rows and columns of each head's largest and smallest value."""
     queries, keys = grad.shape[2:]
     kept = torch.ones_like(grad, dtype=torch.bool)
     for extreme in (grad.flatten(2).argmax(2), grad.flatten(2).argmin(2)):
@@ -96,7 +97,7 @@ def without_extreme_pairs(grad: Tensor) -> Tensor:
 
 
 class _BeforeSoftmax:
-    """Edits gradients where they leave the softmax, at its node: no layer makes its input."""
+    """Hooks on the softmax's node in the autograd graph: no layer computes its input."""
 
     def __init__(self, attack: TGR) -> None:
         self.attack = attack
@@ -107,16 +108,16 @@ class _BeforeSoftmax:
             raise UserError(f"TGR's reference variant finds no softmax before {visit.name!r}; use variant=paper.")
 
         def edited(grads: tuple[Any, ...], _: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (self.attack.calmed_pairs(grads[0], name=visit.name, call=visit.call), *grads[1:])
+            return (self.attack.regularised_pairs(grads[0], name=visit.name, call=visit.call), *grads[1:])
 
         node.register_hook(edited)
 
     def after(self, visit: Visit, inputs: Inputs, output: object) -> None:
-        """Nothing to do."""
+        """Leave the output as it is."""
 
 
 def _projections(names: dict[str, nn.Module], attention: str) -> list[str]:
-    """The layers whose outputs are query, key and value: one in timm, three in nn.MultiheadAttention once opened."""
+    """The layers that compute query, key and value: one in timm, three in an opened nn.MultiheadAttention."""
     for found in (["qkv"], ["q", "k", "v"]):
         layers = [f"{attention}.{name}" if attention else name for name in found]
         if all(layer in names for layer in layers):

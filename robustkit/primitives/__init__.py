@@ -1,1 +1,1 @@
-"""What the author of an attack needs: rows, noise, threat models, losses, the protocol and the registry."""
+"""What the author of an attack needs: the protocol, threat models, losses, noise, rows and the registry."""

@@ -1,9 +1,9 @@
-"""What an attack climbs: per-row losses that grow as a classification goes wrong.
+"""The losses that attacks maximise: one number per row, higher where the classification is worse.
 
 Every loss has an untargeted form (away from the label `y`) and a targeted one (towards the class `target`). The
-default, `log-odds`, is `log((1 - p_y) / p_y)`: cross-entropy is softplus of it, so both rise together and their
-gradients point the same way, but cross-entropy's gradient vanishes in fp32 once the margin passes about 17 and this
-one's never does.
+default, `log-odds`, is `log((1 - p_y) / p_y)`. Cross-entropy is its softplus, so both order points alike and their
+gradients have the same direction; but the gradient of cross-entropy vanishes in fp32 at margins above about 17, and
+that of log-odds never does.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from robustkit.errors import unknown
 
 @dataclass(frozen=True)
 class Loss:
-    """Two forms of one loss; both give `[B]` from logits `[B, K]` and int64 `[B]` classes, higher is worse."""
+    """Two forms of one loss; both return `[B]` for logits `[B, K]` and int64 classes `[B]`."""
 
     name: str
     untargeted: Callable[[Tensor, Tensor], Tensor]
@@ -26,10 +26,11 @@ class Loss:
 
     def __call__(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
         """The targeted form in rows whose `target` is a class, the untargeted one where it is -1."""
-        aimed = target >= 0
-        away = self.untargeted(logits, y)
-        # Both forms are computed only where some row is aimed; the other rows still get their own form.
-        return torch.where(aimed, self.targeted(logits, y, target.clamp(min=0)), away) if bool(aimed.any()) else away
+        has_target = target >= 0
+        untargeted = self.untargeted(logits, y)
+        if not bool(has_target.any()):  # saves time and changes no row's value
+            return untargeted
+        return torch.where(has_target, self.targeted(logits, y, target.clamp(min=0)), untargeted)
 
 
 def loss(name: str) -> Loss:
@@ -65,7 +66,7 @@ def _log_odds_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
 
 
 def _dlr(logits: Tensor, y: Tensor) -> Tensor:
-    # Croce & Hein 2020, arXiv:2003.01690, section 4: invariant to shift and scale of the logits. Needs three classes.
+    # Croce & Hein 2020, arXiv:2003.01690, section 4: invariant to shift and scale of the logits; needs three classes.
     if logits.shape[1] < 3:
         return margin(logits, y)
     top = logits.topk(3, dim=1).values
@@ -73,7 +74,7 @@ def _dlr(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _dlr_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
-    # The same paper's targeted form; with fewer than four classes its denominator has no third and fourth place.
+    # The targeted form of the same paper. Its denominator needs the third and the fourth largest logit.
     gain = _margin_targeted(logits, y, target)
     if logits.shape[1] < 4:
         return gain

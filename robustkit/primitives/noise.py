@@ -1,8 +1,8 @@
-"""Random numbers that belong to a row, not to a batch: a pure function of (key, draw).
+"""Random numbers of each row: a pure function of the row's key and the number of the draw.
 
 SplitMix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195) used as a counter-based generator: number `c` of the
-stream of key `k` is `finalise(k + c * GAMMA)`. Integer arithmetic only, so the bits are equal on every device, in every
-batch and in every order. `normal` needs log and cos, which may differ between devices in the last place.
+stream of key `k` is `finalise(k + c * GAMMA)`. It is integer arithmetic, so the bits are the same on every device, in
+every batch and in every order. `normal` needs log and cos, whose last digit may differ between devices.
 """
 
 import math
@@ -13,12 +13,12 @@ from torch import Tensor
 
 _GAMMA = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_STREAM = 1 << 32  # numbers per draw: more than the values of any image
-_BLOCK = 1 << 16  # numbers made at once on a CPU: their bits stay in its cache, in two thirds of the time
+_STREAM = 1 << 32  # numbers per draw, more than any image has values
+_BLOCK = 1 << 16  # numbers computed at once on a CPU: they fit into its cache, which saves a third of the time
 
 
 def keys(seed: int, *parts: Tensor) -> Tensor:
-    """`[B]` int64 stream keys from one seed and any number of `[B]` int64 names of the row."""
+    """`[B]` int64 stream keys from a seed and any number of `[B]` int64 parts that identify the row."""
     key = torch.full_like(parts[0], _signed(seed * _GAMMA + 1))
     for part in parts:
         key = finalise(key + _signed(_GAMMA)) ^ finalise(part * _signed(_SECOND) + _signed(_FIRST))
@@ -26,7 +26,7 @@ def keys(seed: int, *parts: Tensor) -> Tensor:
 
 
 def bits(key: Tensor, draw: Tensor | int, count: int) -> Tensor:
-    """`[B, count]` int64 of 64 random bits each; `draw` is a number or `[B]` int64, one fresh number per query."""
+    """`[B, count]` int64 of 64 random bits each; `draw` numbers the draws of a row: an int or `[B]` int64."""
     start = key + torch.as_tensor(draw, device=key.device, dtype=torch.int64) * _signed(_STREAM * _GAMMA)
     return finalise(start.unsqueeze(1) + torch.arange(1, count + 1, device=key.device).mul_(_signed(_GAMMA)))
 
@@ -49,7 +49,7 @@ def _uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
 
 
 def signs(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
-    """`[B, *shape]` float32, each -1 or 1 with equal chance."""
+    """`[B, *shape]` float32, each -1 or 1 with equal probability."""
     return (uniform(key, draw, shape) >= 0.5).to(torch.float32) * 2 - 1
 
 
@@ -60,15 +60,15 @@ def normal(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
 
 
 def finalise(z: Tensor) -> Tensor:
-    """SplitMix64's mixing function on int64, whose products wrap modulo 2^64."""
-    # In place after the first operation: a start of 64 images would else spend most of its time on fresh memory.
+    """SplitMix64's mixing function on int64; products wrap modulo 2^64."""
+    # In place after the first operation: for a batch of 64 images, most of the time would else go into new memory.
     z = (z ^ _shifted(z, 30)).mul_(_signed(_FIRST))
     z = z.bitwise_xor_(_shifted(z, 27)).mul_(_signed(_SECOND))
     return z.bitwise_xor_(_shifted(z, 31))
 
 
 def _shifted(z: Tensor, by: int) -> Tensor:
-    # torch shifts int64 arithmetically; the mask makes it the logical shift of the paper.
+    # torch shifts int64 arithmetically; with the mask it is the logical shift of the paper.
     return (z >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 

@@ -1,12 +1,12 @@
-"""What an attack is: frozen hyper-parameters, and two pure functions over a state that carries its next query.
+"""The base class of attacks: frozen hyper-parameters, and two pure functions on a state that holds the next query.
 
     init(trials) -> state            writes the first query
-    (the engine asks the model)      logits, per-row loss, input gradient
+    (the engine queries the model)   logits, per-row loss, input gradient
     step(state, seen) -> state       pure, row by row: updates, marks rows done, writes the next query
 
 An attack never calls a model, never loops over steps and never draws from a global generator. Restarts and target
-classes are further trials of the queue, not loops in attacks. Images lie in [0, 1] here, whatever the model's own
-bounds are.
+classes are further trials of the queue, not loops in attacks. Images lie in [0, 1] here, whatever the bounds of the
+model are.
 """
 
 import copy
@@ -25,14 +25,14 @@ from robustkit.errors import UserError
 from robustkit.primitives.rows import Rows
 from robustkit.primitives.threat import NORMS, Ball, NormName, ball, norm_name
 
-_MOST = 2.0**31  # hyper-parameters end up in int64 arithmetic; nobody needs more
+_MOST = 2.0**31  # hyper-parameters enter int64 arithmetic; no attack needs more
 
 Sees = Literal["labels", "logits", "gradients"]
 
 
 @dataclass(frozen=True)
 class Trials(Rows):
-    """One attempt per row: an image, the restart and the class aimed at."""
+    """One trial per row: an image with its label, target classes and noise."""
 
     x: Tensor  # [B, *S] clean image in [0, 1]
     y: Tensor  # [B] int64 true class
@@ -45,23 +45,23 @@ class Trials(Rows):
 class State(Rows):
     """The part of an attack's state that the engine reads.
 
-    A state that was handed over is the engine's own: an attack keeps no tensor of it elsewhere.
+    The engine may overwrite the tensors of a state, so an attack keeps no reference to them elsewhere.
     """
 
     trial: Trials
-    query: Tensor  # [B, *S] where the model is asked next; once done, the point to be judged
+    query: Tensor  # [B, *S] the point of the next query; once done, the point to be judged
     queries: Tensor  # [B] int64 queries so far: schedules read this, never a loop index
     done: Tensor  # [B] bool, budget spent
 
 
 @dataclass(frozen=True)
 class BestState(State):
-    """The state of an attack that goes on from its best point so far, wherever it asks next.
+    """The state of an attack that returns to its best point so far.
 
-    Only points inside the ball compete.
+    Only points inside the ball count.
     """
 
-    best: Tensor  # [B, *S] the point asked so far where the objective was highest
+    best: Tensor  # [B, *S] the queried point with the highest objective
     best_loss: Tensor  # [B] the objective there
 
 
@@ -77,7 +77,7 @@ class Seen(Rows):
 
 @dataclass(frozen=True)
 class FeatureSeen(Seen):
-    """The answer to an attack on a layer."""
+    """The model's answer to an attack on the output of a layer."""
 
     features: Tensor  # [B, *F] the layer's output at the query
     feature_grad: Tensor  # [B, *F] the objective's gradient in it
@@ -85,9 +85,10 @@ class FeatureSeen(Seen):
 
 @dataclass(frozen=True)
 class TrialCost:
-    """The most that one trial can spend, in passes of one image.
+    """The most passes that one trial can need.
 
-    Each claim of the search network that the unmodified model refutes adds one forward to it.
+    A misclassification by the network that is queried (folded, compiled or in bf16) adds one forward if the
+    unmodified model does not confirm it.
     """
 
     forwards: int
@@ -102,7 +103,7 @@ class Attack(ABC):
         eps: radius, in units of pixels that lie in [0, 1]; a text such as "8/255" is exact.
         norm: "Linf", "L2", "L1" or "L0".
         restarts: trials per image and target, at least 1; the first success ends the image.
-        targets: how many of the likeliest wrong classes are aimed at, one trial each; 0 aims at none.
+        targets: number of the likeliest wrong classes that are target of one trial each; 0 for untargeted trials.
 
     Raises:
         UserError: a value is out of range; the sentence names it.
@@ -131,11 +132,11 @@ class Attack(ABC):
 
     @cached_property
     def ball(self) -> Ball:
-        """The threat model as an object: distances, projections, directions, starts."""
+        """The threat model: distances, projections, steepest directions and random points."""
         return ball(norm_name(self.norm), self.eps)
 
     def at_least(self, least: float, *names: str) -> None:
-        """Check that hyper-parameters are numbers of at least `least`."""
+        """Refuse hyper-parameters that are not numbers of at least `least`; whole numbers if `least` is an int."""
         for name in names:
             value = getattr(self, name)
             kind_of = Integral if isinstance(least, int) else Real
@@ -144,42 +145,42 @@ class Attack(ABC):
                 raise UserError(f"{type(self).__name__}: {name} must be {kind} of at least {least}, not {value!r}.")
 
     def at_least_or_none(self, least: float, name: str) -> None:
-        """The same for a hyper-parameter that may be None."""
+        """The same for one hyper-parameter that may be None."""
         if getattr(self, name) is not None:
             self.at_least(least, name)
 
     @property
     def trials(self) -> int:
-        """The most trials of one image."""
+        """The largest number of trials of one image."""
         return self.restarts * max(self.targets, 1)
 
     @property
     @abstractmethod
     def cost(self) -> TrialCost:
-        """What one trial can cost at most, the judgement of its last point included."""
+        """The most passes of one trial, including the forward that judges its last point."""
 
     @abstractmethod
     def init(self, trials: Trials) -> State:
-        """The state whose `query` is the first query."""
+        """The state before the first query."""
 
     @abstractmethod
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        """`[B]` what the attack climbs, from logits `[B, K]`."""
+        """`[B]` the value that the attack maximises, from logits `[B, K]`."""
 
     @abstractmethod
     def step(self, state: State, seen: Seen) -> State:
-        """The state after one answer: a pure function, row by row."""
+        """The state after one answer of the model: a pure function, row by row."""
 
 
 class HookedAttack(Attack):
-    """An attack that asks the network under hooks, which change its gradients or its forward pass.
+    """An attack that queries the network under hooks, which change its gradients or its forward pass.
 
-    Verdicts never see the hooks.
+    Points are judged without the hooks.
     """
 
     @abstractmethod
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[object]:
-        """The hooks while `network`, in eval mode and unfolded, is asked at all rows of `state.query`, in order."""
+        """The hooks for one query: `network`, in eval mode and unfolded, gets all rows of `state.query` in order."""
 
 
 @dataclass(frozen=True)
@@ -187,48 +188,50 @@ class FeatureAttack(Attack):
     """An attack whose objective reads the output of one layer.
 
     Args:
-        layer: dotted name of the layer in the network; None takes the largest block that ends near the middle.
+        layer: dotted name of the layer in the network; None chooses the largest block that ends near the middle.
     """
 
     _: KW_ONLY
     layer: str | None = None
-    feature_shape: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)  # known once it runs
+    feature_shape: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)  # set by `at`
 
     def layer_in(self, network: nn.Module) -> str:
         """The name of the layer."""
         return _middle(network) if self.layer is None else self.layer
 
     def at(self, shape: tuple[int, ...]) -> Self:
-        """The same attack, told the shape `F` of one image's features."""
-        told = copy.copy(self)
-        object.__setattr__(told, "feature_shape", shape)
-        return told
+        """A copy of the attack for features of shape `F` per image."""
+        attack = copy.copy(self)
+        object.__setattr__(attack, "feature_shape", shape)
+        return attack
 
     @abstractmethod
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
-        """`[B]` what the attack climbs, from logits `[B, K]` and features `[B, *F]`."""
+        """`[B]` the value that the attack maximises, from logits `[B, K]` and features `[B, *F]`."""
 
 
 def begin(trials: Trials, query: Tensor) -> State:
-    """The state of trials that have asked nothing yet and ask at `query` first."""
+    """The state of trials before their first query, at `query`."""
     return State(trials, query, torch.zeros_like(trials.y), torch.zeros_like(trials.y, dtype=torch.bool))
 
 
 def _middle(network: nn.Module) -> str:
-    """The block that ends halfway through the network's innermost layers, give or take a tenth: the outermost of them.
+    """The outermost block that ends after 40 to 60 per cent of the network's innermost layers.
 
-    Halfway among the network's children is nearly the logits where a network is one long `features`.
+    The middle of the network's children would be almost the logits where most layers are in one child `features`.
     """
     leaves = [name for name, module in network.named_modules() if not any(True for _ in module.children())]
     ends: dict[str, int] = {}
     for number, leaf in enumerate(leaves, 1):
         parts = leaf.split(".")
         ends.update(dict.fromkeys((".".join(parts[:depth]) for depth in range(1, len(parts) + 1)), number))
-    off = {name: abs(number / len(leaves) - 0.5) for name, number in ends.items() if name and _answers(network, name)}
+    off = {
+        name: abs(number / len(leaves) - 0.5) for name, number in ends.items() if name and _has_forward(network, name)
+    }
     near = {name: distance for name, distance in off.items() if distance <= 0.1} or off
     return min(near, key=lambda name: (name.count("."), near[name]) if near is not off else (0, near[name]), default="")
 
 
-def _answers(network: nn.Module, name: str) -> bool:
-    """Whether the layer has a forward of its own, as a list of modules has not."""
+def _has_forward(network: nn.Module, name: str) -> bool:
+    """Whether the layer computes something; a list of modules does not."""
     return getattr(type(network.get_submodule(name)), "forward", None) is not nn.Module.forward

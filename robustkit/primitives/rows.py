@@ -1,7 +1,7 @@
-"""A frozen struct of tensors whose first axis is the row: what an attack's state is made of.
+"""Frozen dataclasses of tensors whose first axis is the row: the states of attacks.
 
-Rows are values: a struct taken from another one never changes under its owner. Only `overwritten` writes in place, for
-the engine, which alone holds the state of the rows in flight.
+A struct never changes after it was made. Only `overwritten` writes in place; the engine uses it on the state that it
+alone holds.
 """
 
 import math
@@ -17,7 +17,7 @@ R = TypeVar("R", bound="Rows")
 
 
 class Rows:
-    """Base of frozen dataclasses whose every field is a tensor `[B, ...]` or again `Rows` of length B."""
+    """Base of frozen dataclasses whose fields are tensors `[B, ...]` or `Rows` of length B."""
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
@@ -27,9 +27,9 @@ class Rows:
         return self._each(lambda values: values.index_select(0, rows))
 
     def overwritten(self, rows: Tensor, other: Self) -> Self:
-        """The same struct with `rows` replaced by the rows of `other`, one for one, in the memory of this one.
+        """The same struct with `rows` replaced by the rows of `other`, in the memory of this one.
 
-        This one must not be used afterwards. Two fields may be one tensor: each still gets its own rows.
+        This one must not be used afterwards. Fields that share one tensor still get their own rows.
         """
         written: set[int] = set()
 
@@ -43,7 +43,7 @@ class Rows:
         return self._with(other, merge)
 
     def where(self, mask: Tensor, other: Self) -> Self:
-        """Row by row: this struct where `mask` `[B]` holds, `other` elsewhere."""
+        """The rows of this struct where `mask` `[B]` is true, those of `other` elsewhere."""
         return self._with(other, lambda mine, theirs: torch.where(along(mask, mine), mine, theirs))
 
     @staticmethod
@@ -73,15 +73,16 @@ class Rows:
 
 
 def along(values: Tensor, like: Tensor) -> Tensor:
-    """`[B]` values shaped `[B, 1, ...]`, so that they broadcast over the rows of `like`."""
+    """`[B]` values in the shape `[B, 1, ...]`, so that they broadcast over the rows of `like`."""
     return values.reshape(len(values), *[1] * (like.dim() - 1))
 
 
 def finite(values: Tensor) -> bool:
-    """Whether none is NaN or infinite; one pass where that is so, and on a small network each pass shows."""
+    """Whether no value is NaN or infinite."""
+    # The sum alone decides in nearly all cases: one pass over the values, which matters for small networks.
     return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 
 def padded(rows: Tensor, length: int) -> Tensor:
-    """Row numbers `[n]` followed by repeats of the first one, `length` in all."""
+    """Row numbers `[n]` followed by copies of the first one, `length` in all."""
     return torch.cat([rows, rows[:1].expand(length - len(rows))])

@@ -1,8 +1,7 @@
 """Threat models: norm balls around an image, cut to the box of valid pixels [0, 1].
 
-One class a norm. Attacks ask a ball for projections, directions and starts and never look at its norm.
-`project_exact` gives the exact point that a verdict is passed on: inside the ball in float64 arithmetic, not within a
-tolerance.
+One class per norm. Attacks call a ball's methods for projections, directions and random points, and need no code per
+norm. `project_exact` returns the point that is judged: inside the ball in float64 arithmetic, without a tolerance.
 """
 
 import math
@@ -21,7 +20,7 @@ from robustkit.primitives.rows import along
 NormName = Literal["Linf", "L2", "L1", "L0"]
 NORMS: tuple[NormName, ...] = get_args(NormName)
 
-_BLOCK = 8  # rows settled at once on a CPU, so that their float64 copies stay in its cache: less than half the time
+_BLOCK = 8  # rows projected at once on a CPU: their float64 copies fit into its cache, in less than half the time
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,14 @@ class Ball(ABC):
 
     @abstractmethod
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
-        """The move of unit length in this norm along which a loss rises most, in fresh memory; zero where `grad` is."""
+        """The direction of unit length along which the loss rises most, in new memory; zero where `grad` is zero."""
 
     @abstractmethod
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
         """Random points of the ball, one per row, the same for the same `key` and `draw`."""
 
     def climb(self, x: Tensor, point: Tensor, grad: Tensor, length: float | Tensor) -> Tensor:
-        """The end of a step of `length` from `point` along the steepest direction, projected."""
+        """The projected end of a step of `length` from `point` along the steepest direction."""
         return self.project(x, self.steepest(grad, point).mul_(length).add_(point))
 
     def contains(self, x: Tensor, point: Tensor) -> Tensor:
@@ -61,11 +60,11 @@ class Ball(ABC):
         return near & ((point >= 0) & (point <= 1)).flatten(1).all(1)
 
     def project_exact(self, x: Tensor, point: Tensor) -> Tensor:
-        """The point as it is judged: projected so that its exact distance is at most `eps`, and inside the box."""
+        """The point that is judged: its exact distance is at most `eps`, and it lies in the box."""
         clean = _wide(x)
         delta = _wide(self.project(x, point)) - clean
-        # A part in 1e12 covers the rounding of the float64 sums; back in the images' type, every value is then
-        # rounded towards the clean image, which can only shorten the change.
+        # The factor covers the rounding of the float64 sums. Values are then rounded to the images' type towards the
+        # clean image, which can only shorten the change.
         length = delta.flatten(1).norm(p=self.order, dim=1).clamp(min=1e-300)
         delta = delta * along((self.eps * (1 - 1e-12) / length).clamp(max=1), delta)
         near = (clean + delta).to(x)
@@ -91,12 +90,12 @@ class Linf(Ball):
         if isinstance(length, Tensor):
             move.mul_(length).add_(point)
         else:
-            # A sign times a number is exact, so one pass over both gives the bits of two.
+            # A sign times a number is exact, so one fused operation gives the same bits as two.
             torch.add(point, move, alpha=length, out=move)
         return self._cut(x, move.sub_(x))
 
     def _cut(self, x: Tensor, delta: Tensor) -> Tensor:
-        # In place: on a small network, fresh memory costs more than all the arithmetic of a step.
+        # In place: for small networks, new memory costs more than all the arithmetic of a step.
         return delta.clamp_(-self.eps, self.eps).add_(x).clamp_(0, 1)
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
@@ -108,10 +107,10 @@ class Linf(Ball):
     def project_exact(self, x: Tensor, point: Tensor) -> Tensor:
         size = _BLOCK if x.device.type == "cpu" else len(x)
         blocks = zip(torch.split(x, size), torch.split(point, size), strict=True)
-        return torch.cat([self._settled(*block) for block in blocks])
+        return torch.cat([self._project_rows_exact(*block) for block in blocks])
 
-    def _settled(self, x: Tensor, point: Tensor) -> Tensor:
-        # In float64, then rounded to the images' type; what that puts beyond eps goes back by one place.
+    def _project_rows_exact(self, x: Tensor, point: Tensor) -> Tensor:
+        # In float64, then rounded to the images' type; values that rounding moves beyond eps go back by one float.
         clean = _wide(x)
         near = (_wide(point) - clean).clamp_(-self.eps, self.eps).add_(clean).to(x)
         beyond = (_wide(near) - clean).abs_() > self.eps
@@ -129,7 +128,7 @@ class L2(Ball):
         return _difference(x, point).square().sum(1).sqrt()
 
     def project(self, x: Tensor, point: Tensor) -> Tensor:
-        """The nearest point of the ball, then of the box: in both, but not always the nearest of their intersection."""
+        """The nearest point of the ball, then of the box: it lies in both, but is not always the nearest such point."""
         delta = point - x
         length = delta.flatten(1).norm(dim=1)
         scale = (self.eps / length.clamp(min=1e-12)).clamp(max=1)
@@ -151,7 +150,7 @@ class L1(Ball):
 
     norm = "L1"
     order = 1.0
-    share: ClassVar[float] = 0.05  # of the values moved per step: sparse as the L1 ball's faces, Tramer & Boneh 2019
+    share: ClassVar[float] = 0.05  # of the values that a step moves: sparse steps suit L1, Tramer & Boneh 2019
 
     def distance(self, x: Tensor, point: Tensor) -> Tensor:
         return _difference(x, point).abs().sum(1)
@@ -160,7 +159,7 @@ class L1(Ball):
         return x + project_l1(point - x, x, torch.full((len(x),), self.eps, device=x.device, dtype=torch.float64))
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
-        """Signs of the largest 5 % of the gradient's values that the box leaves room for, divided by their number."""
+        """Signs of the largest 5 % of those gradient values that the box allows to follow, divided by their number."""
         room = torch.where(grad > 0, point < 1, point > 0)
         size = (grad.abs() * room).flatten(1)
         count = max(1, round(self.share * size.shape[1]))
@@ -170,7 +169,7 @@ class L1(Ball):
         return (move / chosen.sum(1, keepdim=True).clamp(min=1)).reshape(grad.shape)
 
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
-        # Normalised exponential variables with random signs are uniform on the ball (one more of them than values).
+        # Normalised exponential variables with random signs, one more than there are values, are uniform in the ball.
         spread = -torch.log(noise.uniform(key, draw, (x[0].numel() + 1,)).to(x) + 2.0**-25)
         size = spread[:, 1:] / spread.sum(1, keepdim=True)
         return self.project(x, x + self.eps * (size * noise.signs(finer(key), draw, size.shape[1:])).reshape(x.shape))
@@ -259,9 +258,9 @@ def project_l1(delta: Tensor, x: Tensor, eps: Tensor) -> Tensor:
         x: `[B, *S]` clean input in [0, 1].
         eps: `[B]` radii, same units.
 
-    Source: Croce & Hein 2021, arXiv:2103.01208. The answer shrinks every value by one amount and cuts it to its room;
-    the total is piecewise linear in that amount, so Newton's method ends on the right piece: 6 to 8 turns instead of
-    their sort, a third of its time.
+    Source: Croce & Hein 2021, arXiv:2103.01208. The projection shrinks every value by one amount and clips it to the
+    box. The total is piecewise linear in that amount, so Newton's method ends on the right piece after 6 to 8 turns, in
+    a third of the time of their sort.
     """
     flat, clean = _wide(delta).flatten(1), _wide(x).flatten(1)
     room, size, radii = torch.where(flat > 0, 1 - clean, clean), flat.abs(), eps.to(flat).unsqueeze(1)
@@ -271,12 +270,12 @@ def project_l1(delta: Tensor, x: Tensor, eps: Tensor) -> Tensor:
     for turn in range(200):
         excess = kept.sum(1, keepdim=True) - radii
         step = excess / ((kept > 0) & (kept < room)).sum(1, keepdim=True)
-        # A row that has arrived stays: its neighbours' turns leave no trace on it.
+        # A row that has converged does not move, however many turns the other rows need.
         moves = (step.abs() > 1e-15 * most) & ((excess > 0) | (shrink > 0))
         if not bool(moves.any()):
             break
         low, high = torch.where(excess > 0, shrink, low), torch.where(excess > 0, high, shrink)
-        # Halving takes over where Newton leaves the bracket, and now and then should it ever creep.
+        # Bisection where Newton leaves the bracket, and at every second turn from 20 on, should it converge slowly.
         newton = (shrink + step > low) & (shrink + step < high) & (turn < 20 or turn % 2 == 0)
         shrink = torch.where(moves, torch.where(newton, shrink + step, (low + high) / 2), shrink)
         kept = torch.minimum(torch.sub(size, shrink, out=kept).clamp_(min=0), room, out=kept)
@@ -284,13 +283,13 @@ def project_l1(delta: Tensor, x: Tensor, eps: Tensor) -> Tensor:
 
 
 def levelled(grad: Tensor) -> Tensor:
-    """Each row divided by its largest magnitude, so that no norm of it can underflow or overflow; zero stays zero."""
+    """Each row divided by its largest absolute value: no norm of it underflows or overflows. Zero stays zero."""
     most = grad.flatten(1).abs().amax(1).clamp(min=torch.finfo(grad.dtype).tiny)
     return grad / along(most, grad)
 
 
 def finer(key: Tensor) -> Tensor:
-    """A second stream beside `key`, for a draw that needs two independent kinds of numbers."""
+    """The key of a second stream, for a draw that needs two independent sets of numbers."""
     return noise.finalise(key + 1)
 
 
@@ -299,5 +298,5 @@ def _difference(x: Tensor, point: Tensor) -> Tensor:
 
 
 def _wide(values: Tensor) -> Tensor:
-    # Apple's devices have no float64; the check moves to the host there.
+    # Apple's devices have no float64, so the CPU computes there.
     return values.cpu().double() if values.device.type == "mps" else values.double()

@@ -81,13 +81,13 @@ def batch_size_order_and_neighbours_do_not_change_a_bit(subject: Subject) -> Non
 def the_same_seed_gives_the_same_bits(subject: Subject) -> None:
     """Also after the global generator was used."""
     torch.manual_seed(99)
-    confirm(_equal(subject.run(), subject.usual), "a second run gives other results")
+    confirm(_equal(subject.run(count=3), subject.usual), "a second run gives other results")
 
 
 def another_seed_gives_other_noise_where_there_is_noise(subject: Subject) -> None:
     """Results differ between two seeds exactly if the attack draws noise."""
     noisy = states_depend_on_the_seed(subject) or _hooks_depend_on_the_seed(subject)
-    differs = not torch.equal(subject.usual.x_adv, subject.run(seed=1).x_adv)
+    differs = not torch.equal(subject.usual.x_adv[:3], subject.run(seed=1, count=3).x_adv)
     confirm(noisy == differs, "the seed changes the results and not the noise, or the noise and not the results")
 
 
@@ -126,22 +126,24 @@ def the_machine_never_does_less_than_what_is_counted(subject: Subject) -> None:
 def no_image_costs_more_than_the_attack_declares(subject: Subject) -> None:
     """`cost` is an upper bound for a trial, here of two restarts and two classes."""
     made, attack = subject.images(), subject.made(eps=0, restarts=2)
-    classifier = Classifier(made.model)
-    with classifier.session(made.x) as session:
+    with _unfolded(made).session(made.x) as session:
         jobs = _jobs(made, loss_targets=(1, 2))
         ended = _outcomes(session, attack, jobs)
     confirm(not any(each.success for each in ended), "an image is broken in a ball of radius 0")
-    confirm(max(each.forwards for each in ended) <= 4 * attack.cost.forwards, "a trial needs more forwards than cost")
     confirm(
-        max(each.backwards for each in ended) <= 4 * attack.cost.backwards, "a trial needs more backwards than cost"
+        max(each.forwards for each in ended) <= 4 * attack.cost.forwards,
+        "a trial needs more forwards than its cost declares",
+    )
+    confirm(
+        max(each.backwards for each in ended) <= 4 * attack.cost.backwards,
+        "a trial needs more backwards than its cost declares",
     )
 
 
 def a_success_cancels_the_restarts(subject: Subject) -> None:
     """What one restart breaks costs the same with three."""
     made = subject.images(count=USUAL)
-    classifier = Classifier(made.model)
-    with classifier.session(made.x) as session:
+    with _unfolded(made).session(made.x) as session:
         once, thrice = (
             _outcomes(session, subject.made(2 * subject.eps, restarts=restarts), _jobs(made)) for restarts in (1, 3)
         )
@@ -153,7 +155,7 @@ def a_success_cancels_the_restarts(subject: Subject) -> None:
 def images_without_room_stay_as_they_are(subject: Subject) -> None:
     """A ball of radius 0 holds the image alone."""
     made = subject.images()
-    result = attack_tensors(made.model, made.x, made.y, subject.made(eps=0))
+    result = attack_tensors(_unfolded(made), made.x, made.y, subject.made(eps=0))
     confirm(torch.equal(result.x_adv, made.x), "an image is changed in a ball of radius 0")
     confirm(result.robust_accuracy == result.clean_accuracy == 1, "an unchanged image counts as broken")
 
@@ -162,14 +164,14 @@ def a_target_is_reached_by_that_class_alone(subject: Subject) -> None:
     """With `target=`, another wrong class is no success."""
     made = subject.images()
     target = (made.y + 1) % 4
-    result = attack_tensors(made.model, made.x, made.y, subject.made(eps=2 * subject.eps), target=target)
+    result = attack_tensors(_unfolded(made), made.x, made.y, subject.made(eps=2 * subject.eps), target=target)
     confirm(torch.equal(result.success, result.prediction == target), "a success has not the target class")
 
 
 def a_flip_to_another_class_counts_in_a_targeted_trial(subject: Subject) -> None:
     """Any wrong class is a success of a trial whose loss aims at one."""
     made = subject.images()
-    result = attack_tensors(made.model, made.x, made.y, subject.made(eps=2 * subject.eps, targets=3))
+    result = attack_tensors(_unfolded(made), made.x, made.y, subject.made(eps=2 * subject.eps, targets=3))
     confirm(torch.equal(result.success, result.prediction != made.y), "a wrong class is no success")
 
 
@@ -179,7 +181,7 @@ def few_classes_are_enough(subject: Subject) -> None:
         few = subject.images(classes=classes)
         attack = subject.made(targets=9)
         attack = replace(attack, loss="dlr") if subject.has("loss") else attack  # type: ignore[call-arg]
-        result = attack_tensors(few.model, few.x, few.y, attack)
+        result = attack_tensors(_unfolded(few), few.x, few.y, attack)
         confirm(result.clean_accuracy == 1, f"with {classes} classes, images are misclassified before the attack")
 
 
@@ -248,7 +250,7 @@ def a_double_precision_model_is_attacked_within_the_ball(subject: Subject) -> No
     """Points of a float64 model are float64 and in the ball."""
     made, attack = subject.images(), subject.made()
     double = Problem(made.model.double(), made.x.double(), made.y)
-    result = attack_tensors(double.model, double.x, double.y, attack)
+    result = attack_tensors(_unfolded(double), double.x, double.y, attack)
     confirm(result.x_adv.dtype == torch.float64, "the points are not in the precision of the images")
     _confirm_in_ball(attack, double, result)
 
@@ -271,6 +273,13 @@ def logits_of_any_float_type_will_do(subject: Subject) -> None:
     confirm(result.clean_accuracy == 1, "images are misclassified before the attack")
 
 
+# What the attack's states guarantee without a model.
+STATE_CHECKS = (
+    a_trial_does_not_depend_on_its_neighbours,
+    step_writes_nothing_in_place,
+    an_idle_row_can_be_stepped_for_ever,
+    it_keeps_its_best_point_if_it_declares_so,
+)
 CHECKS: tuple[Callable[[Subject], None], ...] = (
     every_point_lies_in_the_ball_and_in_the_box,
     every_success_is_confirmed_by_a_fresh_forward,
@@ -294,10 +303,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     a_double_precision_model_is_attacked_within_the_ball,
     pixels_of_any_range_are_attacked_alike,
     logits_of_any_float_type_will_do,
-    a_trial_does_not_depend_on_its_neighbours,
-    step_writes_nothing_in_place,
-    an_idle_row_can_be_stepped_for_ever,
-    it_keeps_its_best_point_if_it_declares_so,
+    *STATE_CHECKS,
 )
 
 
@@ -309,13 +315,18 @@ def _send_each_row_once(session: Session) -> None:
     session.passes.forwards = session.passes.backwards = 0
 
 
+def _unfolded(made: Problem) -> Classifier:
+    """The network without the folding of BatchNorm, which costs more than most of these runs."""
+    return Classifier(made.model, fold=False)
+
+
 def _confirm_in_ball(attack: Attack, made: Problem, result: Attacked) -> None:
     confirm((attack.ball.distance(made.x, result.x_adv) <= attack.ball.eps).all(), "a point lies outside of the ball")
     confirm(result.x_adv.min() >= 0 and result.x_adv.max() <= 1, "a point lies outside of [0, 1]")
 
 
 def _confirm_moves(attack: Attack, made: Problem) -> None:
-    result = attack_tensors(made.model, made.x, made.y, attack)
+    result = attack_tensors(_unfolded(made), made.x, made.y, attack)
     _confirm_in_ball(attack, made, result)
     confirm(not torch.equal(result.x_adv, made.x), f"images of shape {list(made.x.shape[1:])} are not changed")
 
@@ -343,7 +354,8 @@ def _outcomes(session: Session, attack: Attack, jobs: list[Job], slots: int = 64
 
 
 def _equal(one: Attacked, other: Attacked) -> bool:
-    return all(torch.equal(value, vars(other)[key]) for key, value in vars(one).items())
+    """Equal in every bit; `other` may have further images."""
+    return all(torch.equal(value, vars(other)[key][: len(value)]) for key, value in vars(one).items())
 
 
 def _same(some: "tuple[Outcome, ...] | list[Outcome]", others: "tuple[Outcome, ...] | list[Outcome]") -> bool:

@@ -16,10 +16,10 @@ _FEATURES = (2, 3)  # shape of a layer's output where there is no model
 _KEYS_APART = 1_000_003  # between the noise keys of two trials
 
 
-def a_trial_does_not_depend_on_its_neighbours(subject: Subject) -> None:
+def a_trial_does_not_depend_on_its_neighbours(subject: Subject, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
     """A row of a batch and the same row among others have the same states."""
     attack = without_model(subject)
-    together = attack.init(trials(images(8, *GREY)))
+    together = attack.init(trials(images(8, *shape), key))
     some = torch.tensor([5, 0, 3])
     few = together.take(some)
     for turn in range(attack.cost.forwards):
@@ -29,10 +29,10 @@ def a_trial_does_not_depend_on_its_neighbours(subject: Subject) -> None:
         confirm(same, f"step {turn} gives a row another state among other rows")
 
 
-def step_writes_nothing_in_place(subject: Subject) -> None:
+def step_writes_nothing_in_place(subject: Subject, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
     """State and answer are the same after a step."""
     attack = without_model(subject)
-    state = attack.init(trials(images(3, *GREY)))
+    state = attack.init(trials(images(3, *shape), key))
     for turn in range(4):
         seen = made_up(state, turn, attack)
         before = copy.deepcopy([*flat(state), *flat(seen)])
@@ -42,20 +42,20 @@ def step_writes_nothing_in_place(subject: Subject) -> None:
         state = after
 
 
-def an_idle_row_can_be_stepped_for_ever(subject: Subject) -> None:
+def an_idle_row_can_be_stepped_for_ever(subject: Subject, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
     """A batch's row without a trial repeats an old one, whose counters pass the budget."""
     attack = without_model(subject)
-    state = attack.init(trials(images(2, *GREY)))
+    state = attack.init(trials(images(2, *shape), key))
     for turn in range(2 * attack.cost.forwards + 10):
         state = attack.step(state, made_up(state, turn, attack))
     confirm(state.done.all(), "a row is not done after all queries of `cost`")
     confirm(state.query.isfinite().all(), "a row that is done gets a query that is not finite")
 
 
-def it_keeps_its_best_point_if_it_declares_so(subject: Subject) -> None:
+def it_keeps_its_best_point_if_it_declares_so(subject: Subject, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
     """`keeps_best` and the type of the state agree."""
     attack = without_model(subject)
-    state = attack.init(trials(images(3, *GREY)))
+    state = attack.init(trials(images(3, *shape), key))
     for turn in range(3):
         state = attack.step(state, made_up(state, turn, attack))
     confirm(isinstance(state, BestState) == attack.keeps_best, "keeps_best must be True exactly with a BestState")

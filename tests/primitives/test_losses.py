@@ -86,21 +86,21 @@ def test_targeted_dlr_is_the_papers_formula():
 
 
 @pytest.mark.parametrize("aim", [-1, 1])
-def test_dlr_does_not_feel_a_shift_or_a_scale(aim):
+def test_dlr_is_invariant_to_shift_and_scale(aim):
     z, y = logits_and_labels()
     target = torch.full((200,), aim)
 
     assert torch.allclose(loss("dlr")(z * 128 + 7, y, target), loss("dlr")(z, y, target), atol=1e-4)
 
 
-def test_two_classes_need_no_dlr_crash():
+def test_dlr_of_two_classes_is_the_margin():
     z, y = logits_and_labels(2)
 
     assert torch.equal(loss("dlr")(z, y, NONE), margin(z, y))
     assert loss("dlr")(z, y, 1 - y).isfinite().all()
 
 
-def test_three_classes_need_no_targeted_dlr_crash():
+def test_targeted_dlr_of_three_classes_is_the_margin():
     z, y = logits_and_labels(3)
     target = (y + 1) % 3
 

@@ -104,11 +104,11 @@ def test_a_norm_that_an_attack_does_not_know_is_refused():
 
 
 @pytest.mark.parametrize(("text", "value"), [("no", False), ("off", False), ("yes", True), ("TRUE", True)])
-def test_booleans_are_written_as_people_write_them(text, value):
+def test_booleans_may_be_yes_no_on_and_off(text, value):
     assert build(f"fgsm:random_start={text}", "Linf", 0.1) == FGSM(0.1, random_start=value)
 
 
-def test_numbers_of_numpy_will_do():
+def test_hyper_parameters_may_be_numpy_numbers():
     assert PGD(np.float32(0.5), steps=np.int64(3)).cost.forwards == 4
 
 
@@ -131,7 +131,7 @@ def test_what_is_spelled_builds_the_same_attack(attack):
     assert build(spelled(attack), "Linf", 0.1) == attack
 
 
-def test_the_manifest_gets_every_hyper_parameter_but_the_threat_model():
+def test_a_description_has_every_hyper_parameter_but_the_threat_model():
     assert described(Square(0.1, queries=9)) == {
         "attack": "Square", "restarts": 1, "targets": 0, "queries": 9, "p_init": 0.8,
     }  # fmt: skip

@@ -32,49 +32,49 @@ def clean_and_point(values: list[tuple[float, float]], dtype: torch.dtype = torc
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
 @quietly
 @given(values=pairs, eps=radii)
-def test_a_settled_point_is_in_the_ball_and_in_the_box_exactly(norm, dtype, values, eps):
+def test_the_exact_projection_lies_in_the_ball_and_in_the_box(norm, dtype, values, eps):
     x, point = clean_and_point(values, dtype)
-    settled = ball(norm, eps).project_exact(x, point)
+    projected = ball(norm, eps).project_exact(x, point)
 
-    assert ball(norm, eps).distance(x, settled) <= eps
-    assert settled.min() >= 0
-    assert settled.max() <= 1
+    assert ball(norm, eps).distance(x, projected) <= eps
+    assert projected.min() >= 0
+    assert projected.max() <= 1
 
 
 @quietly
 @given(values=pairs, count=st.integers(0, 20))
-def test_a_settled_point_changes_at_most_eps_values(values, count):
+def test_the_exact_l0_projection_changes_at_most_eps_values(values, count):
     x, point = clean_and_point(values)
-    settled = ball("L0", count).project_exact(x, point)
+    projected = ball("L0", count).project_exact(x, point)
 
-    assert (settled != x).sum() <= count
-    assert settled.min() >= 0
-    assert settled.max() <= 1
+    assert (projected != x).sum() <= count
+    assert projected.min() >= 0
+    assert projected.max() <= 1
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32)])
 @pytest.mark.parametrize(("norm", "eps"), [("L2", 0.1), ("L2", 0.5), ("L1", 0.3), ("L1", 12.0)])
-def test_settling_does_not_throw_the_attack_away(norm, eps, shape):
+def test_the_exact_projection_keeps_nearly_the_whole_change(norm, eps, shape):
     # Rounding leaves half of all projected points outside by a part in 1e8; on bright images small nudges round back.
     x, threat = 0.55 + 0.35 * images(64, *shape), ball(norm, eps)
     point = threat.project(x, x + images(64, *shape, seed=1) - 0.5)
-    settled = threat.project_exact(x, point)
+    projected = threat.project_exact(x, point)
 
-    assert (settled - point).abs().max() < 1e-6
-    assert (threat.distance(x, settled) > 0.999 * threat.distance(x, point)).all()
+    assert (projected - point).abs().max() < 1e-6
+    assert (threat.distance(x, projected) > 0.999 * threat.distance(x, point)).all()
 
 
 @every_norm
-def test_settling_a_settled_point_hardly_moves_it(norm):
+def test_a_second_exact_projection_hardly_moves_a_point(norm):
     x, threat = images(20, 3, 8, 8), ball(norm, EPS[norm])
-    settled = threat.project_exact(x, images(20, 3, 8, 8, seed=1))
+    projected = threat.project_exact(x, images(20, 3, 8, 8, seed=1))
 
-    assert (threat.project_exact(x, settled) - settled).abs().max() < 1e-6
+    assert (threat.project_exact(x, projected) - projected).abs().max() < 1e-6
 
 
 @every_norm
 @pytest.mark.parametrize("shape", [(3, 8, 8), (64,), (1, 28, 28)], ids=str)
-def test_a_lone_row_is_settled_as_in_company(norm, shape):
+def test_a_row_is_projected_alone_as_in_a_batch(norm, shape):
     x, point, threat = images(16, *shape), images(16, *shape, seed=1), ball(norm, EPS[norm])
     alone = [threat.project_exact(x[row : row + 1], point[row : row + 1]) for row in range(16)]
 
@@ -155,7 +155,7 @@ def test_the_l1_projection_has_one_radius_per_row():
     assert project_l1(delta, x, torch.tensor([0.0, 0.8, 9.0])).sum(1).tolist() == pytest.approx([0, 0.8, 1.6])
 
 
-def test_a_row_of_the_l1_projection_does_not_feel_how_long_its_neighbours_take():
+def test_a_row_of_the_l1_projection_does_not_depend_on_the_turns_of_its_neighbours():
     x, delta = images(12, 3, 8, 8), images(12, 3, 8, 8, seed=1) - 0.5
     delta[::3] *= 1e-4
     radii = torch.logspace(-6, 2, 12, dtype=torch.float64)
@@ -273,5 +273,5 @@ def test_a_bad_radius_is_refused_with_the_fix(norm, eps, sentence):
 
 
 @pytest.mark.parametrize("text", ["linf", "LINF", "Linf"])
-def test_norms_are_known_in_any_case(text):
+def test_the_case_of_a_norm_does_not_matter(text):
     assert norm_name(text) == "Linf"

@@ -1,14 +1,16 @@
+import pytest
 import torch
-from robustkit.attacks import BIM, MIFGSM
+from robustkit.attacks import BIM, MIFGSM, NIFGSM
 from robustkit.attacks.gradient._momentum import normalised
 
 from robustkit import attack
 from tests.problems import problem, seen, trials
 
 
-def test_without_memory_it_is_bim():
+@pytest.mark.parametrize("kind", [MIFGSM, NIFGSM])
+def test_without_momentum_it_is_bim(kind):
     made = problem("mlp", 1, 8, 8)
-    momentum, plain = (attack(made.model, made.x, made.y, method) for method in (MIFGSM(0.03, decay=0.0), BIM(0.03)))
+    momentum, plain = (attack(made.model, made.x, made.y, method) for method in (kind(0.03, decay=0.0), BIM(0.03)))
 
     assert torch.equal(momentum.x_adv, plain.x_adv)
     assert torch.equal(momentum.queries, plain.queries)

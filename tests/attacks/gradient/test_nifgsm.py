@@ -1,16 +1,8 @@
 import torch
-from robustkit.attacks import BIM, NIFGSM
+from robustkit.attacks import NIFGSM
 
 from robustkit import attack
 from tests.problems import problem, seen, trials
-
-
-def test_without_memory_it_is_bim():
-    made = problem("mlp", 1, 8, 8)
-    nesterov, plain = (attack(made.model, made.x, made.y, method) for method in (NIFGSM(0.03, decay=0.0), BIM(0.03)))
-
-    assert torch.equal(nesterov.x_adv, plain.x_adv)
-    assert torch.equal(nesterov.queries, plain.queries)
 
 
 def test_the_gradient_is_taken_where_the_velocity_leads():

@@ -2,7 +2,7 @@ import pytest
 import torch
 from robustkit.attacks import Noise, Square
 from robustkit.attacks.score.square import _sides
-from robustkit.attacks.score.square_windows import Proposal, lump, plane
+from robustkit.attacks.score.square_windows import Proposal, pattern, plane
 
 from robustkit import attack
 from robustkit.primitives.protocol import State
@@ -35,7 +35,7 @@ def test_the_schedule_is_stretched_over_the_budget():
     assert torch.equal(_sides(5000, 0.8, 1024, False), _sides(10_000, 0.8, 1024, False)[::2])
 
 
-def test_windows_with_a_lump_have_a_middle():
+def test_windows_with_a_pattern_have_a_middle():
     sides = _sides(1000, 0.8, 64, True)
 
     assert (sides % 2 == 1).all()
@@ -103,7 +103,7 @@ def test_windows_reach_every_pixel():
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("L2", 0.5), ("L1", 3.0)])
-def test_windows_with_a_lump_reach_the_end_of_a_side_seldom(norm, eps):
+def test_windows_with_a_pattern_reach_the_end_of_a_side_seldom(norm, eps):
     changed = times_changed(norm, eps)
 
     # Of 3.25 places in each direction, the first column lies in one and the last in a quarter.
@@ -130,8 +130,8 @@ def test_square_takes_non_square_images(norm, shape):
 
 
 @pytest.mark.parametrize(("tall", "wide"), [(1, 1), (1, 7), (3, 3), (5, 5), (4, 9), (45, 45)])
-def test_a_lump_has_length_one_and_two_signs(tall, wide):
-    made = lump(tall, wide)
+def test_a_pattern_has_length_one_and_two_signs(tall, wide):
+    made = pattern(tall, wide)
 
     assert made.norm().item() == pytest.approx(1, abs=1e-5)
     assert (made != 0).all()

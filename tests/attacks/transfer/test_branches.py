@@ -32,7 +32,7 @@ class Dense(nn.Module):
         return self.head(torch.cat(seen, 1))
 
 
-class Whimsical(nn.Module):
+class Untraceable(nn.Module):
     """Does what no trace can follow."""
 
     def __init__(self, inner: nn.Module) -> None:
@@ -48,7 +48,7 @@ def ends(network: nn.Module) -> list[CallSite]:
     return [part.made[branch.end] for part in anatomies(network) for branch in part.branches]
 
 
-def test_the_longer_summand_is_the_branch():
+def test_the_longer_path_of_a_sum_is_the_branch():
     network = nn.Sequential(Block(4), Block(4, down=True))
     (part,) = anatomies(network)
 
@@ -75,8 +75,8 @@ def test_parallel_paths_of_equal_length_are_no_branches():
     assert ends(Parallel()) == []
 
 
-def test_what_cannot_be_traced_is_looked_at_part_by_part():
-    network = Whimsical(nn.Sequential(Block(4), Whimsical(Block(4))))
+def test_a_network_that_cannot_be_traced_is_traced_part_by_part():
+    network = Untraceable(nn.Sequential(Block(4), Untraceable(Block(4))))
     before = [list(module.seen) for module in (network, network.inner[1])]
 
     assert ends(network) == [CallSite("inner.0.second", 0), CallSite("inner.1.inner.second", 0)]
@@ -116,7 +116,7 @@ def test_a_replayed_branch_runs_no_hooks():
     assert hooks(made.model) == 0
 
 
-def test_a_network_that_changed_is_looked_at_again():
+def test_a_changed_network_is_traced_again():
     made = problem("residual mlp", 6)
     assert ends(made.model) == [CallSite("branch.2", 0)]
 
@@ -124,7 +124,7 @@ def test_a_network_that_changed_is_looked_at_again():
     assert ends(made.model) == [CallSite("branch.0", 0)]
 
 
-def test_a_network_is_not_kept_alive():
+def test_a_traced_network_is_garbage_collected():
     import gc
     import weakref
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import State
-from tests.attacks.asked import answered
+from tests.attacks.queries import answer
 from tests.problems import filled, images, trials
 
 
@@ -20,7 +20,7 @@ def after(method: FIA, x: Tensor, turns: int, target: int = -1) -> State:
     trial = type(trial)(**{**vars(trial), "loss_target": torch.full((len(x),), target)})
     state = method.at((4,)).init(trial)
     for _ in range(turns):
-        state = method.at((4,)).step(state, answered(method, below, above, state))
+        state = method.at((4,)).step(state, answer(method, below, above, state))
     return state
 
 
@@ -63,12 +63,12 @@ def test_the_objective_is_the_features_weighed_by_importance_of_unit_length():
     method = FIA(0.1, ensemble=3)
     weight = importance(x, 3, 0.3)
 
-    seen = answered(method, below, above, after(method, x, 3))
+    seen = answer(method, below, above, after(method, x, 3))
     expected = -(weight * below(x)).sum(1) / weight.norm(dim=1).clamp(min=1e-9)
     assert torch.allclose(seen.loss, expected, atol=1e-6)
 
 
-def test_a_class_aimed_at_is_promoted():
+def test_the_features_of_a_target_class_are_raised():
     x, (below, _) = images(6, 5), network()
     state = after(FIA(0.1, ensemble=3, step_size=0.02), x, 4, target=2)
     weight = importance(x, 3, 0.3, label=2)
@@ -84,7 +84,7 @@ def test_without_masks_one_copy_is_the_plain_gradient():
 
 
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
-def test_a_row_does_not_feel_its_neighbours(norm):
+def test_a_row_does_not_depend_on_its_neighbours(norm):
     x = images(6, 5)
     method = FIA(0.3, norm, ensemble=3, steps=3)
     loud = torch.cat([x[:1], 1 - x[1:]])

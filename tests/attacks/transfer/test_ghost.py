@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from robustkit import Classifier, UserError, attack
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import State
-from tests.attacks.asked import logits_and_gradient
+from tests.attacks.queries import logits_and_gradient
 from tests.attacks.transfer.test_branches import Block
 from tests.problems import filled, hooks, images, problem, trials
 
@@ -56,7 +56,7 @@ def test_the_maps_of_a_channel_share_a_number():
 
 
 @pytest.mark.parametrize("erosion", ["skip", "dropout"])
-def test_numbers_belong_to_the_row_and_its_question(erosion):
+def test_each_row_and_query_has_its_own_random_numbers(erosion):
     made, method = problem("residual mlp", 6), Ghost(0.1, erosion=erosion, spread=0.3)
     # The same image everywhere: what differs is the noise.
     state = at(method, made.x[:1].expand(8, 6), 0)

@@ -4,7 +4,7 @@ from robustkit.attacks import ILA
 from torch import Tensor, nn
 
 from robustkit import UserError, attack
-from tests.attacks.asked import answered
+from tests.attacks.queries import answer
 from tests.problems import filled, images, problem, trials
 
 
@@ -14,12 +14,12 @@ def network() -> tuple[nn.Module, nn.Module]:
 
 
 def run(method: ILA, x: Tensor, turns: int) -> list[Tensor]:
-    """The points asked at."""
+    """The queried points."""
     below, above = network()
     state = method.at((4,)).init(trials(x))
     asked = [state.query]
     for _ in range(turns):
-        state = method.at((4,)).step(state, answered(method, below, above, state))
+        state = method.at((4,)).step(state, answer(method, below, above, state))
         asked.append(state.query)
     return asked
 
@@ -57,13 +57,13 @@ def test_the_reference_starts_again_from_the_image():
 def test_the_objective_is_one_where_the_guide_ended():
     x, (below, above), method = images(6, 5), network(), ILA(0.3, guide_steps=1).at((4,))
     state = method.init(trials(x))
-    state = method.step(state, answered(method, below, above, state))
+    state = method.step(state, answer(method, below, above, state))
 
-    assert torch.allclose(answered(method, below, above, state).loss, torch.ones(6), atol=1e-4)
+    assert torch.allclose(answer(method, below, above, state).loss, torch.ones(6), atol=1e-4)
 
 
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
-def test_the_projection_of_a_row_does_not_feel_its_neighbours(norm):
+def test_the_projection_of_a_row_does_not_depend_on_its_neighbours(norm):
     # One dot product over the whole batch, as the authors take it, ties the rows together under L2.
     x = images(6, 5)
     method = ILA(0.3, norm, guide_steps=2, steps=3)
@@ -72,13 +72,13 @@ def test_the_projection_of_a_row_does_not_feel_its_neighbours(norm):
     assert torch.allclose(together, torch.cat(alone), atol=1e-6)
 
 
-def test_a_guide_that_moved_nothing_leads_nowhere():
+def test_a_guide_that_changed_no_feature_gives_no_step():
     x, below, above = images(3, 5), nn.Linear(5, 4), nn.Linear(4, 3)
     nn.init.zeros_(below.weight)
     method = ILA(0.3, guide_steps=1, steps=1).at((4,))
     state = method.init(trials(x))
     for _ in range(2):
-        state = method.step(state, answered(method, below, above, state))
+        state = method.step(state, answer(method, below, above, state))
 
     assert torch.equal(state.query, x)
 

@@ -4,7 +4,7 @@ from robustkit.attacks import MIFGSM, LinBP
 from torch import Tensor, nn
 
 from robustkit import Classifier, UserError, attack
-from tests.attacks.asked import gradient, logits_and_gradient, plain_gradient
+from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
 from tests.attacks.transfer.test_branches import Block
 from tests.problems import filled, hooks, images, problem, trials
 
@@ -87,7 +87,7 @@ def test_a_residual_branch_keeps_the_length_of_its_gradient(rescale):
     assert hooks(network) == 0
 
 
-def test_the_length_of_a_row_does_not_feel_its_neighbours():
+def test_the_length_of_a_row_does_not_depend_on_its_neighbours():
     network, x = filled(Behind()).double(), images(6, 5).double()
     loud = x.clone()
     loud[1:] *= 1000

@@ -4,7 +4,7 @@ from robustkit.attacks import MIFGSM, PNA
 from torch import Tensor, nn
 
 from robustkit import UserError, attack
-from tests.attacks.asked import gradient, logits_and_gradient, plain_gradient
+from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
 from tests.problems import Attentive, hooks, images, problem, seen, trials
 
 
@@ -36,7 +36,7 @@ def test_gradients_pass_values_and_never_probabilities():
     assert not torch.allclose(found, plain_gradient(method, made.model, made.x, made.y), atol=1e-3)
 
 
-def test_the_network_is_whole_again_also_after_an_error():
+def test_the_network_is_restored_after_an_error():
     made = problem("attentive", 12)
     before, method = list(made.model.modules()), PNA(0.1)
     with pytest.raises(ZeroDivisionError), method.hooks(made.model, method.init(trials(made.x))):
@@ -46,7 +46,7 @@ def test_the_network_is_whole_again_also_after_an_error():
     assert hooks(made.model) == 0
 
 
-def test_attention_layers_may_be_named():
+def test_attention_layers_can_be_chosen_by_name():
     made = problem("attentive", 12)
 
     assert torch.equal(*(gradient(PNA(0.1, layers=layers), made.model, made.x) for layers in (None, "att*")))
@@ -82,7 +82,7 @@ def test_the_fused_attention_of_timm_is_opened():
     assert network.blocks[0].attn.fused_attn
 
 
-def test_a_question_shows_the_perturbation_of_some_patches_only():
+def test_a_query_contains_the_perturbation_of_some_patches_only():
     method, x = PNA(0.1, patches=0.5, patch=2), 0.5 * images(5, 3, 4, 5) + 0.2
     state = method.init(trials(x))
     shown = []

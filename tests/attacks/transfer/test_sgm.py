@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from robustkit import Classifier, UserError, attack
 from robustkit.nethook import UnfiredLayerError
-from tests.attacks.asked import gradient, plain_gradient
+from tests.attacks.queries import gradient, plain_gradient
 from tests.attacks.transfer.test_branches import Block, Dense, Weighed
 from tests.problems import Residual, filled, hooks, images, problem, trials
 
@@ -98,7 +98,7 @@ def test_the_reference_variant_is_the_authors_recipe():
     assert not torch.allclose(normalised(paper), normalised(expected), atol=1e-2)
 
 
-def test_layers_may_be_named():
+def test_layers_can_be_chosen_by_name():
     network, x = filled(Small()), images(6, 6)
     every, named, one = (
         gradient(SGM(0.1, layers=layers), network, x) for layers in (None, "layer?.?.second", "layer2.1.second")

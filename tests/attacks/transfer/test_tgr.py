@@ -5,7 +5,7 @@ from robustkit.attacks.transfer.tgr import without_extreme_pairs, without_extrem
 from torch import Tensor, nn
 
 from robustkit import UserError, attack
-from tests.attacks.asked import gradient, logits_and_gradient, plain_gradient
+from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
 from tests.problems import Attentive, hooks, images, problem, trials
 
 
@@ -96,7 +96,7 @@ def test_extremes_are_those_of_each_image(variant):
     assert torch.allclose(gradient(method, network, x[some]), gradient(method, network, x)[some], atol=1e-6)
 
 
-def test_the_network_is_whole_again_also_after_an_error():
+def test_the_network_is_restored_after_an_error():
     network, x = lively()
     before, method = list(network.modules()), TGR(0.1)
     with pytest.raises(ZeroDivisionError), method.hooks(network, method.init(trials(x))):
@@ -117,7 +117,7 @@ def test_the_layers_of_timm_are_found():
     assert network.blocks[0].attn.fused_attn
 
 
-def test_missing_places_are_errors():
+def test_a_network_without_the_needed_layers_is_an_error():
     with pytest.raises(UserError, match="no attention that can be opened"):
         gradient(TGR(0.1), problem("cnn", 1, 8, 8).model, images(2, 1, 8, 8))
 

@@ -27,7 +27,7 @@ def plain_gradient(attack: Attack, network: nn.Module, x: Tensor, y: Tensor | No
     return torch.autograd.grad(attack.objective(network(query), trial).sum(), query)[0]
 
 
-def answered(attack: FeatureAttack, below: nn.Module, above: nn.Module, state: State) -> FeatureSeen:
+def answer(attack: FeatureAttack, below: nn.Module, above: nn.Module, state: State) -> FeatureSeen:
     """The answer of `above(below(x))` to an attack on the output of `below`."""
     query = state.query.clone().requires_grad_()
     features = below(query)
