@@ -106,7 +106,7 @@ def _work(options: dict[str, Any]) -> None:
             judge=options["judge"], out=options["out"], watch=bars,
         )  # fmt: skip
     varied = {key for axis in found.axes for key in axis.keys}
-    about = reports.About(
+    about = reports.AblationContext(
         model=model.name, dataset=f"{test.name} {test.split}".strip(), threat=f"{threat.norm} {threat.eps_text}",
         images=found.images, judge=found.judge, seeds=options["seeds"], plan=options["plan"], missing=found.missing,
         base={key: value for key, value in asdict(recipe).items() if key not in varied | {"seed"}},

@@ -64,7 +64,7 @@ def _work(options: dict[str, Any]) -> None:
     for text in dict.fromkeys(str(warning.message) for warning in said):
         click.echo(f"Warning: {text}", err=True)
     reports = import_module("robustkit.reports.trace.page")
-    about = reports.About(
+    about = reports.TraceContext(
         f"{setting.data.name} {setting.data.split}".strip(), setting.data.class_names,
         " ".join(["robustkit", *sys.argv[1:]]),
     )  # fmt: skip
