@@ -69,7 +69,9 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
             prove=not options["no_proof"],
         )  # fmt: skip
     reports = import_module("robustkit.reports.diagnosis.page")
-    about = reports.DiagnosisContext(f"{setting.data.name} {setting.data.split}".strip(), " ".join(["robustkit", *sys.argv[1:]]))
+    about = reports.DiagnosisContext(
+        f"{setting.data.name} {setting.data.split}".strip(), " ".join(["robustkit", *sys.argv[1:]])
+    )
     reports.write_diagnosis(found, out, about)
     import_module("robustkit.reports.diagnosis.terminal").print_diagnosis(found, Console())
     click.echo(f"\n{out}{os.sep}  diagnosis.html  diagnosis.json")

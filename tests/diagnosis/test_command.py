@@ -13,7 +13,6 @@ from tests.small import save
 NET = """
 import torch
 from torch import nn
-from robustkit import broken
 from tests.diagnosis import nets
 
 class Deaf(nn.Module):

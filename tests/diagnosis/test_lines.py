@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from robustkit.diagnosis import unfold_ops
-from robustkit.diagnosis.straight import Straightened
+from robustkit.diagnosis.straight_through import StraightThroughNetwork
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -80,7 +80,7 @@ def test_the_search_leaves_no_hook_behind():
 def test_a_straightened_network_answers_alike_and_passes_gradients():
     network = Mixed()
     network.inner[1] = nn.Identity()
-    straight, x = Straightened(network), X.clone().requires_grad_()
+    straight, x = StraightThroughNetwork(network), X.clone().requires_grad_()
 
     assert torch.allclose(straight(x), network(X))
     with torch.no_grad():
