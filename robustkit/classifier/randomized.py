@@ -26,7 +26,7 @@ def seeds(key: Tensor, asked: Tensor) -> list[int]:
 
 
 def reseed(seed: int) -> None:
-    """Seed all global generators that a model may draw from; `guard.untouched` puts them back."""
+    """Seed all global generators that a model may draw from; `isolation.untouched` restores them."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % (1 << 32))  # models draw from numpy's global generator, if from any
