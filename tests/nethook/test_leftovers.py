@@ -64,7 +64,7 @@ def test_open_contexts_show_and_closed_ones_do_not():
     assert owners == {"robustkit.nethook.hooked"}
     assert places == [("", "forward_pre"), ("a", "forward_pre"), ("a", "forward")]
     with zero_grad_of(net, "a.bias"):
-        assert leftover_hooks(net) == [HookInfo("a.bias", "grad", "robustkit.nethook.parameters._zero")]
+        assert leftover_hooks(net) == [HookInfo("a.bias", "grad", "robustkit.nethook.parameters._ZeroHook")]
         net(torch.ones(1, 6)).sum().backward()
     assert leftover_hooks(net) == []
 
