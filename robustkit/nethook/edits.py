@@ -56,8 +56,8 @@ def edit_grad(model: nn.Module, layers: Layers, fn: GradEdit, *, at: At = "outpu
     without_grad = [name for name in counter.layers if name in probe.without_grad and name not in probe.reached]
     if without_grad and (layers != "*" or not probe.reached):
         raise UnfiredLayerError(
-            f"No gradient can reach the {at} of layer {without_grad[0]!r}: nothing before it requires one, or the model "
-            "runs it under no_grad; give the model an input with requires_grad=True, or choose another layer."
+            f"No gradient can reach the {at} of layer {without_grad[0]!r}: nothing before it requires one, or the "
+            "model runs it under no_grad; give the model an input with requires_grad=True, or choose another layer."
         )
 
 

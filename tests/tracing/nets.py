@@ -56,7 +56,7 @@ def built(model: nn.Module, *shape: int, count: int = 12, seed: int = 0) -> tupl
     """The model filled in float64, images, points near them, and as labels what the model says about the images."""
     filled(model, seed).double()
     x = images(count, *shape, seed=seed).double()
-    moved = (x + 0.2 * (images(count, *shape, seed=seed + 1).double() - 0.5)).clamp(0, 1)
+    perturbed = (x + 0.2 * (images(count, *shape, seed=seed + 1).double() - 0.5)).clamp(0, 1)
     with torch.no_grad():
         torch.manual_seed(0)
-        return model, x, moved, model(x).argmax(1)
+        return model, x, perturbed, model(x).argmax(1)

@@ -39,7 +39,7 @@ def test_the_map_of_the_predicted_class_is_that_of_the_class_after_the_attack():
     expected = torch.einsum("bc,bchw->bhw", model.head.weight.detach()[predicted], model.conv(x_adv).detach()).relu()
 
     assert torch.equal(maps.label, predicted)
-    assert torch.allclose(maps.moved.double(), expected / 16, rtol=1e-5, atol=1e-7)
+    assert torch.allclose(maps.perturbed.double(), expected / 16, rtol=1e-5, atol=1e-7)
 
 
 def test_maps_of_unchanged_images_agree_in_full():
@@ -96,7 +96,7 @@ def test_a_map_does_not_feel_the_other_images():
     part = focus(model, trace(model, x[17:20], y[17:20], x_adv=x_adv[17:20])).aims["true"]
 
     assert torch.equal(whole.clean[17:20], part.clean)
-    assert torch.equal(whole.moved[17:20], part.moved)
+    assert torch.equal(whole.perturbed[17:20], part.perturbed)
 
 
 def test_without_a_feature_map_there_is_no_grad_cam():

@@ -11,9 +11,9 @@ from torch import nn
 from robustkit import Classifier
 from robustkit.nethook import leftover_hooks
 from robustkit.tracing import trace
-from robustkit.tracing.growth import towards_the_rival
 from robustkit.tracing.passes import Runner
 from robustkit.tracing.points import Pairs
+from robustkit.tracing.propagation import rival_margin
 from tests.problems import Cnn
 from tests.tracing.nets import Breaks, Twice, built
 
@@ -76,7 +76,7 @@ def test_the_model_comes_back_as_it_was_when_its_backward_breaks():
 def test_logits_are_the_same_bits_under_the_trace():
     model, x, _, y = built(Twice(), 6, count=16)
     classifier = Classifier(model)
-    score = towards_the_rival(Pairs(y, x, x, y, y, (y + 1) % 3))
+    score = rival_margin(Pairs(y, x, x, y, y, (y + 1) % 3))
     with torch.no_grad():
         plain = model(x)
     with classifier.session(x):

@@ -194,7 +194,7 @@ def test_cka_is_the_same_in_one_sweep_and_in_many():
     assert list(one) == list(many) == [call.key for call in traced.calls]
     for key in one:
         assert torch.allclose(one[key].clean, many[key].clean, atol=1e-9)
-        assert torch.allclose(one[key].moved, many[key].moved, atol=1e-9)
+        assert torch.allclose(one[key].perturbed, many[key].perturbed, atol=1e-9)
 
 
 def test_cka_of_a_group_is_over_its_images_alone():
@@ -331,7 +331,7 @@ def test_calls_that_return_what_they_are_fed_are_told_apart():
     traced = trace(model.train(), x, y, x_adv=x_adv)
 
     assert [call.moot for call in traced.calls] == [False, True, True, False]
-    assert [call.name for call in traced.telling] == ["(input)", "2"]
+    assert [call.name for call in traced.shown_calls] == ["(input)", "2"]
 
 
 def test_a_network_that_takes_another_way_for_later_images_is_refused():
@@ -348,7 +348,7 @@ def test_a_network_that_takes_another_way_for_later_images_is_refused():
         model.head.bias[0] += 100
     x[:16] *= 0.1
     x[16:] = 1 - 0.1 * x[16:]
-    with pytest.raises(UserError, match="another way"):
+    with pytest.raises(UserError, match="calls other layers"):
         trace(model, x, torch.zeros(32, dtype=torch.int64), x_adv=x.clone())
 
 
