@@ -1,7 +1,7 @@
 """Which layers mask gradients through code of their own forward, found by descending the tree of calls.
 
 Leaf calls are judged by their own row. A parent is a culprit only if it breaks the gradient and nothing inside does.
-Curvature of a parent is not held against it: it cannot be told from the curvature that depth adds up.
+A parent is never a culprit because of curvature: depth alone adds up to as much.
 """
 
 from collections.abc import Mapping

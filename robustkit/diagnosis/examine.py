@@ -27,7 +27,7 @@ from .remedies import Prescription, prescribe
 from .subject import Subject
 from .verdicts import CULPABLE, MEANING, median, share
 
-# The inputs of all layers of a batch are kept at once, so images with more values than this go in small batches.
+# The inputs of all layers of a batch are in memory at once, so images with more values than this go in small batches.
 _LARGE = 3 * 64 * 64
 _FEW = 8
 

@@ -25,8 +25,8 @@ def restored(model: nn.Module, *, weights: bool = True) -> Iterator[nn.Module]:
     """
     modules = [_ModuleState.of(module) for module in model.modules()]
     buffers = {id(tensor) for module in modules for tensor in module.buffers.values()}
-    found = {id(tensor): tensor for module in modules for tensor in module.tensors()}
-    states = [_TensorState.of(tensor, values=weights or key in buffers) for key, tensor in found.items()]
+    tensors = {id(tensor): tensor for module in modules for tensor in module.tensors()}
+    states = [_TensorState.of(tensor, values=weights or key in buffers) for key, tensor in tensors.items()]
     with restored_random_state():
         try:
             yield model

@@ -148,7 +148,7 @@ class Runner:
             return tensor.new_empty(0) if span is None or rows is None else rows.flatten(1)[:, span].clone()
 
         fed = self._placed(points)
-        found = {INPUT_KEY: fed.flatten(1)[:, wanted[INPUT_KEY]]} if INPUT_KEY in wanted else {}
+        slices = {INPUT_KEY: fed.flatten(1)[:, wanted[INPUT_KEY]]} if INPUT_KEY in wanted else {}
         draws.reseed(self.seed)
         names = sorted({key.layer for key in wanted if key != INPUT_KEY})
         with torch.no_grad(), self._trace(names, reduce=part, clone=False) as trace:
@@ -156,8 +156,8 @@ class Runner:
         for each in [] if trace is None else trace.calls:
             value = first_tensor(each.output, len(points))
             if value is not None and Key(each.name, each.index) in wanted:
-                found[Key(each.name, each.index)] = value
-        return found
+                slices[Key(each.name, each.index)] = value
+        return slices
 
     def _trace(self, layers: Sequence[str], **how: Any) -> AbstractContextManager[Trace | None]:
         """A trace of the layers, or None for no layers. Layers that do not run are reported by `check_same_calls`."""
@@ -189,7 +189,7 @@ def first_tensor(value: Any, rows: int) -> Tensor | None:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (tuple, list)):
-        return next((found for part in value if (found := first_tensor(part, rows)) is not None), None)
+        return next((first for part in value if (first := first_tensor(part, rows)) is not None), None)
     return None
 
 

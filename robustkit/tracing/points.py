@@ -36,7 +36,7 @@ class Pairs(Rows):
 
 @dataclass(frozen=True)
 class PerturbationOrigin:
-    """How the perturbed images were made."""
+    """The attack that produced the perturbed images."""
 
     attack: str
     norm: str

@@ -18,13 +18,6 @@ class Twice(nn.Module):
         return self.head(self.relu(self.second(self.relu(self.first(x.flatten(1))))))
 
 
-class Noisy(nn.Module):
-    """Adds noise from torch's global generator."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + 0.1 * torch.randn_like(x)
-
-
 class Aside(nn.Module):
     """Has a layer that never runs."""
 
@@ -60,3 +53,29 @@ def built(model: nn.Module, *shape: int, count: int = 12, seed: int = 0) -> tupl
     with torch.no_grad():
         torch.manual_seed(0)
         return model, x, perturbed, model(x).argmax(1)
+
+
+class Function(nn.Module):
+    """A layer that applies a function."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+class Fork(nn.Module):
+    """Runs its two layers in another order for bright images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.other(self.one(x)) if bool(x.mean() < 0.5) else self.one(self.other(x)))
+
+
+def linear_net() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, 9), nn.Linear(9, 5), nn.Linear(5, 4))

@@ -26,7 +26,7 @@ def test_broken_images_come_first_and_those_that_moved_most_among_them(traced):
     assert perturbed[0] == found.margin_change[found.pairs.broken].max()
 
 
-def test_a_shot_holds_the_images_of_its_number(traced):
+def test_an_entry_holds_the_images_of_its_number(traced):
     _, found, pictures = traced
     for shot in pictures.entries:
         place = found.pairs.number.tolist().index(shot.number)
@@ -63,7 +63,7 @@ def test_layers_are_taken_at_even_steps_from_the_first_to_the_last(traced):
     assert [layer.name for layer in traced[2].entries[0].layers] == ["body.0", "body.2", "body.3", "body.5"]
 
 
-def test_named_layers_are_shown_and_the_last_of_them_is_looked_at(traced):
+def test_named_layers_are_shown_and_the_last_of_them_is_used_for_grad_cam(traced):
     model, found, _ = traced
     pictures = album(model, found, layers=["body.[02]", "head"], images=2, channels=3)
 
@@ -82,7 +82,7 @@ def test_a_network_without_feature_maps_has_an_album_of_its_inputs():
     assert all(not shot.layers and shot.clean_grad.any() for shot in pictures.entries)
 
 
-def test_an_album_leaves_the_model_as_it_was():
+def test_an_album_restores_the_model():
     model, x, x_adv, y = built(Cnn((1, 8, 8), 3), 1, 8, 8)
     found = trace(model, x, y, x_adv=x_adv)
     model.train()
