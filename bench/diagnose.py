@@ -1,6 +1,6 @@
 """How far `robustkit diagnose` tells masked gradients from ordinary ones, and what it costs.
 
-    python bench/diagnose.py [--zoo DIR] [--images 64] [--only honest,bending,stock,broken,cost]
+    python bench/diagnose.py [--zoo DIR] [--images 64] [--only honest,bending,stock,masked,cost]
 
 Thresholds were chosen on one half (the "chosen" column: even images of every other network, the first training seed of
 the broken ones); what is reported is the other half. It is not untouched any more: max pooling of near ties alarmed on
@@ -21,7 +21,7 @@ Measured on two busy cores of an Intel Xeon (AVX-512), torch 2.15.0, torchvision
     bending chosen on: 0 alarms of 6; held out: 0 of 6. Lowest linearity 0.65 and 0.69 (tanh and softsign at 0.3)
     stock   chosen on: 0 alarms of 6; held out: 0 of 6. Lowest leaf fidelity at eps/100 0.90 and 0.92; max pooling's
             linearity falls to 0.21, all of it bending one way
-    broken  layer, cause and remedy right in 30 of 30 and 30 of 30. Highest linearity of a curved defence: 0.34 and 0.36
+    masked  layer, cause and remedy right in 30 of 30 and 30 of 30. Highest linearity of a curved defence: 0.34 and 0.36
     cost    resnet18: 20 forward+backward passes of the batch (18-21), 2.0 s; behind quantisation, with the proof: 77
             (73-82), 7.9 s
 """
@@ -40,8 +40,7 @@ from subjects import _imported
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustkit import attack, load_dataset, load_model
-from robustkit import masked_defenses as broken
+from robustkit import attack, load_dataset, load_model, masked_defenses
 from robustkit.diagnosis import Diagnosis, diagnose
 from robustkit.diagnosis.verdicts import LINEAR, MIXED, SMALL_FAITHFUL
 from robustkit.primitives import registry
@@ -124,7 +123,7 @@ def pooled(count: int) -> Iterator[Case]:
             nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
             nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10),
         )  # fmt: skip
-        model = hardened(broken.fit(model)) if adversarial else broken.fit(model)
+        model = hardened(masked_defenses.fit(model)) if adversarial else masked_defenses.fit(model)
         for eps in ("0.1", "0.2"):
             name = f"max pooling, {'PGD' if adversarial else 'clean'}"
             start = int(not chosen)
@@ -137,7 +136,7 @@ def bending(count: int) -> Iterator[Case]:
     x, y = data.batch(range(len(data)))
     for number, act in enumerate((nn.Tanh, nn.Softsign, nn.Sigmoid, nn.ReLU6)):
         torch.manual_seed(0)
-        model = broken.fit(
+        model = masked_defenses.fit(
             nn.Sequential(
                 nn.Conv2d(1, 16, 3, padding=1), act(), nn.Conv2d(16, 32, 3, stride=2, padding=1), act(), nn.Flatten(),
                 nn.Linear(512, 64), act(), nn.Linear(64, 10),
@@ -213,23 +212,23 @@ def honest(cases: Iterator[Case]) -> None:
               f"{LINEAR})")  # fmt: skip
 
 
-def zoo_of_broken(count: int) -> None:
+def zoo_of_masked(count: int) -> None:
     data = load_dataset("digits")
     x, y = data.batch(range(len(data)))
     print(f"{'defence':12} {'eps':>5} {'half':>7}   {'fid':>5} {'fid/100':>7} {'lin':>5}  found                  "
           f"  before -> after  undefended")  # fmt: skip
     right = {True: [0, 0], False: [0, 0]}
     for seed in (0, 1):
-        network, chosen = broken.base(seed=seed), seed == 0
+        network, chosen = masked_defenses.base_network(seed=seed), seed == 0
         some, labels = x[seed::2][:count], y[seed::2][:count]
         for eps in ("0.05", "0.1", "0.2"):
             plain = attack(network, some, labels, registry.build("pgd:steps=20", "Linf", eps)).robust_accuracy
-            for name, record in broken.RECORDS.items():
-                model = broken.build(name, network)
-                found = diagnose(model, some, labels, eps=eps, loss=record.loss)
-                layer = broken.place(name, model)
+            for name, defense in masked_defenses.DEFENSES.items():
+                model = masked_defenses.build(name, network)
+                found = diagnose(model, some, labels, eps=eps, loss=defense.loss)
+                layer = masked_defenses.culprit(name, model)
                 row = next(row for row in found.rows if row.layer == layer)
-                good = row.verdict == record.cause and [r.kind for r in found.prescription] == [record.prescription]
+                good = row.verdict == defense.cause and [r.kind for r in found.prescription] == [defense.prescription]
                 right[chosen][0] += good
                 right[chosen][1] += 1
                 proof = found.proof
@@ -250,7 +249,7 @@ def cost(rounds: int) -> None:
     data = load_dataset("digits")
     x, y = data.batch(range(64))
     model = load_model("resnet18", dataset="digits")
-    masked = broken.build("quantised", model)
+    masked = masked_defenses.build("quantised", model)
 
     def once() -> None:
         query = x.clone().requires_grad_()
@@ -290,7 +289,7 @@ def main() -> None:
     parser.add_argument("--zoo", type=Path)
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="honest,bending,stock,broken,cost")
+    parser.add_argument("--only", default="honest,bending,stock,masked,cost")
     options = parser.parse_args()
     torch.set_num_threads(1)
     parts = options.only.split(",")
@@ -307,8 +306,8 @@ def main() -> None:
         honest(bending(options.images))
     if "stock" in parts:
         honest(stock())
-    if "broken" in parts:
-        zoo_of_broken(options.images)
+    if "masked" in parts:
+        zoo_of_masked(options.images)
     if "cost" in parts:
         cost(options.rounds)
 

@@ -14,7 +14,7 @@ from robustkit.attacks import PGD
 
 from robustkit.primitives.protocol import HookedAttack, Seen, State, TrialCost, Trials
 from robustkit.primitives.registry import classes
-from robustkit.testing import CHECKS, STATE_CHECKS, Subject, check_attack
+from robustkit.testing import CHECKS, STATE_CHECKS, AttackUnderTest, check_attack
 
 # Two busy cores: with more threads torch waits for its own workers.
 torch.set_num_threads(1)
@@ -36,8 +36,8 @@ NETWORKS = {
 
 
 @cache
-def subject(name: str, norm: str) -> Subject:
-    return Subject(classes()[name](1, norm), **NETWORKS.get(name, {}))
+def subject(name: str, norm: str) -> AttackUnderTest:
+    return AttackUnderTest(classes()[name](1, norm), **NETWORKS.get(name, {}))
 
 
 every_attack = pytest.mark.parametrize(("name", "norm"), CASES, ids=[f"{name}-{norm}" for name, norm in CASES])

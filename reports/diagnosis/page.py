@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from robustkit.diagnosis import Diagnosis, LayerRow
-from robustkit.diagnosis.diagnosis import CAVEAT
+from robustkit.diagnosis.record import CAVEAT
 from robustkit.diagnosis.text import NO_GAIN, short_path
 from robustkit.host.files import write_text
 

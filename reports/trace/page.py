@@ -113,7 +113,7 @@ def page(traced: Traced, album: Album | None, about: TraceContext) -> str:
         sheets=[] if album is None else sheets(album, about.class_names),
         large=max(traced.pairs.x.shape[2:], default=0) > LARGE,
         rule="" if album is None else album.rule,
-        moot=len(traced.calls) - len(traced.telling),
+        moot=len(traced.calls) - len(traced.shown_calls),
         unseen=[(printable(name), reason) for name, reason in traced.unseen.items()],
         data=json.loads(traced.to_json()),
     )
@@ -159,7 +159,7 @@ def _rows(traced: Traced, groups: Sequence[str]) -> list[TraceRow]:
             cosine=_value(traced, call, "cosine"),
             flips=_value(traced, call, "flips"), cka=_short(traced.cka(call)),
         )
-        for call in traced.telling
+        for call in traced.shown_calls
     ]  # fmt: skip
 
 

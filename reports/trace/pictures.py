@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.tracing import Album
-from robustkit.tracing.album import AlbumEntry, Channel, Look
+from robustkit.tracing.album import AlbumEntry, Channel, GradCamPair
 
 from ..shared.images import amplified, png
 from ..shared.words import DASH, TIMES, printable
@@ -64,7 +64,7 @@ class Sheet(NamedTuple):
 
 def sheets(album: Album, class_names: Sequence[str]) -> list[Sheet]:
     """The pictures of an album; inputs that are not `[C, H, W]` have none."""
-    return [_sheet(shot, album, class_names) for shot in album.shots if shot.x.ndim == 3]
+    return [_sheet(shot, album, class_names) for shot in album.entries if shot.x.ndim == 3]
 
 
 def class_name(number: int, names: Sequence[str]) -> str:
@@ -81,7 +81,7 @@ def _sheet(shot: AlbumEntry, album: Album, names: Sequence[str]) -> Sheet:
         broken=shot.broken,
         margin=f"{shot.margin_change:+.3g}",
         pixels=_pixels(shot, where),
-        looks=[_look(shot, look, names, where) for look in shot.looks if shot.broken or look.aim == "true"],
+        looks=[_look(shot, look, names, where) for look in shot.grad_cams if shot.broken or look.aim == "true"],
         layers=[
             Channels(printable(layer.name), [_channel(one, layer.name, where) for one in layer.channels])
             for layer in shot.layers
@@ -94,7 +94,7 @@ def _pixels(shot: AlbumEntry, where: str) -> Strip:
     delta = moved - clean
     largest = float(np.abs(delta).max())
     factor = f"{TIMES} {1 / (2 * largest):.3g}" if largest else "no difference"
-    grads = [_strongest(grad) for grad in (shot.clean_grad, shot.moved_grad)]
+    grads = [_strongest(grad) for grad in (shot.clean_grad, shot.perturbed_grad)]
     return Strip("Pixels", "", [
         _tile("clean", clean, f"{where}, before the attack"),
         _tile("adversarial", moved, f"{where}, after the attack"),
@@ -104,7 +104,7 @@ def _pixels(shot: AlbumEntry, where: str) -> Strip:
     ])  # fmt: skip
 
 
-def _look(shot: AlbumEntry, look: Look, names: Sequence[str], where: str) -> Strip:
+def _look(shot: AlbumEntry, look: GradCamPair, names: Sequence[str], where: str) -> Strip:
     name = class_name(look.label, names)
     return Strip(
         f"Looking for {name}",
@@ -112,18 +112,18 @@ def _look(shot: AlbumEntry, look: Look, names: Sequence[str], where: str) -> Str
         f"rank correlation {number(look.correlation)}, overlap {number(look.overlap)}",
         [
             _overlay("clean", shot.x, look.clean, f"Grad-CAM for {name} on {where}, before the attack"),
-            _overlay("adversarial", shot.x_adv, look.moved, f"Grad-CAM for {name} on {where}, after the attack"),
+            _overlay("adversarial", shot.x_adv, look.perturbed, f"Grad-CAM for {name} on {where}, after the attack"),
         ],
     )
 
 
 def _channel(one: Channel, layer: str, where: str) -> Strip:
-    low, high = float(min(one.clean.min(), one.moved.min())), float(max(one.clean.max(), one.moved.max()))
+    low, high = float(min(one.clean.min(), one.perturbed.min())), float(max(one.clean.max(), one.perturbed.max()))
     span = high - low or 1.0
     about = f"channel {one.number} of {printable(layer)} for {where}"
     return Strip(f"channel {one.number}", "", [
         _tile("clean", (one.clean[None] - low) / span, f"{about}, before the attack"),
-        _tile("adversarial", (one.moved[None] - low) / span, f"{about}, after the attack"),
+        _tile("adversarial", (one.perturbed[None] - low) / span, f"{about}, after the attack"),
         _tile("gradient", _signed(one.clean_grad[None]), f"the margin's gradient in {about}, before the attack"),
     ])  # fmt: skip
 

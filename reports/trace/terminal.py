@@ -48,7 +48,7 @@ def _table(traced: Traced, shown: Sequence[str]) -> Table:
     table.add_column("", no_wrap=True)
     largest = max((value for call in traced.calls if math.isfinite(value := _change(traced, call))), default=0.0)
     steepest = [call.order for call in traced.steepest]
-    for call in traced.telling:
+    for call in traced.shown_calls:
         texts = _texts(traced, call)
         changes = [_number(traced.spread(call, "relative", group).median) for group in groups]
         full = _change(traced, call) / largest if largest else 0.0
@@ -97,7 +97,7 @@ def _notes(traced: Traced) -> Iterator[str]:
     change = "broken, robust: relative change" if len(traced.groups) > 1 else "change: relative change"
     yield f"{change} of the output, ||b - a|| / ||a||; x input: the same over that of the layer's own input."
     yield "margin: its change as the layer's gradient on the clean image predicts it, over its true change."
-    moot = len(traced.calls) - len(traced.telling)
+    moot = len(traced.calls) - len(traced.shown_calls)
     if moot:
         yield f"Not shown, but in trace.csv: calls that return their input, as Dropout and Flatten do ({moot})."
     if traced.unseen:

@@ -1,4 +1,4 @@
-"""Which layers a forward pass calls, in which order and inside which: found by watching one."""
+"""Which layers a forward pass calls, in which order and inside which other layer."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,70 +29,70 @@ class CallRun:
     leaf: bool  # no other layer was called inside
     kind: str  # the layer's class
     shape: tuple[int, ...]  # of its output for one image; empty if it has no float tensor
-    chain: bool  # a plain Sequential, which has no code of its own
-    keeps_shape: bool  # one float tensor in, one of the same shape out
+    sequential: bool  # a plain nn.Sequential, which has no code of its own
+    same_shape: bool  # one float tensor in, one of the same shape out
 
 
 class Unseen(NamedTuple):
-    """A layer that could not be looked at."""
+    """A layer that the diagnosis could not examine."""
 
     layer: str
     reason: str
 
 
-class Map(NamedTuple):
-    """All calls of a forward pass, and the layers that stayed in the dark."""
+class ForwardCalls(NamedTuple):
+    """All calls of a forward pass, and the layers whose calls no hook could see."""
 
     runs: tuple[CallRun, ...]  # in the order in which they end: a layer before the one around it
     last: Site  # the innermost call whose output is the logits
     unseen: tuple[Unseen, ...]
 
 
-class _Watcher:
-    """Notes who is called inside whom."""
+class _CallRecorder:
+    """A probe that records each call and the call around it."""
 
     def __init__(self) -> None:
         self.runs: list[CallRun] = []
         self.outputs: list[Any] = []
         self._open: list[Site] = []
-        self._busy: set[Site] = set()
+        self._parents: set[Site] = set()
 
     def before(self, visit: Visit, inputs: Inputs) -> None:
-        self._busy.update(self._open[-1:])
+        self._parents.update(self._open[-1:])
         self._open.append(Site(visit.name, visit.call))
 
     def after(self, visit: Visit, inputs: Inputs, output: Any) -> None:
         site = Site(visit.name, visit.call)
-        # Calls that broke off with an error the model caught are still on the pile.
+        # Calls that ended with an exception which the model caught are still on the stack.
         while self._open.pop() != site:
             pass
-        given, made = floats(inputs), floats(output)
+        tensors_in, tensors_out = floats(inputs), floats(output)
         self.outputs.append(output)
         self.runs.append(
             CallRun(
                 site=site,
                 parent=self._open[-1] if self._open else None,
-                leaf=site not in self._busy,
+                leaf=site not in self._parents,
                 kind=type(visit.module).__name__,
-                shape=tuple(made[0].shape[1:]) if made else (),
-                chain=type(visit.module).forward is nn.Sequential.forward,
-                keeps_shape=len(given) == 1 and isinstance(output, Tensor) and given[0].shape == output.shape,
+                shape=tuple(tensors_out[0].shape[1:]) if tensors_out else (),
+                sequential=type(visit.module).forward is nn.Sequential.forward,
+                same_shape=len(tensors_in) == 1 and isinstance(output, Tensor) and tensors_in[0].shape == output.shape,
             )
         )
 
 
-def mapped_out(network: nn.Module, ask: Callable[[], Tensor]) -> Map:
-    """Every call of layers of `network` that `ask()` makes for its logits."""
+def record_calls(network: nn.Module, forward: Callable[[], Tensor]) -> ForwardCalls:
+    """Every call of a layer of `network` while `forward()` computes logits."""
     network = unwrap(network)
-    dark = _unhookable(network)
-    watcher = _Watcher()
-    seen = [name for name, module in network.named_modules() if not _inside(name, dark) and _runs(module)]
-    with hooked(network, seen, watcher, strict=False, edits=False):
-        logits = ask()
-    fired = {run.site.layer for run in watcher.runs}
-    silent = [Unseen(name, why_silent(network, name)) for name in seen if name not in fired]
-    last = [run.site for run, output in zip(watcher.runs, watcher.outputs, strict=True) if _same(output, logits)]
-    return Map(tuple(watcher.runs), last[0] if last else Site("", 0), (*dark, *silent))
+    opaque = _unhookable(network)
+    recorder = _CallRecorder()
+    names = [name for name, module in network.named_modules() if not _inside(name, opaque) and _has_forward(module)]
+    with hooked(network, names, recorder, strict=False, edits=False):
+        logits = forward()
+    called = {run.site.layer for run in recorder.runs}
+    silent = [Unseen(name, why_silent(network, name)) for name in names if name not in called]
+    last = [run.site for run, output in zip(recorder.runs, recorder.outputs, strict=True) if _same(output, logits)]
+    return ForwardCalls(tuple(recorder.runs), last[0] if last else Site("", 0), (*opaque, *silent))
 
 
 def floats(value: Any) -> list[Tensor]:
@@ -105,25 +105,25 @@ def _same(output: Any, logits: Tensor) -> bool:
     return bool(parts) and parts[0].data_ptr() == logits.data_ptr() and parts[0].shape == logits.shape
 
 
-def _runs(module: nn.Module) -> bool:
+def _has_forward(module: nn.Module) -> bool:
     return type(module).forward is not nn.Module.forward
 
 
 def _unhookable(network: nn.Module) -> tuple[Unseen, ...]:
-    """Scripted and compiled layers, outermost first; those inside them are not listed."""
-    return tuple(_dark_ones(network)) if _refused(network, dict(network.named_modules())) else ()
+    """Scripted and compiled layers, outermost first; layers inside them are not listed."""
+    return tuple(_opaque_layers(network)) if _refusal(network, dict(network.named_modules())) else ()
 
 
-def _dark_ones(network: nn.Module) -> Iterator[Unseen]:
-    found: list[Unseen] = []
+def _opaque_layers(network: nn.Module) -> Iterator[Unseen]:
+    opaque: list[Unseen] = []
     for name, module in network.named_modules():
-        reason = None if _inside(name, found) else _refused(network, {name: module})
+        reason = None if _inside(name, opaque) else _refusal(network, {name: module})
         if reason is not None:
-            found.append(Unseen(name, reason))
-            yield found[-1]
+            opaque.append(Unseen(name, reason))
+            yield opaque[-1]
 
 
-def _refused(network: nn.Module, layers: dict[str, nn.Module]) -> str | None:
+def _refusal(network: nn.Module, layers: dict[str, nn.Module]) -> str | None:
     try:
         check_hookable(network, layers)
     except UserError as error:

@@ -1,6 +1,7 @@
-"""The source line that breaks a gradient: candidates from running a module with its operations watched.
+"""The source line that breaks a gradient: candidates, from a run of the module with all its operations recorded.
 
-A line is a candidate, not a verdict: many a `detach` is harmless. Fidelity says whether the module is to blame.
+A line is a candidate, not a verdict, because many uses of `detach` are harmless. Fidelity decides whether the module is
+a culprit.
 """
 
 import linecache
@@ -27,7 +28,7 @@ _TORCH = Path(torch.__file__).resolve().parent
 
 
 class OpSite(NamedTuple):
-    """An operation, the line of the caller's code that asked for it, and what is wrong with it."""
+    """An operation, the line of the caller's code that called it, and what it does to the gradient."""
 
     op: str
     file: str
@@ -37,45 +38,45 @@ class OpSite(NamedTuple):
 
 
 def unfold_ops(module: nn.Module, *inputs: Any, **more: Any) -> tuple[OpSite, ...]:
-    """Where `module`, run on `inputs`, loses its gradient: each line once, in the order of execution.
+    """The lines where `module`, run on `inputs`, loses its gradient: each once, in execution order.
 
-    Looks for float results without a graph, operations with zero derivative, comparisons of values that have a
-    gradient, and custom autograd functions. Layers inside are run but not searched.
+    Finds float results without a graph, operations with zero derivative, comparisons of values that have a gradient,
+    and custom autograd functions. Layers inside run, but their own operations are not listed.
     """
-    watch = _Watch()
-    with torch.enable_grad(), _not_inside(module, watch), watch:
-        output = module(*(_fresh(value) for value in inputs), **{key: _fresh(value) for key, value in more.items()})
-    sites = [*watch.sites, *_functions(floats(output))]
+    log = _OperationLog()
+    with torch.enable_grad(), _paused_inside(module, log), log:
+        output = module(*(_with_grad(value) for value in inputs), **{key: _with_grad(v) for key, v in more.items()})
+    sites = [*log.sites, *_custom_functions(floats(output))]
     return tuple(dict.fromkeys(sites))
 
 
 def ranked(sites: Sequence[OpSite]) -> tuple[OpSite, ...]:
-    """The likeliest first: steps and cuts before custom functions, and comparisons last."""
+    """The likeliest first: steps and detached values, then custom functions, then comparisons."""
     order = {"comparison": 2, "autograd": 1}
     return tuple(sorted(sites, key=lambda site: order.get(site.reason.split()[0], 0)))
 
 
-def caused(sites: Sequence[OpSite]) -> str:
-    """The verdict that the likeliest of ranked sites explains; empty if none does."""
+def verdict_from(sites: Sequence[OpSite]) -> str:
+    """The verdict that the first of ranked sites explains; empty if it explains none."""
     first = sites[0] if sites else None
     if first is None or first.reason.startswith("comparison") or any(s.reason.startswith("autograd") for s in sites):
         return ""
     return "step" if first.op in STEPS else "detached"
 
 
-class _Watch(TorchFunctionMode):
+class _OperationLog(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.sites: list[OpSite] = []
-        self.inside = 0
+        self.depth = 0  # number of inner layers that are running
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
-        given = [part for part in floats([*args, *(kwargs or {}).values()]) if part.requires_grad]
-        if given and not self.inside:
+        differentiable = any(part.requires_grad for part in floats([*args, *(kwargs or {}).values()]))
+        if differentiable and not self.depth:
             name = name_of(func)
             reason = _reason(name, output)
-            frame = _frame() if reason is not None else None
+            frame = _caller() if reason is not None else None
             if reason is not None and frame is not None:
                 file, line = frame
                 self.sites.append(OpSite(name, file, line, linecache.getline(file, line).strip(), reason))
@@ -87,48 +88,48 @@ def _reason(name: str, output: Any) -> str | None:
         return "zero derivative almost everywhere"
     if name in _COMPARISONS:
         return "comparison: its result carries no gradient"
-    cut = any(not part.requires_grad for part in floats(output))
-    # New tensors that only take their shape from one with a gradient.
-    if not cut or name.endswith("_like") or name.startswith("new_"):
+    detached = any(not part.requires_grad for part in floats(output))
+    # `zeros_like` and others only take the shape of a tensor that has a gradient.
+    if not detached or name.endswith("_like") or name.startswith("new_"):
         return None
     return "cut off from the graph" if torch.is_grad_enabled() else "runs without gradients (no_grad)"
 
 
 def name_of(func: Any) -> str:
-    """What torch calls an operation, without the namespaces before it."""
+    """Torch's name of an operation, without namespaces."""
     full = resolve_name(func) or getattr(func, "__name__", str(func))
     parts = [part for part in full.split(".") if part != "__get__"]
     return str(parts[-1]).strip("_") if parts[-1] not in ("data",) else "data"
 
 
-def _frame() -> tuple[str, int] | None:
-    """The innermost line that is neither torch's nor ours; None inside an autograd function, where no graph is kept."""
-    found: tuple[str, int] | None = None
+def _caller() -> tuple[str, int] | None:
+    """The innermost line outside torch and this file; None inside an autograd function, which records no graph."""
+    caller: tuple[str, int] | None = None
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if _in_function(frame):
+        if _in_autograd_function(frame):
             return None
-        if found is None and path.suffix == ".py" and not path.is_relative_to(_TORCH) and path != Path(__file__):
-            found = (frame.f_code.co_filename, frame.f_lineno)
+        if caller is None and path.suffix == ".py" and not path.is_relative_to(_TORCH) and path != Path(__file__):
+            caller = (frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
-    return found
+    return caller
 
 
-def _in_function(frame: FrameType) -> bool:
+def _in_autograd_function(frame: FrameType) -> bool:
     first = frame.f_code.co_varnames[:1]
     return bool(first) and isinstance(frame.f_locals.get(first[0]), torch._C._FunctionBase)
 
 
 @contextmanager
-def _not_inside(module: nn.Module, watch: _Watch) -> Iterator[None]:
-    """Keep the watch quiet while layers inside the module run."""
+def _paused_inside(module: nn.Module, log: _OperationLog) -> Iterator[None]:
+    """Record nothing while layers inside the module run."""
 
     def enter(*_: Any) -> None:
-        watch.inside += 1
+        log.depth += 1
 
     def leave(*_: Any) -> None:
-        watch.inside -= 1
+        log.depth -= 1
 
     inner = [child for child in module.modules() if child is not module]
     handles = [child.register_forward_pre_hook(enter) for child in inner]
@@ -140,7 +141,7 @@ def _not_inside(module: nn.Module, watch: _Watch) -> Iterator[None]:
             handle.remove()
 
 
-def _functions(outputs: Sequence[Tensor]) -> Iterator[OpSite]:
+def _custom_functions(outputs: Sequence[Tensor]) -> Iterator[OpSite]:
     """Custom autograd functions in the graph of outputs, at the line of their backward."""
     queue: list[Any] = [part.grad_fn for part in outputs]
     seen: set[Any] = set()
@@ -150,20 +151,21 @@ def _functions(outputs: Sequence[Tensor]) -> Iterator[OpSite]:
             continue
         seen.add(node)
         queue.extend(before for before, _ in node.next_functions)
-        written = getattr(type(node), "_forward_cls", None)
-        if written is not None:
-            yield _at(written.backward.__code__, written.__name__, "autograd function with a backward pass of its own")
+        function = getattr(type(node), "_forward_cls", None)
+        if function is not None:
+            reason = "autograd function with a backward pass of its own"
+            yield _definition(function.backward.__code__, function.__name__, reason)
 
 
 def forward_of(module: nn.Module) -> OpSite | None:
-    """Where a layer's own forward stands, unless it is one of torch's."""
+    """The line where a layer's forward is defined; None for layers of torch."""
     code = getattr(type(module).forward, "__code__", None)
     if code is None or Path(code.co_filename).is_relative_to(_TORCH):
         return None
-    return _at(code, type(module).__name__, "the layer's forward")
+    return _definition(code, type(module).__name__, "the layer's forward")
 
 
-def _at(code: CodeType, name: str, reason: str) -> OpSite:
+def _definition(code: CodeType, name: str, reason: str) -> OpSite:
     file, line = code.co_filename, code.co_firstlineno
     # Decorators stand before the definition.
     while (text := linecache.getline(file, line).strip()).startswith("@"):
@@ -171,7 +173,7 @@ def _at(code: CodeType, name: str, reason: str) -> OpSite:
     return OpSite(name, file, line, text, reason)
 
 
-def _fresh(value: Any) -> Any:
+def _with_grad(value: Any) -> Any:
     if isinstance(value, Tensor) and value.is_floating_point():
         return value.detach().clone().requires_grad_().clone()
     return value

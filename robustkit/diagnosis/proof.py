@@ -1,9 +1,10 @@
-"""Robust accuracy before and after the remedies: what the masking was worth."""
+"""Robust accuracy of the same images before and after the remedies: how much the masking was worth."""
 
 import warnings
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -12,10 +13,7 @@ from robustkit.engine.attack_tensors import Attacked, attack
 from robustkit.errors import UserError
 from robustkit.primitives import registry
 
-from .remedies import SAFE_LOSS, treated
-
-if TYPE_CHECKING:
-    from .diagnosis import Diagnosis
+from .remedies import SAFE_LOSS, Prescription, with_remedies
 
 STEPS = 20
 QUERIES = 500
@@ -38,30 +36,41 @@ class Proof(NamedTuple):
         return self.before is not None and self.after is not None and self.after > self.before - 1 / self.n
 
 
-class _Try(NamedTuple):
+class ProofAttack(NamedTuple):
+    """The threat model of both attacks of a proof, the loss of the first one, and their seed."""
+
+    loss: str
+    norm: str
+    eps: str
+    seed: int
+
+
+class _Trial(NamedTuple):
     result: Attacked | None
     refusal: str
 
 
-def proved(classifier: Classifier, x: Tensor, y: Tensor, diagnosis: "Diagnosis") -> Proof:
-    """Attack images of the classifier's own range without the remedies of a diagnosis and with them."""
-    kinds = {remedy.kind for remedy in diagnosis.prescription}
-    # One draw per query, as by an attack that knows nothing of the noise.
+def measure_proof(
+    classifier: Classifier, x: Tensor, y: Tensor, remedies: Sequence[Prescription], setting: ProofAttack
+) -> Proof:
+    """Attack images in the classifier's own pixel range, first without the remedies and then with them."""
+    kinds = {remedy.kind for remedy in remedies}
+    # One draw per query: an attack that does not know about the noise.
     plain = replace(classifier, eot=1 if "eot" in kinds else classifier.eot)
-    usual = f"pgd:steps={STEPS},loss={diagnosis.loss}"
-    better = _better(kinds, usual)
-    before = _tried(plain, x, y, usual, diagnosis)
-    after = _tried(treated(classifier, diagnosis.prescription), x, y, better, diagnosis)
-    known = [each.result for each in (before, after) if each.result is not None]
+    usual = f"pgd:steps={STEPS},loss={setting.loss}"
+    adapted = _adapted_attack(kinds, usual)
+    before = _attacked(plain, x, y, usual, setting)
+    after = _attacked(with_remedies(classifier, remedies), x, y, adapted, setting)
+    results = [each.result for each in (before, after) if each.result is not None]
     return Proof(
-        clean=known[0].clean_accuracy if known else float("nan"),
+        clean=results[0].clean_accuracy if results else float("nan"),
         attack_before=usual, before=before.result.robust_accuracy if before.result else None,
-        attack_after=better, after=after.result.robust_accuracy if after.result else None,
+        attack_after=adapted, after=after.result.robust_accuracy if after.result else None,
         refusal=before.refusal or after.refusal, n=len(x),
     )  # fmt: skip
 
 
-def _better(kinds: AbstractSet[str], usual: str) -> str:
+def _adapted_attack(kinds: AbstractSet[str], usual: str) -> str:
     if "gradient-free" in kinds:
         return f"square:queries={QUERIES}"
     if "targets" in kinds:
@@ -69,12 +78,12 @@ def _better(kinds: AbstractSet[str], usual: str) -> str:
     return f"pgd:steps={STEPS},loss={SAFE_LOSS}" if "loss" in kinds else usual
 
 
-def _tried(classifier: Classifier, x: Tensor, y: Tensor, specification: str, diagnosis: "Diagnosis") -> _Try:
-    method = registry.build(specification, diagnosis.norm, diagnosis.eps)
+def _attacked(classifier: Classifier, x: Tensor, y: Tensor, specification: str, setting: ProofAttack) -> _Trial:
+    method = registry.build(specification, setting.norm, setting.eps)
     with warnings.catch_warnings():
-        # What the preflight warns of is what the diagnosis says.
+        # The sanity checks warn of exactly what the diagnosis reports.
         warnings.simplefilter("ignore")
         try:
-            return _Try(attack(classifier, x, y, method, seed=diagnosis.seed), "")
+            return _Trial(attack(classifier, x, y, method, seed=setting.seed), "")
         except UserError as error:
-            return _Try(None, str(error))
+            return _Trial(None, str(error))

@@ -1,4 +1,4 @@
-"""A diagnosis read back from its JSON, for reports."""
+"""Reads a diagnosis from its JSON file, for reports."""
 
 import json
 import math
@@ -9,9 +9,10 @@ from typing import Any
 from robustkit.errors import UserError
 
 from .calls import Unseen
-from .diagnosis import Diagnosis, EndToEnd, LayerRow
+from .diagnosis import Diagnosis
 from .lines import OpSite
 from .proof import Proof
+from .record import EndToEnd, LayerRow
 from .remedies import Prescription
 
 
@@ -19,22 +20,24 @@ def read_diagnosis(path: Path) -> Diagnosis:
     """The diagnosis that `Diagnosis.to_json` wrote into a file.
 
     Raises:
-        UserError: it cannot be read, or is none.
+        UserError: the file cannot be read, or is not a diagnosis.
     """
     try:
         return _read(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is no diagnosis of robustkit; run robustkit diagnose again, or remove it.") from None
+        raise UserError(
+            f"{path} is no diagnosis of robustkit; run robustkit diagnose again, or remove the file."
+        ) from None
 
 
 def _read(data: dict[str, Any]) -> Diagnosis:
     rows = tuple(LayerRow(**{**_numbers(LayerRow, row), "shape": tuple(row["shape"])}) for row in data["rows"])
-    at = {(row.layer, row.call): row for row in rows}
-    own = {field.name for field in fields(Diagnosis)}
+    by_call = {(row.layer, row.call): row for row in rows}
+    names = {field.name for field in fields(Diagnosis)}
     return Diagnosis(**{
-        **{key: value for key, value in data.items() if key in own},
+        **{key: value for key, value in data.items() if key in names},
         "rows": rows,
-        "culprits": tuple(at[row["layer"], row["call"]] for row in data["culprits"]),
+        "culprits": tuple(by_call[row["layer"], row["call"]] for row in data["culprits"]),
         "source": tuple(OpSite(**site) for site in data["source"]),
         "prescription": tuple(Prescription(**each) for each in data["prescription"]),
         "proof": None if data["proof"] is None else Proof(**data["proof"]),
@@ -45,6 +48,6 @@ def _read(data: dict[str, Any]) -> Diagnosis:
 
 
 def _numbers(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: what is no number there is one here."""
+    """NaN for null in the fields of floats, because JSON has no NaN."""
     floats = {field.name for field in fields(kind) if field.type is float}
     return {key: math.nan if value is None and key in floats else value for key, value in values.items()}

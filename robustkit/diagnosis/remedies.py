@@ -1,4 +1,4 @@
-"""What undoes each kind of masking, and the classifier that takes it."""
+"""The remedy for each kind of gradient masking, and a classifier with remedies."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,11 +8,11 @@ from robustkit.classifier.classifier import Classifier
 
 from .calls import CallRun
 from .lines import OpSite
-from .straight import Straightened, straightens
+from .straight_through import StraightThroughNetwork, passes_straight_through
 
 Kind = Literal["bpda", "eot", "loss", "probabilities", "targets", "straight-through", "gradient-free"]
 
-EOT = 20  # draws per question; AutoAttack's number
+EOT = 20  # draws per query; AutoAttack's number
 SAFE_LOSS = "log-odds"
 
 
@@ -22,11 +22,11 @@ class Prescription(NamedTuple):
     kind: Kind
     layer: str
     text: str
-    option: str  # empty where a change of code is needed
+    option: str  # empty where the code must be changed
 
 
-def prescribed(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) -> Prescription:
-    """The remedy for one guilty call, whose own code has these suspicious lines."""
+def prescribe(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) -> Prescription:
+    """The remedy for one culprit, given the suspicious lines of its own code."""
     name = run.site.layer
     shown = f"'{name}'" if name else "the model's own forward"
     if verdict == "stochastic":
@@ -39,7 +39,7 @@ def prescribed(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) -
     if verdict == "tied logits":
         text = "aim at the likeliest wrong classes one by one (targeted attack)"
         return Prescription("targets", name, text, "--attack apgd-t")
-    passable = run.keeps_shape if run.leaf else any(straightens(line) for line in lines)
+    passable = run.same_shape if run.leaf else any(passes_straight_through(line) for line in lines)
     if verdict == "two-faced" or not passable:
         return Prescription("gradient-free", name, f"attack {shown} without gradients", "--attack square")
     if not run.leaf:
@@ -50,11 +50,12 @@ def prescribed(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) -
     )
 
 
-def treated(classifier: Classifier, remedies: Sequence[Prescription]) -> Classifier:
-    """The same model behind all these remedies."""
+def with_remedies(classifier: Classifier, remedies: Sequence[Prescription]) -> Classifier:
+    """The same model with all these remedies."""
     kinds = {remedy.kind for remedy in remedies}
     if "straight-through" in kinds:
-        classifier = replace(classifier, model=Straightened(classifier.model), fold=False, channels_last=False)
+        straightened = StraightThroughNetwork(classifier.model)
+        classifier = replace(classifier, model=straightened, fold=False, channels_last=False)
     return replace(
         classifier,
         bpda={**classifier.bpda, **{remedy.layer: None for remedy in remedies if remedy.kind == "bpda"}},

@@ -1,5 +1,6 @@
-"""From measurements to a word for each call: the decision table and its thresholds."""
+"""The verdict on each call: the decision table and its thresholds."""
 
+import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -7,22 +8,22 @@ from torch import Tensor
 
 from .calls import CallRun
 from .fidelity import Response
-from .slopes import Gradient
+from .loss_gradients import CallGradient
 
 # Calibrated by bench/diagnose.py on one half of its networks and checked on the other.
-SMALL_FAITHFUL: Final = 0.5  # max pooling of exact ties reads 0.71, what is broken 0.05 at most
+SMALL_FAITHFUL: Final = 0.5  # max pooling of exact ties reads 0.71, masked gradients 0.05 at most
 FULL_FAITHFUL: Final = 0.5
-LINEAR: Final = 0.5  # k-WTA and a steep sigmoid read 0.36 at most; ordinary layers that bend both ways 0.63 at least
-WHOLE_FAITHFUL: Final = 0.1  # of the margin: at eps/100 kinks add up over depth to 0.38 in a random VGG
+LINEAR: Final = 0.5  # k-WTA and a steep sigmoid read 0.36 at most; ordinary layers of mixed curvature 0.63 at least
+WHOLE_FAITHFUL: Final = 0.1  # of the margin at eps/100; the kinks of a random VGG add up over depth to 0.38
 MIXED: Final = 0.05
 JUMPING: Final = 0.5  # share of outputs that only the full move changes: a step function
 MOST: Final = 0.9  # of the images
-# Smoothed labels leave 0.84 and more of the wrong classes in play, at a spread of 0.15 and less; other training,
-# adversarial included, at most 0.53, and a spread above 0.2 except where a confident network keeps 0.47 in play.
+# After label smoothing, 0.84 and more of the wrong classes compete, at a spread of 0.15 and less; after other training,
+# adversarial included, at most 0.53, at a spread above 0.2 except for a confident network where 0.47 compete.
 RIVALS: Final = 0.75
 SPREAD: Final = 0.16
 
-# What a verdict of a row means, and what it asks for.
+# What each verdict means, in the words of the report.
 MEANING: Final[Mapping[str, str]] = {
     "faithful": "the gradient predicts the response",
     "step": "zero derivative almost everywhere",
@@ -31,19 +32,19 @@ MEANING: Final[Mapping[str, str]] = {
     "curved": "the gradient changes completely within the ball",
     "non-finite": "the backward pass returns NaN or infinity",
     "two-faced": "the output differs with and without gradients",
-    "probabilities": "probabilities stand where logits should",
-    "stochastic": "the same input is answered differently",
-    "loss saturated": "rounding takes the gradient of the loss",
-    "tied logits": "wrong classes tie, as after training with smoothed labels: an untargeted loss pulls to all of them",
-    "surrogate": "a stand-in for a step, as an attack would put there itself",
-    "flat": "nothing comes of the move: either insensitive, or dead",
-    "unresolved": "the move drowns in rounding here",
-    "constant": "the image does not reach it",
+    "probabilities": "the outputs are probabilities, not logits",
+    "stochastic": "the same input gives different outputs",
+    "loss saturated": "rounding destroys the gradient of the loss",
+    "tied logits": "wrong classes tie, as after label smoothing: an untargeted loss moves towards all of them at once",
+    "surrogate": "a surrogate gradient for a step, as an attack would use itself",
+    "flat": "the output does not change: either insensitive, or dead",
+    "unresolved": "the change is smaller than rounding errors",
+    "constant": "its input does not depend on the image",
 }  # fmt: skip
 MASKING: Final = (
     "step", "detached", "wrong backward", "curved", "non-finite", "two-faced", "probabilities",
 )  # fmt: skip
-CULPABLE: Final = (*MASKING, "stochastic", "loss saturated")
+CULPABLE: Final = (*MASKING, "stochastic", "loss saturated")  # verdicts that make a call a culprit
 
 
 class CallSummary(NamedTuple):
@@ -66,9 +67,9 @@ class CallSummary(NamedTuple):
     twofaced: bool
 
 
-def numbers(answer: Response | None, gradient: Gradient | None) -> CallSummary:
-    """What a row of the table shows."""
-    nan = float("nan")
+def summarize(answer: Response | None, gradient: CallGradient | None) -> CallSummary:
+    """The numbers of a call's row in the table."""
+    nan = math.nan
     grad = (median(gradient.norm), share(gradient.zero), share(gradient.nonfinite)) if gradient else (nan, nan, nan)
     if answer is None:
         return CallSummary(*grad, nan, nan, nan, nan, nan, nan, nan, nan, nan, False, False, False)
@@ -79,42 +80,42 @@ def numbers(answer: Response | None, gradient: Gradient | None) -> CallSummary:
     )  # fmt: skip
 
 
-def verdict(run: CallRun, seen: CallSummary) -> str:
-    """The word for one call."""
-    if seen.stochastic:
+def verdict(run: CallRun, summary: CallSummary) -> str:
+    """The verdict on one call, a key of MEANING."""
+    if summary.stochastic:
         return "stochastic"
-    if seen.invalid > 0:
+    if summary.invalid > 0:
         return "non-finite"
-    if seen.twofaced:
+    if summary.twofaced:
         return "two-faced"
-    if seen.fidelity != seen.fidelity:
-        return _still(seen)
-    if seen.fidelity_small < SMALL_FAITHFUL:
-        return _unfaithful(seen)
-    # Curvature adds up over layers: a certified MNIST network of eight reads 0.06 at three times its radius, and each
-    # of its layers 0.74 or more. So it is held against single layers only.
-    return "curved" if run.leaf and seen.linearity < LINEAR and seen.mixed > MIXED else "faithful"
+    if math.isnan(summary.fidelity):
+        return _without_response(summary)
+    if summary.fidelity_small < SMALL_FAITHFUL:
+        return _unfaithful(summary)
+    # Curvature adds up over layers: a certified MNIST network of eight layers has a linearity of 0.06 at three times
+    # its radius, and each of its layers 0.74 or more. So only single layers are called curved.
+    return "curved" if run.leaf and summary.linearity < LINEAR and summary.mixed > MIXED else "faithful"
 
 
-def _still(seen: CallSummary) -> str:
-    if seen.unmoved != seen.unmoved:
+def _without_response(summary: CallSummary) -> str:
+    if math.isnan(summary.unmoved):
         return "constant"
-    return "flat" if seen.unmoved > MOST else "unresolved"
+    return "flat" if summary.unmoved > MOST else "unresolved"
 
 
-def _unfaithful(seen: CallSummary) -> str:
-    if seen.fidelity >= FULL_FAITHFUL:
+def _unfaithful(summary: CallSummary) -> str:
+    if summary.fidelity >= FULL_FAITHFUL:
         return "surrogate"
-    if seen.jumps > JUMPING:
+    if summary.jumps > JUMPING:
         return "step"
-    return "detached" if seen.detached else "wrong backward"
+    return "detached" if summary.detached else "wrong backward"
 
 
 def median(values: Tensor) -> float:
-    """Over the images that have one; NaN where none has."""
+    """The median of the values that are not NaN; NaN if all are."""
     return float(values.nanmedian())
 
 
 def share(values: Tensor) -> float:
-    """The mean of zeros and ones, NaN left out."""
+    """The mean of zeros and ones without NaN."""
     return float(values.nanmean())

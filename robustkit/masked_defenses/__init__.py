@@ -1,17 +1,17 @@
-"""Deliberately broken defences: each hides its gradient in its own way, and none makes a network robust.
+"""Defenses that mask their gradients, each in another way; none of them makes a network robust.
 
-For tests and demonstrations of `diagnose`. `build(name, network)` works on a copy; the network given stays as it is.
+For tests and demonstrations of `diagnose`. `build(name, network)` returns a copy of the network with the defense.
 
-    network = broken.base()
-    model = broken.build("quantised", network)
-    broken.place("quantised", model)        # "quantise": the layer to blame
-    broken.RECORDS["quantised"].cause       # "step"
+    network = masked_defenses.base_network()
+    model = masked_defenses.build("quantised", network)
+    masked_defenses.culprit("quantised", model)        # "quantise": the layer that masks the gradient
+    masked_defenses.DEFENSES["quantised"].cause        # "step"
 """
 
-from .base import base as base
+from .base import base_network as base_network
 from .base import fit as fit
-from .zoo import RECORDS as RECORDS
-from .zoo import Record as Record
+from .zoo import DEFENSES as DEFENSES
+from .zoo import MaskedDefense as MaskedDefense
 from .zoo import build as build
+from .zoo import culprit as culprit
 from .zoo import names as names
-from .zoo import place as place

@@ -1,4 +1,4 @@
-"""The ordinary network that the defences are put on, trained on scikit-learn's digits in seconds."""
+"""The undefended network that the defenses are added to, trained on scikit-learn's digits in seconds."""
 
 from collections import OrderedDict
 
@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from robustkit.data import load_dataset
 
 
-def base(seed: int = 0, epochs: int = 8, label_smoothing: float = 0.0) -> nn.Module:
+def base_network(seed: int = 0, epochs: int = 8, label_smoothing: float = 0.0) -> nn.Module:
     """A small convolutional network for `[B, 1, 8, 8]` images in [0, 1], trained on digits, in eval mode.
 
-    About one second on one core; test accuracy about 97 %. The global random state is left as it was.
+    Takes about one second on one core; test accuracy is about 97 %. The global random state does not change.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -28,7 +28,7 @@ def base(seed: int = 0, epochs: int = 8, label_smoothing: float = 0.0) -> nn.Mod
 
 @torch.enable_grad()
 def fit(network: nn.Module, *, seed: int = 0, epochs: int = 8, label_smoothing: float = 0.0) -> nn.Module:
-    """`network` itself, trained in place on the training split of digits (Adam, batches of 64), in eval mode."""
+    """Train `network` in place on the training split of digits (Adam, batches of 64); returns it in eval mode."""
     x, y = _training_images()
     optimiser = torch.optim.Adam(network.parameters(), 3e-3)
     shuffle = torch.Generator().manual_seed(seed)

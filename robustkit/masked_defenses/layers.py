@@ -1,4 +1,4 @@
-"""The layers that do the damage, one idea each."""
+"""The layers that mask gradients, each in one way."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class Quantise(nn.Module):
 
 
 class Binarise(nn.Module):
-    """One where a value exceeds the threshold, zero elsewhere."""
+    """1 where a value is above the threshold, 0 elsewhere."""
 
     def __init__(self, threshold: float = 0.5) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class Binarise(nn.Module):
 
 
 class Detach(nn.Module):
-    """The value without its graph."""
+    """The identity, detached from the graph."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same values, cut off."""
+        """The same values without a graph."""
         return x.detach()
 
 
-class _Killed(torch.autograd.Function):
+class _ZeroGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.clone()
@@ -53,25 +53,25 @@ class ZeroBackward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The same values."""
-        return _Killed.apply(x)  # type: ignore[no-any-return]
+        return _ZeroGradient.apply(x)  # type: ignore[no-any-return]
 
 
 class KWinners(nn.Module):
-    """Only the largest share of an image's activations survives: k-WTA, Xiao, Zhong & Zheng 2020, arXiv:1905.10510."""
+    """Keeps an image's largest activations, zero elsewhere: k-WTA, Xiao, Zhong & Zheng 2020, arXiv:1905.10510."""
 
     def __init__(self, share: float = 0.1) -> None:
         super().__init__()
         self.share = share
 
     def forward(self, x: Tensor) -> Tensor:
-        """The winners, zero elsewhere."""
+        """The largest activations, zero elsewhere."""
         flat = x.flatten(1)
         least = flat.topk(max(1, round(self.share * flat.shape[1])), dim=1).values[:, -1:]
         return torch.where(flat >= least, flat, torch.zeros_like(flat)).reshape(x.shape)
 
 
 class SteepSigmoid(nn.Module):
-    """`sigmoid(slope * (x - centre))`: nearly a step, whose derivative vanishes away from the centre."""
+    """`sigmoid(slope * (x - centre))`: nearly a step function, with almost no gradient away from the centre."""
 
     def __init__(self, slope: float = 300.0, centre: float = 0.5) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class SteepSigmoid(nn.Module):
 
 
 class Temperature(nn.Module):
-    """Logits times a large number: the same classes, and a cross-entropy that underflows (defensive distillation)."""
+    """Logits times a large number: but cross-entropy underflows (as in defensive distillation)."""
 
     def __init__(self, factor: float = 100.0) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Temperature(nn.Module):
 
 
 class NoiseLayer(nn.Module):
-    """Fresh Gaussian noise at every call, in eval mode too."""
+    """New Gaussian noise at every call, also in eval mode."""
 
     def __init__(self, spread: float = 0.1) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Each broken defence by name: what it does to a network, which layer is to blame, why, and what undoes it."""
+"""The defenses by name: what each adds to a network, which layer is the culprit, why, and the remedy."""
 
 import copy
 from collections import OrderedDict
@@ -14,71 +14,73 @@ from robustkit.errors import UserError, unknown
 from . import layers
 from .base import fit
 
-Where = Literal["input", "middle", "output", "training"]
+Position = Literal["input", "middle", "output", "training"]
 
 _ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Hardswish, nn.ReLU6)
 SMOOTHING = 0.5
 
 
 @dataclass(frozen=True)
-class Record:
-    """What is wrong with a defence, as `diagnose` should find it."""
+class MaskedDefense:
+    """A defense, and what `diagnose` should report about it."""
 
     name: str
-    where: Where
-    layer: str  # the guilty module's own name; empty for the one that gives the logits
-    cause: str  # as a diagnosis calls it
+    position: Position
+    layer: str  # the culprit's own name; empty for the layer that returns the logits
+    cause: str  # the verdict on that layer
     prescription: str  # bpda, eot, loss, probabilities, targets
-    loss: str = "log-odds"  # the search loss that it fools
-    make: Callable[[], nn.Module] | None = None
-    refit: bool = False  # the network is trained on behind the defence, which changes its values too much otherwise
+    loss: str = "log-odds"  # the search loss for which the defense works
+    new_layer: Callable[[], nn.Module] | None = None
+    refit: bool = False  # train the network again behind the layer, which changes values too much otherwise
 
 
-RECORDS: Mapping[str, Record] = {
-    record.name: record
-    for record in (
-        Record("quantised", "input", "quantise", "step", "bpda", make=layers.Quantise),
-        Record("binarised", "middle", "binarise", "step", "bpda", make=layers.Binarise, refit=True),
-        Record("detached", "middle", "detach", "detached", "bpda", make=layers.Detach),
-        Record("zeroed", "middle", "zeroed", "wrong backward", "bpda", make=layers.ZeroBackward),
-        Record("kwta", "middle", "kwta", "curved", "bpda", make=layers.KWinners),
-        Record("sigmoid", "middle", "sigmoid", "curved", "bpda", make=layers.SteepSigmoid, refit=True),
-        Record("softmax", "output", "softmax", "probabilities", "probabilities", make=lambda: nn.Softmax(1)),
-        Record("temperature", "output", "temperature", "loss saturated", "loss", "ce", layers.Temperature),
-        Record("noisy", "input", "noise", "stochastic", "eot", make=layers.NoiseLayer),
-        Record("smoothed", "training", "", "tied logits", "targets"),
+DEFENSES: Mapping[str, MaskedDefense] = {
+    defense.name: defense
+    for defense in (
+        MaskedDefense("quantised", "input", "quantise", "step", "bpda", new_layer=layers.Quantise),
+        MaskedDefense("binarised", "middle", "binarise", "step", "bpda", new_layer=layers.Binarise, refit=True),
+        MaskedDefense("detached", "middle", "detach", "detached", "bpda", new_layer=layers.Detach),
+        MaskedDefense("zeroed", "middle", "zeroed", "wrong backward", "bpda", new_layer=layers.ZeroBackward),
+        MaskedDefense("kwta", "middle", "kwta", "curved", "bpda", new_layer=layers.KWinners),
+        MaskedDefense("sigmoid", "middle", "sigmoid", "curved", "bpda", new_layer=layers.SteepSigmoid, refit=True),
+        MaskedDefense(
+            "softmax", "output", "softmax", "probabilities", "probabilities", new_layer=lambda: nn.Softmax(1)
+        ),
+        MaskedDefense("temperature", "output", "temperature", "loss saturated", "loss", "ce", layers.Temperature),
+        MaskedDefense("noisy", "input", "noise", "stochastic", "eot", new_layer=layers.NoiseLayer),
+        MaskedDefense("smoothed", "training", "", "tied logits", "targets"),
     )
 }
 
 
 def names() -> list[str]:
-    """All of them."""
-    return list(RECORDS)
+    """The names of all defenses."""
+    return list(DEFENSES)
 
 
 def build(name: str, network: nn.Module) -> nn.Module:
-    """A copy of `network` with the defence called `name`, in eval mode.
+    """A copy of `network` with the defense called `name`, in eval mode.
 
-    "smoothed" has no layer of its own: the copy is trained anew on digits with strongly smoothed labels.
+    "smoothed" adds no layer: the copy is trained again on digits with strong label smoothing.
 
     Raises:
-        UserError: there is no such defence, or the network has no activation module to put it behind.
+        UserError: there is no such defense, or the network has no activation module to add it to.
     """
-    if name not in RECORDS:
-        raise unknown("broken defence", name, RECORDS)
-    record, network = RECORDS[name], copy.deepcopy(network)
-    if record.make is None:
-        return _trained_anew(network)
-    if record.where == "middle":
-        model = _behind_first_activation(network, record.layer, record.make())
-        return fit(model) if record.refit else model.eval()
-    parts = [(record.layer, record.make()), ("network", network)]
-    return nn.Sequential(OrderedDict(parts if record.where == "input" else parts[::-1])).eval()
+    if name not in DEFENSES:
+        raise unknown("masked defense", name, DEFENSES)
+    defense, network = DEFENSES[name], copy.deepcopy(network)
+    if defense.new_layer is None:
+        return _trained_again(network)
+    if defense.position == "middle":
+        model = _behind_first_activation(network, defense.layer, defense.new_layer())
+        return fit(model) if defense.refit else model.eval()
+    parts = [(defense.layer, defense.new_layer()), ("network", network)]
+    return nn.Sequential(OrderedDict(parts if defense.position == "input" else parts[::-1])).eval()
 
 
-def place(name: str, model: nn.Module) -> str:
-    """The dotted name of the guilty layer in a model that `build` made; its last one where no layer was put in."""
-    layer = RECORDS[name].layer
+def culprit(name: str, model: nn.Module) -> str:
+    """The dotted name of the culprit in a model of `build`; of the last layer if the defense adds none."""
+    layer = DEFENSES[name].layer
     named = [str(full) for full, _ in model.named_modules()]
     return next(full for full in reversed(named) if not layer or full.split(".")[-1] == layer)
 
@@ -89,10 +91,12 @@ def _behind_first_activation(network: nn.Module, name: str, layer: nn.Module) ->
             parent, _, own = full.rpartition(".")
             setattr(network.get_submodule(parent), own, nn.Sequential(OrderedDict([("usual", module), (name, layer)])))
             return network
-    raise UserError("The network has no activation module (such as nn.ReLU) to put a defence behind; use another one.")
+    raise UserError(
+        "The network has no activation module (such as nn.ReLU) to add the defense to; use another network."
+    )
 
 
-def _trained_anew(network: nn.Module) -> nn.Module:
+def _trained_again(network: nn.Module) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         for module in network.modules():

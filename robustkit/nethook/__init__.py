@@ -1,6 +1,7 @@
-"""Hooks that never fail silently: look into a network and change its signals, and leave it as it was.
+"""Hooks that never fail silently: record and change activations and gradients inside a network, then restore it.
 
-Contexts only; own hooks only, all or none; a layer that never runs is an error. Pages with examples: docs/hooks.
+All are context managers. They install and remove their own hooks only, all of them or none, and a chosen layer that
+never runs is an error. Pages with examples: docs/hooks.
 """
 
 from robustkit.nethook.attention import expose_attention as expose_attention

@@ -1,4 +1,4 @@
-"""Attention probabilities that hooks can reach: the fused kernels compute them without calling any module."""
+"""Attention whose probabilities hooks can reach; fused kernels compute them without calling any module."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,17 +14,17 @@ from robustkit.nethook.replace import replaced
 
 @contextmanager
 def expose_attention(model: nn.Module) -> Iterator[dict[str, str]]:
-    """Attention computed step by step while the context lasts, so that its probabilities pass through a layer.
+    """Compute attention step by step inside the context, so that its probabilities are the output of a layer.
 
-    timm's attention is switched to its own plain path by its flag, `fused_attn`. nn.MultiheadAttention, as in
-    torchvision's vision transformers, gives way to one that shares its weights and also has the layers `q`, `k` and
-    `v`, whose outputs `[B, tokens, C]` are the projections. Results differ from the fused ones by rounding.
+    timm's attention is switched to its own unfused path by its flag, `fused_attn`. nn.MultiheadAttention, as in
+    torchvision's vision transformers, is replaced by a module that shares its weights and also has the layers `q`, `k`
+    and `v`, whose outputs `[B, tokens, C]` are the projections. Results differ from the fused ones by rounding.
 
     Yields:
-        By name of the attention layer, the name of the layer whose output are its probabilities.
+        For the name of each attention layer, the name of the layer whose output is its probabilities.
 
     Raises:
-        UserError: there is no such attention in the model, or one that is not known how to open.
+        UserError: the model has no such attention, or attention with options that this function does not support.
     """
     root = unwrap(model)
     switched = {
@@ -32,12 +32,12 @@ def expose_attention(model: nn.Module) -> Iterator[dict[str, str]]:
         for name, module in root.named_modules()
         if isinstance(getattr(module, "fused_attn", None), bool) and "attn_drop" in module._modules
     }
-    closed = {
+    fused = {
         name: module
         for name, module in root.named_modules(remove_duplicate=False)
         if isinstance(module, nn.MultiheadAttention)
     }
-    opened = {name: _opened(name, module) for name, module in closed.items()}
+    opened = {name: _opened(name, module) for name, module in fused.items()}
     if not switched and not opened:
         raise UserError(
             "The model has no attention that can be opened (nn.MultiheadAttention, or timm's with a fused_attn switch)."
@@ -47,16 +47,16 @@ def expose_attention(model: nn.Module) -> Iterator[dict[str, str]]:
         for module in switched.values():
             stack.callback(setattr, module, "fused_attn", module.fused_attn)
             module.fused_attn = False
-        for name, mine in opened.items():
-            # Whoever calls model.eval() inside means the module that stands there later, too.
-            stack.callback(_same_mode, closed[name], mine)
+        for name, replacement in opened.items():
+            # A call of model.eval() inside the context is meant for the original module as well.
+            stack.callback(_copy_mode, fused[name], replacement)
         yield {name: f"{name}.attn_drop" if name else "attn_drop" for name in (*switched, *opened)}
 
 
 class OpenAttention(nn.MultiheadAttention):
     """Multi-head attention with layers to hook: `q`, `k`, `v` after the projections, `attn_drop` after the softmax.
 
-    Its `out_proj` is called as well.
+    Unlike in nn.MultiheadAttention, `out_proj` is called as a module.
     """
 
     q: nn.Module
@@ -75,7 +75,7 @@ class OpenAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As the class it stands for; `is_causal` is a hint there, and the mask is used here."""
+        """As in nn.MultiheadAttention, except that the mask is always used and `is_causal` is ignored."""
         single = query.dim() == 2
         if single:
             query, key, value = (part.unsqueeze(0) for part in (query, key, value))
@@ -92,10 +92,10 @@ class OpenAttention(nn.MultiheadAttention):
             scores = scores + _added(key_padding_mask, scores).reshape(-1, 1, 1, scores.shape[3])
         weights = self.attn_drop(scores.softmax(3))
         output = self.out_proj((weights @ heads[2]).transpose(1, 2).flatten(2))
-        shown = (weights.mean(1) if average_attn_weights else weights) if need_weights else None
+        returned = (weights.mean(1) if average_attn_weights else weights) if need_weights else None
         if single:
-            return output.squeeze(0), None if shown is None else shown.squeeze(0)
-        return output if self.batch_first else output.transpose(0, 1), shown
+            return output.squeeze(0), None if returned is None else returned.squeeze(0)
+        return output if self.batch_first else output.transpose(0, 1), returned
 
     def _heads(self, mask: Tensor) -> tuple[int]:
         return (1 if mask.dim() == 2 else self.num_heads,)
@@ -118,23 +118,23 @@ class OpenAttention(nn.MultiheadAttention):
 def _opened(name: str, module: nn.MultiheadAttention) -> OpenAttention:
     if type(module) is not nn.MultiheadAttention or module.bias_k is not None or module.add_zero_attn:
         raise UserError(
-            f"Attention {name!r} ({type(module).__name__}) has a forward of its own, bias_kv or add_zero_attn and "
-            "cannot be opened; choose layers outside of it, without expose_attention."
+            f"Attention {name!r} ({type(module).__name__}) is a subclass or has bias_kv or add_zero_attn, which "
+            "expose_attention does not support; choose layers outside of it, without expose_attention."
         )
     opened = OpenAttention.__new__(OpenAttention)
-    # The same weights, buffers and settings, not copies of them; only the list of submodules is its own.
+    # Weights, buffers and settings are shared, not copied; only the dictionary of submodules is new.
     opened.__dict__.update(vars(module))
-    own = {"q": nn.Identity(), "k": nn.Identity(), "v": nn.Identity(), "attn_drop": nn.Dropout(module.dropout)}
-    opened._modules = {**module._modules, **{name: layer.train(module.training) for name, layer in own.items()}}
+    new = {"q": nn.Identity(), "k": nn.Identity(), "v": nn.Identity(), "attn_drop": nn.Dropout(module.dropout)}
+    opened._modules = {**module._modules, **{name: layer.train(module.training) for name, layer in new.items()}}
     return opened
 
 
-def _same_mode(module: nn.Module, other: nn.Module) -> None:
+def _copy_mode(module: nn.Module, other: nn.Module) -> None:
     module.training = other.training
 
 
 def _added(mask: Tensor, scores: Tensor) -> Tensor:
-    """A mask as numbers to add: True means hidden."""
+    """A mask as numbers to add to the scores: True becomes minus infinity."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=scores.dtype).masked_fill(mask, -torch.inf)

@@ -1,4 +1,4 @@
-"""What is kept of one run of a layer, and how it is kept."""
+"""What a trace records of one run of a layer."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,22 +16,22 @@ from robustkit.nethook.structure import mapped, tensors
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """How values are kept: copied or not, on which device, or reduced to something small."""
+class SnapshotPolicy:
+    """How values are recorded: copied or not, with or without graph, on which device, or reduced to a small tensor."""
 
     clone: bool
     detach: bool
     device: torch.device | None
     reduce: Callable[..., Tensor] | None
-    # What was copied, by id: a block returns the tensor of its last layer, which is the input of the next.
-    copies: dict[int, "_Copy"] = field(default_factory=dict)
+    # Copies by the id of the original: a block returns the tensor of its last layer, which is the input of the next.
+    copies: dict[int, "_SharedCopy"] = field(default_factory=dict)
 
-    def __call__(self, value: Any, name: str, call: int) -> "KeptValue":
-        """A value with each tensor in it kept."""
-        kept = mapped(value, lambda part: self._tensor(part, name, call))
-        # Without a copy, a later in-place operation shows in the version counter.
-        marks = [] if self.clone else [(part, part._version) for part in tensors(kept)]
-        return KeptValue(kept, marks)
+    def __call__(self, value: Any, name: str, call: int) -> "Snapshot":
+        """A snapshot of all tensors in `value`."""
+        recorded = mapped(value, lambda part: self._tensor(part, name, call))
+        # Without a copy, the version counter shows later in-place operations.
+        versions = [] if self.clone else [(part, part._version) for part in tensors(recorded)]
+        return Snapshot(recorded, versions)
 
     def _tensor(self, part: Tensor, name: str, call: int) -> Tensor:
         _check_plain(part, name)
@@ -42,27 +42,27 @@ class Keeping:
                     "torch.no_grad, or keep the defaults clone=True and detach=True."
                 )
             with torch.inference_mode(mode=False):
-                return self._small(part, name, call)
-        return self._small(part, name, call)
+                return self._recorded(part, name, call)
+        return self._recorded(part, name, call)
 
-    def _small(self, part: Tensor, name: str, call: int) -> Tensor:
-        kept = part.detach() if self.detach else part
+    def _recorded(self, part: Tensor, name: str, call: int) -> Tensor:
+        recorded = part.detach() if self.detach else part
         if self.reduce is not None:
-            small = self.reduce(kept, name=name, call=call)
+            small = self.reduce(recorded, name=name, call=call)
             if not isinstance(small, Tensor):
                 raise UserError(f"reduce must return a tensor, not {type(small).__name__} (for layer {name!r}).")
             if small.untyped_storage().data_ptr() != part.untyped_storage().data_ptr():
                 return small if self.device is None else small.to(self.device)
-            kept = small
+            recorded = small
         if not self.clone:
-            return kept if self.device is None else kept.to(self.device)
+            return recorded if self.device is None else recorded.to(self.device)
         if self.reduce is not None or part.is_inference():
-            return _copied(kept, self.device)
-        known = self.copies.get(id(part))
-        if known is None or known.original() is not part or known.version != part._version:
-            known = _Copy(weakref.ref(part), part._version, _copied(kept, self.device))
-            self.copies[id(part)] = known
-        return known.copy
+            return _copied(recorded, self.device)
+        shared = self.copies.get(id(part))
+        if shared is None or shared.original() is not part or shared.version != part._version:
+            shared = _SharedCopy(weakref.ref(part), part._version, _copied(recorded, self.device))
+            self.copies[id(part)] = shared
+        return shared.copy
 
 
 def _check_plain(part: Tensor, name: str) -> None:
@@ -72,7 +72,7 @@ def _check_plain(part: Tensor, name: str) -> None:
         )
 
 
-class _Copy(NamedTuple):
+class _SharedCopy(NamedTuple):
     original: "weakref.ref[Tensor]"
     version: int
     copy: Tensor
@@ -83,47 +83,47 @@ def _copied(part: Tensor, device: torch.device | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class KeptValue:
-    """A value, and the versions of the tensors in it that were not copied."""
+class Snapshot:
+    """A recorded value, and the versions of the tensors in it that were not copied."""
 
     value: Any
-    marks: list[tuple[Tensor, int]]
+    versions: list[tuple[Tensor, int]]
 
     def read(self, name: str) -> Any:
-        """The value, if it is still what was kept."""
-        if any(part._version != version for part, version in self.marks):
+        """The value; an error if it was overwritten since."""
+        if any(part._version != version for part, version in self.versions):
             raise StaleActivationError(
-                f"What was kept of layer {name!r} was overwritten in place later; keep copies with clone=True."
+                f"The recorded value of layer {name!r} was overwritten in place later; record copies with clone=True."
             )
         return self.value
 
 
 @dataclass
 class Call:
-    """One run of a layer, as a `Trace` saw it."""
+    """One run of a layer, recorded by a `Trace`."""
 
     name: str
     module: nn.Module
     index: int  # which run of the layer within its forward pass of the model, from 0
-    order: int  # place among all runs of the trace, from 0, by when they ended
-    kept: dict[str, KeptValue] = field(repr=False)
+    order: int  # index among all runs of the trace, from 0, in the order in which they ended
+    snapshots: dict[str, Snapshot] = field(repr=False)
     edge: Any = field(default=None, repr=False)  # gradient edges in the structure of the output, None without graph
     views: list[tuple[Tensor, int]] = field(default_factory=list, repr=False)
     grads: list[Any] = field(default_factory=list, repr=False)  # [] before Trace.grad, then one value
 
     @property
     def output(self) -> Any:
-        """What the layer returned, after edits."""
+        """The layer's output, after edits."""
         return self._read("output")
 
     @property
     def raw(self) -> Any:
-        """What the layer returned, before the trace's own edit."""
-        return self._read("raw" if "raw" in self.kept else "output")
+        """The layer's output, before the trace's own edit."""
+        return self._read("raw" if "raw" in self.snapshots else "output")
 
     @property
     def input(self) -> Any:
-        """What went in: the one value, or a tuple of the positional and keyword ones."""
+        """The layer's argument, or a tuple of its positional and keyword arguments."""
         values = (*self.args, *self.kwargs.values())
         return values[0] if len(values) == 1 else values
 
@@ -139,9 +139,9 @@ class Call:
 
     @property
     def grad(self) -> Any:
-        """The gradient of the last `Trace.grad` in the output, in its structure; None where there is none."""
+        """The gradient of the last `Trace.grad` with respect to the output, in its structure; None without graph."""
         if not self.grads:
-            raise UserError("No gradient was asked for; open the Trace with grad=True and call its grad(loss).")
+            raise UserError("No gradient was computed; open the Trace with grad=True and call its grad(loss).")
         return self.grads[0]
 
     def _inputs(self) -> Inputs:
@@ -149,13 +149,13 @@ class Call:
         return value
 
     def _read(self, what: str) -> Any:
-        if what not in self.kept:
-            raise UserError(f"The trace keeps no {what}; open it with {what}=True.")
-        return self.kept[what].read(self.name)
+        if what not in self.snapshots:
+            raise UserError(f"The trace does not record {what}; open it with {what}=True.")
+        return self.snapshots[what].read(self.name)
 
 
 def edges_of(output: Any, name: str) -> Any:
-    """The gradient edges of a layer's tensors as they are now: later in-place operations do not move them."""
+    """The gradient edges of a layer's tensors as they are now; later in-place operations do not change them."""
 
     def edge(part: Tensor) -> GradientEdge | None:
         _check_plain(part, name)
@@ -165,22 +165,22 @@ def edges_of(output: Any, name: str) -> Any:
 
 
 def views_of(output: Any) -> list[tuple[Tensor, int]]:
-    """The views among a value's tensors with their versions: in-place operations cut the edges of views."""
+    """The views among a value's tensors with their versions; an in-place operation on a view invalidates its edge."""
     return [(part.detach(), part._version) for part in tensors(output) if part.requires_grad and part._is_view()]
 
 
-def graded(calls: Sequence[Call], loss: Tensor, retain_graph: bool | None, create_graph: bool) -> None:
-    """Ask for the gradient of `loss` at all edges of all calls in one pass, and store it with the calls."""
-    places: dict[Any, GradientEdge] = {}
+def assign_grads(calls: Sequence[Call], loss: Tensor, retain_graph: bool | None, create_graph: bool) -> None:
+    """Compute the gradient of `loss` at the edges of all calls in one backward pass, and store it in the calls."""
+    edges: dict[Any, GradientEdge] = {}
 
-    def place(edge: GradientEdge) -> GradientEdge:
-        # A container's output is that of its last layer, with the same edge.
-        return places.setdefault((edge.node, edge.output_nr), edge)
+    def add(edge: GradientEdge) -> GradientEdge:
+        # The output of a container is the output of its last layer, with the same edge.
+        return edges.setdefault((edge.node, edge.output_nr), edge)
 
     for call in calls:
-        mapped(call.edge, place, GradientEdge)
-    edges = list(places.values())
-    found = torch.autograd.grad(loss, edges, None, retain_graph, create_graph, allow_unused=True) if edges else ()
-    grads = dict(zip(places, found, strict=True))
+        mapped(call.edge, add, GradientEdge)
+    inputs = list(edges.values())
+    values = torch.autograd.grad(loss, inputs, None, retain_graph, create_graph, allow_unused=True) if inputs else ()
+    grads = dict(zip(edges, values, strict=True))
     for call in calls:
         call.grads = [mapped(call.edge, lambda edge: grads[edge.node, edge.output_nr], GradientEdge)]

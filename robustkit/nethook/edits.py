@@ -1,7 +1,8 @@
-"""Contexts that change what layers return and the gradients that pass them; the network itself is left alone.
+"""Contexts that change the outputs of layers, and the gradients at layers; the network itself does not change.
 
-A gradient edit belongs to the forward passes made inside the context, and stays with their graphs: the backward pass
-may come later. What flows through other consumers of the same tensor, such as a skip connection, is not edited.
+A gradient edit applies to the forward passes inside the context and stays in their graphs, so the backward pass may
+follow after the context. Gradients through other consumers of the same tensor, such as a skip connection, are not
+edited.
 """
 
 from collections.abc import Iterator
@@ -15,53 +16,53 @@ from robustkit.errors import UserError
 from robustkit.nethook.errors import ShapeMismatchError, UnfiredLayerError
 from robustkit.nethook.hooked import Inputs, Visit, hooked
 from robustkit.nethook.names import Layers
-from robustkit.nethook.structure import alike, mapped, tensors
+from robustkit.nethook.structure import mapped, same_structure, tensors
 
 At = Literal["output", "input"]
 
 
 class GradEdit(Protocol):
-    """Takes a gradient, and the layer's name and the number of its run, by keyword; returns another of its shape."""
+    """Takes a gradient, and by keyword the layer's name and the index of its run; returns a gradient of its shape."""
 
     def __call__(self, grad: Tensor, /, *, name: str, call: int) -> Tensor: ...
 
 
 class OutputEdit(Protocol):
-    """Takes what a layer returned, its name and the number of its run, by keyword; returns the same structure."""
+    """Takes a layer's output, and by keyword its name and the index of its run; returns the same structure."""
 
     def __call__(self, output: Any, /, *, name: str, call: int) -> Any: ...
 
 
 @contextmanager
 def edit_grad(model: nn.Module, layers: Layers, fn: GradEdit, *, at: At = "output") -> Iterator[None]:
-    """Pass gradients that flow back through chosen layers through `fn`, for forward passes inside the context.
+    """Apply `fn` to the gradients at chosen layers, for forward passes inside the context.
 
     Args:
         model: the network.
         layers: as for `select`.
-        fn: `fn(grad, *, name, call) -> grad` for each tensor at the layer; must not write into what it gets.
-        at: "output" edits what flows into the layer from behind, "input" what flows on out of it.
+        fn: `fn(grad, *, name, call) -> grad` for each tensor at the layer; must not write into its argument.
+        at: "output" edits the gradient with respect to the layer's output, "input" the one with respect to its input.
 
     Raises:
-        UnfiredLayerError: at the end, if a layer never ran, or no tensor there ever had a gradient though gradients
+        UnfiredLayerError: at the end, if a layer never ran, or no tensor there required a gradient although gradients
             were on.
     """
     if at not in ("output", "input"):
         raise UserError(f"at must be 'output' or 'input', not {at!r}.")
     probe = _GradProbe(fn, at)
-    # What private copies of the input lead to is put right before anybody looks at it, the innermost copy first.
-    with hooked(model, layers, probe, follows_grad=True, first=at == "input") as watch:
+    # With at="input" the layer works on copies; its in-place writes must be copied back before any other hook runs.
+    with hooked(model, layers, probe, follows_grad=True, first=at == "input") as counter:
         yield
-    blind = [name for name in watch.layers if name in probe.blind and name not in probe.reached]
-    if blind and (layers != "*" or not probe.reached):
+    without_grad = [name for name in counter.layers if name in probe.without_grad and name not in probe.reached]
+    if without_grad and (layers != "*" or not probe.reached):
         raise UnfiredLayerError(
-            f"No gradient can reach the {at} of layer {blind[0]!r}: nothing before it requires one, or the model runs "
-            "it under no_grad; give the model an input with requires_grad=True, or choose another layer."
+            f"No gradient can reach the {at} of layer {without_grad[0]!r}: nothing before it requires one, or the "
+            "model runs it under no_grad; give the model an input with requires_grad=True, or choose another layer."
         )
 
 
 def scale_grad(model: nn.Module, layers: Layers, gamma: float, at: At = "output") -> AbstractContextManager[None]:
-    """`edit_grad` that multiplies by `gamma`: zero cuts the way through the layers."""
+    """`edit_grad` that multiplies by `gamma`; with zero, no gradient passes the layers."""
     return edit_grad(model, layers, lambda grad, /, *, name, call: grad * gamma, at=at)
 
 
@@ -72,7 +73,7 @@ def clamp_grad(
     max: float | None = None,  # noqa: A002
     at: At = "input",
 ) -> AbstractContextManager[None]:
-    """`edit_grad` that cuts gradients off below `min` and above `max`; by default those that flow out of the layers."""
+    """`edit_grad` that clamps gradients to [min, max]; by default those with respect to the layers' inputs."""
     if min is None and max is None:
         raise UserError("clamp_grad needs min, max or both.")
     return edit_grad(model, layers, lambda grad, /, *, name, call: grad.clamp(min, max), at=at)
@@ -80,7 +81,7 @@ def clamp_grad(
 
 @contextmanager
 def edit_output(model: nn.Module, layers: Layers, fn: OutputEdit) -> Iterator[None]:
-    """Replace what chosen layers return by `fn(output, *, name, call)`, of the same structure and shapes.
+    """Replace the output of chosen layers by `fn(output, *, name, call)`, of the same structure and shapes.
 
     Raises:
         UnfiredLayerError: at the end, if a layer never ran.
@@ -102,12 +103,12 @@ class _OutputProbe:
 
 
 def checked(output: Any, edited: Any, name: str) -> Any:
-    """What an edit returned, if it may stand for the layer's own output.
+    """`edited`, if it has the structure and shapes of the layer's output.
 
     Raises:
-        ShapeMismatchError: it may not.
+        ShapeMismatchError: it has not.
     """
-    if not alike(output, edited):
+    if not same_structure(output, edited):
         raise ShapeMismatchError(
             f"The edit of layer {name!r} returned {_shape(edited)} for {_shape(output)}; return the same structure "
             "and shapes."
@@ -125,24 +126,24 @@ class _GradProbe:
     def __init__(self, fn: GradEdit, at: At) -> None:
         self.fn, self.at = fn, at
         self.reached: set[str] = set()
-        self.blind: set[str] = set()
+        self.without_grad: set[str] = set()
 
     def before(self, visit: Visit, inputs: Inputs) -> Inputs | None:
         if self.at == "output":
             visit.memo = [(part, part._version) for part in tensors(inputs) if not part.is_inference()]
             return None
         self._note(visit, inputs)
-        pairs: list[tuple[Tensor, Tensor, int]] = []
-        visit.memo = pairs
+        copies: list[tuple[Tensor, Tensor, int]] = []
+        visit.memo = copies
 
-        def private(part: Tensor) -> Tensor:
+        def copied(part: Tensor) -> Tensor:
             if not part.requires_grad:
                 return part
-            own = self._edited(visit, part.clone())
-            pairs.append((part, own, own._version))
-            return own
+            copy = self._edited(visit, part.clone())
+            copies.append((part, copy, copy._version))
+            return copy
 
-        return Inputs(mapped(inputs.args, private), mapped(inputs.kwargs, private)) if torch.is_grad_enabled() else None
+        return Inputs(mapped(inputs.args, copied), mapped(inputs.kwargs, copied)) if torch.is_grad_enabled() else None
 
     def after(self, visit: Visit, inputs: Inputs, output: Any) -> Any:
         if self.at == "output":
@@ -155,15 +156,15 @@ class _GradProbe:
     def _at_output(self, visit: Visit, part: Tensor) -> Tensor:
         if not part.requires_grad:
             return part
-        # A layer that wrote into its input: whoever holds that input holds the output, so a copy would be passed by.
-        # A layer that returns its input untouched: the other consumers of it are none of our business.
-        written = any(part is given and part._version != version for given, version in visit.memo)
+        # If the layer wrote into its input, other consumers of the input hold the output, so it must not be copied.
+        # If the layer returned its input unchanged, other consumers must not be edited, so it must be copied.
+        written = any(part is original and part._version != version for original, version in visit.memo)
         return self._edited(visit, part if written else part.clone())
 
     def _note(self, visit: Visit, value: Any) -> None:
         if visit.grad_wanted:
-            alive = torch.is_grad_enabled() and any(part.requires_grad for part in tensors(value))
-            (self.reached if alive else self.blind).add(visit.name)
+            has_grad = torch.is_grad_enabled() and any(part.requires_grad for part in tensors(value))
+            (self.reached if has_grad else self.without_grad).add(visit.name)
 
     def _edited(self, visit: Visit, part: Tensor) -> Tensor:
         name, call, fn = visit.name, visit.call, self.fn
@@ -184,14 +185,14 @@ class _GradProbe:
         return part
 
 
-def _written_back(pairs: list[tuple[Tensor, Tensor, int]], output: Any) -> Any:
-    """The layer's effect on its own input, for layers that write into it: the model may go on with that input."""
-    for given, own, version in pairs or ():
-        if own._version != version:
-            given.copy_(own)
-            output = _swapped(output, own, given)
+def _written_back(copies: list[tuple[Tensor, Tensor, int]], output: Any) -> Any:
+    """The output, after in-place writes to copies of the input were repeated on the input, which the model may use."""
+    for original, copy, version in copies or ():
+        if copy._version != version:
+            original.copy_(copy)
+            output = _swapped(output, copy, original)
     return output
 
 
-def _swapped(output: Any, own: Tensor, given: Tensor) -> Any:
-    return mapped(output, lambda part: given if part is own else part)
+def _swapped(output: Any, copy: Tensor, original: Tensor) -> Any:
+    return mapped(output, lambda part: original if part is copy else part)

@@ -1,4 +1,4 @@
-"""What goes wrong with hooks, as errors whose sentence names the fix."""
+"""Errors of hooks; each message says how to correct the call."""
 
 from robustkit.errors import UserError
 
@@ -12,15 +12,15 @@ class ParameterNotFoundError(UserError, LookupError):
 
 
 class UnfiredLayerError(UserError):
-    """A chosen layer, or a gradient through it, never came by while the context was open."""
+    """A chosen layer never ran, or no gradient reached it, while the context was open."""
 
 
 class StaleActivationError(UserError):
-    """A value kept without a copy was overwritten in place after it was kept."""
+    """A value recorded without a copy was overwritten in place later."""
 
 
 class CompiledModelError(UserError):
-    """The model is compiled, and compiled code calls no hooks that came later."""
+    """The model is compiled, and compiled code ignores hooks that are added later."""
 
 
 class ScriptedModuleError(UserError):
@@ -28,8 +28,8 @@ class ScriptedModuleError(UserError):
 
 
 class ReentrantCheckpointError(UserError):
-    """A layer ran under re-entrant checkpointing, where no gradient can be followed."""
+    """A layer ran under re-entrant checkpointing, where gradients cannot be recorded or edited."""
 
 
 class ShapeMismatchError(UserError):
-    """An edit or a surrogate returned another shape or structure than it was given."""
+    """An edit or a surrogate returned another shape or structure than the layer."""

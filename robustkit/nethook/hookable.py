@@ -1,4 +1,4 @@
-"""Where hooks would stay silent, said before they are placed."""
+"""Checks for layers whose hooks would never be called, made before hooks are installed."""
 
 import sys
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ def check_hookable(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
     """Refuse layers whose hooks would never be called.
 
     Raises:
-        CompiledModelError: a layer is inside a compiled module; hooks that come after compilation are ignored.
+        CompiledModelError: a layer is inside a compiled module, which ignores hooks that are added later.
         ScriptedModuleError: a layer is scripted.
     """
-    for module in [*_chain(model), *unwrap(model).modules()]:
+    for module in [*_wrappers(model), *unwrap(model).modules()]:
         if _compiled(module):
             inside = set(module.modules())
             for name, layer in layers.items():
                 if layer in inside:
                     raise CompiledModelError(
                         f"Layer {name!r} is compiled and would ignore hooks; run the model that "
-                        "robustkit.nethook.unwrap(model) returns, or compile after hooks are gone."
+                        "robustkit.nethook.unwrap(model) returns, or compile after the hooks are removed."
                     )
     for name, layer in layers.items():
         if isinstance(layer, ScriptModule):
@@ -36,9 +36,9 @@ def check_hookable(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
 
 
 def check_checkpoint(name: str) -> None:
-    """Refuse a layer that runs inside a re-entrant checkpoint, to be called where gradients are off.
+    """Refuse a layer that runs inside a re-entrant checkpoint; to be called while gradients are off.
 
-    Its first run has no graph, and the second, in backward, belongs to another one.
+    The first run of such a layer has no graph, and the graph of the second run, in backward, is another one.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -51,14 +51,14 @@ def check_checkpoint(name: str) -> None:
 
 
 def why_silent(model: nn.Module, name: str) -> str:
-    """What probably kept a layer from running, with what to do, as the second half of a sentence."""
+    """The likely reason why a layer did not run and how to correct it, as the second half of a sentence."""
     named = dict(unwrap(model).named_modules(remove_duplicate=False))
     parents = [named[".".join(name.split(".")[:depth])] for depth in range(name.count(".") + 1)] if name else []
     parent = parents[-1] if parents else None
     if any(isinstance(module, ScriptModule) for module in parents):
         return "it lies inside a scripted module, which calls no Python hooks"
     if parent is not None and vars(parent).get("fused_attn") is True:
-        return "fused attention goes past it; put the model into robustkit.nethook.expose_attention(model)"
+        return "fused attention does not call it; put the model into robustkit.nethook.expose_attention(model)"
     if isinstance(parent, nn.MultiheadAttention):
         return (
             "MultiheadAttention uses its weights without calling it; choose the MultiheadAttention itself, or put the "
@@ -66,14 +66,14 @@ def why_silent(model: nn.Module, name: str) -> str:
         )
     if name in named and getattr(type(named[name]), "forward", None) is nn.Module.forward:
         return "it has no forward of its own; choose the layers inside"
-    return "the model was not run, goes past it, or calls its forward() directly, which skips hooks"
+    return "the model was not run, does not call it, or calls its forward() directly, which skips hooks"
 
 
 _REENTRANT = CheckpointFunction.forward.__code__
 
 
-def _chain(model: nn.Module) -> list[nn.Module]:
-    """The wrappers around a network that `unwrap` takes off: each has one child."""
+def _wrappers(model: nn.Module) -> list[nn.Module]:
+    """The wrappers around a network that `unwrap` removes; each has one child."""
     wrappers: list[nn.Module] = []
     inner = unwrap(model)
     while model is not inner:

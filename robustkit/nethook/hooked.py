@@ -1,7 +1,7 @@
-"""Own forward hooks on chosen layers while a context lasts: all of them or none, and gone on every way out.
+"""Forward hooks on chosen layers inside a context: all are installed or none, and all are removed, also after an error.
 
 Module backward hooks are not used: they wrap a module's inputs and outputs in views, so that in-place operations after
-them fail, and they stay silent in many cases (docs/hooks/module-backward-hooks.md).
+them fail, and in many cases they are never called (docs/hooks/module-backward-hooks.md).
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from robustkit.nethook.names import Layers, select, unwrap
 
 
 class Inputs(NamedTuple):
-    """What a layer is called with."""
+    """The arguments of a layer call."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -32,19 +32,19 @@ class Visit:
     name: str
     module: nn.Module
     call: int  # which run of the layer within this forward pass of the model, from 0
-    replay: bool  # run again by a checkpoint, in backward
-    grad_wanted: bool  # gradients were on as the model's forward began, whatever they are at the layer
-    memo: Any = None  # what `before` leaves for `after`
+    replay: bool  # repeated by a checkpoint, in backward
+    grad_wanted: bool  # gradients were on when the model's forward began, even if they are off at the layer
+    memo: Any = None  # passes a value from `before` to `after`
 
 
 class Probe(Protocol):
-    """What is done at each run of a layer; None changes nothing."""
+    """What happens at each run of a layer."""
 
     def before(self, visit: Visit, inputs: Inputs) -> Inputs | None:
-        """May replace what goes in."""
+        """Returns other arguments for the layer, or None to keep them."""
 
     def after(self, visit: Visit, inputs: Inputs, output: Any) -> Any:
-        """May replace what comes out."""
+        """Returns another output, or None to keep it."""
 
 
 @contextmanager
@@ -58,26 +58,26 @@ def hooked(
     edits: bool = True,
     first: bool = False,
 ) -> Iterator["RunCounter"]:
-    """Let `probe` see each run of the chosen layers while the context lasts.
+    """Call `probe` before and after each run of the chosen layers inside the context.
 
     Args:
         model: the network; wrappers are stripped.
         layers: as for `select`.
-        probe: called around each run, except within its own calls.
-        strict: whether each layer must have run by the end, or one of them for "*".
-        follows_grad: whether the probe needs the graph at the layer.
-        edits: whether the probe changes anything; else runs that a checkpoint repeats in backward are not shown to it.
-        first: whether `after` comes before all hooks that are there already; else in the order of the contexts.
+        probe: not called for layers that the probe itself runs.
+        strict: each layer must have run by the end; for "*", at least one layer.
+        follows_grad: the probe needs the graph at the layer.
+        edits: the probe may change values; otherwise it does not see runs that a checkpoint repeats in backward.
+        first: call `after` before the forward hooks that the layer already has.
 
     Raises:
-        UnfiredLayerError: at the end, if no other error is on its way.
+        UnfiredLayerError: at the end, if `strict` is not met and no other exception was raised.
     """
-    watch = RunCounter(model, layers, probe, follows_grad, edits)
+    counter = RunCounter(model, layers, probe, follows_grad, edits)
     with ExitStack() as stack:
-        watch.install(stack, first)
-        yield watch
+        counter.install(stack, first)
+        yield counter
     if strict:
-        watch.check_fired(every=layers != "*")
+        counter.check_fired(every=layers != "*")
 
 
 class RunCounter:
@@ -92,18 +92,18 @@ class RunCounter:
         self._replays: dict[str, int] | None = None
         self._grad_at_start: bool | None = None
         self._open: list[Visit] = []
-        self._busy = False
+        self._in_probe = False
 
     def install(self, stack: ExitStack, first: bool) -> None:
-        """Place all hooks, to be removed as `stack` closes."""
-        stack.enter_context(unwrap(self.model).register_forward_pre_hook(self._begins))
+        """Install all hooks; `stack` removes them when it closes."""
+        stack.enter_context(unwrap(self.model).register_forward_pre_hook(self._forward_begins))
         for name, module in self.layers.items():
-            before, after = _Hook(self, name).before, _Hook(self, name).after
+            before, after = _LayerHooks(self, name).before, _LayerHooks(self, name).after
             stack.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
             stack.enter_context(module.register_forward_hook(after, with_kwargs=True, prepend=first))
 
     def check_fired(self, every: bool) -> None:
-        """Raise UnfiredLayerError if a layer, or all of them, never ran."""
+        """Raise UnfiredLayerError if no layer ran, or, with `every`, if any layer did not."""
         silent = [name for name in self.layers if name not in self.fired]
         if silent and (every or not self.fired):
             more = f" (and {len(silent) - 1} more)" if len(silent) > 1 else ""
@@ -113,7 +113,7 @@ class RunCounter:
 
     def enter(self, name: str, module: nn.Module, inputs: Inputs) -> Inputs | None:
         """A layer starts."""
-        if self._blind():
+        if self._ignored():
             return None
         if module is not self.layers[name]:
             raise UserError(
@@ -125,37 +125,37 @@ class RunCounter:
             check_checkpoint(name)
         started = self._grad_at_start
         wanted = torch.is_grad_enabled() if started is None else started
-        visit = Visit(name, module, self._number(name, replay), replay, wanted or torch.is_grad_enabled())
+        visit = Visit(name, module, self._run_index(name, replay), replay, wanted or torch.is_grad_enabled())
         self._open.append(visit)
-        changed: Inputs | None = self._quietly(lambda: self.probe.before(visit, inputs))
+        changed: Inputs | None = self._in_probe_call(lambda: self.probe.before(visit, inputs))
         return changed
 
     def leave(self, name: str, module: nn.Module, inputs: Inputs, output: Any) -> Any:
         """A layer ends."""
-        if self._blind():
+        if self._ignored():
             return None
-        # Runs that broke off with an error the model caught are still on the pile.
+        # Runs that ended with an exception which the model caught are still on the stack.
         while self._open and self._open[-1].module is not module:
             self._open.pop()
         if not self._open:
-            return None  # it had begun before the context was opened
+            return None  # it started before the context was opened
         visit = self._open.pop()
         self.fired.add(name)
-        return self._quietly(lambda: self.probe.after(visit, inputs, output))
+        return self._in_probe_call(lambda: self.probe.after(visit, inputs, output))
 
-    def _blind(self) -> bool:
-        return self._busy or (not self.edits and in_backward())
+    def _ignored(self) -> bool:
+        return self._in_probe or (not self.edits and in_backward())
 
-    def _quietly(self, act: Callable[[], Any]) -> Any:
-        # A surrogate or an edit may call the very layer it stands for.
-        self._busy = True
+    def _in_probe_call(self, act: Callable[[], Any]) -> Any:
+        # A surrogate or an edit may call the layer that it replaces.
+        self._in_probe = True
         try:
             return act()
         finally:
-            self._busy = False
+            self._in_probe = False
 
-    def _begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if self._busy:
+    def _forward_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if self._in_probe:
             return
         if in_backward():
             self._replays = dict.fromkeys(self.layers, 0)
@@ -163,12 +163,12 @@ class RunCounter:
             self._runs, self._replays = dict.fromkeys(self.layers, 0), None
             self._grad_at_start = torch.is_grad_enabled()
 
-    def _number(self, name: str, replay: bool) -> int:
+    def _run_index(self, name: str, replay: bool) -> int:
         if replay and self._replays is None:
             if self._runs[name] != 1:
                 raise UserError(
-                    f"Layer {name!r} runs {self._runs[name]} times, and a checkpoint that repeats one run does not say "
-                    "which; do without checkpointing."
+                    f"Layer {name!r} runs {self._runs[name]} times, and it is unknown which run a checkpoint repeats; "
+                    "do not use checkpointing here."
                 )
             return 0
         counts = self._replays if replay and self._replays is not None else self._runs
@@ -176,25 +176,25 @@ class RunCounter:
         return counts[name] - 1
 
     def __deepcopy__(self, memo: object) -> NoReturn:
-        raise UserError("A model is copied with hooks on it, which would go on watching; leave the context first.")
+        raise UserError("A model is copied with hooks on it, which would remain active; leave the context first.")
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise UserError("A model is saved with hooks on it; leave the context first.")
 
 
-class _Hook(NamedTuple):
-    """A layer's name, which torch does not hand to a hook."""
+class _LayerHooks(NamedTuple):
+    """The hooks of one layer, with its name, which torch does not pass to hooks."""
 
-    watch: RunCounter
+    counter: RunCounter
     name: str
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | None:
-        return self.watch.enter(self.name, module, Inputs(args, kwargs))
+        return self.counter.enter(self.name, module, Inputs(args, kwargs))
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        return self.watch.leave(self.name, module, Inputs(args, kwargs), output)
+        return self.counter.leave(self.name, module, Inputs(args, kwargs), output)
 
 
 def in_backward() -> bool:
-    """Whether autograd is at work on this thread: a layer that runs now is repeated by a checkpoint."""
+    """Whether a backward pass runs on this thread; a layer that runs now is repeated by a checkpoint."""
     return torch._C._current_graph_task_id() != -1

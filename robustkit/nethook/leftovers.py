@@ -1,4 +1,4 @@
-"""Hooks that somebody left on a model: they cost time, keep memory and change results far away from where they came."""
+"""Lists the hooks on a model; forgotten hooks cost time and memory and change results of other code."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +18,7 @@ _KINDS = {
 
 
 class HookInfo(NamedTuple):
-    """One hook found on a model."""
+    """One hook on a model."""
 
     layer: str  # dotted name of the module or parameter; "*" for torch's global hooks
     kind: str  # forward_pre, forward, backward_pre, backward, grad, grad_accumulated, or patched_forward
@@ -29,27 +29,27 @@ def leftover_hooks(model: nn.Module) -> list[HookInfo]:
     """All hooks on modules and parameters, hooks for all modules, and `forward` methods patched on an instance.
 
     Not all of them are mistakes: torch's older spectral_norm and weight_norm are forward pre-hooks. Hooks on
-    intermediate tensors live in the graph and cannot be listed.
+    intermediate tensors belong to the graph and cannot be listed.
     """
-    found: list[HookInfo] = []
+    hooks: list[HookInfo] = []
     for kind, attribute in _KINDS.items():
-        everywhere = getattr(torch.nn.modules.module, f"_global{attribute}")
-        found += [HookInfo("*", kind, _owner(hook)) for hook in everywhere.values()]
+        for_all = getattr(torch.nn.modules.module, f"_global{attribute}")
+        hooks += [HookInfo("*", kind, _owner(hook)) for hook in for_all.values()]
     for name, module in unwrap(model).named_modules():
         for kind, attribute in _KINDS.items():
-            found += [HookInfo(name, kind, _owner(hook)) for hook in getattr(module, attribute).values()]
+            hooks += [HookInfo(name, kind, _owner(hook)) for hook in getattr(module, attribute).values()]
         if "forward" in vars(module):
-            found.append(HookInfo(name, "patched_forward", _owner(vars(module)["forward"])))
+            hooks.append(HookInfo(name, "patched_forward", _owner(vars(module)["forward"])))
     for name, parameter in unwrap(model).named_parameters():
-        hooks: Mapping[int, Any] = parameter._backward_hooks or {}
-        after: Mapping[int, Any] = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
-        found += [HookInfo(name, "grad", _owner(hook)) for hook in hooks.values()]
-        found += [HookInfo(name, "grad_accumulated", _owner(hook)) for hook in after.values()]
-    return found
+        on_grad: Mapping[int, Any] = parameter._backward_hooks or {}
+        on_accumulation: Mapping[int, Any] = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+        hooks += [HookInfo(name, "grad", _owner(hook)) for hook in on_grad.values()]
+        hooks += [HookInfo(name, "grad_accumulated", _owner(hook)) for hook in on_accumulation.values()]
+    return hooks
 
 
 def _owner(hook: Any) -> str:
     while isinstance(hook, partial):
         hook = hook.func
-    named = hook if hasattr(hook, "__qualname__") else type(hook)  # a callable object is known by its class
+    named = hook if hasattr(hook, "__qualname__") else type(hook)  # a callable object has the name of its class
     return f"{named.__module__}.{named.__qualname__}"

@@ -1,4 +1,4 @@
-"""Layers and parameters by name: exact, glob, regular expression, type, predicate or the module itself."""
+"""Selects layers and parameters by exact name, glob, regular expression, type, predicate or the module itself."""
 
 import difflib
 import re
@@ -28,136 +28,136 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def select(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
-    """The layers that fit, by name, each module once, in order of definition.
+    """The layers that match, by name, each module once, in order of definition.
 
     Args:
-        model: where to look; wrappers around it are stripped and add nothing to the names.
+        model: the network; wrappers around it are stripped and add nothing to the names.
         layers: a dotted name, a glob (its `*` also matches dots), a compiled regular expression that must match the
             whole name, a module class, a predicate `(name, module) -> bool`, a module, or an iterable of these. "" is
             the model itself. Patterns skip what has no `forward`, such as ModuleList, and "*" also the model itself.
 
     Raises:
-        LayerNotFoundError: one of them fits no layer.
+        LayerNotFoundError: one of them matches no layer.
     """
     root = unwrap(model)
-    # Both names of a tied module are there to be found; it is listed under the first that fits.
+    # A tied module can be selected by each of its names; it is listed under the first that matches.
     named = list(root.named_modules(remove_duplicate=False))
-    found: dict[nn.Module, str] = {}
-    choices = _each(layers)
+    selected: dict[nn.Module, str] = {}
+    choices = _choices(layers)
     if not choices:
         raise LayerNotFoundError("No layers were given; name at least one, or use '*' for all.")
     for choice in choices:
-        fitting = list(_fitting(named, choice))
-        if not fitting:
-            raise LayerNotFoundError(_missing("layer", choice, [name for name, _ in named if name]))
-        for name, module in fitting:
-            found.setdefault(module, name)
-    place = {module: number for number, module in enumerate(root.modules())}
-    return {found[module]: module for module in sorted(found, key=place.__getitem__)}
+        matches = list(_matches(named, choice))
+        if not matches:
+            raise LayerNotFoundError(_not_found("layer", choice, [name for name, _ in named if name]))
+        for name, module in matches:
+            selected.setdefault(module, name)
+    position = {module: number for number, module in enumerate(root.modules())}
+    return {selected[module]: module for module in sorted(selected, key=position.__getitem__)}
 
 
 def get_module(model: nn.Module, name: str) -> nn.Module:
-    """The layer of that dotted name, also under the second name of a tied one; "" is the model itself.
+    """The layer with that dotted name, which may be the second name of a tied layer; "" is the model itself.
 
     Raises:
-        LayerNotFoundError: there is none.
+        LayerNotFoundError: there is no such layer.
     """
     named: dict[str, nn.Module] = dict(unwrap(model).named_modules(remove_duplicate=False))
-    for known in (name, _bare(name)):
-        if known in named:
-            return named[known]
-    raise LayerNotFoundError(_missing("layer", name, [known for known in named if known]))
+    for candidate in (name, _without_prefixes(name)):
+        if candidate in named:
+            return named[candidate]
+    raise LayerNotFoundError(_not_found("layer", name, [each for each in named if each]))
 
 
 def get_parameter(model: nn.Module, name: str) -> nn.Parameter:
-    """The parameter of that dotted name.
+    """The parameter with that dotted name.
 
     Raises:
-        ParameterNotFoundError: there is none.
+        ParameterNotFoundError: there is no such parameter.
     """
     named = dict(unwrap(model).named_parameters(remove_duplicate=False))
-    for known in (name, _bare(name)):
-        if known in named:
-            return named[known]
-    raise ParameterNotFoundError(_missing("parameter", name, list(named)))
+    for candidate in (name, _without_prefixes(name)):
+        if candidate in named:
+            return named[candidate]
+    raise ParameterNotFoundError(_not_found("parameter", name, list(named)))
 
 
 def select_parameters(model: nn.Module, names: Names) -> dict[str, nn.Parameter]:
-    """The parameters that fit a dotted name, a glob, a regular expression or several of these, each once.
+    """The parameters that match a dotted name, a glob, a regular expression or several of these, each once.
 
     Raises:
-        ParameterNotFoundError: one of them fits no parameter.
+        ParameterNotFoundError: one of them matches no parameter.
     """
     named = list(unwrap(model).named_parameters(remove_duplicate=False))
-    found: dict[nn.Parameter, str] = {}
+    selected: dict[nn.Parameter, str] = {}
     for choice in [names] if isinstance(names, (str, re.Pattern)) else list(names):
-        fitting = [(name, parameter) for name, parameter in named if _fits(name, choice)]
-        if not fitting:
-            raise ParameterNotFoundError(_missing("parameter", choice, [name for name, _ in named]))
-        for name, parameter in fitting:
-            found.setdefault(parameter, name)
-    return {name: parameter for parameter, name in found.items()}
+        matches = [(name, parameter) for name, parameter in named if _name_matches(name, choice)]
+        if not matches:
+            raise ParameterNotFoundError(_not_found("parameter", choice, [name for name, _ in named]))
+        for name, parameter in matches:
+            selected.setdefault(parameter, name)
+    return {name: parameter for parameter, name in selected.items()}
 
 
 def _inside(model: nn.Module) -> nn.Module | None:
-    # The class of compiled models takes seconds to import; its one child says as much.
+    # Compiled models are recognised by their only child; importing their class would take seconds.
     if "_orig_mod" in model._modules:
         return nn.Module.get_submodule(model, "_orig_mod")
-    # timm's averaged models are recognised by name: timm is not needed to run without it.
+    # timm's averaged models are recognised by name, because timm may not be installed.
     if isinstance(model, _WRAPPERS) or type(model).__module__.startswith("timm.utils.model_ema"):
         return nn.Module.get_submodule(model, "module")
     return None
 
 
-def _each(layers: Layers) -> list[Choice]:
-    # A Sequential is iterable and a module class callable; both are meant as one choice.
+def _choices(layers: Layers) -> list[Choice]:
+    # A Sequential is iterable and a module class callable, but each is one choice.
     if isinstance(layers, (str, re.Pattern, type, nn.Module)) or callable(layers):
         return [layers]
     return list(layers)
 
 
-def _fitting(named: list[tuple[str, nn.Module]], choice: Choice) -> Iterator[tuple[str, nn.Module]]:
+def _matches(named: list[tuple[str, nn.Module]], choice: Choice) -> Iterator[tuple[str, nn.Module]]:
     for name, module in named:
         if isinstance(choice, nn.Module):
-            fits = module is choice
+            matches = module is choice
         elif isinstance(choice, str) and not _is_glob(choice):
-            fits = _fits(name, choice)
+            matches = _name_matches(name, choice)
         elif getattr(type(module), "forward", None) is nn.Module.forward:
-            fits = False
+            matches = False
         elif isinstance(choice, (str, re.Pattern)):
-            fits = _fits(name, choice) and (name != "" or choice != "*")
+            matches = _name_matches(name, choice) and (name != "" or choice != "*")
         elif isinstance(choice, type):
-            fits = isinstance(module, choice)
+            matches = isinstance(module, choice)
         else:
-            fits = bool(choice(name, module))
-        if fits:
+            matches = bool(choice(name, module))
+        if matches:
             yield name, module
 
 
-def _fits(name: str, choice: Text) -> bool:
+def _name_matches(name: str, choice: Text) -> bool:
     if isinstance(choice, re.Pattern):
         return choice.fullmatch(name) is not None
-    return fnmatchcase(name, choice) if _is_glob(choice) else name in (choice, _bare(choice))
+    return fnmatchcase(name, choice) if _is_glob(choice) else name in (choice, _without_prefixes(choice))
 
 
 def _is_glob(text: str) -> bool:
-    return any(sign in text for sign in "*?[")
+    return any(character in text for character in "*?[")
 
 
-def _bare(name: str) -> str:
-    """A name without the prefixes that wrappers put before it."""
+def _without_prefixes(name: str) -> str:
+    """The name without the prefixes that wrappers add."""
     parts = name.split(".")
     while parts and parts[0] in ("module", "_orig_mod"):
         parts = parts[1:]
     return ".".join(parts)
 
 
-def _missing(kind: str, choice: object, names: list[str]) -> str:
+def _not_found(kind: str, choice: object, names: list[str]) -> str:
     if isinstance(choice, (str, re.Pattern)):
         text = choice if isinstance(choice, str) else choice.pattern
         near = difflib.get_close_matches(text, names, n=5, cutoff=0)
-        word = "is called" if isinstance(choice, str) and not _is_glob(choice) else "fits"
-        hint = f"near are {', '.join(map(repr, near))}" if near else f"the model has no {kind}s"
-        return f"No {kind} {word} {text!r}; {hint}."
+        verb = "is called" if isinstance(choice, str) and not _is_glob(choice) else "matches"
+        hint = f"similar names are {', '.join(map(repr, near))}" if near else f"the model has no {kind}s"
+        return f"No {kind} {verb} {text!r}; {hint}."
     what = choice.__name__ if isinstance(choice, type) else f"this {type(choice).__name__}"
-    return f"No {kind} of the model fits {what}; list what there is with model.named_modules()."
+    return f"No {kind} of the model matches {what}; model.named_modules() lists all layers."

@@ -1,4 +1,4 @@
-"""Gradients of parameters, changed on their way into `.grad`.
+"""Hooks on the gradients of parameters.
 
 A zero gradient does not freeze a parameter: weight decay and momentum still move it. `requires_grad_(False)` freezes.
 """
@@ -15,14 +15,14 @@ from robustkit.nethook.names import Names, select_parameters
 
 @contextmanager
 def zero_grad_of(model: nn.Module, params: Names = "*.bias") -> Iterator[None]:
-    """Gradients of zero for the parameters that fit, in backward passes made inside the context.
+    """Set the gradients of chosen parameters to zero, in backward passes inside the context.
 
     Args:
         model: the network.
         params: a dotted name, a glob, a compiled regular expression for the whole name, or an iterable of these.
 
     Raises:
-        ParameterNotFoundError: one of them fits no parameter.
+        ParameterNotFoundError: one of them matches no parameter.
         UnfiredLayerError: at the end, if no gradient of any of them was computed inside the context.
     """
     chosen = select_parameters(model, params)
@@ -30,7 +30,7 @@ def zero_grad_of(model: nn.Module, params: Names = "*.bias") -> Iterator[None]:
     with ExitStack() as stack:
         for name, parameter in chosen.items():
             if parameter.requires_grad:
-                stack.enter_context(parameter.register_hook(_zero(name, fired)))  # type: ignore[no-untyped-call]
+                stack.enter_context(parameter.register_hook(_ZeroHook(name, fired)))  # type: ignore[no-untyped-call]
         yield
     if not fired:
         raise UnfiredLayerError(
@@ -39,8 +39,8 @@ def zero_grad_of(model: nn.Module, params: Names = "*.bias") -> Iterator[None]:
         )
 
 
-class _zero:  # noqa: N801  # reads as the verb it is; a class, so that its owner can be named
-    """A hook that lets nothing through."""
+class _ZeroHook:
+    """Replaces a gradient by zeros; a class, so that `leftover_hooks` can name it."""
 
     def __init__(self, name: str, fired: set[str]) -> None:
         self.name, self.fired = name, fired

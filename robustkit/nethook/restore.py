@@ -1,9 +1,10 @@
-"""A model, and the random state, as they were before."""
+"""Contexts that restore a model and the random state."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,77 +12,108 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def restored(model: nn.Module) -> Iterator[nn.Module]:
-    """Parameters, buffers, `.grad`, `requires_grad`, each module's mode and random states come back, whatever happens.
+def restored(model: nn.Module, *, weights: bool = True) -> Iterator[nn.Module]:
+    """Restore the model and the random state at the end, also after an exception.
 
-    The very objects come back, with their values, so that optimisers and tied weights still hold the right ones. Costs
-    a copy of all weights. Hooks and replaced modules are not undone.
+    Restored are parameters and buffers, `.grad` and `requires_grad`, the train or eval mode of each module and the
+    global random state. The same tensor objects return with their values, so optimizers and tied weights remain valid.
+    Hooks and replaced modules are not undone.
+
+    Args:
+        model: the network.
+        weights: copy and restore the values of parameters as well, which takes the memory of a second set of weights.
     """
-    modules = [_Module.of(module) for module in model.modules()]
-    values = {tensor: _Values.of(tensor) for module in modules for tensor in module.tensors()}
-    states = random.getstate(), np.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=devices):
+    modules = [_ModuleState.of(module) for module in model.modules()]
+    buffers = {id(tensor) for module in modules for tensor in module.buffers.values()}
+    tensors = {id(tensor): tensor for module in modules for tensor in module.tensors()}
+    states = [_TensorState.of(tensor, values=weights or key in buffers) for key, tensor in tensors.items()]
+    with restored_random_state():
         try:
             yield model
         finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
             for module in modules:
-                module.put_back()
-            for tensor, value in values.items():
-                value.put_back(tensor)
+                module.restore()
+            for state in states:
+                state.restore()
+
+
+@contextmanager
+def restored_random_state() -> Iterator[None]:
+    """Restore the global generators of torch, numpy and Python at the end, also after an exception."""
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
 
 
 @dataclass(frozen=True)
-class _Module:
+class _ModuleState:
     module: nn.Module
     training: bool
     parameters: dict[str, nn.Parameter | None]
     buffers: dict[str, Tensor | None]
 
     @staticmethod
-    def of(module: nn.Module) -> "_Module":
-        return _Module(module, module.training, dict(module._parameters), dict(module._buffers))
+    def of(module: nn.Module) -> "_ModuleState":
+        return _ModuleState(module, module.training, dict(module._parameters), dict(module._buffers))
 
     def tensors(self) -> list[Tensor]:
         return [tensor for tensor in (*self.parameters.values(), *self.buffers.values()) if tensor is not None]
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         self.module.training = self.training
-        for now, then in ((self.module._parameters, self.parameters), (self.module._buffers, self.buffers)):
-            now.clear()
-            now.update(then)  # type: ignore[arg-type]
+        _restore_entries(self.module._parameters, self.parameters)
+        _restore_entries(self.module._buffers, self.buffers)
 
 
 @dataclass(frozen=True)
-class _Values:
-    data: Tensor  # shares memory with the tensor
-    copy: Tensor
+class _TensorState:
+    tensor: Tensor
+    data: Tensor | None  # shares memory with the tensor; None if its values are not restored
+    copy: Tensor | None
     requires_grad: bool
     grad: Tensor | None
     grad_copy: Tensor | None
 
     @staticmethod
-    def of(tensor: Tensor) -> "_Values":
+    def of(tensor: Tensor, values: bool) -> "_TensorState":
         grad = tensor.grad if tensor.is_leaf else None
-        copied = None if grad is None else grad.detach().clone()
-        return _Values(tensor.detach(), tensor.detach().clone(), tensor.requires_grad, grad, copied)
+        data = tensor.detach() if values else None
+        copies = (None if part is None else part.detach().clone() for part in (data, grad))
+        return _TensorState(tensor, data, next(copies), tensor.requires_grad, grad, next(copies))
 
-    def put_back(self, tensor: Tensor) -> None:
-        if tensor.data_ptr() != self.data.data_ptr() or tensor.dtype != self.data.dtype:
-            # It was moved or cast, as `model.to` does it; the old memory is still there.
-            tensor.data = self.data
-        _overwrite(self.data, self.copy)
+    def restore(self) -> None:
+        tensor = self.tensor
+        if self.data is not None and self.copy is not None:
+            if tensor.data_ptr() != self.data.data_ptr() or tensor.dtype != self.data.dtype:
+                # The tensor was moved or cast, as `model.to` does; its old memory still exists.
+                tensor.data = self.data
+            _overwrite(self.data, self.copy)
         if tensor.is_leaf:
-            tensor.requires_grad_(self.requires_grad)
-            tensor.grad = self.grad
+            if tensor.requires_grad != self.requires_grad:
+                tensor.requires_grad_(self.requires_grad)
+            if tensor.grad is not self.grad:
+                tensor.grad = self.grad
         if self.grad is not None and self.grad_copy is not None:
             _overwrite(self.grad.detach(), self.grad_copy)
 
 
+def _restore_entries(entries: MutableMapping[str, Any], before: dict[str, Any]) -> None:
+    # Scripted modules have mappings that cannot be cleared; their entries can only be assigned.
+    if list(entries.keys()) != list(before):
+        entries.clear()
+        entries.update(before)
+    for name, tensor in before.items():
+        if entries[name] is not tensor:
+            entries[name] = tensor
+
+
 def _overwrite(tensor: Tensor, values: Tensor) -> None:
-    # Writing would spoil graphs made before, so nothing is written where nothing changed.
+    # A write would invalidate graphs that were made before, so nothing is written where nothing changed.
     if not torch.equal(tensor, values):
         with torch.no_grad():
             tensor.copy_(values)

@@ -1,4 +1,4 @@
-"""The tensors inside whatever a layer takes or returns: tuples, named tuples, dictionaries, dataclasses, nested."""
+"""The tensors inside the arguments or outputs of layers: tuples, named tuples, dictionaries, dataclasses, nested."""
 
 import copy
 import dataclasses
@@ -9,24 +9,24 @@ from torch import Tensor
 
 
 def mapped(value: Any, change: Callable[[Any], Any], leaf: type = Tensor) -> Any:
-    """A value of the same structure with `change` applied to each tensor in it; the value given is left alone."""
+    """A new value of the same structure, with `change` applied to each tensor in it."""
     if isinstance(value, leaf):
         return change(value)
     if isinstance(value, (tuple, list)):
         parts = [mapped(part, change, leaf) for part in value]
-        # A named tuple wants its fields one by one; torch's own result types want one sequence.
+        # A named tuple takes its fields as arguments; torch's own result types take one sequence.
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, MutableMapping):
-        # A copy, then item by item: subclasses such as model outputs keep attributes and items in step.
-        filled = copy.copy(value)
+        # Assignment item by item, because subclasses such as model outputs then update their attributes too.
+        mapping = copy.copy(value)
         for key, part in value.items():
-            filled[key] = mapped(part, change, leaf)
-        return filled
+            mapping[key] = mapped(part, change, leaf)
+        return mapping
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fresh = copy.copy(value)
+        changed = copy.copy(value)
         for field in dataclasses.fields(value):
-            object.__setattr__(fresh, field.name, mapped(getattr(value, field.name), change, leaf))
-        return fresh
+            object.__setattr__(changed, field.name, mapped(getattr(value, field.name), change, leaf))
+        return changed
     return value
 
 
@@ -45,8 +45,8 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(getattr(value, field.name))
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Whether two values have the same number of tensors, of the same shapes, in the same kind of wrapping."""
+def same_structure(one: Any, other: Any) -> bool:
+    """Whether two values have the same type, and the same number of tensors with the same shapes."""
     if isinstance(one, Tensor) != isinstance(other, Tensor):
         return False
     if not isinstance(one, Tensor) and type(one) is not type(other):

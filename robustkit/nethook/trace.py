@@ -1,7 +1,7 @@
-"""A trace of a network: what went into and out of chosen layers, run by run, and the gradients there.
+"""`Trace` records the inputs and outputs of chosen layers, run by run, and the gradients with respect to the outputs.
 
-Values are copies and stay what they were; gradients are asked at the graph's edges as they were when the layer ended,
-so a ReLU that later overwrites the layer's output changes neither.
+Values are copies, and gradients are computed at the edges that the graph had when the layer ended. So an in-place ReLU
+that later overwrites the layer's output changes neither.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.errors import UserError
-from robustkit.nethook.call import Call, Keeping, graded
+from robustkit.nethook.call import Call, SnapshotPolicy, assign_grads
 from robustkit.nethook.edits import OutputEdit
 from robustkit.nethook.errors import StaleActivationError, UnfiredLayerError
 from robustkit.nethook.hookable import why_silent
@@ -24,7 +24,7 @@ from robustkit.nethook.recorder import Recorder, Stop
 
 
 class Trace:
-    """A context that keeps what chosen layers see and say.
+    """A context that records the inputs, outputs and gradients of chosen layers.
 
         with Trace(net, ["layer3"], grad=True) as trace:
             loss = criterion(net(x), y)
@@ -34,22 +34,22 @@ class Trace:
     Args:
         model: the network.
         layers: as for `select`; "*" is every layer that runs.
-        output: keep outputs, as they are after `edit`.
-        input: keep inputs, as they are before the layer.
-        grad: keep gradient edges, for `grad`.
-        edit: `edit(output, *, name, call)` returns what stands for the output, or None to leave it.
-        stop: break off the forward pass, and with it the body of the context, once every chosen layer has run.
-        clone: keep copies, one of a tensor that several layers share; without, values overwritten later are refused
-            as they are read.
-        detach: keep values without their graph; without, losses can be built on them.
-        device: where values are kept, "cpu" to spare a GPU.
-        reduce: `reduce(tensor, *, name, call)` returns a small tensor that is kept of each input and output instead.
-        strict: whether a chosen layer that never ran is an error at the end.
+        output: record outputs, after `edit`.
+        input: record inputs, before the layer runs.
+        grad: record gradient edges, for `grad`.
+        edit: `edit(output, *, name, call)` returns a replacement for the output, or None to keep it.
+        stop: stop the forward pass, and with it the body of the context, once every chosen layer has run.
+        clone: record copies, one for a tensor that several layers share; without copies, reading a value that was
+            overwritten later is an error.
+        detach: record values without their graph; with their graph, losses can be built on them.
+        device: where values are stored, "cpu" to save GPU memory.
+        reduce: `reduce(tensor, *, name, call)` returns a small tensor to record instead of each input and output.
+        strict: a chosen layer that never ran is an error at the end.
 
     Raises:
-        LayerNotFoundError: `layers` fits nothing.
+        LayerNotFoundError: `layers` matches nothing.
         UnfiredLayerError: at the end.
-        CompiledModelError, ScriptedModuleError, ReentrantCheckpointError: hooks would be silent or blind.
+        CompiledModelError, ScriptedModuleError, ReentrantCheckpointError: hooks would not be called, or see no graph.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Trace:
     ) -> None:
         self.model = model
         self._names = select(model, layers)
-        # "*" means whatever runs; all other choices, and what `stop` waits for, are places that must be reached.
+        # With "*", layers that never run are ignored; every other choice, and every layer `stop` waits for, must run.
         self.layers = "*" if layers == "*" and not stop else list(self._names)
-        keeping = Keeping(clone, detach, None if device is None else torch.device(device), reduce)
-        self._recorder = Recorder(keeping, output, input, grad, edit, Stop() if stop else None)
+        policy = SnapshotPolicy(clone, detach, None if device is None else torch.device(device), reduce)
+        self._recorder = Recorder(policy, output, input, grad, edit, Stop() if stop else None)
         self._strict = strict
         self._open: AbstractContextManager[RunCounter] | None = None
 
@@ -91,10 +91,10 @@ class Trace:
             self.layers,
             recorder,
             strict=self._strict,
-            follows_grad=recorder.keeps_grad,
+            follows_grad=recorder.record_grad,
             edits=recorder.edit is not None,
         )
-        # Found anew: modules may have been replaced since.
+        # Selected again, because modules may have been replaced since.
         self._names = context.__enter__().layers
         recorder.awaited = self._names.keys()
         self._open, self._recorder = context, recorder
@@ -105,7 +105,7 @@ class Trace:
     ) -> bool:
         context, self._open = self._open, None
         assert context is not None, "left before it was entered"
-        self._recorder.keeping.copies.clear()
+        self._recorder.policy.copies.clear()
         if error is not None and error is not self._recorder.stop:
             return bool(context.__exit__(kind, error, traceback))
         context.__exit__(None, None, None)
@@ -114,21 +114,21 @@ class Trace:
         return error is not None
 
     def __getitem__(self, name: str) -> "Layer":
-        """The runs of a layer, also by another name of it."""
+        """The runs of a layer; any name of a tied layer is valid."""
         module = self._names[name] if name in self._names else get_module(self.model, name)
-        for known, chosen in self._names.items():
+        for key, chosen in self._names.items():
             if chosen is module:
-                return Layer(known, module, [call for call in self.calls if call.module is module], self.model)
+                return Layer(key, module, [call for call in self.calls if call.module is module], self.model)
         raise UserError(f"Layer {name!r} is not traced; add it to layers=.")
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The chosen layers that have not run so far."""
-        seen = {call.module for call in self.calls}
-        return tuple(name for name, module in self._names.items() if module not in seen)
+        """The chosen layers that have not run."""
+        ran = {call.module for call in self.calls}
+        return tuple(name for name, module in self._names.items() if module not in ran)
 
     def grad(self, loss: Tensor, *, retain_graph: bool | None = None, create_graph: bool = False) -> dict[str, Any]:
-        """The gradient of `loss` in each layer's last output, and in all others as `calls[i].grad`.
+        """The gradient of `loss` with respect to each layer's last output; those of all runs are in `calls[i].grad`.
 
         Like torch.autograd.grad: no `.grad` of any parameter is touched.
 
@@ -138,10 +138,10 @@ class Trace:
             create_graph: as for torch.autograd.grad.
 
         Returns:
-            By name, in the structure of the output; None where the loss does not depend on it.
+            For each name, the gradient in the structure of the output; None where the loss does not depend on it.
         """
-        if not self._recorder.keeps_grad:
-            raise UserError("The trace keeps no gradients; open it with grad=True.")
+        if not self._recorder.record_grad:
+            raise UserError("The trace does not record gradients; open it with grad=True.")
         if loss.numel() != 1:
             raise UserError(f"grad needs one number, not {list(loss.shape)}; take loss.sum(), which keeps rows apart.")
         if not loss.requires_grad:
@@ -152,14 +152,14 @@ class Trace:
                     f"The output of layer {call.name!r} is a view and was overwritten in place, which cuts its "
                     "gradient off; trace the layer before it, or make it return a copy."
                 )
-        graded(self.calls, loss, retain_graph, create_graph)
+        assign_grads(self.calls, loss, retain_graph, create_graph)
         last = {call.name: call.grad for call in self.calls}
         return {name: last[name] for name in self._names if name in last}
 
 
 @dataclass(frozen=True)
 class Layer:
-    """All runs of one layer; its own values are those of the last run."""
+    """All runs of one layer; `output`, `input`, `grad` and so on are those of the last run."""
 
     name: str
     module: nn.Module
@@ -175,25 +175,25 @@ class Layer:
 
     @property
     def output(self) -> Any:
-        """What it returned, after edits."""
+        """The output, after edits."""
         return self.last.output
 
     @property
     def raw(self) -> Any:
-        """What it returned, before the trace's own edit."""
+        """The output, before the trace's own edit."""
         return self.last.raw
 
     @property
     def input(self) -> Any:
-        """What went in."""
+        """The input."""
         return self.last.input
 
     @property
     def grad(self) -> Any:
-        """The gradient in its output."""
+        """The gradient with respect to the output."""
         return self.last.grad
 
     @property
     def edge(self) -> Any:
-        """The gradient edge of its output, for torch.autograd.grad; None without a graph."""
+        """The gradient edge of the output, for torch.autograd.grad; None without a graph."""
         return self.last.edge

@@ -3,4 +3,4 @@
 from .contract import CHECKS as CHECKS
 from .contract import STATE_CHECKS as STATE_CHECKS
 from .contract import check_attack as check_attack
-from .subject import Subject as Subject
+from .subject import AttackUnderTest as AttackUnderTest

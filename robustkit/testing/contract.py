@@ -26,7 +26,7 @@ from .rows import (
     step_writes_nothing_in_place,
     trials,
 )
-from .subject import GREY, USUAL, Subject, confirm, fail
+from .subject import GREY, USUAL, AttackUnderTest, confirm, fail
 
 
 def check_attack(attack: Attack, *, flat: str = "mlp", spatial: str = "cnn") -> None:
@@ -42,7 +42,7 @@ def check_attack(attack: Attack, *, flat: str = "mlp", spatial: str = "cnn") -> 
     Raises:
         AssertionError: the attack breaks a guarantee; the sentence begins with its name.
     """
-    subject = Subject(attack, flat, spatial)
+    subject = AttackUnderTest(attack, flat, spatial)
     for check in CHECKS:
         try:
             check(subject)
@@ -50,12 +50,12 @@ def check_attack(attack: Attack, *, flat: str = "mlp", spatial: str = "cnn") -> 
             raise AssertionError(f"{check.__name__.replace('_', ' ')}: {error}") from error
 
 
-def every_point_lies_in_the_ball_and_in_the_box(subject: Subject) -> None:
+def every_point_lies_in_the_ball_and_in_the_box(subject: AttackUnderTest) -> None:
     """Each returned point is at most eps away and in [0, 1]."""
     _confirm_in_ball(subject.made(), subject.images(count=USUAL), subject.usual)
 
 
-def every_success_is_confirmed_by_a_fresh_forward(subject: Subject) -> None:
+def every_success_is_confirmed_by_a_fresh_forward(subject: AttackUnderTest) -> None:
     """The unmodified model misclassifies each success, and no other point."""
     result, made = subject.usual, subject.images(count=USUAL)
     with torch.no_grad():
@@ -64,7 +64,7 @@ def every_success_is_confirmed_by_a_fresh_forward(subject: Subject) -> None:
     confirm(torch.equal(label != made.y, result.success), "a success is no error of the model, or an error no success")
 
 
-def batch_size_order_and_neighbours_do_not_change_a_bit(subject: Subject) -> None:
+def batch_size_order_and_neighbours_do_not_change_a_bit(subject: AttackUnderTest) -> None:
     """Batches of 1 and 5, the reverse order and lone images give the same bits."""
     confirm(_equal(subject.run(batch_size=5), subject.usual), "batches of 5 and of 64 give other results")
     made = subject.images()
@@ -78,27 +78,27 @@ def batch_size_order_and_neighbours_do_not_change_a_bit(subject: Subject) -> Non
     confirm(_same(together[:3], lone + alone), "an image attacked alone gives another result")
 
 
-def the_same_seed_gives_the_same_bits(subject: Subject) -> None:
+def the_same_seed_gives_the_same_bits(subject: AttackUnderTest) -> None:
     """Also after the global generator was used."""
     torch.manual_seed(99)
     confirm(_equal(subject.run(count=3), subject.usual), "a second run gives other results")
 
 
-def another_seed_gives_other_noise_where_there_is_noise(subject: Subject) -> None:
+def another_seed_gives_other_noise_where_there_is_noise(subject: AttackUnderTest) -> None:
     """Results differ between two seeds exactly if the attack draws noise."""
     noisy = states_depend_on_the_seed(subject) or _hooks_depend_on_the_seed(subject)
     differs = not torch.equal(subject.usual.x_adv[:3], subject.run(seed=1, count=3).x_adv)
     confirm(noisy == differs, "the seed changes the results and not the noise, or the noise and not the results")
 
 
-def inputs_of_any_shape_are_attacked(subject: Subject) -> None:
+def inputs_of_any_shape_are_attacked(subject: AttackUnderTest) -> None:
     """Vectors, grey and colour images that are not square, and volumes."""
     for shape in ((12,), (1, 5, 9), (3, 9, 5), (2, 3, 3, 4)):
         _confirm_moves(subject.made(), subject.inputs(*shape))
     _confirm_moves(subject.made(), subject.images(3, 8, 8))
 
 
-def it_queries_exactly_as_often_as_it_counts(subject: Subject) -> None:
+def it_queries_exactly_as_often_as_it_counts(subject: AttackUnderTest) -> None:
     """Forwards and backwards of the outcomes are those that the network saw."""
     made = subject.images()
     model = Counting(made.model)
@@ -113,7 +113,7 @@ def it_queries_exactly_as_often_as_it_counts(subject: Subject) -> None:
     confirm(backwards == model.backwards == session.passes.backwards, "backwards are miscounted")
 
 
-def the_machine_never_does_less_than_what_is_counted(subject: Subject) -> None:
+def the_machine_never_does_less_than_what_is_counted(subject: AttackUnderTest) -> None:
     """With padding, the passes that are computed are at least those that are counted."""
     made = subject.images()
     classifier = Classifier(made.model)
@@ -123,7 +123,7 @@ def the_machine_never_does_less_than_what_is_counted(subject: Subject) -> None:
     confirm(sum(each.backwards for each in ended) <= session.passes.backwards, "backwards are counted that never ran")
 
 
-def no_image_costs_more_than_the_attack_declares(subject: Subject) -> None:
+def no_image_costs_more_than_the_attack_declares(subject: AttackUnderTest) -> None:
     """`cost` is an upper bound for a trial, here of two restarts and two classes."""
     made, attack = subject.images(), subject.made(eps=0, restarts=2)
     with _unfolded(made).session(made.x) as session:
@@ -140,7 +140,7 @@ def no_image_costs_more_than_the_attack_declares(subject: Subject) -> None:
     )
 
 
-def a_success_cancels_the_restarts(subject: Subject) -> None:
+def a_success_cancels_the_restarts(subject: AttackUnderTest) -> None:
     """What one restart breaks costs the same with three."""
     made = subject.images(count=USUAL)
     with _unfolded(made).session(made.x) as session:
@@ -152,7 +152,7 @@ def a_success_cancels_the_restarts(subject: Subject) -> None:
     confirm(_same(*zip(*broken, strict=True)), "a further restart changes the result of a broken image")
 
 
-def images_without_room_stay_as_they_are(subject: Subject) -> None:
+def images_without_room_stay_as_they_are(subject: AttackUnderTest) -> None:
     """A ball of radius 0 holds the image alone."""
     made = subject.images()
     result = attack_tensors(_unfolded(made), made.x, made.y, subject.made(eps=0))
@@ -160,7 +160,7 @@ def images_without_room_stay_as_they_are(subject: Subject) -> None:
     confirm(result.robust_accuracy == result.clean_accuracy == 1, "an unchanged image counts as broken")
 
 
-def a_target_is_reached_by_that_class_alone(subject: Subject) -> None:
+def a_target_is_reached_by_that_class_alone(subject: AttackUnderTest) -> None:
     """With `target=`, another wrong class is no success."""
     made = subject.images()
     target = (made.y + 1) % 4
@@ -168,14 +168,14 @@ def a_target_is_reached_by_that_class_alone(subject: Subject) -> None:
     confirm(torch.equal(result.success, result.prediction == target), "a success has not the target class")
 
 
-def a_flip_to_another_class_counts_in_a_targeted_trial(subject: Subject) -> None:
+def a_flip_to_another_class_counts_in_a_targeted_trial(subject: AttackUnderTest) -> None:
     """Any wrong class is a success of a trial whose loss aims at one."""
     made = subject.images()
     result = attack_tensors(_unfolded(made), made.x, made.y, subject.made(eps=2 * subject.eps, targets=3))
     confirm(torch.equal(result.success, result.prediction != made.y), "a wrong class is no success")
 
 
-def few_classes_are_enough(subject: Subject) -> None:
+def few_classes_are_enough(subject: AttackUnderTest) -> None:
     """Two and three classes, also with the losses that need more."""
     for classes in (2, 3):
         few = subject.images(classes=classes)
@@ -185,7 +185,7 @@ def few_classes_are_enough(subject: Subject) -> None:
         confirm(result.clean_accuracy == 1, f"with {classes} classes, images are misclassified before the attack")
 
 
-def the_caller_gets_everything_back_as_it_was(subject: Subject) -> None:
+def the_caller_gets_everything_back_as_it_was(subject: AttackUnderTest) -> None:
     """The model, the images and the global random state are untouched by a run."""
     made = subject.images()
     made.model.train()
@@ -202,7 +202,7 @@ def the_caller_gets_everything_back_as_it_was(subject: Subject) -> None:
     confirm(torch.equal(torch.random.get_rng_state(), generator), "the global random state is changed")
 
 
-def the_model_comes_back_as_it_was_when_it_fails(subject: Subject) -> None:
+def the_model_comes_back_as_it_was_when_it_fails(subject: AttackUnderTest) -> None:
     """Also after an error of the model in the middle of a run."""
     made = subject.images()
     model = FailingLater(made.model.train(), after=8)
@@ -217,7 +217,7 @@ def the_model_comes_back_as_it_was_when_it_fails(subject: Subject) -> None:
     confirm(torch.equal(torch.random.get_rng_state(), generator), "the global random state is changed")
 
 
-def a_black_box_attack_needs_no_gradient(subject: Subject) -> None:
+def a_black_box_attack_needs_no_gradient(subject: AttackUnderTest) -> None:
     """An attack that sees labels or logits breaks a model without gradients all the same."""
     if subject.attack.sees != "gradients":
         made = subject.images(count=USUAL)
@@ -225,7 +225,7 @@ def a_black_box_attack_needs_no_gradient(subject: Subject) -> None:
         confirm(_equal(result, subject.usual), "without gradients the results differ")
 
 
-def a_gradient_that_is_not_a_number_is_an_error(subject: Subject) -> None:
+def a_gradient_that_is_not_a_number_is_an_error(subject: AttackUnderTest) -> None:
     """The sign of NaN is 0 in torch: an attack that does not move would look like a robust model."""
     if subject.attack.sees == "gradients":
         made, norm = subject.images(count=2), subject.attack.ball.norm
@@ -238,7 +238,7 @@ def a_gradient_that_is_not_a_number_is_an_error(subject: Subject) -> None:
             fail("a gradient of NaN passes unseen")
 
 
-def no_tensor_is_created_on_another_device(subject: Subject) -> None:
+def no_tensor_is_created_on_another_device(subject: AttackUnderTest) -> None:
     """A tensor that the attack creates without a device would land on the default device, which holds no data here."""
     made = subject.inputs(1, 6, 7)
     with torch.device("meta"):
@@ -246,7 +246,7 @@ def no_tensor_is_created_on_another_device(subject: Subject) -> None:
     confirm({value.device.type for value in vars(result).values()} == {"cpu"}, "a tensor lies on the default device")
 
 
-def a_double_precision_model_is_attacked_within_the_ball(subject: Subject) -> None:
+def a_double_precision_model_is_attacked_within_the_ball(subject: AttackUnderTest) -> None:
     """Points of a float64 model are float64 and in the ball."""
     made, attack = subject.images(), subject.made()
     double = Problem(made.model.double(), made.x.double(), made.y)
@@ -255,7 +255,7 @@ def a_double_precision_model_is_attacked_within_the_ball(subject: Subject) -> No
     _confirm_in_ball(attack, double, result)
 
 
-def pixels_of_any_range_are_attacked_alike(subject: Subject) -> None:
+def pixels_of_any_range_are_attacked_alike(subject: AttackUnderTest) -> None:
     """Pixels in [0, 256] give the same points times 256."""
     made, attack = subject.images(), subject.made()
     plain = attack_tensors(made.model, made.x, made.y, attack)
@@ -265,7 +265,7 @@ def pixels_of_any_range_are_attacked_alike(subject: Subject) -> None:
     confirm(torch.equal(wide.success, plain.success), "the successes differ")
 
 
-def logits_of_any_float_type_will_do(subject: Subject) -> None:
+def logits_of_any_float_type_will_do(subject: AttackUnderTest) -> None:
     """Logits in double precision of images in single precision."""
     made = subject.images()
     result = attack_tensors(DoubleLogits(made.model), made.x, made.y, subject.made(), batch_size=5)
@@ -280,7 +280,7 @@ STATE_CHECKS = (
     an_idle_row_can_be_stepped_for_ever,
     it_keeps_its_best_point_if_it_declares_so,
 )
-CHECKS: tuple[Callable[[Subject], None], ...] = (
+CHECKS: tuple[Callable[[AttackUnderTest], None], ...] = (
     every_point_lies_in_the_ball_and_in_the_box,
     every_success_is_confirmed_by_a_fresh_forward,
     batch_size_order_and_neighbours_do_not_change_a_bit,
@@ -331,7 +331,7 @@ def _confirm_moves(attack: Attack, made: Problem) -> None:
     confirm(not torch.equal(result.x_adv, made.x), f"images of shape {list(made.x.shape[1:])} are not changed")
 
 
-def _hooks_depend_on_the_seed(subject: Subject) -> bool:
+def _hooks_depend_on_the_seed(subject: AttackUnderTest) -> bool:
     """Whether two noise keys lead to different logits at one query under the attack's hooks."""
     attack, made = subject.made(), subject.images()
     if not isinstance(attack, HookedAttack):

@@ -10,13 +10,15 @@ from robustkit.primitives.protocol import Attack, BestState, FeatureAttack, Feat
 from robustkit.primitives.rows import Rows
 
 from .problems import images
-from .subject import GREY, Subject, confirm
+from .subject import GREY, AttackUnderTest, confirm
 
 _FEATURES = (2, 3)  # shape of a layer's output where there is no model
 _KEYS_APART = 1_000_003  # between the noise keys of two trials
 
 
-def a_trial_does_not_depend_on_its_neighbours(subject: Subject, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
+def a_trial_does_not_depend_on_its_neighbours(
+    subject: AttackUnderTest, shape: tuple[int, ...] = GREY, key: int = 7
+) -> None:
     """A row of a batch and the same row among others have the same states."""
     attack = without_model(subject)
     together = attack.init(trials(images(8, *shape), key))
@@ -29,7 +31,7 @@ def a_trial_does_not_depend_on_its_neighbours(subject: Subject, shape: tuple[int
         confirm(same, f"step {turn} gives a row another state among other rows")
 
 
-def step_writes_nothing_in_place(subject: Subject, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
+def step_writes_nothing_in_place(subject: AttackUnderTest, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
     """State and answer are the same after a step."""
     attack = without_model(subject)
     state = attack.init(trials(images(3, *shape), key))
@@ -42,7 +44,7 @@ def step_writes_nothing_in_place(subject: Subject, shape: tuple[int, ...] = GREY
         state = after
 
 
-def an_idle_row_can_be_stepped_for_ever(subject: Subject, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
+def an_idle_row_can_be_stepped_for_ever(subject: AttackUnderTest, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
     """A batch's row without a trial repeats an old one, whose counters pass the budget."""
     attack = without_model(subject)
     state = attack.init(trials(images(2, *shape), key))
@@ -52,7 +54,9 @@ def an_idle_row_can_be_stepped_for_ever(subject: Subject, shape: tuple[int, ...]
     confirm(state.query.isfinite().all(), "a row that is done gets a query that is not finite")
 
 
-def it_keeps_its_best_point_if_it_declares_so(subject: Subject, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
+def it_keeps_its_best_point_if_it_declares_so(
+    subject: AttackUnderTest, shape: tuple[int, ...] = GREY, key: int = 7
+) -> None:
     """`keeps_best` and the type of the state agree."""
     attack = without_model(subject)
     state = attack.init(trials(images(3, *shape), key))
@@ -61,7 +65,7 @@ def it_keeps_its_best_point_if_it_declares_so(subject: Subject, shape: tuple[int
     confirm(isinstance(state, BestState) == attack.keeps_best, "keeps_best must be True exactly with a BestState")
 
 
-def states_depend_on_the_seed(subject: Subject) -> bool:
+def states_depend_on_the_seed(subject: AttackUnderTest) -> bool:
     """Whether two noise keys lead to different queries."""
     attack = without_model(subject)
     states = [attack.init(trials(images(4, *GREY), key)) for key in (7, 8)]
@@ -72,7 +76,7 @@ def states_depend_on_the_seed(subject: Subject) -> bool:
     return False
 
 
-def without_model(subject: Subject) -> Attack:
+def without_model(subject: AttackUnderTest) -> Attack:
     """The attack for made-up answers."""
     attack = subject.made()
     return attack.at(_FEATURES) if isinstance(attack, FeatureAttack) else attack

@@ -19,7 +19,7 @@ _BUDGET = {"steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2}
 
 
 @dataclass(frozen=True)
-class Subject:
+class AttackUnderTest:
     """An attack with a small budget, and the networks that have the layers it needs.
 
     Args:

@@ -1,4 +1,4 @@
-"""Pictures of what a perturbation does inside a network: a few images, a few layers, the channels that change most."""
+"""Pictures of a perturbation inside a network: for a few images and layers, the channels that change most."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from robustkit.classifier.classifier import Classifier
 
 from .focus import Aim, Focus, NoFeatureMapError, focus
-from .growth import towards_the_rival
-from .leaves import followed
-from .passes import INPUT_KEY, Key, Pass, Runner, same_calls, tiles
+from .followed import followed
+from .passes import INPUT_KEY, Key, Pass, Runner, check_same_calls, tiles
 from .places import as_map, layout
 from .points import Pairs
+from .propagation import rival_margin
 from .traced import Traced
 
 RULE = (
@@ -24,20 +24,20 @@ RULE = (
     "then the same among those that stayed robust."
 )
 IMAGES, LAYERS, CHANNELS = 6, 4, 4
-BROKEN_SHARE = 2 / 3  # what stayed robust is worth a look as well
+BROKEN_SHARE = 2 / 3  # of the pictures; the others show robust images
 
 Picture = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One channel of one call: its activations before and after, and the margin's gradient in them."""
+    """One channel of one call before and after the attack, with the margin's gradient with respect to it."""
 
     number: int
     clean: Picture  # [h, w]
-    moved: Picture
+    perturbed: Picture
     clean_grad: Picture
-    moved_grad: Picture
+    perturbed_grad: Picture
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class LayerPicture:
 
 
 @dataclass(frozen=True)
-class Look:
+class GradCamPair:
     """Grad-CAM maps for one class."""
 
     aim: Aim
     label: int
     clean: Picture  # [h, w]
-    moved: Picture
+    perturbed: Picture
     correlation: float
     overlap: float
 
@@ -71,8 +71,8 @@ class AlbumEntry:
     x: Picture  # [C, H, W] in [0, 1]
     x_adv: Picture
     clean_grad: Picture  # [C, H, W] of the margin in the pixels
-    moved_grad: Picture
-    looks: tuple[Look, ...]
+    perturbed_grad: Picture
+    grad_cams: tuple[GradCamPair, ...]
     layers: tuple[LayerPicture, ...]
 
     @property
@@ -85,7 +85,7 @@ class AlbumEntry:
 class Album:
     """Pictures of some images of a trace."""
 
-    shots: tuple[AlbumEntry, ...]
+    entries: tuple[AlbumEntry, ...]
     focus: Focus | None
     rule: str = RULE
 
@@ -101,29 +101,29 @@ def album(
     """Pictures of some images of a trace.
 
     Args:
-        model: the one that was traced.
-        traced: the images.
-        layers: names or globs of the layers to show, the last of them for Grad-CAM, too; None takes some at even
+        model: the model that was traced.
+        traced: its trace.
+        layers: names or globs of the layers to show; the last one is also used for Grad-CAM. None takes some at even
             steps of depth. Layers without feature maps are left out.
-        images: how many to show.
-        channels: how many to show of each layer, for each image.
+        images: number of images to show.
+        channels: number of channels to show for each layer and image.
     """
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=traced.bounds)
     pairs = traced.pairs.take(_chosen(traced, images))
     with classifier.session(classifier.input.moved(pairs.x), traced.seed):
         runner = Runner(classifier, traced.seed)
-        found = followed(runner, pairs, layers)
-        mapped = [key for key, shape in found.shapes.items() if layout(shape, pairs.x.shape[1:])]
-        keys = mapped if layers is not None else _evenly(mapped)
-        passes = _passes(runner, keys, found.tile, pairs)
-    looks = _focus(classifier, traced, mapped[-1].layer if layers is not None and mapped else None)
-    seen = [_Seen(row, *both) for both in passes for row in range(len(both[0].logits))]
-    # The last tile has idle rows at its end.
-    shots = [
-        one.shot(traced, place, looks, keys, channels)
-        for place, one in zip(_chosen(traced, images).tolist(), seen, strict=False)
+        calls = followed(runner, pairs, layers)
+        feature_maps = [key for key, shape in calls.shapes.items() if layout(shape, pairs.x.shape[1:])]
+        keys = feature_maps if layers is not None else _at_even_steps(feature_maps)
+        passes = _passes(runner, keys, calls.tile, pairs)
+    grad_cam = _focus(classifier, traced, feature_maps[-1].layer if layers is not None and feature_maps else None)
+    by_image = [_ImagePasses(row, *both) for both in passes for row in range(len(both[0].logits))]
+    # Not strict: the last tile has padding rows at its end.
+    entries = [
+        one.entry(traced, index, grad_cam, keys, channels)
+        for index, one in zip(_chosen(traced, images).tolist(), by_image, strict=False)
     ]
-    return Album(tuple(shots), looks)
+    return Album(tuple(entries), grad_cam)
 
 
 def _focus(classifier: Classifier, traced: Traced, layer: str | None) -> Focus | None:
@@ -133,35 +133,38 @@ def _focus(classifier: Classifier, traced: Traced, layer: str | None) -> Focus |
         return None
 
 
-class _Seen(NamedTuple):
-    """One image in the passes of its tile."""
+class _ImagePasses(NamedTuple):
+    """One image in the clean and in the perturbed pass of its tile."""
 
     row: int
     clean: Pass
-    moved: Pass
+    perturbed: Pass
 
-    def shot(self, traced: Traced, place: int, looks: Focus | None, keys: Sequence[Key], channels: int) -> AlbumEntry:
-        """All pictures, of the image at that place of the trace."""
+    def entry(
+        self, traced: Traced, index: int, grad_cam: Focus | None, keys: Sequence[Key], channels: int
+    ) -> AlbumEntry:
+        """All pictures of the image with that index in the trace."""
         pairs = traced.pairs
-        clean_grad, moved_grad = (_array(grad) for grad in self.grads(INPUT_KEY))
+        clean_grad, perturbed_grad = (_array(grad) for grad in self.grads(INPUT_KEY))
         return AlbumEntry(
-            number=int(pairs.number[place]), label=int(pairs.y[place]), prediction=int(pairs.prediction[place]),
-            margin_change=float(traced.margin_change[place]),
-            x=_array(pairs.x[place]), x_adv=_array(pairs.x_adv[place]),
-            clean_grad=clean_grad, moved_grad=moved_grad, looks=() if looks is None else tuple(_looks(looks, place)),
+            number=int(pairs.number[index]), label=int(pairs.y[index]), prediction=int(pairs.prediction[index]),
+            margin_change=float(traced.margin_change[index]),
+            x=_array(pairs.x[index]), x_adv=_array(pairs.x_adv[index]),
+            clean_grad=clean_grad, perturbed_grad=perturbed_grad,
+            grad_cams=() if grad_cam is None else tuple(_grad_cam_pairs(grad_cam, index)),
             layers=tuple(self.layer(key, channels) for key in keys),
         )  # fmt: skip
 
     def grads(self, key: Key) -> tuple[Tensor, Tensor]:
-        """The margin's gradients in the output, zero where the graph is cut behind it."""
-        both = (side.calls[key] for side in (self.clean, self.moved))
-        clean, moved = (torch.zeros_like(one.output) if one.grad is None else one.grad for one in both)
-        return clean[self.row], moved[self.row]
+        """The margin's gradients with respect to the output; zero if a later layer detaches the graph."""
+        both = (side.calls[key] for side in (self.clean, self.perturbed))
+        clean, perturbed = (torch.zeros_like(one.output) if one.grad is None else one.grad for one in both)
+        return clean[self.row], perturbed[self.row]
 
     def layer(self, key: Key, most: int) -> LayerPicture:
-        """The channels that changed most, in the order of their change."""
+        """The channels that changed most, by decreasing change."""
         image = self.clean.calls[INPUT_KEY].output.shape[1:]
-        outputs = [side.calls[key].output[self.row] for side in (self.clean, self.moved)]
+        outputs = [side.calls[key].output[self.row] for side in (self.clean, self.perturbed)]
         before, after, *grads = (as_map(values[None], image)[0] for values in (*outputs, *self.grads(key)))
         order = (after - before).flatten(1).double().norm(dim=1).sort(descending=True, stable=True).indices
         shown = tuple(
@@ -172,17 +175,17 @@ class _Seen(NamedTuple):
 
 
 def _passes(runner: Runner, keys: Sequence[Key], size: int, pairs: Pairs) -> list[tuple[Pass, Pass]]:
-    found = []
+    passes = []
     for tile, _ in tiles(pairs, size):
-        score = towards_the_rival(tile)
-        clean, moved = (runner.run([key.layer for key in keys], points, score) for points in (tile.x, tile.x_adv))
-        same_calls(clean, moved)
-        found.append((clean, moved))
-    return found
+        score = rival_margin(tile)
+        clean, perturbed = (runner.run([key.layer for key in keys], points, score) for points in (tile.x, tile.x_adv))
+        check_same_calls(clean, perturbed)
+        passes.append((clean, perturbed))
+    return passes
 
 
 def _chosen(traced: Traced, most: int) -> Tensor:
-    """Places in the trace: first broken images, then robust ones, each by the change of their margin."""
+    """Indices in the trace: first broken images, then robust ones, each by decreasing change of their margin."""
     order = traced.margin_change.sort(descending=True, stable=True).indices
     broken, robust = order[traced.pairs.broken[order]], order[~traced.pairs.broken[order]]
     share = max(most - len(robust), round(most * BROKEN_SHARE))
@@ -190,16 +193,16 @@ def _chosen(traced: Traced, most: int) -> Tensor:
     return torch.cat([first, robust[: most - len(first)]])
 
 
-def _evenly(keys: Sequence[Key]) -> list[Key]:
+def _at_even_steps(keys: Sequence[Key]) -> list[Key]:
     places = np.unique(np.linspace(0, len(keys) - 1, min(LAYERS, len(keys))).round().astype(int))
     return [keys[place] for place in places] if keys else []
 
 
-def _looks(looks: Focus, place: int) -> Iterator[Look]:
-    for aim, maps in looks.aims.items():
-        yield Look(
-            aim, int(maps.label[place]), _array(maps.clean[place]), _array(maps.moved[place]),
-            float(maps.correlation[place]), float(maps.overlap[place]),
+def _grad_cam_pairs(grad_cam: Focus, index: int) -> Iterator[GradCamPair]:
+    for aim, maps in grad_cam.aims.items():
+        yield GradCamPair(
+            aim, int(maps.label[index]), _array(maps.clean[index]), _array(maps.perturbed[index]),
+            float(maps.correlation[index]), float(maps.overlap[index]),
         )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """Linear CKA between two sets of features of the same images, from the unbiased estimate of HSIC.
 
 Kornblith et al. 2019, arXiv:1905.00414, define CKA as HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) with Gram matrices
-K = A A' and L = B B'. Their plug-in estimate of HSIC grows towards 1 when there are more features than images, which is
-always so here; the one of Song et al. 2012 (JMLR 13, eq. 5) has no bias. It needs four images, and all of them at once:
-a mean over mini-batches would be another number for every batch size.
-Bad at: few images. Its spread goes down as 1 / n, and values of unrelated features may lie below 0.
+K = A A' and L = B B'. With their plug-in estimate of HSIC, CKA approaches 1 when there are more features than images,
+which is always the case here; the estimate of Song et al. 2012 (JMLR 13, eq. 5) has no bias. It needs at least four
+images, and all of them at once: a mean over mini-batches would depend on the batch size.
+Bad at: few images. Its spread decreases as 1 / n, and values for unrelated features may be below 0.
 """
 
 import torch
@@ -15,9 +15,9 @@ MOST = 2048  # images; the work for each layer grows with their square
 
 
 def gram(features: Tensor) -> Tensor:
-    """`[n, n]` float64 inner products of the rows of `[n, ...]`, their common mean taken out.
+    """`[n, n]` float64 inner products of the rows of `[n, ...]` after subtraction of their mean.
 
-    The mean changes nothing in HSIC, but its square would eat the digits of what remains.
+    HSIC does not depend on the mean, but rounding errors relative to its square would.
     """
     rows = features.detach().flatten(1).double()
     rows = rows - rows.mean(0)
@@ -34,18 +34,18 @@ def cka(k: Tensor, other: Tensor) -> float:
     """CKA of two Gram matrices, at most 1; NaN below four images, or where one side's features do not vary."""
     if len(k) < LEAST:
         return float("nan")
-    mine, theirs = _centred(k), _centred(other)
-    if torch.equal(mine, theirs):
-        return 1.0 if bool(mine.any()) else float("nan")
-    norms = torch.linalg.matrix_norm(mine) * torch.linalg.matrix_norm(theirs)
-    return ((mine * theirs).sum() / norms).item() if norms > 0 else float("nan")
+    first, second = _centred(k), _centred(other)
+    if torch.equal(first, second):
+        return 1.0 if bool(first.any()) else float("nan")
+    norms = torch.linalg.matrix_norm(first) * torch.linalg.matrix_norm(second)
+    return ((first * second).sum() / norms).item() if norms > 0 else float("nan")
 
 
 def _centred(k: Tensor) -> Tensor:
     """The U-centred matrix (Szekely & Rizzo 2014): zero diagonal, zero row sums.
 
-    The sum of the products of two of them is eq. 5 of Song et al. up to its factor: the same number in one line, and a
-    true inner product, so that Cauchy and Schwarz bound the CKA by 1.
+    The sum of the products of two such matrices is eq. 5 of Song et al. up to a factor. It is an inner product, so the
+    Cauchy-Schwarz inequality bounds the CKA by 1.
     """
     n = len(k)
     k = k - torch.diag(k.diagonal())

@@ -1,4 +1,4 @@
-"""Grad-CAM of image pairs: where the network looks for a class before and after an attack."""
+"""Grad-CAM of image pairs: which places of the image support a class, before and after an attack."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.primitives.rows import padded
 
+from .followed import Followed, executed, followed
 from .gradcam import cam, overlap, rank_correlation
-from .leaves import Followed, executed, followed
 from .passes import Key, Runner, Score, tile_size, tiles
 from .places import as_map, layout
 from .points import Pairs
@@ -23,26 +23,26 @@ Aim = Literal["true", "predicted"]
 
 @dataclass(frozen=True)
 class Maps:
-    """The maps of one class per image, and how alike they are before and after the attack."""
+    """Grad-CAM maps for one class per image, and their similarity before and after the attack."""
 
-    label: Tensor  # [n] int64 the class they are about
-    clean: Tensor  # [n, h, w] on the places of the feature map
-    moved: Tensor  # [n, h, w]
+    label: Tensor  # [n] int64 the class
+    clean: Tensor  # [n, h, w] in the resolution of the feature map
+    perturbed: Tensor  # [n, h, w]
 
     @property
     def correlation(self) -> Tensor:
         """`[n]` Spearman's rank correlation of the two maps."""
-        return rank_correlation(self.clean, self.moved)
+        return rank_correlation(self.clean, self.perturbed)
 
     @property
     def overlap(self) -> Tensor:
         """`[n]` intersection over union of their foregrounds."""
-        return overlap(self.clean, self.moved)
+        return overlap(self.clean, self.perturbed)
 
 
 @dataclass(frozen=True)
 class Focus:
-    """Maps of the images of a trace at one call, for the true class and for the one predicted after the attack."""
+    """Maps of all images of a trace at one call, for the true class and for the class predicted after the attack."""
 
     layer: str
     call: int
@@ -55,20 +55,20 @@ class Focus:
 
 
 class NoFeatureMapError(UserError):
-    """Nothing in the network, or not the layer that was named, has values for places of the image."""
+    """No layer of the network, or not the named layer, has a feature map."""
 
 
 def focus(model: nn.Module | Classifier, traced: Traced, *, layer: str | None = None) -> Focus:
     """Grad-CAM on the clean and on the perturbed image of each pair.
 
     Args:
-        model: the one that was traced.
-        traced: the images.
-        layer: whose last call gives the feature map, or the tokens of a grid; None takes the last one in the network
-            that has several places and that the class scores depend on.
+        model: the model that was traced.
+        traced: its trace.
+        layer: the output of its last call is the feature map, or a grid of tokens; None takes the last layer of the
+            network that has several places and that the class scores depend on.
 
     Raises:
-        NoFeatureMapError: there is none.
+        NoFeatureMapError: there is no feature map.
     """
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=traced.bounds)
     with classifier.session(classifier.input.moved(traced.pairs.x), traced.seed):
@@ -81,14 +81,14 @@ def focus(model: nn.Module | Classifier, traced: Traced, *, layer: str | None = 
 
 
 def _named_map(runner: Runner, pairs: Pairs, layer: str) -> tuple[Key, int]:
-    found = followed(runner, pairs, layer)
-    keys = [key for key, shape in found.shapes.items() if layout(shape, pairs.x.shape[1:])]
+    calls = followed(runner, pairs, layer)
+    keys = [key for key, shape in calls.shapes.items() if layout(shape, pairs.x.shape[1:])]
     if not keys:
         raise NoFeatureMapError(
             f"The output of layer {layer!r} does not have several places of the image, which Grad-CAM needs; name a "
             "convolution."
         )
-    return keys[-1], found.tile
+    return keys[-1], calls.tile
 
 
 def _last_map(runner: Runner, pairs: Pairs) -> tuple[Key, int]:
@@ -96,10 +96,10 @@ def _last_map(runner: Runner, pairs: Pairs) -> tuple[Key, int]:
     shapes = {
         key: shape for key, shape in executed(runner, pairs).items() if key.layer and shape and layout(shape, image)
     }
-    found = Followed(shapes, {})
-    some, _ = next(tiles(pairs, found.tile))
-    calls = runner.run(found.layers, some.x, _logit(some.y)).calls
-    # A transformer that reads its class token alone leaves the gradient of all places at zero in its last layers.
+    candidates = Followed(shapes, {})
+    tile, _ = next(tiles(pairs, candidates.tile))
+    calls = runner.run(candidates.layers, tile.x, _logit(tile.y)).calls
+    # If a transformer's head reads the class token only, the gradient at all places is zero in the last layers.
     keys = [key for key in shapes if (grad := calls[key].grad) is not None and bool(as_map(grad, image).any())]
     if not keys:
         raise NoFeatureMapError(
@@ -110,15 +110,15 @@ def _last_map(runner: Runner, pairs: Pairs) -> tuple[Key, int]:
 
 def _maps(runner: Runner, key: Key, tile: int, pairs: Pairs, label: Tensor) -> Maps:
     clean: list[Tensor] = []
-    moved: list[Tensor] = []
+    perturbed: list[Tensor] = []
     for number, (some, real) in enumerate(tiles(pairs, tile)):
         about = padded(label[number * tile :][:real], tile)
-        for points, into in ((some.x, clean), (some.x_adv, moved)):
+        for points, into in ((some.x, clean), (some.x_adv, perturbed)):
             taken = runner.run([key.layer], points, _logit(about)).calls[key]
             grad = torch.zeros_like(taken.output) if taken.grad is None else taken.grad
             features, grad = (as_map(values.float(), points.shape[1:]) for values in (taken.output, grad))
             into.append(cam(features, grad)[:real].cpu())
-    return Maps(label, torch.cat(clean), torch.cat(moved))
+    return Maps(label, torch.cat(clean), torch.cat(perturbed))
 
 
 def _logit(label: Tensor) -> Score:

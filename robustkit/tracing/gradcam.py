@@ -1,8 +1,8 @@
-"""Grad-CAM: where a network looks when it names a class, and how much of that an attack moves.
+"""Grad-CAM maps, and measures of how much an attack changes them.
 
-Selvaraju et al. 2017, arXiv:1610.02391, eq. 1 and 2: the channels of a feature map are weighted by the mean over all
-places of the class score's gradient, summed, and what speaks against the class is cut off.
-Bad at: feature maps of a few places, and networks whose places do not belong to places of the image.
+Selvaraju et al. 2017, arXiv:1610.02391, eq. 1 and 2: each channel of a feature map is weighted by the mean of the class
+score's gradient over all places; negative values of the weighted sum are set to zero.
+Bad at: feature maps of a few places, and networks in which a place of the map is no place of the image.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ FOREGROUND = 0.15  # of the map's maximum: section 4.1 of the paper
 
 
 def cam(features: Tensor, grad: Tensor) -> Tensor:
-    """The map `[B, H, W]`, at least 0, of features `[B, C, H, W]` and the class score's gradient in them.
+    """The map `[B, H, W]`, at least 0, of features `[B, C, H, W]` and the class score's gradient with respect to them.
 
     The score is the logit, before any softmax.
     """
@@ -30,7 +30,7 @@ def overlap(one: Tensor, other: Tensor) -> Tensor:
 
 
 def rank_correlation(one: Tensor, other: Tensor) -> Tensor:
-    """`[B]` Spearman's coefficient between the places of two maps, ties at their mean rank; NaN for a flat map."""
+    """`[B]` Spearman's rank correlation of two maps, with mean ranks for ties; NaN for a constant map."""
     first, second = (_ranks(maps.detach().flatten(1).cpu().numpy()) for maps in (one, other))
     first, second = first - first.mean(1, keepdims=True), second - second.mean(1, keepdims=True)
     above = torch.from_numpy((first * second).sum(1))

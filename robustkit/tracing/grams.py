@@ -1,7 +1,7 @@
-"""Gram matrices of every call's outputs over all images, although no machine holds all outputs at once.
+"""Gram matrices of the outputs of every call over all images, without holding all outputs in memory at once.
 
-An inner product is a sum over features. So the features of all calls are numbered through, and each sweep over the
-images keeps as many of them as there is room for: one sweep for a small network, more for a large one.
+An inner product is a sum over features. So each sweep over the images takes as many features as fit into memory, from
+the first call to the last: one sweep for a small network, more for a large one.
 """
 
 from collections import defaultdict
@@ -22,42 +22,42 @@ class Grams(NamedTuple):
     """`[n, n]` float64 inner products between the images' outputs, before and after the attack."""
 
     clean: Tensor
-    moved: Tensor
+    perturbed: Tensor
 
 
 def grams(
     runner: Runner, pairs: Pairs, widths: Mapping[Key, int], tile: int, room: int = ROOM
 ) -> Iterator[tuple[Key, Grams]]:
-    """The Gram matrices of each call as soon as it is complete, so that not all are held together.
+    """The Gram matrices of each call, as soon as they are complete, so that not all are in memory together.
 
     Args:
-        runner: asks the network.
+        runner: runs the network.
         pairs: the images.
-        widths: the calls, and how many values their outputs have for one image.
-        tile: how many images go through at once.
-        room: how many values may be held.
+        widths: the calls, and the number of values of their outputs for one image.
+        tile: number of images in one pass.
+        room: number of values that may be held at once.
     """
     n = len(pairs)
-    found: dict[Key, Grams] = {}
+    incomplete: dict[Key, Grams] = {}
     for wanted in _sweeps(widths, max(1, room // (2 * n))):
         parts: dict[Key, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for some, real in tiles(pairs, tile):
-            clean, moved = runner.slices(some.x, wanted), runner.slices(some.x_adv, wanted)
+            clean, perturbed = runner.slices(some.x, wanted), runner.slices(some.x_adv, wanted)
             for key in wanted:
-                parts[key].append((clean[key][:real], moved[key][:real]))
+                parts[key].append((clean[key][:real], perturbed[key][:real]))
         for key, span in wanted.items():
             both = [gram(torch.cat(side)).cpu() for side in zip(*parts.pop(key), strict=True)]
-            # At most one call is cut by the end of a sweep.
-            so_far = found.pop(key, None)
+            # Only the last call of a sweep may be incomplete; the next sweep continues it.
+            so_far = incomplete.pop(key, None)
             sums = Grams(*both) if so_far is None else Grams(*(a + b for a, b in zip(so_far, both, strict=True)))
             if span.stop == widths[key]:
                 yield key, sums
             else:
-                found[key] = sums
+                incomplete[key] = sums
 
 
 def _sweeps(widths: Mapping[Key, int], most: int) -> Sequence[dict[Key, slice]]:
-    """The features of all calls in packs of `most`, each a part of every call that it touches."""
+    """The features of all calls, split into sweeps of `most` features: for each sweep, a slice of each of its calls."""
     sweeps: list[dict[Key, slice]] = []
     left = 0
     for key, width in widths.items():

@@ -1,7 +1,7 @@
-"""How one layer's output answers a perturbation: numbers of one image each, never of a batch.
+"""Measures of how a perturbation changes one layer's output, one number per image.
 
-`a` is a layer's output on the clean images and `b` on the perturbed ones, both `[B, ...]`; every function gives `[B]`
-in float64. A value that is not defined, such as the growth of nothing, is NaN.
+`a` is a layer's output for the clean images and `b` for the perturbed ones, both `[B, ...]`; every function returns
+`[B]` in float64. Undefined values, such as 0 / 0, are NaN.
 """
 
 import torch
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 def relative_change(a: Tensor, b: Tensor) -> Tensor:
-    """`||b - a|| / ||a||`: 0 where nothing changed, infinite where something came out of nothing."""
+    """`||b - a|| / ||a||`: 0 where nothing changed, infinite where only `a` is zero."""
     return quotient(_length(_flat(b) - _flat(a)), _length(_flat(a)), still=0.0)
 
 
 def quotient(above: Tensor, below: Tensor, still: float = torch.nan) -> Tensor:
-    """`above / below` where 0 / 0 is `still`."""
+    """`above / below`, and `still` for 0 / 0."""
     nothing = (above == 0) & (below == 0)
     return torch.where(nothing, torch.full_like(above, still), above / below)
 
@@ -27,20 +27,20 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 
 def sign_flips(a: Tensor, b: Tensor) -> Tensor:
-    """The share of values that are above zero in one output only.
+    """The share of values that are above zero in one of the two outputs only.
 
-    ReLU, GELU, SiLU and tanh keep the sign, so in their row this is the rate at which their pre-activations flip.
+    ReLU, GELU, SiLU and tanh do not change the sign, so for them it is the sign-flip rate of the pre-activations.
     """
     return ((a > 0) != (b > 0)).flatten(1).mean(1, dtype=torch.float64)
 
 
 def attribution(grad: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """`<grad, b - a>`: the change of a scalar that its gradient in `a` promises for the move to `b`."""
+    """`<grad, b - a>`: the first-order change of a scalar from `a` to `b`, given its gradient at `a`."""
     return (_flat(grad) * (_flat(b) - _flat(a))).sum(1)
 
 
 def _flat(values: Tensor) -> Tensor:
-    # fp32 sums of a million squares lose three digits, and a small drift is a difference of large numbers.
+    # fp32 sums of a million squares lose three digits, and a small change is a difference of large numbers.
     return values.detach().flatten(1).double()
 
 

@@ -1,4 +1,4 @@
-"""Outputs whose values belong to places of the image: feature maps in either layout, and tokens of a grid."""
+"""Outputs whose values belong to places of the image: feature maps in either layout, and grids of tokens."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ Layout = Literal["channels first", "channels last", "tokens"]
 
 
 def layout(shape: Sequence[int], image: Sequence[int]) -> Layout | None:
-    """How the output of one image is laid out, given the image's own shape `[C, H, W]`; None if it is no map.
+    """The layout of the output for one image, given the image's own shape `[C, H, W]`; None if it is no feature map.
 
-    Of three sizes, those two are places that have the proportions of the image; where both readings fit equally well,
-    the channels stand first. Of two sizes the first counts tokens, if a square image has as many patches, or one
-    fewer with a class token in front.
+    Of three axes, the two whose sizes have the proportions of the image are height and width; if both readings fit
+    equally well, channels come first. Of two axes the first counts tokens, if it is a square number for a square image,
+    or a square number plus one class token.
     """
     if len(image) != 3:
         return None
@@ -30,9 +30,9 @@ def layout(shape: Sequence[int], image: Sequence[int]) -> Layout | None:
 
 
 def as_map(values: Tensor, image: Sequence[int]) -> Tensor:
-    """Outputs `[B, ...]` that have a layout as `[B, channels, height, width]`, without the class token."""
+    """Outputs `[B, ...]` with a layout, as `[B, channels, height, width]` without the class token."""
     kind = layout(values.shape[1:], image)
-    assert kind is not None, "an output without places"
+    assert kind is not None, "the output is no feature map"
     if kind == "channels first":
         return values
     if kind == "channels last":
@@ -42,5 +42,5 @@ def as_map(values: Tensor, image: Sequence[int]) -> Tensor:
 
 
 def _misfit(places: tuple[int, int], image: Sequence[int]) -> int:
-    # Crosswise, so that no division rounds: 0 for the image's own proportions.
+    # Products instead of quotients, so that nothing is rounded: 0 for the image's own proportions.
     return abs(places[0] * image[2] - places[1] * image[1])

@@ -1,4 +1,4 @@
-"""Pairs of images, before and after an attack, and what the model says about each."""
+"""Pairs of images before and after an attack, with the model's predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.classifier.session import Session
-from robustkit.engine.attack_tensors import attack as crafted
+from robustkit.engine.attack_tensors import attack as run_attack
 from robustkit.errors import UserError
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
@@ -22,12 +22,12 @@ GIVEN = "points as given"
 class Pairs(Rows):
     """One correctly classified image per row; everything on the CPU."""
 
-    number: Tensor  # [B] int64 what the caller calls it
+    number: Tensor  # [B] int64 the image's number in reports
     x: Tensor  # [B, *S] in [0, 1]
     x_adv: Tensor  # [B, *S] in [0, 1]
     y: Tensor  # [B] int64 true class, and the clean prediction
     prediction: Tensor  # [B] int64 class at x_adv
-    rival: Tensor  # [B] int64 wrong class with the highest logit at x_adv; equal to `prediction` where broken
+    rival: Tensor  # [B] int64 wrong class with the highest logit at x_adv; equals `prediction` where broken
 
     @property
     def broken(self) -> Tensor:
@@ -37,18 +37,18 @@ class Pairs(Rows):
 
 @dataclass(frozen=True)
 class PerturbationOrigin:
-    """How the perturbed points came about."""
+    """The attack that produced the perturbed images."""
 
     attack: str
     norm: str
     eps_text: str
-    clean_wrong: int  # images that the model gets wrong without any attack; they are left out
+    clean_wrong: int  # images that the model misclassifies without an attack; they are left out
 
 
-def made(
+def crafted_points(
     classifier: Classifier, x: Tensor, y: Tensor, attack: str | Attack, eps: float | str | None, norm: str, **how: int
 ) -> tuple[Tensor, PerturbationOrigin]:
-    """Perturbed points in the caller's range, and their origin (clean errors still uncounted).
+    """Perturbed images in the caller's range, and their origin, in which clean errors are not counted yet.
 
     Raises:
         UserError: the attack is unknown, or has no radius.
@@ -60,32 +60,31 @@ def made(
         if eps is None:
             raise UserError("An attack needs a radius: give eps, for example eps='8/255', or the points as x_adv.")
         attack = registry.build(attack, norm, eps)
-    spelled = registry.spelled(attack) if type(attack) in registry.classes().values() else type(attack).__name__
-    origin = PerturbationOrigin(spelled, attack.ball.norm, str(attack.eps), 0)
-    return crafted(classifier, x, y, attack, batch_size=how["batch_size"], seed=how["seed"]).x_adv, origin
+    origin = PerturbationOrigin(registry.spelled(attack), attack.ball.norm, str(attack.eps), 0)
+    return run_attack(classifier, x, y, attack, batch_size=how["batch_size"], seed=how["seed"]).x_adv, origin
 
 
-def paired(
+def correct_pairs(
     classifier: Classifier, session: Session, x: Tensor, x_adv: Tensor, y: Tensor, numbers: Sequence[int]
 ) -> Pairs:
     """The correctly classified images with their perturbed points, judged within a session.
 
     Raises:
-        UserError: the tensors do not fit each other or the model, or it classifies no image rightly.
+        UserError: the tensors do not fit each other or the model, or it classifies no image correctly.
     """
     if len(numbers) != len(x):
         raise UserError(f"There are {len(x)} images but {len(numbers)} numbers; give one for each, or none.")
     if x_adv.shape != x.shape:
         raise UserError(f"x_adv must have the shape of x, {list(x.shape)}, not {list(x_adv.shape)}.")
-    clean, moved = (classifier.place(checked_images(points.detach(), classifier.bounds)) for points in (x, x_adv))
-    before, after = session.judge(clean), session.judge(moved)
+    clean, perturbed = (classifier.place(checked_images(points.detach(), classifier.bounds)) for points in (x, x_adv))
+    before, after = session.judge(clean), session.judge(perturbed)
     y = checked_labels(y.cpu(), len(x), before.shape[1])
-    kept = (before.argmax(1) == y).nonzero().flatten()
-    if not len(kept):
+    correct = (before.argmax(1) == y).nonzero().flatten()
+    if not len(correct):
         raise UserError(
-            f"The model gets all {len(y)} images wrong without any attack, so there is nothing to follow; "
+            f"The model gets all {len(y)} images wrong without an attack, so there is nothing to trace; "
             "check its weights, the normalisation and the order of the classes."
         )
     rival = after.scatter(1, y[:, None], -torch.inf).argmax(1)
-    everything = Pairs(torch.tensor(list(numbers)), clean.cpu(), moved.cpu(), y, after.argmax(1), rival)
-    return everything.take(kept)
+    everything = Pairs(torch.tensor(list(numbers)), clean.cpu(), perturbed.cpu(), y, after.argmax(1), rival)
+    return everything.take(correct)

@@ -1,4 +1,4 @@
-"""What a trace found: for every call, numbers of each image, and what they come to over groups of images."""
+"""The result of a trace: for every call, the measures of each image and their medians over groups of images."""
 
 import json
 import math
@@ -13,15 +13,15 @@ from torch import Tensor
 from .passes import Key
 from .points import Pairs, PerturbationOrigin
 
-# What is measured of each image at each call, in the order of reports.
+# Measures of each image at each call, in the order of reports.
 MEASURES: Final = ("relative", "gain", "amplification", "cosine", "flips", "margin", "margin_share")
 GROUPS: Final = ("all", "broken", "robust")
-MOST = 3  # calls that are marked
+MOST = 3  # calls marked as steepest
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and quartiles over the images of a group where the value is defined; NaN if that is none of them."""
+    """Median and quartiles over the images of a group for which the value is defined; NaN if there are none."""
 
     median: float
     low: float
@@ -37,8 +37,8 @@ class CallTrace:
     kind: str
     shape: tuple[int, ...]  # of the output for one image
     values: Mapping[str, Tensor]  # measure -> [n] float64
-    moot: bool  # it returned its input as it was, for every image
-    cka: Mapping[str, float]  # group -> linear CKA between clean and perturbed outputs, where it was taken
+    moot: bool  # it returned its input unchanged for every image
+    cka: Mapping[str, float]  # group -> linear CKA between clean and perturbed outputs, where it was computed
 
     @property
     def name(self) -> str:
@@ -48,19 +48,19 @@ class CallTrace:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Traced:
-    """Where a perturbation grows: correctly classified images, before and after an attack, through every call.
+    """The propagation of perturbations of correctly classified images through every call of a network.
 
     Measures of one image at one call, with `a` the output for the clean image and `b` for the perturbed one:
 
     - relative: ||b - a|| / ||a||
-    - gain: relative, over the relative change of what this very call was fed
-    - amplification: relative, over that of the call before, which may be in another branch
+    - gain: `relative`, divided by the relative change of this call's input
+    - amplification: `relative`, divided by that of the previous call, which may be in another branch
     - cosine: of the angle between a and b
     - flips: share of values that are above zero in one of a and b only
-    - margin: <gradient at a of z_rival - z_y, b - a>, the change of the margin that this call promises
-    - margin_share: margin, over the change that came; 1 in a linear network wherever all paths go through
+    - margin: <gradient at a of z_rival - z_y, b - a>, the first-order attribution of the margin's change to this call
+    - margin_share: `margin`, divided by the real change; 1 in a linear network at calls that all paths go through
 
-    Over a group there are median and quartiles of each, and `cka` between all clean and all perturbed outputs.
+    For each group there are median and quartiles of each measure, and `cka` between clean and perturbed outputs.
     """
 
     model: str
@@ -70,7 +70,7 @@ class Traced:
     seed: int
     calls: tuple[CallTrace, ...]
     margin_change: Tensor  # [n] float64, of z_rival - z_y
-    unseen: Mapping[str, str]  # layer -> why there are no numbers
+    unseen: Mapping[str, str]  # layer -> why it was not measured
 
     def __repr__(self) -> str:
         places = ", ".join(call.name for call in self.steepest) or "nowhere"
@@ -86,7 +86,7 @@ class Traced:
 
     @property
     def groups(self) -> list[str]:
-        """What reports set side by side: broken and robust images, or all of them where they are of one kind."""
+        """The groups that reports compare: broken and robust images, or all images if there is only one kind."""
         several = bool(self.pairs.broken.any()) and not bool(self.pairs.broken.all())
         return ["broken", "robust"] if several else ["all"]
 
@@ -99,17 +99,17 @@ class Traced:
         return call.cka.get(group, math.nan)
 
     @property
-    def telling(self) -> list[CallTrace]:
-        """The calls without those that return their input, such as Dropout: what tables show."""
+    def shown_calls(self) -> list[CallTrace]:
+        """The calls that tables show: those that change their input, unlike Dropout."""
         return [call for call in self.calls if not call.moot]
 
     @property
     def steepest(self) -> list[CallTrace]:
-        """The calls where it grows most: up to three with the highest median gain above 1, over the broken images."""
+        """Up to three calls with the highest median gain above 1, over the broken images."""
         group = "broken" if bool(self.pairs.broken.any()) else "all"
         gains = [(self.spread(call, "gain", group).median, call) for call in self.calls if call.order]
-        grown = [(gain, call) for gain, call in gains if math.isfinite(gain) and gain > 1]
-        return [call for _, call in sorted(grown, key=lambda pair: (-pair[0], pair[1].order))[:MOST]]
+        growing = [(gain, call) for gain, call in gains if math.isfinite(gain) and gain > 1]
+        return [call for _, call in sorted(growing, key=lambda pair: (-pair[0], pair[1].order))[:MOST]]
 
     def to_frame(self) -> pd.DataFrame:
         """One row per call and group, in execution order."""
@@ -129,7 +129,7 @@ class Traced:
         return pd.DataFrame(rows)
 
     def samples_frame(self) -> pd.DataFrame:
-        """One row per call and image: what the medians were taken of."""
+        """One row per call and image: the values from which the medians are computed."""
         frames = []
         for call in self.calls:
             columns: dict[str, Any] = {
@@ -140,7 +140,7 @@ class Traced:
         return pd.concat(frames, ignore_index=True)
 
     def to_json(self) -> str:
-        """Everything but the images, as one JSON object; what is not a finite number is null."""
+        """Everything except the images, as one JSON object; null stands for NaN and infinity."""
         document = {
             "model": self.model, "attack": self.origin.attack, "norm": self.origin.norm, "eps": self.origin.eps_text,
             "seed": self.seed, "images": len(self.pairs), "clean_wrong": self.origin.clean_wrong,
@@ -164,13 +164,13 @@ def members(pairs: Pairs, group: str) -> Tensor:
 
 
 def spread_of(values: Tensor) -> Spread:
-    """Median and quartiles of the values that are defined."""
-    known = values[~values.isnan()]
-    if not len(known):
+    """Median and quartiles of the values that are not NaN."""
+    defined = values[~values.isnan()]
+    if not len(defined):
         return Spread(math.nan, math.nan, math.nan)
-    # Between two infinite neighbours linear interpolation finds NaN.
-    way = "linear" if bool(known.isfinite().all()) else "nearest"
-    low, median, high = (known.quantile(share, interpolation=way).item() for share in (0.25, 0.5, 0.75))
+    # Linear interpolation between two infinite values would be NaN.
+    method = "linear" if bool(defined.isfinite().all()) else "nearest"
+    low, median, high = (defined.quantile(share, interpolation=method).item() for share in (0.25, 0.5, 0.75))
     return Spread(median, low, high)
 
 

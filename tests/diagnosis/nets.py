@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustkit import attack, load_dataset
-from robustkit import masked_defenses as broken
+from robustkit import attack, load_dataset, masked_defenses
+from robustkit.diagnosis import Diagnosis, diagnose
 from robustkit.primitives import registry
 
 torch.set_num_threads(1)
@@ -24,13 +24,27 @@ class Images(NamedTuple):
 
 @cache
 def images(count: int = 32) -> Images:
-    """Test images of digits, which no network here has seen."""
+    """Test images of digits, which no network here was trained on."""
     return Images(*load_dataset("digits").batch(range(count)))
+
+
+def diagnosed(model: nn.Module, count: int = 8, *, prove: bool = False, **options) -> Diagnosis:
+    """The diagnosis of a model with a few test images."""
+    x, y = images(count)
+    return diagnose(model, x, y, **{"eps": EPS, "prove": prove, **options})
+
+
+def culprits(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    return [(row.layer, row.verdict) for row in diagnosis.culprits]
+
+
+def remedies(diagnosis: Diagnosis) -> set[str]:
+    return {remedy.kind for remedy in diagnosis.prescription}
 
 
 @cache
 def _base() -> nn.Module:
-    return broken.base()
+    return masked_defenses.base_network()
 
 
 def base() -> nn.Module:
@@ -40,17 +54,16 @@ def base() -> nn.Module:
 
 @cache
 def _defended(name: str) -> nn.Module:
-    return broken.build(name, _base())
+    return masked_defenses.build(name, _base())
 
 
 def defended(name: str) -> nn.Module:
-    """The same behind a broken defence."""
+    """The same network with a defense that masks gradients."""
     return copy.deepcopy(_defended(name))
 
 
-@cache
 def hardened() -> nn.Module:
-    """The same after a few epochs of training on PGD's images."""
+    """The same network after a few epochs of adversarial training with PGD."""
     model, (x, y) = base(), load_dataset("digits", "train").batch(range(1099))
     optimiser, shuffle = torch.optim.Adam(model.parameters(), 2e-3), torch.Generator().manual_seed(0)
     for _ in range(6):
@@ -63,7 +76,6 @@ def hardened() -> nn.Module:
             optimiser.zero_grad()
             F.cross_entropy(model(near.detach()), y[rows]).backward()
             optimiser.step()
-    model.zero_grad(set_to_none=True)
     return model.eval()
 
 
@@ -72,6 +84,22 @@ def undefended_accuracy() -> float:
     """Robust accuracy of the ordinary network."""
     x, y = images()
     return attack(base(), x, y, registry.build("pgd:steps=20", "Linf", EPS)).robust_accuracy
+
+
+class Lambda(nn.Module):
+    """A layer that applies a function."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *values, **more):
+        return self.function(*values, **more)
+
+
+class Rounding(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.round(x * 8) / 8
 
 
 class Inline(nn.Module):
@@ -105,10 +133,3 @@ class Deep(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x) * 1.0
-
-
-class StraightThrough(nn.Module):
-    """Rounding with the identity's gradient, as BPDA would put there."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + (torch.round(x * 8) / 8 - x).detach()

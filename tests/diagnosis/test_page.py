@@ -8,16 +8,14 @@ from robustkit.reports.diagnosis.page import DiagnosisContext, page, section, wr
 from robustkit.reports.diagnosis.terminal import print_diagnosis
 from torch import nn
 
-from robustkit.diagnosis import diagnose
-from tests.diagnosis.nets import EPS, base, defended, images
+from tests.diagnosis.nets import base, defended, diagnosed
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 
 
 @pytest.fixture(scope="module")
-def found():
-    x, y = images(12)
-    return diagnose(defended("quantised"), x, y, eps=EPS)
+def diagnosis():
+    return diagnosed(defended("quantised"), 12, prove=True)
 
 
 class Hostile(nn.Module):
@@ -35,10 +33,10 @@ class Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
 
     def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
+        self.tags.append((tag, dict(attrs)))
         if tag not in ("meta", "br", "wbr", "img", "link"):
             self.open.append(tag)
 
@@ -46,57 +44,55 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def tags(text):
+def tags_of(text):
     parser = Tags()
     parser.feed(text)
     assert not parser.open
-    return parser.seen
+    return parser.tags
 
 
-def test_the_page_asks_nothing_from_anywhere_and_runs_nothing(found):
-    seen = tags(page(found, DiagnosisContext("digits test", "robustkit diagnose")))
+def test_the_page_loads_nothing_and_runs_nothing(diagnosis):
+    tags = tags_of(page(diagnosis, DiagnosisContext("digits test", "robustkit diagnose")))
 
-    assert not [attrs for _, attrs in seen if {"src", "href", "onclick", "onload"} & set(attrs)]
-    assert [attrs.get("type") for tag, attrs in seen if tag == "script"] == ["application/json"]
+    assert not [attrs for _, attrs in tags if {"src", "href", "onclick", "onload"} & set(attrs)]
+    assert [attrs.get("type") for tag, attrs in tags if tag == "script"] == ["application/json"]
 
 
-def test_the_page_has_the_finding_the_line_the_remedy_and_the_proof(found):
-    text = re.sub(r"<[^>]+>|\s+", " ", page(found, DiagnosisContext()))
+def test_the_page_has_the_verdict_the_line_the_remedy_and_the_proof(diagnosis):
+    text = re.sub(r"<[^>]+>|\s+", " ", page(diagnosis, DiagnosisContext()))
 
     for part in ("Gradients are masked", "torch.round(x * self.levels)", "--bpda quantise", "0 %", "does not prove"):
         assert part in text
 
 
-def test_strange_names_and_lines_stay_text():
-    x, y = images(6)
-    found = diagnose(Hostile(), x, y, eps=EPS)
-    text = page(found, DiagnosisContext(HOSTILE, HOSTILE))
+def test_names_and_lines_with_markup_stay_text():
+    text = page(diagnosed(Hostile(), 6, prove=True), DiagnosisContext(HOSTILE, HOSTILE))
 
-    assert "img" not in {tag for tag, _ in tags(text)}
+    assert "img" not in {tag for tag, _ in tags_of(text)}
     assert "<script>alert" not in text
     assert "\x1b" not in text
 
 
-def test_the_numbers_in_the_page_are_those_of_the_file(found, tmp_path):
-    write_diagnosis(found, tmp_path)
+def test_the_numbers_in_the_page_are_those_of_the_file(diagnosis, tmp_path):
+    write_diagnosis(diagnosis, tmp_path)
     stored = json.loads((tmp_path / "diagnosis.json").read_text())
     inside = re.search(r'id="robustkit-diagnosis">(.*?)</script>', (tmp_path / "diagnosis.html").read_text(), re.DOTALL)
 
     assert inside is not None
-    assert json.loads(inside[1]) == stored == json.loads(found.to_json())
+    assert json.loads(inside[1]) == stored == json.loads(diagnosis.to_json())
 
 
-def test_the_section_stands_alone_for_other_pages(found):
-    seen = [tag for tag, _ in tags(section(found))]
+def test_the_section_can_be_put_into_other_pages(diagnosis):
+    tags = [tag for tag, _ in tags_of(section(diagnosis))]
 
-    assert seen[0] == "section"
-    assert "html" not in seen
+    assert tags[0] == "section"
+    assert "html" not in tags
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_the_terminal_keeps_layer_fidelity_and_verdict_at_any_width(found, width):
+def test_the_terminal_keeps_layer_fidelity_and_verdict_at_any_width(diagnosis, width):
     console = Console(width=width, record=True, file=open("/dev/null", "w"), force_terminal=True)  # noqa: SIM115
-    print_diagnosis(found, console)
+    print_diagnosis(diagnosis, console)
     lines = console.export_text().splitlines()
     console.file.close()
 

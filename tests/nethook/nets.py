@@ -1,4 +1,4 @@
-"""Small networks that do, one each, what hooks stumble over."""
+"""Small networks, each with a property that makes hooks difficult."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from robustkit.nethook.structure import tensors
+
 
 def seeded(build: Callable[[], nn.Module]) -> nn.Module:
-    """A network with the same weights every time, without a mark on the global generator."""
+    """A network with the same weights every time; the global generator does not change."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return build()
@@ -23,6 +25,25 @@ def images(count: int = 4, channels: int = 3, size: int = 8, seed: int = 1) -> T
 
 def vectors(count: int = 4, seed: int = 1) -> Tensor:
     return torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+
+
+def grad_in(net: nn.Module, x: Tensor) -> Tensor:
+    """The gradient of the sum of the outputs with respect to the input."""
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(net(x).sum(), x)[0]
+
+
+class Net(nn.Module):
+    """Layers by name, and a function of the network and its input that runs them."""
+
+    def __init__(self, run: Callable[..., object], **layers: nn.Module) -> None:
+        super().__init__()
+        self.run = run
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        return self.run(self, *args, **kwargs)
 
 
 class Founding(nn.Module):
@@ -52,6 +73,11 @@ class Overwriting(nn.Module):
         return self.fc(self.relu(self.conv(x)).flatten(1))
 
 
+def overwriting_and_copying() -> tuple[nn.Module, nn.Module]:
+    """The same network with a ReLU that writes in place and with one that does not."""
+    return seeded(Overwriting), seeded(lambda: Overwriting(inplace=False))
+
+
 class Reusing(nn.Module):
     """One ReLU, two runs."""
 
@@ -66,16 +92,10 @@ class Reusing(nn.Module):
         return self.act(self.b(self.act(self.a(x))))
 
 
-class Tied(nn.Module):
-    """One module of two names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.Linear(6, 6)
-        self.decoder = self.encoder
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.encoder(x).tanh())
+def tied() -> nn.Module:
+    """One module with two names."""
+    layer = nn.Linear(6, 6)
+    return Net(lambda net, x: net.decoder(net.encoder(x).tanh()), encoder=layer, decoder=layer)
 
 
 class Pair(NamedTuple):
@@ -89,75 +109,42 @@ class Answer:
     hidden: tuple[Tensor, ...]
 
 
-class Shaped(nn.Module):
-    """A layer that returns its tensors wrapped in something."""
-
-    def __init__(self, wrap: Callable[[Tensor, Tensor], object]) -> None:
-        super().__init__()
-        self.wrap = wrap
-        self.fc = nn.Linear(6, 6)
-
-    def forward(self, x: Tensor) -> object:
-        return self.wrap(self.fc(x), x * 2)
-
-
-class Around(nn.Module):
-    """Sums all that its inner layer returns."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> Tensor:
-        from robustkit.nethook.structure import tensors
-
-        return torch.stack(list(tensors(self.inner(x)))).sum(0)
-
-
-class Keyworded(nn.Module):
-    """The layer is called with keywords only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mix = Mix()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.mix(left=x, right=x * 2)
+def wrapping(wrap: Callable[[Tensor, Tensor], object]) -> nn.Module:
+    """The layer `inner` returns two tensors wrapped in something; the network sums all tensors in it."""
+    inner = Net(lambda net, x: wrap(net.fc(x), x * 2), fc=nn.Linear(6, 6))
+    return Net(lambda net, x: torch.stack(list(tensors(net.inner(x)))).sum(0), inner=inner)
 
 
 class Mix(nn.Module):
+    """Takes keyword arguments only."""
+
     def forward(self, *, left: Tensor, right: Tensor) -> Tensor:
         return left * right
 
 
-class Residual(nn.Module):
-    """A branch beside a skip connection; the branch ends in a layer that returns its input in eval mode."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.branch = nn.Linear(6, 6)
-        self.drop = nn.Dropout(0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.branch(x)
-        return hidden + self.drop(hidden)
+def keyworded() -> nn.Module:
+    return Net(lambda net, x: net.mix(left=x, right=x * 2), mix=Mix())
 
 
-class Checkpointed(nn.Module):
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.first = nn.Linear(6, 6)
-        self.act = nn.Tanh()
-        self.last = nn.Linear(6, 3)
-        self.reentrant = reentrant
+def residual() -> nn.Module:
+    """A skip connection beside a branch whose last layer returns its input in eval mode."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        middle = nn.Sequential(self.first, self.act)
-        return self.last(checkpoint(middle, x, use_reentrant=self.reentrant))
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        hidden = net.branch(x)
+        return hidden + net.drop(hidden)
+
+    return Net(run, branch=nn.Linear(6, 6), drop=nn.Dropout(0.5)).eval()
+
+
+def checkpointed(reentrant: bool) -> nn.Module:
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        return net.last(checkpoint(nn.Sequential(net.first, net.act), x, use_reentrant=reentrant))
+
+    return Net(run, first=nn.Linear(6, 6), act=nn.Tanh(), last=nn.Linear(6, 3))
 
 
 class Attention(nn.Module):
-    """Self-attention with a fused path that goes past `attn_drop`, as timm's."""
+    """Self-attention with a fused path that does not call `attn_drop`, as timm's."""
 
     def __init__(self, width: int = 6, heads: int = 2) -> None:
         super().__init__()
@@ -176,8 +163,8 @@ class Attention(nn.Module):
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
 
-def count(model: nn.Module) -> int:
-    """All hooks on all modules and parameters, and what torch remembers of their options."""
+def hook_count(model: nn.Module) -> int:
+    """All hooks on all modules and parameters, and torch's records of their options."""
     dicts = [
         value
         for module in model.modules()

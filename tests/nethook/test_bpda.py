@@ -5,12 +5,7 @@ from torch.nn import functional as F
 
 from robustkit.errors import UserError
 from robustkit.nethook import ShapeMismatchError, UnfiredLayerError, bpda
-from tests.nethook.nets import Keyworded, Overwriting, images, seeded, vectors
-
-
-class Rounding(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return (x * 8).round() / 8
+from tests.nethook.nets import Net, images, keyworded, overwriting_and_copying, seeded, vectors
 
 
 class Detaching(nn.Module):
@@ -18,63 +13,58 @@ class Detaching(nn.Module):
         return torch.from_numpy(x.detach().numpy().round(1))
 
 
-class RoundingInPlace(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            return x.mul_(8).round_().div_(8)
+def rounding() -> nn.Module:
+    return Net(lambda net, x: (x * 8).round() / 8)
 
 
-class Defended(nn.Module):
-    """A linear layer behind a defence, and a place in between that copies, for defences that overwrite."""
+@torch.no_grad()
+def round_in_place(net: nn.Module, x: Tensor) -> Tensor:
+    return x.mul_(8).round_().div_(8)
 
-    def __init__(self, defence: nn.Module, quiet: bool = False) -> None:
-        super().__init__()
-        self.defence, self.quiet = defence, quiet
-        self.fc = nn.Linear(6, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
+def defended(defense: nn.Module, no_grad: bool = False) -> nn.Module:
+    """A linear layer behind a defense that may write into its input."""
+
+    def run(net: nn.Module, x: Tensor) -> Tensor:
         x = x * 1
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.quiet):
-            x = self.defence(x)
-        return self.fc(x)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
+            x = net.defense(x)
+        return net.fc(x)
+
+    return seeded(lambda: Net(run, defense=defense, fc=nn.Linear(6, 3)))
 
 
-@pytest.mark.parametrize("defence", [Rounding(), Detaching(), RoundingInPlace(), nn.Sigmoid()])
-@pytest.mark.parametrize("quiet", [False, True])
-def test_values_are_exact_and_gradients_those_of_the_surrogate(defence, quiet):
-    net, x = seeded(lambda: Defended(defence, quiet)), vectors().requires_grad_()
+@pytest.mark.parametrize("defense", [rounding(), Detaching(), Net(round_in_place), nn.Sigmoid()])
+@pytest.mark.parametrize("no_grad", [False, True])
+def test_values_are_exact_and_gradients_are_those_of_the_surrogate(defense, no_grad):
+    net, x = defended(defense, no_grad), vectors().requires_grad_()
     plain = net(x)
 
-    with bpda(net, "defence"):
+    with bpda(net, "defense"):
         out = net(x)
     out.sum().backward()
 
     assert torch.equal(out, plain)
-    # The identity: as if the defence were not there.
+    # The surrogate is the identity, as if there were no defense.
     assert torch.allclose(x.grad, net.fc.weight.sum(0).expand(4, 6))
 
 
 def test_a_surrogate_may_be_a_function_a_module_or_the_layer_itself():
-    net, x = seeded(lambda: Defended(nn.Tanh())), vectors().requires_grad_()
-
-    def grad(surrogate) -> Tensor:
-        with bpda(net, "defence", surrogate):
-            return torch.autograd.grad(net(x).sum(), x)[0]
-
+    net, x = defended(nn.Tanh()), vectors().requires_grad_()
     true = torch.autograd.grad(net(x).sum(), x)[0]
-    assert torch.equal(grad(torch.tanh), true)
-    assert torch.equal(grad(nn.Tanh()), true)
-    assert torch.equal(grad(net.defence), true)
+
+    for surrogate in (torch.tanh, nn.Tanh(), net.defense):
+        with bpda(net, "defense", surrogate):
+            assert torch.equal(torch.autograd.grad(net(x).sum(), x)[0], true)
 
 
-def test_a_surrogate_sees_the_input_before_the_layer_overwrites_it():
-    net, plain, x = seeded(Overwriting), seeded(lambda: Overwriting(inplace=False)), images().requires_grad_()
+def test_a_surrogate_gets_the_input_before_the_layer_overwrites_it():
+    grads, x = [], images().requires_grad_()
+    for net in overwriting_and_copying():
+        with bpda(net, "relu", F.gelu):
+            grads.append(torch.autograd.grad(net(x).sum(), x)[0])
 
-    def grad(each) -> Tensor:
-        with bpda(each, "relu", F.gelu):
-            return torch.autograd.grad(each(x).sum(), x)[0]
-
-    assert torch.equal(grad(net), grad(plain))
+    assert torch.equal(*grads)
 
 
 def test_parameters_before_the_layer_get_their_gradient_too():
@@ -87,7 +77,7 @@ def test_parameters_before_the_layer_get_their_gradient_too():
 
 
 def test_second_derivatives_go_through_the_surrogate():
-    net, x = nn.Sequential(Rounding()), vectors().requires_grad_()
+    net, x = nn.Sequential(rounding()), vectors().requires_grad_()
 
     with bpda(net, "0", lambda x: x**3):
         (grad,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
@@ -95,22 +85,16 @@ def test_second_derivatives_go_through_the_surrogate():
     assert torch.allclose(torch.autograd.grad(grad.sum(), x)[0], 6 * x)
 
 
-def test_a_surrogate_of_another_shape_is_refused():
-    net = seeded(lambda: Defended(nn.Linear(6, 6)))
+@pytest.mark.parametrize(("width", "surrogate"), [(6, lambda x: x[:, :2]), (3, None)])
+def test_a_surrogate_of_another_shape_is_an_error(width, surrogate):
+    net = nn.Sequential(nn.Linear(6, width))
 
-    with pytest.raises(ShapeMismatchError, match="'defence'"), bpda(net, "defence", lambda x: x[:, :2]):
+    with pytest.raises(ShapeMismatchError, match="surrogate of layer '0'"), bpda(net, "0", surrogate):
         net(vectors())
 
 
-def test_the_identity_cannot_stand_for_a_layer_that_changes_the_shape():
-    net = nn.Sequential(nn.Linear(6, 3))
-
-    with pytest.raises(ShapeMismatchError, match="surrogate"), bpda(net, "0"):
-        net(vectors())
-
-
-def test_the_identity_cannot_stand_for_a_layer_of_two_inputs_but_a_surrogate_can():
-    net, x = Keyworded(), vectors().requires_grad_()
+def test_a_layer_of_two_inputs_needs_a_surrogate_of_two_inputs():
+    net, x = keyworded(), vectors().requires_grad_()
 
     with pytest.raises(UserError, match="several tensors"), bpda(net, "mix"):
         net(x)
@@ -119,18 +103,18 @@ def test_the_identity_cannot_stand_for_a_layer_of_two_inputs_but_a_surrogate_can
     assert torch.equal(x.grad, torch.full_like(x, 3))
 
 
-def test_without_gradients_the_surrogate_is_not_asked():
-    net, asked = seeded(lambda: Defended(Rounding())), []
+def test_without_gradients_the_surrogate_is_not_called():
+    net, calls = defended(rounding()), []
 
-    with bpda(net, "defence", lambda x: asked.append(1)), torch.no_grad():
+    with bpda(net, "defense", lambda x: calls.append(1)), torch.no_grad():
         out = net(vectors())
 
-    assert not asked
+    assert not calls
     assert not out.requires_grad
 
 
 def test_a_layer_that_never_ran_is_an_error():
-    net = seeded(lambda: Defended(Rounding()))
+    net = defended(rounding())
 
-    with pytest.raises(UnfiredLayerError, match="'defence'"), bpda(net, "defence"):
+    with pytest.raises(UnfiredLayerError, match="'defense'"), bpda(net, "defense"):
         net.fc(vectors())

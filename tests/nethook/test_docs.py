@@ -1,4 +1,4 @@
-"""Every block of Python in the pages about hooks runs, and prints what the page says."""
+"""Every block of Python in docs/hooks runs and prints what the page says."""
 
 import contextlib
 import io
@@ -10,11 +10,11 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted((DOCS / "hooks").glob("*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SAID = re.compile(r"# -> (.*)$", re.MULTILINE)
+PRINTED = re.compile(r"# -> (.*)$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_the_code_of_a_page_does_what_the_page_says(page, tmp_path, monkeypatch):
+def test_the_code_of_a_page_prints_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     text, names = page.read_text("utf-8"), {"__name__": "page"}
@@ -26,10 +26,10 @@ def test_the_code_of_a_page_does_what_the_page_says(page, tmp_path, monkeypatch)
         before = "\n" * text.count("\n", 0, block.start(1))
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(before + block[1], str(page), "exec"), names)
-        assert printed.getvalue().splitlines() == SAID.findall(block[1]), f"{page.name}: {block[1]}"
+        assert printed.getvalue().splitlines() == PRINTED.findall(block[1]), f"{page.name}: {block[1]}"
 
 
-def test_the_index_leads_to_every_page_and_to_nothing_else():
+def test_the_index_links_to_every_page_and_to_nothing_else():
     linked = set(re.findall(r"\(hooks/(.*?\.md)\)", (DOCS / "README.md").read_text("utf-8")))
 
     assert linked == {page.name for page in PAGES}

@@ -16,70 +16,49 @@ from robustkit.nethook import (
 )
 from tests.nethook.nets import (
     Answer,
-    Around,
     Founding,
-    Keyworded,
-    Overwriting,
-    Residual,
+    Net,
     Reusing,
-    Shaped,
+    grad_in,
     images,
+    keyworded,
+    overwriting_and_copying,
+    residual,
     seeded,
     vectors,
+    wrapping,
 )
 
 
-def grad_in(net: nn.Module, x: Tensor) -> Tensor:
-    x = x.clone().requires_grad_()
-    return torch.autograd.grad(net(x).sum(), x)[0]
-
-
-def test_a_scaled_branch_leaves_the_skip_connection_alone():
-    net, x = seeded(Residual).eval(), vectors()
+@pytest.mark.parametrize(("gamma", "at", "rest"), [(0.0, "output", 0.5), (0.5, "input", 0.75)])
+def test_a_scaled_branch_does_not_change_the_skip_connection(gamma, at, rest):
+    net, x = seeded(residual), vectors()
     whole = grad_in(net, x)
 
-    with scale_grad(net, "drop", 0.0):
-        skip = grad_in(net, x)
-
-    # Dropout returns its very input in eval mode: a hook on that tensor would reach the skip connection, too.
-    assert torch.equal(skip, whole / 2)
-
-
-def test_a_scaled_input_leaves_the_skip_connection_alone():
-    net, x = seeded(Residual).eval(), vectors()
-    whole = grad_in(net, x)
-
-    with scale_grad(net, "drop", 0.5, at="input"):
-        assert torch.allclose(grad_in(net, x), whole * 0.75)
+    # Dropout returns its own input in eval mode: a hook on that tensor would change the skip connection, too.
+    with scale_grad(net, "drop", gamma, at=at):
+        assert torch.allclose(grad_in(net, x), whole * rest)
 
 
 @pytest.mark.parametrize("at", ["input", "output"])
-def test_overwriting_layers_get_the_gradients_of_copying_ones(at):
-    net, plain, x = seeded(Overwriting), seeded(lambda: Overwriting(inplace=False)), images()
+def test_layers_that_write_in_place_get_the_gradients_of_layers_that_copy(at):
+    grads = []
+    for net in overwriting_and_copying():
+        with edit_grad(net, ["conv", "relu"], lambda grad, *, name, call: grad.clamp(min=0) * 3, at=at):
+            grads.append(grad_in(net, images()))
 
-    found = []
-    for each in (net, plain):
-        with edit_grad(each, ["conv", "relu"], lambda grad, *, name, call: grad.clamp(min=0) * 3, at=at):
-            found.append(grad_in(each, x))
-
-    assert torch.equal(*found)
+    assert torch.equal(*grads)
 
 
 @pytest.mark.parametrize("at", ["input", "output"])
-def test_a_model_that_goes_on_with_the_overwritten_input_computes_the_same(at):
-    class Sloppy(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.relu = nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)
+def test_a_model_that_continues_with_the_overwritten_input_computes_the_same(at):
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        hidden = net.conv(x)
+        net.relu(hidden)
+        return hidden * 2
 
-        def forward(self, x: Tensor) -> Tensor:
-            hidden = self.conv(x)
-            self.relu(hidden)
-            return hidden * 2
-
-    net, x = seeded(Sloppy), images()
-    plain = net(x)
-    whole = grad_in(net, x)
+    net, x = seeded(lambda: Net(run, conv=nn.Conv2d(3, 4, 3), relu=nn.ReLU(inplace=True))), images()
+    plain, whole = net(x), grad_in(net, x)
 
     with scale_grad(net, "relu", 0.5, at=at), scale_grad(net, "relu", 0.5, at=at), Trace(net, "relu") as trace:
         assert torch.equal(net(x), plain)
@@ -87,21 +66,21 @@ def test_a_model_that_goes_on_with_the_overwritten_input_computes_the_same(at):
     assert torch.equal(trace["relu"].output, plain / 2)
 
 
-def test_an_edit_knows_the_layer_and_the_run():
-    net, seen = seeded(Reusing), []
+def test_an_edit_gets_the_layer_and_the_run():
+    net, calls = seeded(Reusing), []
 
     def edit(grad, *, name, call):
-        seen.append((name, call))
+        calls.append((name, call))
         return grad
 
     with edit_grad(net, ["act", "a"], edit):
         for _ in range(2):
             grad_in(net, vectors())
 
-    assert seen == [("act", 1), ("act", 0), ("a", 0)] * 2
+    assert calls == [("act", 1), ("act", 0), ("a", 0)] * 2
 
 
-def test_one_run_of_a_reused_layer_can_be_chosen():
+def test_one_run_of_a_reused_layer_can_be_edited():
     net, x = seeded(Reusing), vectors()
     whole = grad_in(net, x)
 
@@ -117,20 +96,17 @@ def test_edits_of_one_layer_compose():
         assert torch.equal(grad_in(net, x), whole * 4)
 
 
-def test_clamping_keeps_gradients_out_that_lie_outside():
+@pytest.mark.parametrize("bounds", [{"min": 0.0}, {"min": -0.01, "max": 0.02}])
+def test_clamping_clamps_the_gradient_with_respect_to_the_input(bounds):
     net, x = seeded(Founding), images(1)
 
-    with clamp_grad(net, "conv", min=0.0):
-        above = grad_in(net, x)
-    with clamp_grad(net, "conv", min=-0.01, max=0.02):
-        between = grad_in(net, x)
+    with clamp_grad(net, "conv", **bounds):
+        clamped = grad_in(net, x)
 
-    whole = grad_in(net, x)
-    assert torch.equal(above, whole.clamp(min=0))
-    assert torch.equal(between, whole.clamp(-0.01, 0.02))
+    assert torch.equal(clamped, grad_in(net, x).clamp(**bounds))
 
 
-def test_the_backward_pass_may_come_after_the_context():
+def test_the_backward_pass_may_follow_after_the_context():
     net, x = seeded(Founding), images(1).requires_grad_()
     whole = grad_in(net, x)
 
@@ -141,19 +117,15 @@ def test_the_backward_pass_may_come_after_the_context():
     assert torch.equal(x.grad, whole / 2)
 
 
-def test_all_tensors_of_a_wrapped_output_are_edited():
-    net, x = seeded(lambda: Around(Shaped(lambda a, b: Answer(a, (b, None))))), vectors()
+@pytest.mark.parametrize(
+    ("build", "layer", "at"),
+    [(lambda: wrapping(lambda a, b: Answer(a, (b, None))), "inner", "output"), (keyworded, "mix", "input")],
+)
+def test_all_tensors_of_wrapped_outputs_and_keyword_arguments_are_edited(build, layer, at):
+    net, x = seeded(build), vectors()
     whole = grad_in(net, x)
 
-    with scale_grad(net, "inner", 0.5):
-        assert torch.equal(grad_in(net, x), whole / 2)
-
-
-def test_inputs_given_by_keyword_are_edited():
-    net, x = Keyworded(), vectors()
-    whole = grad_in(net, x)
-
-    with scale_grad(net, "mix", 0.5, at="input"):
+    with scale_grad(net, layer, 0.5, at=at):
         assert torch.equal(grad_in(net, x), whole / 2)
 
 
@@ -168,41 +140,33 @@ def test_a_gradient_edit_changes_no_output():
 @pytest.mark.parametrize(
     "wrong", [lambda grad, **_: None, lambda grad, **_: grad[..., :1], lambda grad, **_: grad.sum()]
 )
-def test_an_edit_that_returns_no_gradient_of_that_shape_is_refused(wrong):
-    net = seeded(Founding)
-
-    with edit_grad(net, "conv", wrong), pytest.raises(ShapeMismatchError):
+def test_an_edit_that_returns_no_gradient_of_the_same_shape_is_an_error(wrong):
+    with edit_grad(net := seeded(Founding), "conv", wrong), pytest.raises(ShapeMismatchError):
         grad_in(net, images(1))
 
 
-def test_an_edit_that_writes_into_its_argument_is_refused():
+def test_an_edit_that_writes_into_its_argument_is_an_error():
     net = seeded(Founding)
 
     with edit_grad(net, "conv", lambda grad, *, name, call: grad.mul_(2)), pytest.raises(UserError, match="new tensor"):
         grad_in(net, images(1))
 
 
-def test_a_gradient_that_can_never_arrive_is_an_error():
-    net = seeded(Founding)
+def test_a_gradient_that_cannot_reach_the_layer_is_an_error():
+    def run_without_grad(net: nn.Module, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = net.a(x)
+        return net.b(x)
+
+    net, quiet = seeded(Founding), seeded(lambda: Net(run_without_grad, a=nn.Linear(6, 6), b=nn.Linear(6, 6)))
 
     with pytest.raises(UnfiredLayerError, match="requires_grad"), clamp_grad(net, "conv", min=0):
         net(images(1)).sum().backward()
+    with pytest.raises(UnfiredLayerError, match="no_grad"), scale_grad(quiet, "a", 0.5):
+        quiet(vectors().requires_grad_()).sum().backward()
 
 
-def test_a_layer_that_the_model_runs_without_gradients_has_none_to_edit():
-    class Quiet(Founding):
-        def forward(self, x: Tensor) -> Tensor:
-            with torch.no_grad():
-                x = self.conv(x)
-            return self.fc1(self.flatten(x))
-
-    net = seeded(Quiet)
-
-    with pytest.raises(UnfiredLayerError, match="no_grad"), scale_grad(net, "conv", 0.5):
-        net(images(1).requires_grad_()).sum().backward()
-
-
-def test_an_evaluation_without_gradients_inside_an_edit_is_none():
+def test_a_forward_pass_without_gradients_inside_an_edit_is_no_error():
     net, x = seeded(Founding), images(1)
     plain = net(x)
 
@@ -225,7 +189,7 @@ def test_an_edit_of_a_layer_that_never_ran_is_an_error(edit):
         net.a(vectors())
 
 
-def test_a_place_must_be_input_or_output_and_a_clamp_must_have_an_end():
+def test_invalid_options_are_an_error():
     net = seeded(Founding)
 
     with pytest.raises(UserError, match="at must be"), scale_grad(net, "conv", 1.0, at="weight"):
@@ -234,41 +198,25 @@ def test_a_place_must_be_input_or_output_and_a_clamp_must_have_an_end():
         clamp_grad(net, "conv")
 
 
-def test_an_edited_output_is_what_the_model_goes_on_with():
-    net, x = seeded(Founding), images(1)
-
-    with edit_output(net, "relu", lambda output, *, name, call: output * 0):
-        assert torch.equal(net(x), net.fc1.bias)
-
-
-def test_gradients_go_through_an_edited_output():
+def test_the_model_and_traces_inside_get_the_edited_output():
     net, x = seeded(Founding), images(1)
     whole = grad_in(net, x)
 
+    with edit_output(net, "relu", lambda output, *, name, call: output * 0), Trace(net, "relu") as trace:
+        assert torch.equal(net(x), net.fc1.bias)
     with edit_output(net, "fc1", lambda output, *, name, call: output * 3):
         assert torch.allclose(grad_in(net, x), whole * 3)
+    assert trace["relu"].output.abs().sum() == 0
 
 
 @pytest.mark.parametrize(
     "wrong", [lambda out, **_: None, lambda out, **_: out[:1], lambda out, **_: (out,), lambda out, **_: "x"]
 )
-def test_an_edited_output_of_another_shape_is_refused(wrong):
+def test_an_edited_output_of_another_shape_is_an_error(wrong):
     net = seeded(Founding)
 
-    with (
-        pytest.raises(ShapeMismatchError, match="'fc1'"),
-        edit_output(net, "fc1", wrong),
-    ):
+    with pytest.raises(ShapeMismatchError, match="'fc1'"), edit_output(net, "fc1", wrong):
         net(images(1))
-
-
-def test_a_trace_inside_sees_the_edited_output():
-    net, x = seeded(Founding), images(1)
-
-    with edit_output(net, "relu", lambda output, *, name, call: output * 0), Trace(net, "relu") as trace:
-        net(x)
-
-    assert trace["relu"].output.abs().sum() == 0
 
 
 def test_an_edit_may_call_the_layer_it_edits():

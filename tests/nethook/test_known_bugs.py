@@ -1,4 +1,4 @@
-"""Bugs that hook tools have had, one test each."""
+"""Known bugs of hook tools, one test each."""
 
 import copy
 import inspect
@@ -27,7 +27,7 @@ from robustkit.nethook import (
     scale_grad,
     select,
 )
-from tests.nethook.nets import Around, Overwriting, Pair, Reusing, Shaped, Tied, count, images, seeded, vectors
+from tests.nethook.nets import Net, Overwriting, Pair, Reusing, hook_count, images, seeded, tied, vectors, wrapping
 
 
 def test_01_stopping_at_a_layer_that_is_not_reached_raised_a_type_error_about_something_else():
@@ -42,10 +42,10 @@ def test_02_one_wrong_name_left_the_hooks_of_the_right_ones_for_ever():
         with pytest.raises(LayerNotFoundError), context(net, ["a", "b", "c"]):
             pass
 
-    assert count(net) == 0
+    assert hook_count(net) == 0
 
 
-def test_03_replacing_a_module_at_the_top_level_failed():
+def test_03_a_module_at_the_top_level_could_not_be_replaced():
     net = seeded(Reusing)
 
     with replaced(net, {"act": nn.Tanh()}):
@@ -53,27 +53,27 @@ def test_03_replacing_a_module_at_the_top_level_failed():
 
 
 def test_04_the_second_name_of_a_tied_module_was_not_found():
-    net = seeded(Tied)
+    net = seeded(tied)
 
     assert get_module(net, "decoder") is net.encoder
     assert get_parameter(net, "decoder.weight") is net.encoder.weight
 
 
 def test_05_a_named_tuple_could_not_be_copied():
-    with Trace(seeded(lambda: Around(Shaped(Pair))), "inner") as trace:
+    with Trace(seeded(lambda: wrapping(Pair)), "inner") as trace:
         trace.model(vectors())
 
     assert isinstance(trace["inner"].output, Pair)
 
 
-def test_06_the_output_before_an_overwriting_relu_had_no_negatives():
+def test_06_the_output_before_an_inplace_relu_had_no_negatives():
     with Trace(seeded(Overwriting), "conv") as trace:
         trace.model(images())
 
     assert trace["conv"].output.min() < 0
 
 
-def test_07_of_a_reused_layer_only_the_last_run_was_kept_and_the_last_listed_layer_stopped_the_rest():
+def test_07_only_the_last_run_of_a_layer_was_recorded_and_the_last_listed_layer_stopped_the_forward():
     net, x = seeded(Reusing), vectors()
 
     with Trace(net, "act") as trace:
@@ -85,15 +85,15 @@ def test_07_of_a_reused_layer_only_the_last_run_was_kept_and_the_last_listed_lay
     assert [call.name for call in stopped.calls] == ["a", "b"]
 
 
-def test_08_guessing_the_signature_gave_relu_the_layers_name_as_inplace():
-    net, seen = seeded(Reusing), {}
+def test_08_guessing_the_signature_passed_the_layers_name_to_relu_as_inplace():
+    net, arguments = seeded(Reusing), {}
 
     with pytest.raises(TypeError, match="name"), edit_output(net, "a", F.relu):
         net(vectors())
 
     class Own:
         def __call__(self, output, **how):
-            seen.update(how)
+            arguments.update(how)
             return output
 
         def method(self, output, *, name, call):
@@ -102,10 +102,10 @@ def test_08_guessing_the_signature_gave_relu_the_layers_name_as_inplace():
     for edit in (Own(), Own().method):
         with edit_output(net, "a", edit):
             net(vectors())
-        assert seen == {"name": "a", "call": 0}
+        assert arguments == {"name": "a", "call": 0}
 
 
-def test_09_one_tool_kept_values_before_edits_and_another_after_under_the_same_name():
+def test_09_one_tool_recorded_values_before_edits_and_another_after_under_the_same_name():
     net, x = seeded(Reusing), vectors()
 
     with Trace(net, "a", edit=lambda output, *, name, call: output + 1) as trace:
@@ -115,7 +115,7 @@ def test_09_one_tool_kept_values_before_edits_and_another_after_under_the_same_n
     assert torch.equal(trace["a"].output, net.a(x) + 1)
 
 
-def test_10_two_instruments_closed_in_the_order_they_were_opened_left_a_dead_forward():
+def test_10_two_contexts_closed_in_the_order_they_were_opened_left_a_patched_forward():
     net, x = seeded(Reusing), vectors()
     plain = net(x)
     first, second = (Trace(net, "a", edit=lambda output, *, name, call: output * 2) for _ in range(2))
@@ -135,7 +135,7 @@ def test_10_two_instruments_closed_in_the_order_they_were_opened_left_a_dead_for
 def test_11_hooks_of_others_were_removed_and_with_them_spectral_norm():
     net, calls = nn.Sequential(spectral(nn.Linear(6, 6)), nn.ReLU()), []
     net[0].register_forward_hook(lambda module, args, kwargs, output: calls.append(1), with_kwargs=True)
-    before = count(net)
+    before = hook_count(net)
 
     with Trace(net, grad=True) as trace, scale_grad(net, "0", 0.5), clamp_grad(net, "1", min=0):
         trace.grad(net(vectors()).sum())
@@ -144,7 +144,7 @@ def test_11_hooks_of_others_were_removed_and_with_them_spectral_norm():
         net[0].weight_orig.mul_(3)
     net(vectors())
 
-    assert count(net) == before
+    assert hook_count(net) == before
     assert calls == [1]
     assert torch.linalg.matrix_norm(net[0].weight, 2) < 1.5
 
@@ -155,25 +155,24 @@ def spectral(layer: nn.Module) -> nn.Module:
         return torch.nn.utils.spectral_norm(layer, n_power_iterations=20)
 
 
-def test_12_each_look_at_a_layer_added_a_hook_and_one_tool_showed_the_input_for_the_output():
+def test_12_each_reading_of_a_layer_added_a_hook_and_one_tool_returned_the_input_as_the_output():
     net, x = seeded(Reusing), vectors()
 
     for _ in range(3):
         with Trace(net, net.a) as trace:
             net(x)
 
-    assert count(net) == 0
+    assert hook_count(net) == 0
     assert len(trace["a"].calls) == 1
     assert torch.equal(trace["a"].output, net.a(x))
 
 
-def test_13_counting_passes_with_a_backward_hook_made_models_fail_that_write_into_their_input():
-    class Centred(Reusing):
-        def forward(self, x: Tensor) -> Tensor:
-            x -= 0.5
-            return super().forward(x)
+def test_13_counting_passes_with_a_backward_hook_broke_models_that_write_into_their_input():
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        x -= 0.5
+        return net.inner(x)
 
-    net = seeded(Centred)
+    net = Net(run, inner=seeded(Reusing))
     x = vectors().requires_grad_()
 
     with Trace(net, ["", "*"], input=True, grad=True) as trace, scale_grad(net, "", 0.5, at="input"):
@@ -183,7 +182,7 @@ def test_13_counting_passes_with_a_backward_hook_made_models_fail_that_write_int
     assert torch.equal(grads[""], torch.ones(4, 6))
 
 
-def test_14_guided_backpropagation_put_back_other_relus_than_it_took():
+def test_14_guided_backpropagation_did_not_restore_the_original_relus():
     net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 6), nn.ReLU())
     before = list(net)
 
@@ -199,7 +198,7 @@ def test_14_guided_backpropagation_put_back_other_relus_than_it_took():
     assert [net[1].inplace, net[3].inplace] == [True, False]
 
 
-def test_15_what_one_model_showed_was_said_of_the_next_and_the_debuggers_trace_was_taken_away():
+def test_15_the_result_of_one_model_was_reported_for_the_next_and_the_debuggers_trace_was_removed():
     def tracer(*_: object) -> None:
         return None
 
@@ -210,20 +209,19 @@ def test_15_what_one_model_showed_was_said_of_the_next_and_the_debuggers_trace_w
             first(vectors())
         with Trace(second, strict=False) as trace:
             pass
-        kept = sys.gettrace()
+        after = sys.gettrace()
     finally:
         sys.settrace(before)
 
-    assert kept is tracer
+    assert after is tracer
     assert trace.calls == []
 
 
 def test_16_an_error_in_forward_was_followed_by_another_one_inside_the_hook():
-    class Failing(Reusing):
-        def forward(self, x: Tensor) -> Tensor:
-            raise KeyError(self.a(x).shape)
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        raise KeyError(net.a(x).shape)
 
-    net = seeded(Failing)
+    net = Net(run, a=nn.Linear(6, 6))
 
     with pytest.raises(KeyError, match="4, 6"), Trace(net, ["", "a"], grad=True), scale_grad(net, "", 0.5):
         net(vectors())
@@ -239,14 +237,14 @@ def test_17_a_layer_in_eval_mode_came_back_in_train_mode():
     assert [module.training for module in net.modules()] == [True, True, False, True]
 
 
-def test_module_backward_hooks_are_used_nowhere():
+def test_module_backward_hooks_are_not_used():
     folder = pathlib.Path(inspect.getfile(robustkit.nethook)).parent
 
     for path in folder.glob("*.py"):
         assert not re.search(r"register_(full_)?backward(_pre)?_hook\(", path.read_text("utf-8")), path.name
 
 
-def test_every_error_is_one_that_the_command_line_shows_as_a_sentence():
+def test_every_error_is_a_user_error():
     for name, error in vars(robustkit.nethook).items():
         if name.endswith("Error"):
             assert issubclass(error, UserError)

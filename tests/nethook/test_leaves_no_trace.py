@@ -1,4 +1,4 @@
-"""Whatever is opened, and however it is left: the model has the hooks, weights, modes and logits it had before."""
+"""After every context, and after every kind of error, the model has its former hooks, weights, modes and logits."""
 
 import copy
 from collections.abc import Callable
@@ -22,40 +22,10 @@ from robustkit.nethook import (
     scale_grad,
     zero_grad_of,
 )
-from tests.nethook.nets import Attention, count, seeded
+from tests.nethook.nets import Attention, Net, hook_count, seeded
 
 
-class Subject(nn.Module):
-    """A bit of everything, and places where errors can be thrown."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(6, 6)
-        self.relu = nn.ReLU(inplace=True)
-        self.attn = Attention()
-        self.mha = nn.MultiheadAttention(6, 2, batch_first=True)
-        self.trap = Trap()
-        self.last = nn.Linear(6, 3)
-        self.register_forward_hook(lambda *_: None)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.relu(self.first(x))
-        x = x + self.attn(x) + self.mha(x, x, x)[0]
-        return self.last(self.trap(x))
-
-
-class Trap(nn.Module):
-    """Fails in forward or in backward, on demand."""
-
-    where = ""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.where == "forward":
-            raise ZeroDivisionError
-        return Fragile.apply(x, self.where)
-
-
-class Fragile(torch.autograd.Function):
+class Failing(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, where):
         ctx.where = where
@@ -66,6 +36,29 @@ class Fragile(torch.autograd.Function):
         if ctx.where == "backward":
             raise ZeroDivisionError
         return grad, None
+
+
+def may_fail(net: nn.Module, x: Tensor) -> Tensor:
+    if net.where == "forward":
+        raise ZeroDivisionError
+    return Failing.apply(x, net.where)
+
+
+def mixed() -> nn.Module:
+    """A network with many kinds of layers, one of which fails in forward or in backward if its `where` says so."""
+
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        x = net.relu(net.first(x))
+        x = x + net.attn(x) + net.mha(x, x, x)[0]
+        return net.last(net.trap(x))
+
+    net = Net(
+        run, first=nn.Linear(6, 6), relu=nn.ReLU(inplace=True), attn=Attention(),
+        mha=nn.MultiheadAttention(6, 2, batch_first=True), trap=Net(may_fail), last=nn.Linear(6, 3),
+    )  # fmt: skip
+    net.trap.where = ""
+    net.register_forward_hook(lambda *_: None)
+    return net
 
 
 def same(value, *, name, call):
@@ -102,9 +95,9 @@ def step(net: nn.Module) -> Tensor:
 
 @every_context
 @pytest.mark.parametrize("where", ["", "forward", "backward", "body", "edit"])
-def test_hooks_are_gone_on_every_way_out(name, where):
-    net = seeded(Subject).eval()
-    before, modules, frozen = count(net), list(net.modules()), copy.deepcopy(net.state_dict())
+def test_hooks_are_removed_however_a_context_ends(name, where):
+    net = seeded(mixed).eval()
+    before, modules, frozen = hook_count(net), list(net.modules()), copy.deepcopy(net.state_dict())
     net.trap.where = where
 
     def leave() -> None:
@@ -122,7 +115,7 @@ def test_hooks_are_gone_on_every_way_out(name, where):
     else:
         leave()
 
-    assert count(net) == before
+    assert hook_count(net) == before
     assert all(now is then for now, then in zip(net.modules(), modules, strict=True))
     assert all(torch.equal(value, frozen[key]) for key, value in net.state_dict().items())
     assert net.attn.fused_attn is True
@@ -130,7 +123,7 @@ def test_hooks_are_gone_on_every_way_out(name, where):
 
 @pytest.mark.parametrize("name", [name for name in CONTEXTS if name != "expose_attention"])
 def test_logits_are_the_same_bits_with_and_without(name):
-    net = seeded(Subject).eval()
+    net = seeded(mixed).eval()
     plain = net(inputs())
 
     with CONTEXTS[name](net):
@@ -140,8 +133,8 @@ def test_logits_are_the_same_bits_with_and_without(name):
 
 
 @every_context
-def test_modes_random_state_and_flags_are_left_alone(name):
-    net = seeded(Subject)
+def test_modes_random_state_and_flags_are_unchanged(name):
+    net = seeded(mixed)
     net.attn.eval()
     net.last.weight.requires_grad_(False)
     modes, flags = [m.training for m in net.modules()], [p.requires_grad for p in net.parameters()]
@@ -156,12 +149,12 @@ def test_modes_random_state_and_flags_are_left_alone(name):
 
 
 @pytest.mark.parametrize("fails", ["edit", "edit_grad", "edit_output", "reduce", "surrogate"])
-def test_an_error_in_a_callback_comes_through_and_leaves_nothing(fails):
+def test_an_error_in_a_callback_is_raised_and_leaves_no_hook(fails):
     def broken(*_: object, **__: object) -> Tensor:
         raise ZeroDivisionError
 
-    net = seeded(Subject).eval()
-    before = count(net)
+    net = seeded(mixed).eval()
+    before = hook_count(net)
     context = {
         "edit": lambda: Trace(net, "first", edit=broken),
         "edit_grad": lambda: edit_grad(net, "first", broken),
@@ -173,13 +166,13 @@ def test_an_error_in_a_callback_comes_through_and_leaves_nothing(fails):
     with pytest.raises(ZeroDivisionError), context():
         step(net)
 
-    assert count(net) == before
+    assert hook_count(net) == before
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_two_contexts_may_be_left_in_either_order(first):
-    net, x = seeded(Subject).eval(), inputs()
-    before = count(net)
+def test_two_contexts_may_be_closed_in_either_order(first):
+    net, x = seeded(mixed).eval(), inputs()
+    before = hook_count(net)
     traces = [Trace(net, "first"), Trace(net, ["first", "last"])]
 
     for trace in traces:
@@ -191,12 +184,12 @@ def test_two_contexts_may_be_left_in_either_order(first):
     net(x)
 
     assert [len(traces[first]["first"].calls), len(traces[1 - first]["first"].calls)] == [1, 2]
-    assert count(net) == before
+    assert hook_count(net) == before
 
 
-def test_an_error_while_hooks_are_placed_leaves_none(monkeypatch):
-    net = seeded(Subject)
-    before = count(net)
+def test_an_error_during_installation_leaves_no_hook(monkeypatch):
+    net = seeded(mixed)
+    before = hook_count(net)
 
     def refuse(*_: object, **__: object) -> None:
         raise ZeroDivisionError
@@ -205,7 +198,7 @@ def test_an_error_while_hooks_are_placed_leaves_none(monkeypatch):
     with pytest.raises(ZeroDivisionError), Trace(net, ["first", "last"]):
         pass
 
-    assert count(net) == before
+    assert hook_count(net) == before
 
 
 def test_batch_statistics_are_counted_once():
@@ -218,8 +211,8 @@ def test_batch_statistics_are_counted_once():
     assert net.bn1.num_batches_tracked == 1
 
 
-def test_an_error_in_the_body_is_the_one_that_is_seen():
-    net = seeded(Subject)
+def test_an_error_in_the_body_is_the_one_that_is_raised():
+    net = seeded(mixed)
 
     with pytest.raises(UserError, match="mine"), Trace(net, "first"), scale_grad(net, "last", 0.5), bpda(net, "relu"):
         raise UserError("mine")

@@ -10,38 +10,35 @@ from robustkit.nethook import ShapeMismatchError, StaleActivationError, Trace, U
 from robustkit.nethook.structure import tensors
 from tests.nethook.nets import (
     Answer,
-    Around,
-    Keyworded,
+    Net,
     Overwriting,
     Pair,
-    Residual,
     Reusing,
-    Shaped,
-    Tied,
-    count,
+    hook_count,
     images,
+    keyworded,
+    overwriting_and_copying,
+    residual,
     seeded,
+    tied,
     vectors,
+    wrapping,
 )
 
 
-def test_outputs_and_inputs_are_what_the_layer_saw():
-    net, x = seeded(Reusing), vectors()
-
-    with Trace(net, "a", input=True) as trace:
-        net(x)
-
-    assert torch.equal(trace["a"].input, x)
-    assert torch.equal(trace["a"].output, net.a(x))
+def two_layers() -> nn.Module:
+    return seeded(lambda: nn.Sequential(nn.Linear(6, 6), nn.ReLU()))
 
 
-def test_a_layer_that_runs_twice_keeps_both_runs():
+def test_each_run_of_a_layer_has_its_inputs_and_outputs():
     net, x = seeded(Reusing), vectors()
 
     with Trace(net, ["act", "a"], input=True) as trace:
         out = net(x)
     first, second = trace["act"].calls
 
+    assert torch.equal(trace["a"].input, x)
+    assert torch.equal(trace["a"].output, net.a(x))
     assert torch.equal(first.input, net.a(x))
     assert torch.equal(second.output, out)
     assert [(call.name, call.index, call.order) for call in trace.calls] == [("a", 0, 0), ("act", 0, 1), ("act", 1, 2)]
@@ -57,22 +54,17 @@ def test_runs_are_numbered_anew_with_each_forward_pass():
     assert [call.index for call in trace["act"].calls] == [0, 1, 0, 1]
 
 
-def test_an_output_survives_a_layer_that_overwrites_it():
-    net, plain, x = seeded(Overwriting), seeded(lambda: Overwriting(inplace=False)), images()
+def test_values_do_not_change_when_a_later_layer_overwrites_them():
+    (net, plain), x = overwriting_and_copying(), images()
 
-    with Trace(net, "conv") as trace:
+    with Trace(net, ["conv", "relu"], input=True) as trace:
+        net(x)
+    with Trace(net, "conv", reduce=lambda tensor, *, name, call: tensor[:, 0]) as view:
         net(x)
 
     assert torch.equal(trace["conv"].output, plain.conv(x))
-
-
-def test_an_input_survives_the_layer_that_overwrites_it():
-    net, plain, x = seeded(Overwriting), seeded(lambda: Overwriting(inplace=False)), images()
-
-    with Trace(net, "relu", input=True) as trace:
-        net(x)
-
     assert torch.equal(trace["relu"].input, plain.conv(x))
+    assert torch.equal(view["conv"].output, plain.conv(x)[:, 0])
 
 
 def test_a_tensor_that_several_layers_share_is_copied_once_until_it_is_overwritten():
@@ -86,7 +78,7 @@ def test_a_tensor_that_several_layers_share_is_copied_once_until_it_is_overwritt
     assert trace["0.0"].input is trace["0"].input is not x
 
 
-def test_a_value_kept_without_a_copy_is_refused_once_it_is_overwritten():
+def test_a_value_recorded_without_a_copy_cannot_be_read_once_it_is_overwritten():
     net = seeded(Overwriting)
 
     with Trace(net, ["conv", "fc"], clone=False) as trace:
@@ -97,24 +89,24 @@ def test_a_value_kept_without_a_copy_is_refused_once_it_is_overwritten():
         _ = trace["conv"].output
 
 
-def test_losses_can_be_built_on_outputs_that_keep_their_graph():
-    net, plain, x = seeded(Overwriting), seeded(lambda: Overwriting(inplace=False)), images()
+def test_losses_can_be_built_on_outputs_recorded_with_their_graph():
+    (net, plain), x = overwriting_and_copying(), images()
 
-    with Trace(net, "conv", detach=False) as trace:
+    with Trace(net, "conv", detach=False) as trace, Trace(net, "conv") as detached:
         net(x)
     trace["conv"].output.square().sum().backward()
     plain.conv(x).square().sum().backward()
 
     assert torch.equal(net.conv.weight.grad, plain.conv.weight.grad)
+    assert not detached["conv"].output.requires_grad
 
 
-def test_detached_outputs_hold_no_graph():
-    net = seeded(Reusing)
+class ModelOutput(OrderedDict):
+    """As in transformers: items are attributes, too."""
 
-    with Trace(net, "a") as trace:
-        net(vectors())
-
-    assert not trace["a"].output.requires_grad
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
 
 
 @pytest.mark.parametrize(
@@ -126,24 +118,28 @@ def test_detached_outputs_hold_no_graph():
         lambda a, b: Pair(a, None),
         lambda a, b: {"a": a, "b": b},
         lambda a, b: OrderedDict(a=a, b=(b, None)),
+        lambda a, b: ModelOutput(a=a, b=b),
         lambda a, b: Answer(a, (b, b)),
         lambda a, b: torch.max(a.expand(1, 4, 6), 0),
     ],
 )
-def test_wrapped_outputs_come_back_in_their_wrapping(wrap):
-    net, x = seeded(lambda: Around(Shaped(wrap))), vectors().requires_grad_()
+def test_wrapped_outputs_are_recorded_in_their_wrapping(wrap):
+    net, x = seeded(lambda: wrapping(wrap)), vectors().requires_grad_()
     plain = net.inner(x)
 
     with Trace(net, "inner", grad=True) as trace:
         trace.grad(net(x).sum())
-    kept, grad = trace["inner"].output, trace["inner"].grad
+    output, grad = trace["inner"].output, trace["inner"].grad
 
-    assert type(kept) is type(grad) is type(plain)
-    assert all(torch.equal(*pair) for pair in zip(tensors(kept), tensors(plain), strict=True))
+    assert type(output) is type(grad) is type(plain)
+    assert all(torch.equal(*pair) for pair in zip(tensors(output), tensors(plain), strict=True))
+    assert not any(part.requires_grad for part in tensors(output))
+    if isinstance(output, ModelOutput):
+        assert output.a is output["a"]
 
 
 def test_each_tensor_of_a_wrapped_output_has_its_own_gradient():
-    net, x = seeded(lambda: Around(Shaped(lambda a, b: Answer(a, (b, b * 3))))), vectors().requires_grad_()
+    net, x = seeded(lambda: wrapping(lambda a, b: Answer(a, (b, b * 3)))), vectors().requires_grad_()
 
     with Trace(net, "inner", grad=True) as trace:
         out = net(x)
@@ -151,33 +147,13 @@ def test_each_tensor_of_a_wrapped_output_has_its_own_gradient():
 
     wanted = torch.arange(6.0).expand(4, 6)
     assert torch.equal(grads.logits, wanted)
-    # It also makes the third.
+    # The third tensor is three times the second.
     assert torch.equal(grads.hidden[0], 4 * wanted)
     assert torch.equal(grads.hidden[1], wanted)
 
 
-def test_a_model_output_of_transformers_kind_keeps_items_and_attributes_in_step():
-    class ModelOutput(OrderedDict):
-        def __setitem__(self, key, value):
-            super().__setitem__(key, value)
-            super().__setattr__(key, value)
-
-    def wrap(a, b):
-        out = ModelOutput()
-        out["logits"], out["aux"] = a, b
-        return out
-
-    net = seeded(lambda: Around(Shaped(wrap)))
-    with Trace(net, "inner") as trace:
-        net(vectors())
-    kept = trace["inner"].output
-
-    assert kept.logits is kept["logits"]
-    assert not kept.logits.requires_grad
-
-
-def test_a_layer_called_with_keywords_shows_them():
-    net, x = Keyworded(), vectors()
+def test_keyword_arguments_are_recorded_by_name():
+    net, x = keyworded(), vectors()
 
     with Trace(net, "mix", input=True) as trace:
         net(x)
@@ -186,8 +162,8 @@ def test_a_layer_called_with_keywords_shows_them():
     assert torch.equal(trace["mix"].input[1], x * 2)
 
 
-def test_a_tied_layer_answers_to_both_names():
-    net = seeded(Tied)
+def test_a_tied_layer_can_be_read_by_both_names():
+    net = seeded(tied)
 
     with Trace(net, "decoder") as trace:
         net(vectors())
@@ -195,103 +171,63 @@ def test_a_tied_layer_answers_to_both_names():
     assert len(trace["encoder"].calls) == len(trace["decoder"].calls) == 2
 
 
-def test_an_edit_changes_what_the_model_goes_on_with_and_what_is_kept():
-    net, x = seeded(Reusing), vectors()
-
-    with Trace(net, "a", edit=lambda output, *, name, call: output * 0) as trace:
-        out = net(x)
-
-    assert torch.equal(trace["a"].output, torch.zeros(4, 6))
-    assert torch.equal(trace["a"].raw, net.a(x))
-    assert torch.equal(out, net.act(net.b(torch.zeros(4, 6))))
-
-
-def test_an_edit_knows_the_layer_and_the_run_and_may_leave_it_alone():
-    net, x, seen = seeded(Reusing), vectors(), []
+def test_an_edit_may_change_one_run_and_keep_another():
+    net, x, calls = seeded(Reusing), vectors(), []
 
     def edit(output, *, name, call):
-        seen.append((name, call))
+        calls.append((name, call))
         return None if call == 0 else output + 1
 
     plain = net(x)
-    with Trace(net, "act", edit=edit):
+    with Trace(net, "act", edit=edit) as trace:
         out = net(x)
 
-    assert seen == [("act", 0), ("act", 1)]
+    assert calls == [("act", 0), ("act", 1)]
     assert torch.equal(out, plain + 1)
+    assert torch.equal(trace["act"].output, out)
+    assert torch.equal(trace["act"].raw, plain)
 
 
-def test_an_edit_that_returns_another_shape_is_refused():
+def test_an_edit_that_returns_another_shape_is_an_error():
     net = seeded(Reusing)
 
     with pytest.raises(ShapeMismatchError, match="'a'"), Trace(net, "a", edit=lambda out, *, name, call: out[:2]):
         net(vectors())
 
 
-def test_stopping_saves_what_comes_after_the_last_chosen_layer_to_run():
+def test_stopping_leaves_the_body_and_runs_no_layer_after_the_last_chosen_one():
     net, x, ran = seeded(Reusing), vectors(), []
+    net.act.register_forward_hook(lambda *_: ran.append("act"))
 
     with Trace(net, ["b", "a"], stop=True) as trace:
         ran.append("before")
         net(x)
         ran.append("after")
 
-    assert ran == ["before"]
+    assert ran == ["before", "act"]
     assert torch.equal(trace["a"].output, net.a(x))
     assert torch.equal(trace["b"].output, net.b(net.act(net.a(x))))
 
 
-def test_stopping_runs_no_later_layer():
-    net, later = seeded(Reusing), []
-    net.act.register_forward_hook(lambda *_: later.append(1))
+def catching(kind: type[BaseException]) -> nn.Module:
+    def run(net, x):
+        try:
+            return net.inner(x)
+        except kind:
+            return x
 
-    with Trace(net, "a", stop=True):
-        net(vectors())
-
-    assert not later
+    return Net(run, inner=seeded(Reusing))
 
 
-def test_stopping_goes_through_a_model_that_catches_exceptions():
-    class Careful(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = seeded(Reusing)
+def test_a_model_that_catches_exceptions_is_stopped_and_one_that_catches_all_is_an_error():
+    careful, greedy = catching(Exception), catching(BaseException)
 
-        def forward(self, x):
-            try:
-                return self.inner(x)
-            except Exception:
-                return x
-
-    with Trace(Careful(), "inner.a", stop=True) as trace:
-        trace.model(vectors())
+    with Trace(careful, "inner.a", stop=True) as trace:
+        careful(vectors())
+    with pytest.raises(UserError, match="stop=False"), Trace(greedy, "inner.a", stop=True):
+        greedy(vectors())
 
     assert len(trace.calls) == 1
-
-
-def test_a_model_that_swallows_the_stop_is_reported():
-    class Greedy(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = seeded(Reusing)
-
-        def forward(self, x):
-            try:
-                return self.inner(x)
-            except BaseException:
-                return x
-
-    net = Greedy()
-
-    with pytest.raises(UserError, match="stop=False"), Trace(net, "inner.a", stop=True):
-        net(vectors())
-
-
-def test_stopping_without_reaching_the_layer_names_it():
-    net = seeded(Reusing)
-
-    with pytest.raises(UnfiredLayerError, match="'a'"), Trace(net, "a", stop=True):
-        pass
 
 
 def test_the_inner_of_two_traces_may_stop_alone():
@@ -305,26 +241,27 @@ def test_the_inner_of_two_traces_may_stop_alone():
     assert len(inner.calls) == len(outer.calls) == 1
 
 
-def test_a_layer_that_never_ran_is_an_error():
-    net = seeded(lambda: nn.Sequential(nn.Linear(6, 6), nn.ReLU()))
+def test_a_layer_that_never_ran_is_an_error_unless_that_is_allowed():
+    net = two_layers()
 
     with pytest.raises(UnfiredLayerError, match="'1'"), Trace(net, ["0", "1"]):
         net[0](vectors())
+    with Trace(net, ["0", "1"], strict=False) as trace:
+        net[0](vectors())
+
+    assert trace.unseen == ("1",)
+    with pytest.raises(UnfiredLayerError):
+        _ = trace["1"].output
 
 
-def test_a_model_that_mends_an_error_of_its_layer_is_traced_on():
-    class Mending(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.wide, self.narrow = nn.Sequential(nn.Linear(9, 6)), nn.Linear(6, 6)
+def test_a_model_that_catches_an_error_of_its_layer_is_traced_further():
+    def run(net, x):
+        try:
+            return net.wide(x)
+        except RuntimeError:
+            return net.narrow(x)
 
-        def forward(self, x):
-            try:
-                return self.wide(x)
-            except RuntimeError:
-                return self.narrow(x)
-
-    net, x = seeded(Mending), vectors()
+    net, x = seeded(lambda: Net(run, wide=nn.Sequential(nn.Linear(9, 6)), narrow=nn.Linear(6, 6))), vectors()
 
     with Trace(net, ["", "narrow"]) as trace:
         net(x)
@@ -334,24 +271,10 @@ def test_a_model_that_mends_an_error_of_its_layer_is_traced_on():
     assert [call.name for call in trace.calls] == ["narrow", ""]
 
 
-def test_a_layer_that_never_ran_is_unseen_if_that_is_allowed():
-    net = seeded(lambda: nn.Sequential(nn.Linear(6, 6), nn.ReLU()))
+def test_star_ignores_layers_that_never_run_but_one_must_run():
+    net = seeded(Reusing)
+    net.never = nn.Linear(1, 1)
 
-    with Trace(net, ["0", "1"], strict=False) as trace:
-        net[0](vectors())
-
-    assert trace.unseen == ("1",)
-    with pytest.raises(UnfiredLayerError):
-        _ = trace["1"].output
-
-
-def test_star_is_whatever_runs_but_something_must():
-    class Spare(Reusing):
-        def __init__(self) -> None:
-            super().__init__()
-            self.never = nn.Linear(1, 1)
-
-    net = seeded(Spare)
     with Trace(net) as trace:
         net(vectors())
 
@@ -365,48 +288,29 @@ def test_an_error_of_the_body_is_not_hidden_by_a_layer_that_never_ran():
         _ = 1 / 0
 
 
-def test_what_is_reduced_on_the_fly_is_all_that_is_kept():
+def test_reduce_replaces_every_recorded_tensor():
     net, x = seeded(Overwriting), images()
 
-    def norms(tensor, *, name, call):
-        return tensor.flatten(1).norm(dim=1)
-
-    with Trace(net, ["conv", "fc"], input=True, reduce=norms) as trace:
+    with Trace(net, ["conv", "fc"], input=True, reduce=lambda t, *, name, call: t.flatten(1).norm(dim=1)) as trace:
         net(x)
 
     assert torch.equal(trace["conv"].output, net.conv(x).flatten(1).norm(dim=1))
     assert torch.equal(trace["conv"].input, x.flatten(1).norm(dim=1))
-
-
-def test_a_reduction_that_returns_a_view_keeps_a_copy():
-    net, plain, x = seeded(Overwriting), seeded(lambda: Overwriting(inplace=False)), images()
-
-    with Trace(net, "conv", reduce=lambda tensor, *, name, call: tensor[:, 0]) as trace:
+    with pytest.raises(UserError, match="reduce"), Trace(net, "conv", reduce=lambda t, *, name, call: t.sum().item()):
         net(x)
 
-    assert torch.equal(trace["conv"].output, plain.conv(x)[:, 0])
 
-
-def test_a_reduction_must_return_a_tensor():
-    net = seeded(Overwriting)
-
-    with pytest.raises(UserError, match="reduce"), Trace(net, "conv", reduce=lambda t, *, name, call: t.sum().item()):
-        net(images())
-
-
-def test_values_can_be_kept_on_another_device_as_copies():
+def test_values_can_be_stored_on_another_device_as_copies():
     net, x = seeded(Overwriting), images()
 
-    with Trace(net, "conv", device="cpu") as trace:
-        net(x)
-    with Trace(net, "conv", device="meta") as moved:
+    with Trace(net, "conv", device="cpu") as trace, Trace(net, "conv", device="meta") as moved:
         net(x)
 
     assert torch.equal(trace["conv"].output, net.conv(x))
     assert moved["conv"].output.device.type == "meta"
 
 
-def test_what_was_not_asked_for_is_an_error_to_read():
+def test_reading_what_was_not_recorded_is_an_error():
     net = seeded(Reusing)
     with Trace(net, "a", output=False) as trace:
         net(vectors())
@@ -431,10 +335,10 @@ def test_a_trace_can_be_used_again_but_not_inside_itself():
     assert torch.equal(trace["a"].output, net.a(vectors(seed=2)))
     with pytest.raises(UserError, match="open already"), trace, trace:
         pass
-    assert count(net) == 0
+    assert hook_count(net) == 0
 
 
-def test_outputs_kept_under_inference_mode_can_be_used_by_autograd():
+def test_outputs_recorded_under_inference_mode_can_be_used_by_autograd():
     net = seeded(Reusing)
 
     with torch.inference_mode(), Trace(net, "a", input=True) as trace:
@@ -445,14 +349,14 @@ def test_outputs_kept_under_inference_mode_can_be_used_by_autograd():
 
 
 @pytest.mark.parametrize("options", [{"clone": False}, {"detach": False}, {"grad": True}])
-def test_what_inference_mode_cannot_give_is_refused(options):
+def test_options_that_inference_mode_does_not_allow_are_an_error(options):
     net = seeded(Reusing)
 
     with torch.inference_mode(), pytest.raises(UserError, match="inference_mode"), Trace(net, "a", **options):
         net(vectors())
 
 
-def test_tensors_of_torch_func_are_not_carried_out_of_it():
+def test_tensors_of_torch_func_are_an_error():
     net = seeded(Reusing)
 
     with pytest.raises(UserError, match=r"torch\.func"), Trace(net, "a"):
@@ -473,13 +377,13 @@ def test_a_whole_resnet_is_traced_call_by_call():
     assert all(grad is not None and grad.shape == trace[name].output.shape for name, grad in grads.items())
 
 
-def test_what_one_row_shows_does_not_depend_on_its_batch():
-    net, x = seeded(Residual).double().eval(), vectors(5).double().requires_grad_()
+def test_the_values_of_one_row_do_not_depend_on_its_batch():
+    net, x = seeded(residual).double(), vectors(5).double().requires_grad_()
 
-    def seen(rows):
+    def recorded(rows):
         with Trace(net, "branch", grad=True) as trace:
             grads = trace.grad(net(rows).square().sum())
         return torch.cat([trace["branch"].output, grads["branch"]], 1)
 
-    # Matrix products of other sizes round otherwise.
-    assert torch.allclose(seen(x), torch.cat([seen(row[None]) for row in x]), atol=1e-14)
+    # Matrix products of other sizes round differently.
+    assert torch.allclose(recorded(x), torch.cat([recorded(row[None]) for row in x]), atol=1e-14)

@@ -18,13 +18,6 @@ class Twice(nn.Module):
         return self.head(self.relu(self.second(self.relu(self.first(x.flatten(1))))))
 
 
-class Noisy(nn.Module):
-    """Adds noise from torch's global generator."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + 0.1 * torch.randn_like(x)
-
-
 class Aside(nn.Module):
     """Has a layer that never runs."""
 
@@ -56,7 +49,33 @@ def built(model: nn.Module, *shape: int, count: int = 12, seed: int = 0) -> tupl
     """The model filled in float64, images, points near them, and as labels what the model says about the images."""
     filled(model, seed).double()
     x = images(count, *shape, seed=seed).double()
-    moved = (x + 0.2 * (images(count, *shape, seed=seed + 1).double() - 0.5)).clamp(0, 1)
+    perturbed = (x + 0.2 * (images(count, *shape, seed=seed + 1).double() - 0.5)).clamp(0, 1)
     with torch.no_grad():
         torch.manual_seed(0)
-        return model, x, moved, model(x).argmax(1)
+        return model, x, perturbed, model(x).argmax(1)
+
+
+class Function(nn.Module):
+    """A layer that applies a function."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+class Fork(nn.Module):
+    """Runs its two layers in another order for bright images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.other(self.one(x)) if bool(x.mean() < 0.5) else self.one(self.other(x)))
+
+
+def linear_net() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, 9), nn.Linear(9, 5), nn.Linear(5, 4))

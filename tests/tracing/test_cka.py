@@ -33,21 +33,21 @@ def test_the_common_mean_of_the_features_changes_nothing():
     assert hsic(features @ features.T, other).item() == pytest.approx(hsic(gram(features), other).item(), rel=1e-9)
 
 
-def test_features_are_as_similar_as_can_be_to_themselves():
+def test_the_cka_of_features_with_themselves_is_one():
     k = gram(normal(6, 10))
 
     assert cka(k, k.clone()) == 1
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1, 50])
-def test_cka_does_not_see_rotations_or_scales(scale):
+def test_cka_does_not_depend_on_rotations_or_scales(scale):
     features = normal(12, 6)
     turned = scale * features @ torch.linalg.qr(normal(6, 6, seed=1)).Q
 
     assert cka(gram(features), gram(turned)) == pytest.approx(1, abs=1e-9)
 
 
-def test_cka_sees_a_map_that_is_no_rotation():
+def test_a_map_that_is_no_rotation_reduces_cka():
     features = normal(12, 6)
 
     assert cka(gram(features), gram(features * torch.tensor([9.0, 1, 1, 1, 1, 1]))) < 0.9

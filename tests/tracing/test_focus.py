@@ -39,7 +39,7 @@ def test_the_map_of_the_predicted_class_is_that_of_the_class_after_the_attack():
     expected = torch.einsum("bc,bchw->bhw", model.head.weight.detach()[predicted], model.conv(x_adv).detach()).relu()
 
     assert torch.equal(maps.label, predicted)
-    assert torch.allclose(maps.moved.double(), expected / 16, rtol=1e-5, atol=1e-7)
+    assert torch.allclose(maps.perturbed.double(), expected / 16, rtol=1e-5, atol=1e-7)
 
 
 def test_maps_of_unchanged_images_agree_in_full():
@@ -75,7 +75,7 @@ class Tokens(nn.Module):
         return self.head(self.last(torch.cat([(weights * tokens).sum(1, keepdim=True), tokens[:, 1:]], 1))[:, 0])
 
 
-def test_in_a_transformer_the_last_tokens_that_count_are_looked_at():
+def test_in_a_transformer_the_last_tokens_with_a_gradient_are_used():
     model, x, x_adv, y = built(Tokens(), 1, 6, 6)
     found = focus(model, trace(model, x, y, x_adv=x_adv))
     weights = (model.last.weight.T @ model.head.weight.T).T.detach()[y] * torch.linspace(1, 2, 10)[1:].mean()
@@ -90,13 +90,13 @@ def test_in_a_transformer_the_last_tokens_that_count_are_looked_at():
     assert torch.allclose(found.aims["true"].clean.double(), expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_map_does_not_feel_the_other_images():
+def test_a_map_does_not_depend_on_other_images():
     model, x, x_adv, y = built(Cnn((1, 8, 8), 3), 1, 8, 8, count=40)
     whole = focus(model, trace(model, x, y, x_adv=x_adv)).aims["true"]
     part = focus(model, trace(model, x[17:20], y[17:20], x_adv=x_adv[17:20])).aims["true"]
 
     assert torch.equal(whole.clean[17:20], part.clean)
-    assert torch.equal(whole.moved[17:20], part.moved)
+    assert torch.equal(whole.perturbed[17:20], part.perturbed)
 
 
 def test_without_a_feature_map_there_is_no_grad_cam():

@@ -12,7 +12,7 @@ def test_the_map_by_hand():
     assert cam(features, grad).tolist() == [[[1, 3], [0, 6]]]
 
 
-def test_a_map_does_not_feel_the_other_images():
+def test_a_map_does_not_depend_on_other_images():
     features, grad = torch.rand(5, 3, 4, 4), torch.rand(5, 3, 4, 4) - 0.5
 
     assert torch.equal(cam(features, grad)[2:3], cam(features[2:3], grad[2:3]))
@@ -28,7 +28,7 @@ def test_overlap_by_hand():
     assert value[2].isnan()
 
 
-def test_rank_correlation_sees_order_only_and_shares_ranks_at_ties():
+def test_rank_correlation_depends_on_order_only_and_ties_have_mean_ranks():
     one = torch.tensor([[[0.0, 1.0], [2.0, 3.0]]])
     tied = torch.tensor([[[0.0, 0.0], [1.0, 1.0]]])
 

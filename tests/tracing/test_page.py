@@ -45,15 +45,15 @@ def hostile() -> str:
         replace(call, key=call.key._replace(layer=call.key.layer + HOSTILE), kind=HOSTILE) for call in traced.calls
     ]
     pictures = album(chosen.model, traced, images=1, channels=1)
-    shots = [
-        replace(shot, layers=tuple(replace(layer, name=HOSTILE) for layer in shot.layers)) for shot in pictures.shots
+    entries = [
+        replace(shot, layers=tuple(replace(layer, name=HOSTILE) for layer in shot.layers)) for shot in pictures.entries
     ]
     assert pictures.focus is not None
     traced = replace(
         traced, model=HOSTILE, calls=tuple(named), unseen={HOSTILE: "it never ran"},
         origin=replace(traced.origin, attack=HOSTILE),
     )  # fmt: skip
-    pictures = replace(pictures, shots=tuple(shots), focus=replace(pictures.focus, layer=HOSTILE))
+    pictures = replace(pictures, entries=tuple(entries), focus=replace(pictures.focus, layer=HOSTILE))
     return page(traced, pictures, TraceContext(HOSTILE, (HOSTILE,) * 4, HOSTILE))
 
 
@@ -118,7 +118,7 @@ def test_rows_stand_in_the_order_of_execution(found, text):
 def test_a_call_that_returns_its_input_has_no_row(found, text):
     traced = replace(found[0], calls=(*found[0].calls[:2], replace(found[0].calls[2], moot=True), *found[0].calls[3:]))
 
-    assert found[0].telling == list(found[0].calls)
+    assert found[0].shown_calls == list(found[0].calls)
     assert f"<small>2 · {traced.calls[2].kind}</small>" not in page(traced, None, TraceContext())
     assert len(traced.to_frame()) == len(found[0].to_frame())
 

@@ -18,7 +18,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize(("shape", "image", "kind"), SHAPES.values(), ids=SHAPES)
-def test_the_layout_is_told_by_the_proportions_of_the_image(shape, image, kind):
+def test_the_layout_follows_from_the_proportions_of_the_image(shape, image, kind):
     assert layout(shape, image) == kind
 
 

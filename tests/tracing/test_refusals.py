@@ -1,17 +1,11 @@
-"""What cannot be traced is refused in a sentence that says what to do."""
+"""What cannot be traced is an error that says what to do."""
 
 import pytest
 import torch
-from torch import nn
 
 from robustkit import UserError
 from robustkit.tracing import trace
-from tests.tracing.nets import built
-
-
-def linear_net() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(6, 9), nn.Linear(9, 5), nn.Linear(5, 4))
-
+from tests.tracing.nets import Fork, built, linear_net
 
 BAD = {
     "no radius": ({"eps": None}, "radius"),
@@ -24,30 +18,25 @@ BAD = {
 
 
 @pytest.mark.parametrize(("more", "word"), BAD.values(), ids=BAD)
-def test_what_cannot_be_traced_is_refused_in_a_sentence(more, word):
+def test_invalid_arguments_are_an_error_that_names_them(more, word):
     model, x, _, y = built(linear_net(), 6)
     with pytest.raises(UserError, match=word):
         trace(model, x, y, **more)
 
 
-def test_a_model_that_gets_all_images_wrong_has_nothing_to_follow():
+def test_a_model_that_misclassifies_all_images_is_an_error():
     model, x, x_adv, y = built(linear_net(), 6)
     with pytest.raises(UserError, match="wrong"):
         trace(model, x, (y + 1) % 4, x_adv=x_adv)
 
 
-def test_a_network_that_takes_another_way_for_other_images_is_refused():
-    class Fork(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.other = nn.Linear(6, 3), nn.Linear(6, 3)
-
-        def forward(self, x):
-            return self.one(x) if bool(x.mean() < 0.5) else self.other(x)
-
-    model, x, _, y = built(Fork(), 6)
-    x = x * 0.1
+@pytest.mark.parametrize("dark", [slice(0, 32), slice(0, 16)], ids=["perturbed images", "later images"])
+def test_a_network_that_calls_its_layers_in_another_order_for_some_images_is_an_error(dark):
+    model, x, _, _ = built(Fork(), 6, count=32)
     with torch.no_grad():
-        y = model(x).argmax(1)
-    with pytest.raises(UserError, match="another way"):
-        trace(model, x, y, x_adv=x + 0.8)
+        model.head.bias[0] += 100
+    x = 1 - 0.1 * x
+    x[dark] = 1 - x[dark]
+    x_adv = x + 0.8 if dark.stop == 32 else x.clone()
+    with pytest.raises(UserError, match="calls other layers"):
+        trace(model, x, torch.zeros(32, dtype=torch.int64), x_adv=x_adv)

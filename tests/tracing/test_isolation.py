@@ -1,4 +1,4 @@
-"""A trace leaves the model, the random state and foreign hooks as they were, however it ends."""
+"""A trace restores the model and the random state and keeps foreign hooks, also after an error."""
 
 import copy
 import random
@@ -11,9 +11,9 @@ from torch import nn
 from robustkit import Classifier
 from robustkit.nethook import leftover_hooks
 from robustkit.tracing import trace
-from robustkit.tracing.growth import towards_the_rival
 from robustkit.tracing.passes import Runner
 from robustkit.tracing.points import Pairs
+from robustkit.tracing.propagation import rival_margin
 from tests.problems import Cnn
 from tests.tracing.nets import Breaks, Twice, built
 
@@ -36,7 +36,7 @@ def equal(one: dict[str, object], other: dict[str, object]) -> bool:
     return one == other and all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
 
-def test_the_model_comes_back_as_it_was():
+def test_the_model_is_restored():
     model, x, _, y = built(Cnn((1, 8, 8), 3), 1, 8, 8)
     model = model.float()
     model.train()
@@ -49,7 +49,7 @@ def test_the_model_comes_back_as_it_was():
     assert not leftover_hooks(model)
 
 
-def test_the_model_comes_back_as_it_was_when_its_backward_breaks():
+def test_the_model_is_restored_when_its_backward_fails():
     class Failing(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -76,7 +76,7 @@ def test_the_model_comes_back_as_it_was_when_its_backward_breaks():
 def test_logits_are_the_same_bits_under_the_trace():
     model, x, _, y = built(Twice(), 6, count=16)
     classifier = Classifier(model)
-    score = towards_the_rival(Pairs(y, x, x, y, y, (y + 1) % 3))
+    score = rival_margin(Pairs(y, x, x, y, y, (y + 1) % 3))
     with torch.no_grad():
         plain = model(x)
     with classifier.session(x):
@@ -86,7 +86,7 @@ def test_logits_are_the_same_bits_under_the_trace():
 
 
 @pytest.mark.parametrize("after", range(3, 12))
-def test_the_model_comes_back_as_it_was_when_it_breaks(after):
+def test_the_model_is_restored_when_it_fails(after):
     model, x, x_adv, y = built(nn.Sequential(nn.Flatten(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3)), 6)
     breaks = Breaks(after)
     whole = nn.Sequential(model[:2], breaks, model[2:]).train()

@@ -1,4 +1,7 @@
-"""Straight-through gradients for steps that stand in a forward method, where no layer can be named for BPDA."""
+"""Straight-through gradients for step functions in a forward method, where no layer can be named for BPDA.
+
+Bengio et al. 2013, arXiv:1308.3432.
+"""
 
 from typing import Any
 
@@ -13,11 +16,11 @@ from .lines import STEPS, OpSite, name_of
 _CUTS = ("detach", "data")
 
 
-class Straightened(Preprocessed):
-    """A network whose roundings, signs, detached and `no_grad` values pass gradients on as the identity would.
+class StraightThroughNetwork(Preprocessed):
+    """A network in which rounding, sign, `detach` and `no_grad` have the gradient of the identity.
 
-    Where gradients are off it is the network itself, so verdicts are about that. Bengio et al. 2013, arXiv:1308.3432.
-    Comparisons and custom autograd functions stay as they are.
+    With gradients off it is the network itself, so verdicts are about the network. Comparisons and custom autograd
+    functions keep their own gradients.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -25,19 +28,19 @@ class Straightened(Preprocessed):
         self.network = network
 
     def forward(self, x: Tensor) -> Any:
-        """What the network returns."""
+        """The output of the network."""
         if not torch.is_grad_enabled():
             return self.network(x)
-        with _Straight():
+        with _StraightThroughMode():
             return self.network(x)
 
 
-def straightens(site: OpSite) -> bool:
-    """Whether a straightened network passes gradients through this operation."""
+def passes_straight_through(site: OpSite) -> bool:
+    """Whether `StraightThroughNetwork` passes gradients through this operation."""
     return site.op in (*STEPS, *_CUTS) or site.reason.startswith("runs without gradients")
 
 
-class _Straight(TorchFunctionMode):
+class _StraightThroughMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = name_of(func)
         first = args[0] if args and isinstance(args[0], Tensor) else None

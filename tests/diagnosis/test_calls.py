@@ -1,0 +1,88 @@
+"""Which layers a diagnosis examines, and models that are difficult to examine."""
+
+import pytest
+import torch
+from torch import nn
+
+from robustkit.classifier.classifier import Classifier
+from tests.diagnosis.nets import Lambda, Rounding, base, culprits, defended, diagnosed, remedies
+
+
+class Holder(nn.Module):
+    """An ordinary network and a layer beside it, which `forward` may use."""
+
+    def __init__(self, layer: nn.Module, forward) -> None:
+        super().__init__()
+        self.body, self.layer, self.run = base(), layer, forward
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+def test_a_layer_that_never_runs_is_listed():
+    diagnosis = diagnosed(Holder(nn.Linear(2, 2), lambda net, x: net.body(x)))
+
+    assert [each.layer for each in diagnosis.unseen] == ["layer"]
+    assert "unseen   layer" in str(diagnosis)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", ["scripted", "compiled"])
+def test_a_masking_layer_that_hooks_cannot_see_is_not_called_clear(kind):
+    layer = torch.jit.script(Rounding()) if kind == "scripted" else Rounding()
+    if kind == "compiled":
+        layer.compile(backend="eager")
+    with torch.compiler.set_stance("force_eager"):
+        diagnosis = diagnosed(nn.Sequential(layer, base()))
+
+    assert diagnosis.unseen[0].layer == "0"
+    assert kind in diagnosis.unseen[0].reason
+    assert diagnosis.verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda model: torch.compile(model, backend="eager")])
+@pytest.mark.parametrize("classify", [lambda model: model, Classifier])
+def test_the_network_inside_a_wrapper_is_examined(wrap, classify):
+    diagnosis = diagnosed(classify(wrap(defended("quantised"))))
+
+    assert culprits(diagnosis) == [("quantise", "step")]
+    assert diagnosis.unseen == ()
+
+
+def test_only_the_chosen_layers_are_examined():
+    diagnosis = diagnosed(defended("quantised"), layers=["network.conv*"])
+
+    assert [row.layer for row in diagnosis.rows] == ["network.conv1", "network.conv2"]
+    assert diagnosis.verdict == "inconclusive"
+
+
+def test_each_call_of_a_shared_layer_has_its_row():
+    relu = nn.ReLU(inplace=True)
+    diagnosis = diagnosed(Holder(relu, lambda net, x: net.body(net.layer(2 * net.layer(x)))))
+
+    assert [(row.layer, row.call) for row in diagnosis.rows[:2]] == [("layer", 0), ("layer", 1)]
+    assert diagnosis.rows[1].name == "layer #2"
+
+
+def test_a_layer_whose_backward_returns_nan_is_found():
+    diagnosis = diagnosed(nn.Sequential(Lambda(lambda x: x + 0 * (x - x.detach()).sqrt()), base()), prove=True)
+
+    assert culprits(diagnosis) == [("0", "non-finite")]
+    assert diagnosis.proof.before is None
+    assert diagnosis.proof.after < 0.5
+
+
+def test_a_layer_that_computes_something_else_with_gradients_is_found():
+    two_faced = Lambda(lambda x: 0 * x + 0.5 if torch.is_grad_enabled() else x)
+    diagnosis = diagnosed(nn.Sequential(two_faced, base()))
+
+    assert culprits(diagnosis) == [("0", "two-faced")]
+    assert remedies(diagnosis) == {"gradient-free"}
+
+
+def test_two_culprits_are_both_found_and_undone_together():
+    diagnosis = diagnosed(nn.Sequential(Rounding(), defended("softmax")), 24, prove=True)
+
+    assert culprits(diagnosis) == [("0", "step"), ("1.softmax", "probabilities")]
+    assert remedies(diagnosis) == {"bpda", "probabilities"}
+    assert diagnosis.proof.after < 0.2

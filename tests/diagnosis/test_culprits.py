@@ -1,0 +1,55 @@
+"""Masking by code in a forward method, where no layer can be named for it."""
+
+import linecache
+
+import pytest
+
+from tests.diagnosis import nets
+from tests.diagnosis.nets import Deep, Inline, culprits, diagnosed, remedies, undefended_accuracy
+
+LINES = {
+    "round": "x = torch.round(x * 8) / 8",
+    "detach": "x = x.detach()",
+    "no_grad": "x = x * 1.0",
+    "compare": "x = (x > 0.5).float()",
+}
+CAUSES = {"round": "step", "detach": "detached", "no_grad": "detached"}
+
+
+@pytest.mark.parametrize("kind", CAUSES)
+def test_code_in_the_models_own_forward_is_found_and_undone_by_straight_through_gradients(kind):
+    diagnosis = diagnosed(Inline(kind), 32, prove=True)
+
+    assert diagnosis.verdict == "masked"
+    assert culprits(diagnosis) == [("", CAUSES[kind])]
+    assert remedies(diagnosis) == {"straight-through"}
+    assert diagnosis.proof.after <= undefended_accuracy() + 3 / 32
+
+
+@pytest.mark.parametrize("kind", CAUSES)
+def test_code_in_the_forward_of_an_inner_module_is_found_there(kind):
+    assert culprits(diagnosed(Deep(kind), 24)) == [("inner.0", CAUSES[kind])]
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_the_line_that_masks_comes_first(kind):
+    site = diagnosed(Inline(kind)).source[0]
+
+    assert site.file == nets.__file__
+    assert site.code == LINES[kind] == linecache.getline(site.file, site.line).strip()
+
+
+def test_a_comparison_is_attacked_without_gradients():
+    diagnosis = diagnosed(Inline("compare"), 24, prove=True)
+
+    assert remedies(diagnosis) == {"gradient-free"}
+    assert diagnosis.proof.before is None
+    assert diagnosis.proof.after < diagnosis.proof.clean - 0.2
+
+
+def test_noise_drawn_in_a_forward_is_found():
+    diagnosis = diagnosed(Inline("noise"))
+
+    assert diagnosis.verdict == "stochastic"
+    assert culprits(diagnosis) == [("", "stochastic")]
+    assert remedies(diagnosis) == {"eot"}

@@ -1,0 +1,66 @@
+"""Every masked defense is found, explained and undone."""
+
+import pytest
+
+from robustkit.masked_defenses import DEFENSES, culprit
+from tests.diagnosis.nets import defended, diagnosed, undefended_accuracy
+
+every_defense = pytest.mark.parametrize("name", DEFENSES)
+
+
+@pytest.fixture(scope="module")
+def diagnoses():
+    return {name: diagnosed(defended(name), 32, prove=True, loss=defense.loss) for name, defense in DEFENSES.items()}
+
+
+@every_defense
+def test_only_the_layer_of_the_defense_is_named_with_the_right_cause(diagnoses, name):
+    verdicts = {row.layer: row.verdict for row in diagnoses[name].rows if row.verdict != "faithful"}
+
+    assert verdicts == {culprit(name, defended(name)): DEFENSES[name].cause}
+
+
+@every_defense
+def test_with_the_prescribed_remedy_the_defense_is_worth_nothing(diagnoses, name):
+    (remedy,) = diagnoses[name].prescription
+    proof = diagnoses[name].proof
+
+    assert (remedy.kind, remedy.layer) == (DEFENSES[name].prescription, culprit(name, defended(name)))
+    # Three images of 32.
+    assert proof.after <= undefended_accuracy() + 3 / 32
+    assert proof.clean > 0.8
+
+
+@pytest.mark.parametrize("name", ["quantised", "zeroed", "temperature"])
+def test_without_the_remedy_the_same_attack_fails(diagnoses, name):
+    assert diagnoses[name].proof.before > 0.8
+
+
+@pytest.mark.parametrize("name", ["binarised", "detached"])
+def test_an_attack_that_cannot_run_is_reported_with_the_reason(diagnoses, name):
+    assert diagnoses[name].proof.before is None
+    assert "do not depend on its input" in diagnoses[name].proof.refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [("quantised", "masked"), ("softmax", "masked"), ("noisy", "stochastic"), ("temperature", "loss saturated"),
+     ("smoothed", "clear")],
+)  # fmt: skip
+def test_the_overall_verdict_tells_the_kinds_of_masking_apart(diagnoses, name, verdict):
+    assert diagnoses[name].verdict == verdict
+    assert diagnoses[name].masked == (verdict != "clear")
+
+
+def test_large_logits_are_clear_for_a_loss_that_does_not_saturate():
+    diagnosis = diagnosed(defended("temperature"), 32)
+
+    assert diagnosis.verdict == "clear"
+    assert "Cross-entropy would have no usable gradient" in diagnosis.notes[0]
+
+
+@pytest.mark.parametrize("norm", ["L2", "L1", "L0"])
+def test_every_norm_finds_the_culprit(norm):
+    diagnosis = diagnosed(defended("quantised"), 16, eps={"L2": 1, "L1": 5, "L0": 8}[norm], norm=norm)
+
+    assert [(row.layer, row.verdict) for row in diagnosis.culprits] == [("quantise", "step")]

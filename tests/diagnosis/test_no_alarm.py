@@ -1,0 +1,90 @@
+"""Networks without masked gradients, and networks about which nothing can be said."""
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from robustkit.diagnosis import diagnose
+from tests.diagnosis.nets import Lambda, base, diagnosed, hardened
+
+
+def random_network(build, *shape):
+    """A network with random weights and random images, always the same."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return build(), torch.rand(*shape)
+
+
+def test_an_ordinary_trained_network_raises_no_alarm_and_is_not_called_robust():
+    diagnosis = diagnosed(base(), 32, prove=True)
+
+    assert diagnosis.verdict == "clear"
+    assert diagnosis.culprits == diagnosis.source == diagnosis.prescription == ()
+    assert diagnosis.proof is None
+    assert "does not prove robustness" in str(diagnosis)
+    assert "does not prove robustness" in diagnosis.to_dict()["caveat"]
+
+
+def test_an_adversarially_trained_network_raises_no_alarm():
+    diagnosis = diagnosed(hardened(), 32)
+
+    assert diagnosis.verdict == "clear"
+    assert {row.verdict for row in diagnosis.rows} == {"faithful"}
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
+def test_a_stock_architecture_raises_no_alarm(name):
+    # Smooth images: neighbours nearly tie in max pooling, which is then as far from linear as a layer can be.
+    build = getattr(torchvision.models, name)
+    model, x = random_network(lambda: build(weights=None, num_classes=10).eval(), 3, 3, 6, 6)
+    x = nn.functional.interpolate(x, size=32, mode="bilinear")
+
+    assert diagnose(model, x, torch.zeros(3, dtype=torch.int64), eps="8/255", prove=False).verdict == "clear"
+
+
+def test_a_transformer_whose_attention_takes_a_fast_path_raises_no_alarm():
+    # torch.nn.TransformerEncoder takes another path when no gradient is needed.
+    def build():
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        return nn.Sequential(
+            nn.Flatten(2), nn.Linear(16, 16), nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(64, 5)
+        )
+
+    model, x = random_network(build, 6, 4, 4, 4)
+
+    assert diagnose(model, x, torch.zeros(6, dtype=torch.int64), eps="8/255", prove=False).verdict == "clear"
+
+
+def test_a_layer_that_already_has_a_surrogate_gradient_is_no_culprit():
+    straight_through = Lambda(lambda x: x + (torch.round(x * 8) / 8 - x).detach())
+    diagnosis = diagnosed(nn.Sequential(straight_through, base()), 32)
+
+    assert diagnosis.verdict == "clear"
+    assert diagnosis.rows[0].verdict == "surrogate"
+
+
+def test_a_model_that_ignores_its_image_is_not_called_clear():
+    diagnosis = diagnosed(Lambda(lambda x: 0 * x.flatten(1)[:, :10] + torch.arange(10.0)))
+
+    assert diagnosis.verdict == "inconclusive"
+    assert "zero" in diagnosis.reason
+
+
+def test_a_network_that_is_curved_by_its_depth_raises_no_alarm_but_has_a_note():
+    # Twelve layers of ReLU with weights of twice the usual size, at a radius far too large for them.
+    def build():
+        layers = [part for _ in range(12) for part in (nn.Linear(64, 64), nn.ReLU())]
+        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(64, 10))
+
+    body, _ = random_network(build, 1)
+    with torch.no_grad():
+        for layer in body:
+            if isinstance(layer, nn.Linear):
+                layer.weight.mul_(4)
+    model = Lambda(body)
+    diagnosis = diagnosed(model, 16, eps=1)
+
+    assert diagnosis.verdict == "clear"
+    assert diagnosis.whole.fidelity < 0.1
+    assert "says nothing of a move of size eps" in diagnosis.notes[0]
