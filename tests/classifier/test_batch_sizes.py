@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 
 
 class Model:
-    """Answers with the row numbers; sizes named in `odd` give other bits."""
+    """Returns the row numbers; batch sizes in `odd` give other bits."""
 
     def __init__(self, *odd: int) -> None:
         self.odd, self.sizes = odd, []
@@ -26,7 +26,7 @@ def answered(shapes: Shapes, model: Model, rows: int, kind: str = "logits") -> T
     return shapes.answer(model, rows, kind, CPU)[0]
 
 
-def test_a_size_with_equal_bits_is_proven_once_and_asked_whole_from_then_on():
+def test_a_batch_size_with_equal_bits_is_checked_once_and_then_used():
     shapes, model = Shapes(4, exact=True), Model()
     first = answered(shapes, model, 10)
     assert model.sizes == [4, 4, 4, 10]
@@ -35,14 +35,14 @@ def test_a_size_with_equal_bits_is_proven_once_and_asked_whole_from_then_on():
     assert model.sizes == [10]
 
 
-def test_an_answer_whose_bits_depend_on_the_size_is_given_in_tiles():
+def test_a_batch_size_with_other_bits_is_computed_in_tiles():
     shapes, model = Shapes(4, exact=True), Model(10)
     for sizes in ([4, 4, 4, 10], [4, 4, 4]):
         assert torch.equal(answered(shapes, model, 10), torch.arange(10).double())
         assert model.sizes == sizes
 
 
-def test_a_second_tensor_that_differs_refuses_the_size_too():
+def test_a_batch_size_is_refused_also_when_only_the_second_tensor_differs():
     def ask(rows: Tensor) -> tuple[Tensor, ...]:
         return rows, rows + (len(rows) == 8)
 
@@ -52,7 +52,7 @@ def test_a_second_tensor_that_differs_refuses_the_size_too():
     assert shapes.refused == {("logits", 8)}
 
 
-def test_each_kind_of_question_is_proven_on_its_own():
+def test_each_kind_of_query_is_checked_on_its_own():
     shapes, model = Shapes(4, exact=True), Model()
     answered(shapes, model, 8, "logits")
     answered(shapes, model, 8, "gradients")
@@ -60,7 +60,7 @@ def test_each_kind_of_question_is_proven_on_its_own():
     assert model.sizes == [4, 4, 8]
 
 
-def test_the_reference_size_needs_no_proof():
+def test_the_reference_size_needs_no_check():
     model = Model(4)
     answered(Shapes(4, exact=True), model, 4)
 
@@ -89,7 +89,7 @@ def test_a_size_is_at_most_half_as_much_again_as_its_rows_or_all_slots():
     assert [shapes.fit(rows, 100, "logits") for rows in (1, 16, 17, 25, 49, 97)] == [16, 16, 24, 32, 64, 100]
 
 
-def test_whole_tiles_are_always_to_be_had():
+def test_a_multiple_of_the_reference_size_is_always_allowed():
     shapes = Shapes(64, exact=True)
     shapes.refused |= {("logits", size) for size in (16, 24, 32, 48, 64, 96, 100, 128)}
 
@@ -106,7 +106,7 @@ def sizes_known(network: nn.Module, *traits: object) -> set[tuple[str, int]]:
     return Shapes.of(network, 4, True, *traits).proven
 
 
-def test_what_was_proven_of_a_network_is_known_in_its_next_session():
+def test_checked_sizes_are_remembered_for_the_next_session():
     network, model = Named(), Model()
     answered(Shapes.of(network, 4, True), model, 8)
     answered(Shapes.of(network, 4, True), model, 8)
@@ -127,7 +127,7 @@ def another_layer(network: Named) -> None:
 
 
 @pytest.mark.parametrize("change", [another_power, another_layout, another_layer, nn.Module.double])
-def test_a_network_that_was_rebuilt_is_proven_anew(change):
+def test_a_changed_network_is_checked_again(change):
     network = Named()
     answered(Shapes.of(network, 4, True), Model(), 8)
     assert sizes_known(network)
@@ -136,7 +136,7 @@ def test_a_network_that_was_rebuilt_is_proven_anew(change):
     assert not sizes_known(network)
 
 
-def test_other_images_other_threads_and_other_networks_are_proven_on_their_own():
+def test_other_images_threads_and_networks_are_checked_on_their_own():
     network, threads = Named(), torch.get_num_threads()
     answered(Shapes.of(network, 4, True, "8x8"), Model(), 8)
     assert sizes_known(network, "8x8")
@@ -150,7 +150,7 @@ def test_other_images_other_threads_and_other_networks_are_proven_on_their_own()
         torch.set_num_threads(threads)
 
 
-def test_new_weights_need_no_new_proof():
+def test_new_weights_need_no_new_check():
     network = Named()
     answered(Shapes.of(network, 4, True), Model(), 8)
     with torch.no_grad():
