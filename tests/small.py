@@ -1,4 +1,4 @@
-"""Tiny models of scikit-learn's digits without any training, and runs that are over in a blink."""
+"""Tiny models of scikit-learn's digits, fitted in closed form, and helpers that read runs."""
 
 import copy
 import sqlite3
@@ -14,7 +14,7 @@ from robustkit.evidence.run import Run
 from robustkit.host.progress import Silent
 from tests.problems import filled
 
-# An ensemble in which every member breaks some images that the ones before left (at Linf 0.1).
+# An ensemble in which each member breaks images that the members before it did not (at Linf 0.1).
 TINY = ("noise:queries=3", "fgsm", "pgd:steps=6")
 
 
@@ -27,7 +27,7 @@ def _digits() -> tuple[Tensor, Tensor]:
 
 
 def data(count: int = 30) -> tuple[Tensor, Tensor]:
-    """Images and labels that no model here has seen."""
+    """Images and labels that none of these models was fitted to."""
     x, y = _digits()
     return x[1000 : 1000 + count].clone(), y[1000 : 1000 + count].clone()
 
@@ -43,56 +43,44 @@ def cnn() -> nn.Module:
 
 @cache
 def _fitted(kind: str) -> nn.Sequential:
-    """A linear layer on features, by least squares; coarse weights, so that no rounding of the solver is left."""
+    """A linear layer on features, by least squares, rounded so that it does not depend on the solver."""
     body = (
         nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) if kind == "cnn" else nn.Sequential()
     )
     features = nn.Sequential(filled(body), nn.Flatten())
     x, y = (part[:1000] for part in _digits())
     with torch.no_grad():
-        seen = features(x).double()
-        wide = torch.cat([seen, torch.ones(len(seen), 1)], 1)
-        square = wide.T @ wide + torch.eye(wide.shape[1])
-        solved = torch.linalg.solve(square, wide.T @ nn.functional.one_hot(y, 10).double())
-        head = nn.Linear(seen.shape[1], 10)
-        head.weight.copy_((solved[:-1].T * 1024).round() / 64)
-        head.bias.copy_((solved[-1] * 1024).round() / 64)
+        values = features(x).double()
+        with_bias = torch.cat([values, torch.ones(len(values), 1)], 1)
+        normal = with_bias.T @ with_bias + torch.eye(with_bias.shape[1])
+        weights = torch.linalg.solve(normal, with_bias.T @ nn.functional.one_hot(y, 10).double())
+        head = nn.Linear(values.shape[1], 10)
+        head.weight.copy_((weights[:-1].T * 1024).round() / 64)
+        head.bias.copy_((weights[-1] * 1024).round() / 64)
     return nn.Sequential(features, head).eval()
 
 
-class Sure(nn.Module):
-    """Says one class whatever it sees, with a gradient that leads nowhere."""
-
-    def __init__(self, label: int, classes: int = 10) -> None:
-        super().__init__()
-        self.label, self.classes = label, classes
-
-    def forward(self, x: Tensor) -> Tensor:
-        bumps = 0.01 * torch.stack([x.flatten(1).mean(1) * (number + 1) for number in range(self.classes)], 1)
-        return bumps + 50 * nn.functional.one_hot(torch.tensor(self.label), self.classes)
-
-
 class Recorder(Silent):
-    """Remembers what a run said, and breaks it off after so many images."""
+    """Records the progress of a run, and interrupts the run after a number of images."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.stages: list[tuple[str, int, int]] = []
         self.images = 0
-        self.said: list[str] = []
-        self.left = stop_after
+        self.sentences: list[str] = []
+        self._left = stop_after
 
     def stage(self, text: str, total: int, done: int) -> None:
         self.stages.append((text, total, done))
 
     def advance(self, images: int, robust: float) -> None:
         self.images += images
-        if self.left is not None:
-            self.left -= images
-            if self.left < 0:
+        if self._left is not None:
+            self._left -= images
+            if self._left < 0:
                 raise KeyboardInterrupt
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.sentences.append(text)
 
 
 def csv(run: Run, folder: Path) -> tuple[bytes, bytes]:
@@ -114,7 +102,7 @@ def evidence(folder: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def accuracy(run: Run, attack: str, eps_text: str | None = None, model: str | None = None) -> float:
-    """One number of the results."""
+    """One accuracy of the results."""
     rows = run.results[run.results.attack == attack]
     rows = rows if eps_text is None else rows[rows.eps_text == eps_text]
     rows = rows if model is None else rows[rows.model == model]
@@ -123,7 +111,7 @@ def accuracy(run: Run, attack: str, eps_text: str | None = None, model: str | No
 
 
 def broken(run: Run, attack: str, eps_text: str | None = None) -> set[int]:
-    """The images that an attack broke."""
+    """Numbers of the images that an attack broke."""
     rows = run.samples[(run.samples.attack == attack) & (run.samples.verdict == "broken")]
     return set(rows["sample"] if eps_text is None else rows["sample"][rows.eps_text == eps_text])
 

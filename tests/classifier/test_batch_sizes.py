@@ -19,7 +19,7 @@ class Answer(Rows):
 
 
 class Model:
-    """Answers with the row numbers; sizes named in `odd` give other bits."""
+    """Returns the row numbers; batch sizes in `odd` give other bits."""
 
     def __init__(self, *odd: int) -> None:
         self.odd, self.sizes = odd, []
@@ -34,7 +34,7 @@ def answered(sizes: BatchSizes, model: Model, rows: int, kind: str = "logits") -
     return sizes.answer(model, rows, kind, CPU).first
 
 
-def test_a_size_with_equal_bits_is_proven_once_and_asked_whole_from_then_on():
+def test_a_batch_size_with_equal_bits_is_checked_once_and_then_used():
     sizes, model = BatchSizes(4, exact=True), Model()
     first = answered(sizes, model, 10)
     assert model.sizes == [4, 4, 4, 10]
@@ -43,14 +43,14 @@ def test_a_size_with_equal_bits_is_proven_once_and_asked_whole_from_then_on():
     assert model.sizes == [10]
 
 
-def test_an_answer_whose_bits_depend_on_the_size_is_given_in_tiles():
+def test_a_batch_size_with_other_bits_is_computed_in_tiles():
     sizes, model = BatchSizes(4, exact=True), Model(10)
     for batches in ([4, 4, 4, 10], [4, 4, 4]):
         assert torch.equal(answered(sizes, model, 10), torch.arange(10).double())
         assert model.sizes == batches
 
 
-def test_a_second_tensor_that_differs_refuses_the_size_too():
+def test_a_batch_size_is_refused_also_when_only_the_second_tensor_differs():
     def ask(rows: Tensor) -> Answer:
         return Answer(rows, rows + (len(rows) == 8))
 
@@ -60,7 +60,7 @@ def test_a_second_tensor_that_differs_refuses_the_size_too():
     assert sizes.refused == {("logits", 8)}
 
 
-def test_each_kind_of_question_is_proven_on_its_own():
+def test_each_kind_of_query_is_checked_on_its_own():
     sizes, model = BatchSizes(4, exact=True), Model()
     answered(sizes, model, 8, "logits")
     answered(sizes, model, 8, "gradients")
@@ -68,7 +68,7 @@ def test_each_kind_of_question_is_proven_on_its_own():
     assert model.sizes == [4, 4, 8]
 
 
-def test_the_reference_size_needs_no_proof():
+def test_the_reference_size_needs_no_check():
     model = Model(4)
     answered(BatchSizes(4, exact=True), model, 4)
 
@@ -97,7 +97,7 @@ def test_a_size_is_at_most_half_as_much_again_as_its_rows_or_all_slots():
     assert [sizes.fit(rows, 100, "logits") for rows in (1, 16, 17, 25, 49, 97)] == [16, 16, 24, 32, 64, 100]
 
 
-def test_whole_tiles_are_always_to_be_had():
+def test_a_multiple_of_the_reference_size_is_always_allowed():
     sizes = BatchSizes(64, exact=True)
     sizes.refused |= {("logits", size) for size in (16, 24, 32, 48, 64, 96, 100, 128)}
 
@@ -114,7 +114,7 @@ def sizes_known(network: nn.Module, *traits: object) -> set[tuple[str, int]]:
     return BatchSizes.of(network, 4, True, *traits).proven
 
 
-def test_what_was_proven_of_a_network_is_known_in_its_next_session():
+def test_checked_sizes_are_remembered_for_the_next_session():
     network, model = Named(), Model()
     answered(BatchSizes.of(network, 4, True), model, 8)
     answered(BatchSizes.of(network, 4, True), model, 8)
@@ -135,7 +135,7 @@ def another_layer(network: Named) -> None:
 
 
 @pytest.mark.parametrize("change", [another_power, another_layout, another_layer, nn.Module.double])
-def test_a_network_that_was_rebuilt_is_proven_anew(change):
+def test_a_changed_network_is_checked_again(change):
     network = Named()
     answered(BatchSizes.of(network, 4, True), Model(), 8)
     assert sizes_known(network)
@@ -144,7 +144,7 @@ def test_a_network_that_was_rebuilt_is_proven_anew(change):
     assert not sizes_known(network)
 
 
-def test_other_images_other_threads_and_other_networks_are_proven_on_their_own():
+def test_other_images_threads_and_networks_are_checked_on_their_own():
     network, threads = Named(), torch.get_num_threads()
     answered(BatchSizes.of(network, 4, True, "8x8"), Model(), 8)
     assert sizes_known(network, "8x8")
@@ -158,7 +158,7 @@ def test_other_images_other_threads_and_other_networks_are_proven_on_their_own()
         torch.set_num_threads(threads)
 
 
-def test_new_weights_need_no_new_proof():
+def test_new_weights_need_no_new_check():
     network = Named()
     answered(BatchSizes.of(network, 4, True), Model(), 8)
     with torch.no_grad():

@@ -13,6 +13,7 @@ from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.primitives import losses
 from robustkit.primitives.protocol import begin
+from tests.networks import Changed, Recording
 from tests.problems import Problem, images, jobs_of, outcomes, problem, same, trials
 
 
@@ -25,27 +26,12 @@ class Wrapped(nn.Module):
         return self.model(x)
 
 
-class Recording(Wrapped):
-    """Remembers what went in and the type of what came out."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.inputs: list[Tensor] = []
-        self.types: list[torch.dtype] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits = self.model(x)
-        self.inputs.append(x.detach())
-        self.types.append(logits.dtype)
-        return logits
-
-
 def judged(classifier: Classifier, x: Tensor) -> Tensor:
     with classifier.session(x) as session:
         return session.judge(x)
 
 
-def test_judging_is_the_models_own_answer():
+def test_judging_returns_the_models_logits():
     grey = problem("cnn", 1, 8, 8)
 
     # One size of batch against another.
@@ -63,7 +49,7 @@ def test_judging_does_not_depend_on_the_number_of_points():
 
 
 @pytest.mark.parametrize("bounds", [(0, 255), (-1, 1), (-2.5, 0.5)])
-def test_a_model_gets_pixels_in_its_own_range(bounds):
+def test_a_model_receives_pixels_in_its_own_range(bounds):
     low, high = bounds
     model = Recording(problem("linear", 1, 4, 4).model)
     x = low + (high - low) * images(20, 1, 4, 4)
@@ -78,7 +64,7 @@ def test_a_model_gets_pixels_in_its_own_range(bounds):
 
 
 @pytest.mark.parametrize("bounds", [(0, 255), (-1, 1)])
-def test_the_witness_of_any_range_is_what_was_judged(bounds):
+def test_a_witness_in_any_range_of_pixels_has_its_judged_prediction(bounds):
     low, high = bounds
     grey = problem("mlp", 1, 8, 8)
     x = low + (high - low) * grey.x
@@ -86,7 +72,7 @@ def test_the_witness_of_any_range_is_what_was_judged(bounds):
     result = attack(grey.model, x, y, PGD(0.03, steps=5), bounds=bounds)
 
     assert torch.equal(grey.model(result.x_adv).argmax(1), result.prediction)
-    # The way to [0, 1] and back rounds.
+    # The conversion to [0, 1] and back rounds.
     assert (result.x_adv - x).abs().max() <= 0.03 * (high - low) * (1 + 1e-5)
 
 
@@ -172,58 +158,32 @@ def test_a_model_without_weights_is_attacked():
     assert attack(nn.Identity(), x, x.argmax(1), PGD(0.5, steps=9)).robust_accuracy < 1
 
 
-class Writing(Wrapped):
-    """Writes into its input, as in-place layers do."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(x.sub_(0.1))
-
-
 @pytest.mark.parametrize("method", [PGD(0.03, steps=5), Square(0.03, queries=20)])
 def test_a_model_that_writes_into_its_input_changes_no_image(method):
     grey = problem("cnn", 1, 8, 8)
-    model = Writing(grey.model)
+    model = Changed(grey.model, before=lambda x: x.sub_(0.1))
     result = attack(model, grey.x, model(grey.x.clone()).argmax(1), method)
 
     assert result.clean_accuracy == 1
     assert (method.ball.distance(grey.x, result.x_adv) <= method.ball.eps).all()
 
 
-class Detached(Wrapped):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(x.detach())
-
-
-def test_a_model_without_a_way_back_is_refused_with_the_fix():
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_model_that_autograd_cannot_pass_is_refused_with_the_fix(frozen):
     grey = problem("mlp", 1, 8, 8)
-    grey.model.requires_grad_(False)
+    grey.model.requires_grad_(not frozen)
 
     with pytest.raises(UserError, match="autograd"):
-        attack(Detached(grey.model), grey.x, grey.y, PGD(0.03))
+        attack(Changed(grey.model, before=lambda x: x.detach()), grey.x, grey.y, PGD(0.03))
 
 
-def test_a_model_without_a_way_back_and_free_weights_is_refused_with_the_fix():
-    grey = problem("mlp", 1, 8, 8)
-
-    with pytest.raises(UserError, match="autograd"):
-        attack(Detached(grey.model), grey.x, grey.y, PGD(0.03))
-
-
-class Packed(Wrapped):
-    def __init__(self, model: nn.Module, kind: str) -> None:
-        super().__init__(model)
-        self.kind = kind
-
-    def forward(self, x: Tensor) -> object:
-        logits = self.model(x)
-        return {"dict": {"logits": logits, "loss": None}, "tuple": (logits, "auxiliary")}[self.kind]
-
-
-@pytest.mark.parametrize("kind", ["dict", "tuple"])
-def test_dict_and_tuple_outputs(kind):
+@pytest.mark.parametrize(
+    "pack", [lambda logits: {"logits": logits, "loss": None}, lambda logits: (logits, "auxiliary")]
+)
+def test_dict_and_tuple_outputs(pack):
     grey = problem("cnn", 1, 8, 8)
     result, plain = (
-        attack(model, grey.x, grey.y, PGD(0.03, steps=5)) for model in (Packed(grey.model, kind), grey.model)
+        attack(model, grey.x, grey.y, PGD(0.03, steps=5)) for model in (Changed(grey.model, pack), grey.model)
     )
 
     assert torch.equal(result.success, plain.success)
@@ -260,7 +220,7 @@ def test_a_batchnorm_network_is_searched_folded_and_left_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in grey.model.state_dict().items())
 
 
-def test_a_compiled_search_asks_the_compiled_network_and_verdicts_do_not(monkeypatch):
+def test_a_compiled_search_queries_the_compiled_network_and_verdicts_do_not(monkeypatch):
     grey = problem("mlp", 1, 8, 8, count=40)
     asked: list[str] = []
 
@@ -287,17 +247,13 @@ def test_a_compiled_search_asks_the_compiled_network_and_verdicts_do_not(monkeyp
 
 
 class Moody(Wrapped):
-    """Traced on one path, run on another: the trace is wrong for most images."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.calls = 0
+    """Takes one path when it is traced and another when it runs, so its trace is wrong."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x) if isinstance(x, Tensor) else -self.model(x)
 
 
-def test_a_folded_copy_that_answers_otherwise_is_not_used():
+def test_a_folded_copy_with_other_logits_is_not_used():
     grey = problem("cnn", 1, 8, 8)
     with Classifier(Moody(grey.model)).session(grey.x) as session:
         assert not session.search.folded
@@ -337,7 +293,7 @@ def test_a_gradient_is_that_of_its_row_alone():
 
 
 @pytest.mark.parametrize(("method", "logits", "grad"), [(PGD(0.03), 4, 64), (Square(0.03), 4, 0), (Noise(0.03), 0, 0)])
-def test_an_attack_is_told_no_more_than_it_may_see(method, logits, grad):
+def test_an_attack_receives_no_more_than_it_may_see(method, logits, grad):
     made = problem("mlp", 1, 8, 8)
     classifier = Classifier(made.model)
     with classifier.session(made.x) as session:
@@ -373,7 +329,7 @@ def test_double_precision_is_kept():
     assert attack(double.model, double.x, double.y, APGD(0.03, steps=5)).x_adv.dtype == torch.float64
 
 
-def test_a_verdict_that_takes_too_much_memory_is_passed_in_parts():
+def test_a_verdict_that_takes_too_much_memory_is_computed_in_parts():
     class Hungry(nn.Module):
         def forward(self, x):
             if len(x) > 4:

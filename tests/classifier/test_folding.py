@@ -16,11 +16,11 @@ def batchnorms(model: nn.Module) -> int:
 
 @torch.no_grad()
 def difference(one: nn.Module, other: nn.Module, x: Tensor) -> float:
-    mine, theirs = one(x), other(x)
-    return ((mine - theirs).abs().max() / (mine.max() - mine.min())).item()
+    logits = one(x)
+    return ((logits - other(x)).abs().max() / (logits.max() - logits.min())).item()
 
 
-def test_a_folded_resnet_answers_alike_and_the_original_is_untouched():
+def test_a_folded_resnet_has_the_same_logits_and_the_original_is_unchanged():
     model, x = filled(resnet18(num_classes=10), gain=1.4), images(4, 3, 32, 32)
     before = copy.deepcopy(model.state_dict())
     copied = folded(model)
@@ -54,7 +54,7 @@ class Shared(nn.Module):
 
 
 class Branched(Shared):
-    """A convolution whose output is used beside its normalisation, too."""
+    """A convolution whose output goes into its normalisation and also elsewhere."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv(x)
@@ -108,11 +108,11 @@ class Branching(nn.Module):
         return self.inner(x if x.sum() > 0 else -x)
 
 
-def test_what_cannot_be_traced_is_not_folded():
+def test_a_model_that_cannot_be_traced_is_not_folded():
     assert folded(filled(Branching())) is None
 
 
-def test_nothing_to_fold_is_not_folded():
+def test_a_model_without_batchnorm_is_not_folded():
     assert folded(nn.Linear(2, 2)) is None
 
 
@@ -160,7 +160,7 @@ def test_a_normalisation_is_folded_into_the_convolution_after_it():
 
 
 @pytest.mark.parametrize("wish", [{"groups": 2}, {"twice": True}], ids=str)
-def test_a_normalisation_that_others_feel_too_stays(wish):
+def test_a_normalisation_that_cannot_be_folded_alone_stays(wish):
     model, x = filled(Scaled(**wish)), images(4, 2, 8, 8)
     copied = folded(model)
 
@@ -169,7 +169,7 @@ def test_a_normalisation_that_others_feel_too_stays(wish):
 
 
 class Rectified(nn.Module):
-    """ReLUs of all kinds: of a convolution, of a sum, of what is needed elsewhere, of what a gradient needs."""
+    """ReLUs whose input is a convolution, a sum, needed elsewhere, or needed by a gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class Rectified(nn.Module):
         return self.head((torch.relu(torch.tanh(both)) + kept + gate).mean((2, 3)))
 
 
-def test_relus_in_place_leave_values_and_gradients_as_they_were():
+def test_relus_in_place_change_neither_values_nor_gradients():
     model, x = filled(Rectified(), gain=2.0), images(4, 1, 8, 8).requires_grad_()
     copied = folded(model)
     mine, theirs = (torch.autograd.grad(net(x).square().sum(), x)[0] for net in (model, copied))

@@ -37,6 +37,6 @@ def test_one_logit_is_a_binary_classifier(output):
         (None, "NoneType"),
     ],
 )
-def test_anything_else_is_refused_with_what_it_was(output, sentence):
+def test_other_outputs_are_refused_with_their_type(output, sentence):
     with pytest.raises(UserError, match=sentence):
         logits_of(output)

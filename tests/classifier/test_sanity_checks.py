@@ -7,18 +7,8 @@ from torch import Tensor, nn
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images, checked_labels, checked_model
 from robustkit.errors import UserError
+from tests.networks import Changed
 from tests.problems import images, problem
-
-
-class Changed(nn.Module):
-    """A model whose logits are changed in some way."""
-
-    def __init__(self, model: nn.Module, change) -> None:
-        super().__init__()
-        self.model, self.change = model, change
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.change(self.model(x))
 
 
 def warnings_of(model: nn.Module, x: Tensor) -> list[str]:
@@ -33,7 +23,7 @@ def changed(change, count: int = 12) -> list[str]:
 
 
 def test_pixels_3e8_below_zero_are_clamped():
-    # foolbox dies of them with an empty AssertionError.
+    # foolbox raises an empty AssertionError for them.
     x = torch.tensor([[-3e-8, 0.5, 1 + 1e-7]])
 
     assert checked_images(x, (0, 1)).tolist() == [[0, 0.5, 1]]
@@ -51,7 +41,7 @@ def test_pixels_3e8_below_zero_are_clamped():
         (torch.tensor([[-0.5, 0.5]]), "normalisation inside the model"),
     ],
 )
-def test_images_that_are_none_are_refused_with_the_fix(x, sentence):
+def test_invalid_images_are_refused_with_the_fix(x, sentence):
     with pytest.raises(UserError, match=sentence):
         checked_images(x, (0, 1))
 
@@ -73,12 +63,12 @@ def test_the_tolerance_grows_with_the_range():
         (torch.tensor([[0], [1]]), "one per image"),
     ],
 )
-def test_labels_that_are_none_are_refused_with_the_fix(y, sentence):
+def test_invalid_labels_are_refused_with_the_fix(y, sentence):
     with pytest.raises(UserError, match=sentence):
         checked_labels(y, 2, 4)
 
 
-def test_labels_of_any_whole_type_will_do():
+def test_labels_of_any_integer_type_are_accepted():
     assert checked_labels(torch.tensor([0, 3], dtype=torch.uint8), 2, 4).dtype == torch.int64
 
 
@@ -89,7 +79,7 @@ def test_a_sound_model_has_no_warnings(count):
     assert warnings_of(made.model, made.x) == []
 
 
-def test_a_model_that_returns_no_numbers_is_an_error():
+def test_a_model_that_returns_nan_is_an_error():
     with pytest.raises(UserError, match="NaN or infinite logits"):
         changed(lambda logits: logits / 0)
 
@@ -100,7 +90,7 @@ def test_a_randomised_model_is_a_warning():
 
 @pytest.mark.parametrize("count", [1, 12])
 def test_a_model_with_statistics_of_the_batch_is_an_error(count):
-    # TRADES' issue 3: such a network answers for the batch, not for the image.
+    # TRADES, issue 3: the logits of such a network depend on the whole batch.
     with pytest.raises(UserError, match="depends on the other images"):
         changed(lambda logits: logits - logits.mean(0), count)
 

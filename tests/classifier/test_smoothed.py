@@ -1,4 +1,4 @@
-"""A smoothed classifier as an attack meets it, and as its verdicts are passed."""
+"""A smoothed classifier: the queries of an attack and the verdicts."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def classifier(model: nn.Module, **more: object) -> Classifier:
     return Classifier(model, smoothing=HOW, **more)  # type: ignore[arg-type]
 
 
-def test_a_question_sees_the_mean_probability_and_its_gradient():
+def test_a_query_returns_the_mean_probability_and_its_gradient():
     made = problem("mlp", 1, 4, 4)
     network, x = made.model.double(), made.x.double()
     state = begin(trials(x, made.y), x)
@@ -40,7 +40,7 @@ def test_a_question_sees_the_mean_probability_and_its_gradient():
     assert slope.tolist() == pytest.approx(gradient[:, 0, 2, 1].tolist(), rel=1e-5, abs=1e-8)
 
 
-def test_many_copies_come_to_the_probability_that_noise_leaves():
+def test_the_mean_over_many_copies_is_the_probability_under_noise():
     # P(x + noise > 0) = Phi(x / sigma); a steep slope makes each copy's probability 0 or 1.
     network = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_many_copies_come_to_the_probability_that_noise_leaves():
     assert chance.tolist() == pytest.approx([0.5, 0.8413, 0.9772], abs=0.024)
 
 
-def test_every_question_has_noise_of_its_own():
+def test_every_query_has_its_own_noise():
     made = problem("mlp", 1, 4, 4)
     state = begin(trials(made.x, made.y), made.x)
     later = type(state)(state.trial, state.query, state.queries + 1, state.done)
@@ -66,7 +66,7 @@ def test_every_question_has_noise_of_its_own():
     assert not torch.isclose(first, other).all(1).any()
 
 
-def test_a_question_answers_no_class_where_its_copies_are_close_to_a_tie():
+def test_a_query_abstains_where_its_copies_are_close_to_a_tie():
     chances = torch.tensor([[0.6, 0.4, 0.0], [0.7, 0.3, 0.0], [0.2, 0.0, 0.8]])
 
     # One standard deviation of the difference of two shares of 16 copies is a quarter at most.
@@ -74,7 +74,7 @@ def test_a_question_answers_no_class_where_its_copies_are_close_to_a_tie():
     assert copies.leading(chances.log(), count=100).tolist() == [0, 0, 2]
 
 
-def test_to_abstain_is_not_to_lose():
+def test_an_abstention_is_no_success_of_the_attack():
     untargeted, targeted = Job(0, torch.zeros(1), 3), Job(0, torch.zeros(1), 3, (1,), 1)
 
     assert [untargeted.lost(label) for label in (3, 1, ABSTAINS)] == [False, True, False]
@@ -109,7 +109,7 @@ def test_a_smoothed_model_is_broken_alike_for_any_batch_size_and_order(method):
     assert all(same(*pair) for others in (few, back) for pair in zip(whole, others, strict=True))
 
 
-def test_a_folded_network_searches_and_the_models_own_judges():
+def test_folding_changes_no_verdict_of_a_smoothed_model():
     made = problem("cnn", 1, 8, 8)
     whole, folded = (
         outcomes(classifier(made.model, eot=6, fold=fold), FGSM(0.1), jobs_of(made)) for fold in (False, True)
@@ -126,7 +126,7 @@ def test_the_passes_of_a_smoothed_model_count_every_copy():
     assert [(each.forwards, each.backwards) for each in ended] == [(3 * 5 + 100, 3 * 5)] * 4
 
 
-def test_the_short_way_attacks_what_the_smoothed_model_says():
+def test_attack_takes_the_prediction_of_the_smoothed_model_as_clean():
     made = problem("cnn", 1, 8, 8, count=10)
     smoothed = classifier(made.model, name="smoothed")
     with smoothed.session(made.x) as session:
@@ -146,7 +146,7 @@ def test_an_attack_on_a_layer_of_many_copies_is_refused():
         robustkit.attack(classifier(made.model), made.x, made.y, FIA(0.1, layer="body.2"))
 
 
-def test_not_a_number_on_noisy_images_is_refused():
+def test_nan_on_noisy_images_is_refused():
     class Fragile(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.flatten(1)[:, :3].sqrt()

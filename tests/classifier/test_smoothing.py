@@ -41,20 +41,20 @@ def test_a_certified_radius_is_below_the_true_one_and_near_it():
     x = images(30)
     true = distances(x, weights)
 
-    found = certify(network, x, sigma=SIGMA, n=4000)
+    proof = certify(network, x, sigma=SIGMA, n=4000)
 
-    known = found.prediction != ABSTAINS
-    assert known.sum() > 20
-    assert torch.equal(found.prediction[known], (true[known] > 0).long())
-    # Of a linear classifier, noise leaves the class with probability Phi(distance / sigma) as it is.
-    assert (found.radius <= true.abs() + 1e-9).all()
-    for radius, distance in zip(found.radius, true.abs().tolist(), strict=True):
+    certain = proof.prediction != ABSTAINS
+    assert certain.sum() > 20
+    assert torch.equal(proof.prediction[certain], (true[certain] > 0).long())
+    # A linear classifier predicts the same class under noise with probability Phi(distance / sigma).
+    assert (proof.radius <= true.abs() + 1e-9).all()
+    for radius, distance in zip(proof.radius, true.abs().tolist(), strict=True):
         expected = round(4000 * NormalDist().cdf(distance / SIGMA))
         at = SIGMA * NormalDist().inv_cdf(max(0.5, lower_bound(expected, 4000, 0.001)))
         assert radius == pytest.approx(at, abs=0.12 * SIGMA)
 
 
-def test_a_point_on_the_boundary_is_abstained_from():
+def test_the_model_abstains_on_points_of_the_decision_boundary():
     network, weights = halfspace()
     x = images(20)
     on = (x.flatten(1) - distances(x, weights).float()[:, None] * weights / weights.norm()).reshape(x.shape)
@@ -62,23 +62,23 @@ def test_a_point_on_the_boundary_is_abstained_from():
 
     assert len(on) > 3
     assert (predict(network, on, sigma=SIGMA, n=200) == ABSTAINS).all()
-    found = certify(network, on, sigma=SIGMA, n=200)
-    assert (found.prediction == ABSTAINS).all()
-    assert (found.radius == 0).all()
+    proof = certify(network, on, sigma=SIGMA, n=200)
+    assert (proof.prediction == ABSTAINS).all()
+    assert (proof.radius == 0).all()
 
 
-def test_predictions_are_those_of_the_side_that_a_point_lies_on():
+def test_a_prediction_is_the_side_on_which_the_point_lies():
     network, weights = halfspace()
     x = images(30)
 
-    said = predict(network, x, sigma=SIGMA, n=400)
+    prediction = predict(network, x, sigma=SIGMA, n=400)
 
-    sure = said != ABSTAINS
-    assert sure.sum() > 20
-    assert torch.equal(said[sure], (distances(x, weights)[sure] > 0).long())
+    certain = prediction != ABSTAINS
+    assert certain.sum() > 20
+    assert torch.equal(prediction[certain], (distances(x, weights)[certain] > 0).long())
 
 
-def test_a_verdict_repeats_alone_in_any_batch_and_order():
+def test_a_certificate_depends_on_neither_the_batch_nor_the_order():
     network, _ = halfspace()
     x = images(6)
     whole = certify(network, x, sigma=SIGMA, n=300)
@@ -90,24 +90,24 @@ def test_a_verdict_repeats_alone_in_any_batch_and_order():
     assert torch.equal(some.probability, whole.probability[order])
 
 
-def test_another_seed_is_other_noise():
+def test_another_seed_gives_other_noise():
     network, _ = halfspace()
     x = images(6)
 
-    found = [certify(network, x, sigma=SIGMA, n=300, seed=seed).probability for seed in (0, 1)]
+    probabilities = [certify(network, x, sigma=SIGMA, n=300, seed=seed).probability for seed in (0, 1)]
 
-    assert not torch.equal(*found)
+    assert not torch.equal(*probabilities)
 
 
-def test_the_class_is_not_chosen_on_the_noise_that_judges_it():
+def test_the_class_and_its_bound_come_from_different_noise():
     # With as many copies for both, shared noise would give every chosen class at least half of the votes.
     x = images(40)
     network, weights = halfspace()
     on = (x.flatten(1) - distances(x, weights).float()[:, None] * weights / weights.norm()).clamp(0, 1).reshape(x.shape)
 
-    found = certify(network, on, sigma=SIGMA, n0=25, n=25, alpha=0.49)
+    proof = certify(network, on, sigma=SIGMA, n0=25, n=25, alpha=0.49)
 
-    assert (found.probability < 0.4).any()
+    assert (proof.probability < 0.4).any()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_arguments_out_of_range_are_refused(changes, words):
         certify(network, images(2), **{"sigma": SIGMA, "n": 10, **changes})
 
 
-def test_noise_to_learn_from_is_normal_and_the_same_in_any_batch():
+def test_gaussian_training_noise_is_normal_and_the_same_in_any_batch():
     x = images(400)
     y = torch.zeros(400, dtype=torch.int64)
     keys = noise_keys(0, 3, torch.arange(400))

@@ -1,4 +1,4 @@
-"""An empty folder with a model and data in it, and the command line in this process."""
+"""A folder with a model file and a data file, and the command line in this process."""
 
 import sys
 from collections.abc import Callable
@@ -15,8 +15,7 @@ torch.set_num_threads(1)
 
 NET = """
 import torch
-from torch import nn
-from tests import small
+from tests import networks, small
 
 def factory():
     return small.linear()
@@ -25,40 +24,21 @@ def other():
     return small.cnn()
 
 def sure():
-    return small.Sure(3)
-
-class Failing(nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.inner, self.kind, self.norm = small.linear(), kind, nn.BatchNorm1d(10)
-
-    def train(self, mode=True):
-        super().train(mode)
-        if self.kind == "train":
-            self.norm.training = True
-        return self
-
-    def forward(self, x):
-        logits = self.inner(x)
-        if self.kind == "nan":
-            return logits * float("nan")
-        if self.kind == "late":
-            return torch.where(x[:, :, 3, 3].sum(1, keepdim=True) > 0.99, torch.nan, logits)
-        if self.kind == "coupled":
-            return logits - logits.mean(0)
-        return self.norm(logits)
+    return networks.Constant(3)
 
 def nan():
-    return Failing("nan")
+    return networks.Changed(small.linear(), lambda logits: logits * float("nan"))
 
 def late():
-    return Failing("late")
+    return networks.Changed(
+        small.linear(), before=lambda x: torch.where(x[:, :, 3:4, 3:4] > 0.99, torch.nan, x)
+    )
 
 def coupled():
-    return Failing("coupled")
+    return networks.Changed(small.linear(), lambda logits: logits - logits.mean(0))
 
 def train():
-    return Failing("train")
+    return networks.AlwaysTraining(small.cnn())
 
 def text():
     return "no module"
@@ -68,7 +48,7 @@ def crash():
 """
 
 
-class Said(NamedTuple):
+class Printed(NamedTuple):
     status: int
     out: str
     err: str
@@ -87,18 +67,18 @@ def place(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def robustkit(place, capsys, monkeypatch) -> Callable[..., Said]:
-    """`robustkit WORDS...` without a new process; whatever else than a `SystemExit` is a traceback."""
+def robustkit(place, capsys, monkeypatch) -> Callable[..., Printed]:
+    """`robustkit WORDS...` without a new process; any exception but `SystemExit` fails the test."""
     monkeypatch.setattr(sys, "argv", ["robustkit"])
 
-    def command(*words: str | Path) -> Said:
+    def command(*words: str | Path) -> Printed:
         capsys.readouterr()
         status = 0
         try:
             main([str(word) for word in words], prog_name="robustkit")
         except SystemExit as end:
             status = end.code or 0
-        return Said(status, *capsys.readouterr())
+        return Printed(status, *capsys.readouterr())
 
     return command
 

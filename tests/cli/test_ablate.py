@@ -1,4 +1,4 @@
-"""`robustkit ablate` as a user meets it: what it writes, that it goes on, and how it refuses."""
+"""`robustkit ablate`: what it writes, how it resumes, and what it refuses."""
 
 import re
 import sys
@@ -15,32 +15,32 @@ SMALL = ("ablate", "-q", *MODEL, *QUICK, "-n", "40", "--seeds", "1", "--eps", "0
 GRID = ("-g", "label-smoothing=0,0.2", "-g", "nesterov=true,false")
 
 
-def test_a_grid_becomes_a_table_a_page_and_files_and_goes_on(robustkit, place):
-    said = robustkit(*SMALL, *GRID, "-o", "out")
+def test_a_grid_becomes_a_table_a_page_and_files_and_is_extended(robustkit, place):
+    printed = robustkit(*SMALL, *GRID, "-o", "out")
     frame = pd.read_csv(place / "out" / "ablation.csv")
     again = robustkit(*SMALL, *GRID, "-g", "clip=none,1", "-o", "out")
 
-    assert said.status == again.status == 0
+    assert printed.status == again.status == 0
     assert list(frame.cell) == ["baseline", "label_smoothing=0.2", "nesterov=false"]
     assert (frame.n == 40).all()
     for cell in frame.cell:
-        assert cell in said.out
+        assert cell in printed.out
         assert cell in (place / "out" / "ablation.html").read_text(encoding="utf-8")
     assert len(pd.read_csv(place / "out" / "ablation-runs.csv")) == 4
 
 
 def test_explaining_trains_and_writes_nothing(robustkit, place):
-    said = robustkit(*SMALL, *GRID, "--plan", "full", "--explain", "-o", "out")
+    printed = robustkit(*SMALL, *GRID, "--plan", "full", "--explain", "-o", "out")
 
-    assert said.status == 0
-    assert "4 trainings" in said.out
-    assert "label_smoothing=0.2, nesterov=false, seed 0" in said.out
-    assert "in units of a forward pass" in said.out
+    assert printed.status == 0
+    assert "4 trainings" in printed.out
+    assert "label_smoothing=0.2, nesterov=false, seed 0" in printed.out
+    assert "in units of a forward pass" in printed.out
     assert not (place / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ((), "No grid is given"),
         (("-g", "freeze"), "no axis of a grid"),
@@ -63,22 +63,22 @@ def test_explaining_trains_and_writes_nothing(robustkit, place):
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 @pytest.mark.parametrize("explain", [(), ("--explain",)], ids=str)
-def test_what_cannot_be_run_is_one_line_and_status_2(robustkit, place, words, told, explain):
-    said = robustkit(*SMALL, *words, *explain, "-o", "out")
+def test_an_ablation_that_cannot_be_run_is_refused_in_one_line(robustkit, place, words, expected, explain):
+    printed = robustkit(*SMALL, *words, *explain, "-o", "out")
 
-    assert said.status == 2
-    assert re.fullmatch(rf"Error: .*{re.escape(told)}.*\n", said.err)
-    assert said.out == ""
+    assert printed.status == 2
+    assert re.fullmatch(rf"Error: .*{re.escape(expected)}.*\n", printed.err)
+    assert printed.out == ""
     assert not (place / "out").exists()
 
 
 def test_another_setting_in_the_same_folder_is_refused(robustkit):
     robustkit(*SMALL, "-g", "nesterov=true,false", "--budget", "1s", "-o", "out")
 
-    said = robustkit(*SMALL, "-g", "nesterov=true,false", "--set", "lr=0.001", "-o", "out")
+    printed = robustkit(*SMALL, "-g", "nesterov=true,false", "--set", "lr=0.001", "-o", "out")
 
-    assert said.status == 2
-    assert "another lr" in said.err
+    assert printed.status == 2
+    assert "another lr" in printed.err
 
 
 def test_fewer_test_images_are_still_of_the_same_data_set(robustkit, monkeypatch):

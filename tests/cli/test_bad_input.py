@@ -1,4 +1,4 @@
-"""What cannot be done is one line on stderr, status 2, and no report."""
+"""A command that cannot be run prints one line on stderr, returns status 2 and writes no report."""
 
 import numpy as np
 import pytest
@@ -11,12 +11,12 @@ RUN = ("evaluate", "-q")
 FAST = ("-a", "fgsm", "--eps", "0.1")
 
 
-def refused(said, *words: str) -> None:
-    assert said.status == 2
-    assert said.out == ""
-    assert said.err.startswith("Error: ")
-    assert said.err.count("\n") == 1
-    assert all(word.lower() in said.err.lower() for word in words), said.err
+def refused(printed, *words: str) -> None:
+    assert printed.status == 2
+    assert printed.out == ""
+    assert printed.err.startswith("Error: ")
+    assert printed.err.count("\n") == 1
+    assert all(word.lower() in printed.err.lower() for word in words), printed.err
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ WORDS = {
     "one eps for two norms": (
         [*MODEL, *DATA, "-a", "fgsm", "--norm", "L2", "--norm", "Linf", "--eps", "0.1"], ["L", "--eps"],
     ),
-    "an eps of a norm that is not asked for": (
+    "an eps of a norm that is not evaluated": (
         [*MODEL, *DATA, "-a", "fgsm", "--norm", "Linf", "--eps", "0.1", "--eps", "L2:0.5"], ["L2"],
     ),
     "steps 0": ([*MODEL, *DATA, "-a", "pgd:steps=0"], ["steps", "1"]),
@@ -90,10 +90,10 @@ WORDS = {
 
 
 @pytest.mark.parametrize("case", WORDS)
-def test_a_wrong_word_is_answered_by_one_line(case, robustkit):
-    words, told = WORDS[case]
+def test_a_wrong_option_is_refused_in_one_line(case, robustkit):
+    words, expected = WORDS[case]
 
-    refused(robustkit(*RUN, *words), *told)
+    refused(robustkit(*RUN, *words), *expected)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_wrong_word_is_answered_by_one_line(case, robustkit):
      ["--nosuch"], ["cache", "nosuch"], ["cache", "clear", "nosuch"]],
     ids=" ".join,
 )  # fmt: skip
-def test_other_commands_answer_in_one_line_too(words, robustkit):
+def test_other_commands_refuse_in_one_line_too(words, robustkit):
     refused(robustkit(*words))
 
 
@@ -142,7 +142,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("kind", SPOILT)
-def test_bad_data_are_answered_by_one_line(kind, robustkit, place):
+def test_bad_data_are_refused_in_one_line(kind, robustkit, place):
     change, word = SPOILT[kind]
     save(place / "bad.npz", *change(*data(30)))
 
@@ -150,7 +150,7 @@ def test_bad_data_are_answered_by_one_line(kind, robustkit, place):
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_bad_data_file_is_answered_by_one_line(kind, robustkit, place):
+def test_a_bad_data_file_is_refused_in_one_line(kind, robustkit, place):
     FILES[kind](save(place / "bad.npz", *data(30)))
 
     refused(robustkit(*RUN, *MODEL, "-d", "bad.npz", *FAST), "bad.npz")
@@ -179,23 +179,23 @@ def broken_weights(file, kind: str) -> None:
     [("cut", "whole"), ("text", "whole"), ("empty", "empty"), ("misfit", "fit"), ("nan", "NaN"), ("other keys", "fit"),
      ("pickle", "code")],
 )  # fmt: skip
-def test_bad_weights_are_answered_by_one_line(kind, word, suffix, robustkit, place):
+def test_bad_weights_are_refused_in_one_line(kind, word, suffix, robustkit, place):
     file = place / f"weights{suffix}"
     broken_weights(file, kind)
-    # What torch wrote is no safetensors file, whatever is in it.
+    # A file that torch wrote is not a safetensors file, whatever is in it.
     word = word if suffix == ".pt" or kind == "empty" else "whole"
 
     refused(robustkit(*SMALL, "--weights", file), file.name, word)
 
 
 @pytest.mark.parametrize("kind", ["a file", "below a file"])
-def test_a_place_that_cannot_be_written_is_met_before_the_work(kind, robustkit, place):
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(kind, robustkit, place):
     out = place / "net.py" if kind == "a file" else place / "net.py" / "run"
 
     refused(robustkit(*SMALL, "--out", out), "cannot be written", "--out")
 
 
-def test_a_ruined_evidence_file_is_answered_by_one_line(robustkit, place):
+def test_a_corrupt_evidence_file_is_refused_in_one_line(robustkit, place):
     (place / "run").mkdir()
     (place / "run" / "run.sqlite").write_bytes(bytes(range(256)) * 80)
 

@@ -1,4 +1,6 @@
-"""`--config FILE`: the same options from a TOML file; what stands on the command line wins."""
+"""`--config FILE`: the same options from a TOML file; options on the command line take precedence."""
+
+import shutil
 
 import pytest
 
@@ -28,25 +30,19 @@ def write(place, text: str) -> None:
     (place / "run.toml").write_text(text)
 
 
-def test_a_file_says_what_flags_say(robustkit, place):
-    write(place, TOML)
-    robustkit("evaluate", "--config", "run.toml", "--out", "a")
-    robustkit("evaluate", *FLAGS, "--out", "b")
-
-    for name in ("results.csv", "samples.csv"):
-        assert (place / "a" / name).read_bytes() == (place / "b" / name).read_bytes()
-    assert evidence(place / "a")["attacked"] == evidence(place / "b")["attacked"]
-
-
-def test_a_file_and_flags_find_the_same_folder(robustkit, place):
+def test_a_file_gives_the_run_of_the_same_flags_in_the_same_folder(robustkit, place):
     write(place, TOML)
     robustkit("evaluate", "--config", "run.toml")
+    (folder,) = (place / "robustkit-runs").iterdir()
+    from_file = {name: (folder / name).read_bytes() for name in ("results.csv", "samples.csv")}, evidence(folder)
+    shutil.rmtree(folder)
     robustkit("evaluate", *FLAGS)
 
-    assert len(list((place / "robustkit-runs").iterdir())) == 1
+    assert {name: (folder / name).read_bytes() for name in from_file[0]} == from_file[0]
+    assert evidence(folder)["attacked"] == from_file[1]["attacked"]
 
 
-def test_flags_win(robustkit, place):
+def test_flags_take_precedence(robustkit, place):
     write(place, TOML)
     words = ("-m", "net.py:factory", "-a", "noise:queries=2", "--eps", "0.3", "-n", "4", "--seed", "0")
     robustkit("evaluate", "--config", "run.toml", *words, "--out", "a")
@@ -55,7 +51,7 @@ def test_flags_win(robustkit, place):
     assert (place / "a" / "results.csv").read_text() == (place / "b" / "results.csv").read_text()
 
 
-def test_flags_win_wherever_the_file_stands(robustkit, place):
+def test_flags_before_the_file_take_precedence_too(robustkit, place):
     write(place, TOML)
     robustkit("evaluate", "-n", "4", "--config", "run.toml", "--out", "a")
 
@@ -97,7 +93,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_entry_is_answered_by_one_line(case, robustkit, place):
+def test_a_wrong_entry_is_refused_in_one_line(case, robustkit, place):
     text, words = WRONG[case]
     start = 'model = "net.py:factory"\ndataset = "digits.npz"\n'
     start += "" if "attack" in text else 'attack = "fgsm"\n'

@@ -1,4 +1,4 @@
-"""`robustkit finetune`: files, what they say, and that they lead back."""
+"""`robustkit finetune`: its files, its report, and its refusals."""
 
 import pandas as pd
 import pytest
@@ -12,56 +12,50 @@ TUNE = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def tuned(robustkit, place):
-    said = robustkit(*TUNE)
-    assert said.status == 0, said.err
-    return said
+FILES = {
+    *("model.safetensors", "history.csv", "report.html", "results.csv", "samples.csv", "run.sqlite"),
+    "training.safetensors",
+}
 
 
-def test_a_tuning_leaves_its_model_history_and_report(tuned, place):
-    names = {file.name for file in (place / "tuned").iterdir()}
+def test_a_tuning_writes_its_model_history_and_report_once(robustkit, place):
+    printed = robustkit(*TUNE)
+    first = {file.name: file.read_bytes() for file in (place / "tuned").iterdir()}
+    robustkit(*TUNE)
 
-    files = {"model.safetensors", "history.csv", "report.html", "results.csv", "samples.csv", "run.sqlite"}
-    assert names == files | {"training.safetensors"}
+    assert printed.status == 0, printed.err
+    assert set(first) == FILES
     assert pd.read_csv(place / "tuned" / "history.csv").epoch.tolist() == [1, 2]
-
-
-def test_the_report_has_the_model_before_and_after(tuned, place):
     models = pd.read_csv(place / "tuned" / "results.csv").model.unique().tolist()
-
     assert models == ["net.factory", "net.factory-tuned"]
     assert "Validation images, 2 epochs" in (place / "tuned" / "report.html").read_text(encoding="utf-8")
+    assert all((place / "tuned" / name).read_bytes() == first[name] for name in FILES - {"run.sqlite"})
 
 
-def test_the_tuned_model_is_evaluated_by_its_file_alone(tuned, robustkit, place):
-    said = robustkit("evaluate", "-q", "-m", "tuned/model.safetensors", "-a", "fgsm", "--eps", "0.1", "--out", "again")
+def test_the_tuned_model_is_evaluated_by_its_file_alone(robustkit, place):
+    robustkit(*TUNE)
+    printed = robustkit(
+        "evaluate", "-q", "-m", "tuned/model.safetensors", "-a", "fgsm", "--eps", "0.1", "--out", "again"
+    )
     again, first = (pd.read_csv(place / name / "results.csv").set_index("model") for name in ("again", "tuned"))
 
-    assert said.status == 0
+    assert printed.status == 0
     assert again.accuracy.tolist() == first.loc["net.factory-tuned"].accuracy.tolist()
 
 
 @pytest.mark.parametrize("quiet", [("-q",), ()])
-def test_a_training_that_changed_nothing_says_so_once_also_quietly(robustkit, place, quiet):
+def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit, place, quiet):
     words = [word for word in TUNE if word != "-q"]
-    said = robustkit(*words, *quiet, "--set", "lr=1e-30", "--set", "bn=frozen")
+    printed = robustkit(*words, *quiet, "--set", "lr=1e-30", "--set", "bn=frozen")
 
-    assert said.status == 0
-    assert said.err.count("No epoch was better on validation images than the start") == 1
-
-
-def test_the_same_command_again_adds_nothing(tuned, robustkit, place):
-    before = {file.name: file.read_bytes() for file in (place / "tuned").iterdir() if file.suffix != ".sqlite"}
-    robustkit(*TUNE)
-
-    assert before == {file.name: file.read_bytes() for file in (place / "tuned").iterdir() if file.suffix != ".sqlite"}
+    assert printed.status == 0
+    assert printed.err.count("No epoch was better on validation images than the start") == 1
 
 
 def test_an_explanation_trains_nothing(robustkit, place):
-    said = robustkit(*TUNE, "--explain")
+    printed = robustkit(*TUNE, "--explain")
 
-    assert "units of a forward pass" in said.out
+    assert "units of a forward pass" in printed.out
     assert not (place / "tuned").exists()
 
 
@@ -88,7 +82,7 @@ def test_an_explanation_trains_nothing(robustkit, place):
     ],
 )
 @pytest.mark.parametrize("explain", [(), ("--explain",)])
-def test_what_cannot_be_trained_is_one_line(robustkit, place, words, match, explain):
+def test_what_cannot_be_trained_is_refused_in_one_line(robustkit, place, words, match, explain):
     refused(robustkit(*TUNE, *words, *explain), match)
     assert not (place / "tuned").exists()
 

@@ -7,29 +7,17 @@ from tests.cli.conftest import DATA, MODEL
 from tests.cli.test_bad_input import refused
 
 STEPPED = """
-import torch
 from torch import nn
-from tests import small
+from tests import networks, small
 
-class Rounds(nn.Module):
-    def forward(self, x):
-        return torch.round(x * 8) / 8
-
-class Noisy(nn.Module):
-    def forward(self, x):
-        return x + 0.1 * torch.randn_like(x)
-
-def _before(layer):
+def stepped():
     model = nn.Sequential()
-    model.add_module("front", layer)
+    model.add_module("front", networks.Rounding(8))
     model.add_module("network", small.linear())
     return model
 
-def stepped():
-    return _before(Rounds())
-
 def noisy():
-    return _before(Noisy())
+    return networks.Noisy(small.linear())
 
 def smooth(x):
     return x * 1.0
@@ -48,52 +36,43 @@ def results(place) -> pd.DataFrame:
     return pd.read_csv(place / "run" / "results.csv").set_index("attack")
 
 
-@pytest.mark.parametrize("how", ["front", "front=identity", "fro*", "front=front.py:smooth"])
-def test_a_surrogate_gradient_breaks_what_a_step_function_hid(ask, place, how):
-    masked = ask("-m", "front.py:stepped", "--out", "masked")
-    told = ask("-m", "front.py:stepped", "--bpda", how)
+@pytest.mark.parametrize("words", [(), ("front",), ("front=identity",), ("fro*",), ("front=front.py:smooth",)], ids=str)
+def test_a_surrogate_gradient_breaks_the_images_that_rounding_protected(ask, place, words):
+    assert ask("-m", "front.py:stepped", *("--bpda" for _ in words), *words).status == 0
 
-    assert (masked.status, told.status) == (0, 0)
-    assert pd.read_csv(place / "masked" / "results.csv").broken.max() == 0
-    assert results(place).broken["fgsm"] > 10
+    broken = results(place).broken["fgsm"]
+    assert broken > 10 if words else broken == 0
 
 
-def test_a_randomised_model_is_averaged_and_the_report_says_so(ask, place):
-    said = ask("-m", "front.py:noisy", "--eot", "3")
+def test_a_randomized_model_is_averaged_and_the_report_says_so(ask, place):
+    printed = ask("-m", "front.py:noisy", "--eot", "3")
     row = results(place).loc["fgsm"]
 
-    assert "mean of 3 draws" in " ".join(said.out.split())
+    assert "mean of 3 draws" in " ".join(printed.out.split())
     assert (row.forwards, row.backwards) == (row.attacked * (3 + 64), row.attacked * 3)
 
 
-def test_a_randomised_run_gives_equal_bytes_for_any_batch_size(ask, place):
+def test_a_randomized_run_gives_equal_bytes_for_any_batch_size(ask, place):
     texts = []
-    for size in ("1", "8", "auto"):
+    for size in ("3", "8", "auto"):
         ask("-m", "front.py:noisy", "--eot", "2", "-b", size, "--out", size)
         texts.append((place / size / "samples.csv").read_bytes())
 
     assert texts[0] == texts[1] == texts[2]
 
 
-def test_transfer_has_a_column_for_each_surrogate(ask, place):
-    said = ask("-m", "net.py:other", *MODEL, "--surrogate", "net.py:factory", "--surrogate", "net.py:other")
+def test_transfer_has_a_column_for_each_surrogate_model(ask, place):
+    printed = ask("-m", "net.py:other", *MODEL, "--surrogate", "net.py:factory", "--surrogate", "net.py:other")
     frame = pd.read_csv(place / "run" / "results.csv").set_index(["model", "attack"])
 
-    assert said.status == 0
-    assert "transferred" in said.out
+    assert printed.status == 0
+    assert "transferred" in printed.out
+    assert "transfer success" in (place / "run" / "report.html").read_text(encoding="utf-8")
     assert frame.broken["net.factory", "fgsm@net.factory"] > frame.broken["net.factory", "fgsm@net.other"]
 
 
-def test_a_dry_run_lists_the_surrogates(ask):
-    said = ask(*MODEL, "--surrogate", "net.py:other", "--dry-run")
-
-    assert "fgsm@" in said.out
-
-
-def test_the_report_of_a_transfer_explains_its_columns(ask, place):
-    ask(*MODEL, "--surrogate", "net.py:other")
-
-    assert "transfer success" in (place / "run" / "report.html").read_text(encoding="utf-8")
+def test_a_dry_run_lists_the_surrogate_models(ask):
+    assert "fgsm@" in ask(*MODEL, "--surrogate", "net.py:other", "--dry-run").out
 
 
 @pytest.mark.parametrize(
@@ -112,11 +91,11 @@ def test_the_report_of_a_transfer_explains_its_columns(ask, place):
         ),
     ],
 )
-def test_what_a_remedy_cannot_do_is_one_line(ask, words, match):
+def test_a_remedy_that_cannot_be_applied_is_refused_in_one_line(ask, words, match):
     refused(ask("-m", "front.py:stepped", *words), match)
 
 
-def test_the_manifest_holds_the_surrogate_gradient(ask, place):
+def test_the_report_names_the_surrogate_gradient(ask, place):
     ask("-m", "front.py:stepped", "--bpda", "front")
 
     assert "bpda.front" in (place / "run" / "report.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`--smooth`: the lower bound on the command line."""
+"""`--smooth`: certified accuracy on the command line."""
 
 import pandas as pd
 import pytest
@@ -7,48 +7,48 @@ from tests.cli.conftest import DATA, MODEL
 from tests.cli.test_bad_input import refused
 from tests.cli.test_finetune import TUNE
 
-ASKED = ("evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--norm", "L2", "--eps", "0.1", "--eps", "0.2", "-n", "10")
+WORDS = ("evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--norm", "L2", "--eps", "0.1", "--eps", "0.2", "-n", "10")
 SMOOTH = ("--smooth", "0.2", "--smooth-draws", "200")
 
 
 def test_both_bounds_stand_in_one_table(robustkit, place):
-    said = robustkit(*ASKED, *SMOOTH, "--out", "run")
+    printed = robustkit(*WORDS, *SMOOTH, "--out", "run")
     results, samples = (pd.read_csv(place / "run" / name) for name in ("results.csv", "samples.csv"))
 
-    assert said.status == 0
+    assert printed.status == 0
     assert results.role.tolist() == ["clean", *["attack", "worst-case", "certified"] * 2]
-    assert "certified" in said.out
+    assert "certified" in printed.out
     assert samples[samples.attack == "certified"].groupby("eps")["sample"].count().tolist() == [10, 10]
     assert (samples.radius[samples.verdict == "certified"] >= samples.eps[samples.verdict == "certified"]).all()
     assert "lower bound" in (place / "run" / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_same_command_goes_on_and_another_smoothing_is_refused(robustkit, place):
-    first = robustkit(*ASKED, *SMOOTH, "--out", "run")
+def test_the_same_command_resumes_and_another_smoothing_is_refused(robustkit, place):
+    first = robustkit(*WORDS, *SMOOTH, "--out", "run")
     before = (place / "run" / "results.csv").read_bytes()
 
-    assert robustkit(*ASKED, *SMOOTH, "--out", "run") == first
+    assert robustkit(*WORDS, *SMOOTH, "--out", "run") == first
     assert (place / "run" / "results.csv").read_bytes() == before
     for more, words in (
         (("--smooth", "0.3"), "smoothing.sigma was 0.2, now 0.3"),
         (("--smooth-draws", "300"), "smoothing.n was 200, now 300"),
         (("--smooth-alpha", "0.01"), "smoothing.alpha was 0.001, now 0.01"),
     ):
-        said = robustkit(*ASKED, *SMOOTH, *more, "--out", "run")
-        assert said.status == 2
-        assert said.err.count("\n") == 1
-        assert words in said.err
+        printed = robustkit(*WORDS, *SMOOTH, *more, "--out", "run")
+        assert printed.status == 2
+        assert printed.err.count("\n") == 1
+        assert words in printed.err
 
 
-def test_a_report_of_it_needs_no_model(robustkit, place):
-    robustkit(*ASKED, *SMOOTH, "--out", "run")
+def test_a_report_of_a_smoothed_model_needs_no_model(robustkit, place):
+    robustkit(*WORDS, *SMOOTH, "--out", "run")
     (place / "net.py").unlink()
 
     assert robustkit("report", "run", "--out", "again.html").status == 0
     assert (place / "again.html").read_bytes() == (place / "run" / "report.html").read_bytes()
 
 
-WORDS = {
+REFUSED = {
     "sigma 0": (["--smooth", "0"], ["sigma", "positive"]),
     "sigma nan": (["--smooth", "nan"], ["sigma", "nan"]),
     "sigma abc": (["--smooth", "abc"], ["--smooth", "abc"]),
@@ -62,17 +62,17 @@ WORDS = {
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry"])
-@pytest.mark.parametrize("case", WORDS)
-def test_a_smoothing_that_cannot_be_is_refused(case, dry, robustkit):
-    words, told = WORDS[case]
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_smoothing_that_cannot_be_done_is_refused_in_one_line(case, dry, robustkit):
+    words, told = REFUSED[case]
 
     eps = [] if "--eps" in words else ["--eps", "0.1"]
     refused(robustkit("evaluate", "-q", *MODEL, *DATA, "--norm", "L2", "-a", "fgsm", *eps, *words, *dry), *told)
 
 
-def test_a_network_that_learnt_from_noise_is_told_how_it_is_meant_to_be_used(robustkit, place):
-    said = robustkit(*TUNE, "--norm", "L2", "--set", "attack=gaussian:sigma=0.25")
-    (line,) = [line for line in said.out.splitlines() if line.startswith("Use it: robustkit ")]
+def test_a_tuning_with_noise_prints_the_command_that_evaluates_the_smoothed_model(robustkit, place):
+    printed = robustkit(*TUNE, "--norm", "L2", "--set", "attack=gaussian:sigma=0.25")
+    (line,) = [line for line in printed.out.splitlines() if line.startswith("Use it: robustkit ")]
     words = line.removeprefix("Use it: robustkit ").split()
 
     more = ("-q", "-n", "5", "-a", "fgsm", "--eps", "0.1", "--smooth-draws", "100", "--out", "again")
@@ -82,7 +82,7 @@ def test_a_network_that_learnt_from_noise_is_told_how_it_is_meant_to_be_used(rob
     assert results.model[0] == "net.factory-tuned-smoothed"
 
 
-def test_a_dry_run_tells_what_the_copies_cost(robustkit, place):
+def test_a_dry_run_prints_the_passes_of_the_noisy_copies(robustkit, place):
     words = (*MODEL, *DATA, "-a", "pgd:steps=3", "--norm", "L2", "--eps", "0.001", "-n", "10", *SMOOTH, "--eot", "5")
     told = robustkit("evaluate", *words, "--dry-run").out
     robustkit("evaluate", "-q", *words, "--out", "run")

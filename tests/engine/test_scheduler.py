@@ -1,5 +1,3 @@
-from collections import Counter
-
 import pytest
 import torch
 from robustkit.attacks import APGD, PGD, Noise, Square
@@ -25,7 +23,7 @@ def equal(one: list[Outcome], other: list[Outcome]) -> bool:
 
 
 class Constant(nn.Module):
-    """A search network with one opinion; the gradient is the true model's."""
+    """A search network that always predicts one class, with the gradient of the true model."""
 
     def __init__(self, model: nn.Module, label: int) -> None:
         super().__init__()
@@ -36,7 +34,7 @@ class Constant(nn.Module):
         return logits + 100 * torch.nn.functional.one_hot(torch.tensor(self.label), logits.shape[1])
 
 
-def lied_to(label: int, attack: Attack, jobs: list[Job], model: nn.Module) -> list[Outcome]:
+def with_false_labels(label: int, attack: Attack, jobs: list[Job], model: nn.Module) -> list[Outcome]:
     classifier = Classifier(model)
     with classifier.session(torch.stack([job.x for job in jobs])) as session:
         session.search._searched = Constant(model, label)
@@ -57,7 +55,7 @@ def test_no_jobs_have_no_outcomes():
         assert list(run(session, SHORT, [], slots=4)) == []
 
 
-def test_slots_are_refilled_as_soon_as_they_are_free():
+def test_free_slots_are_refilled_at_once():
     made = grey(40)
     classifier, rows = Classifier(made.model), []
     with classifier.session(made.x) as session:
@@ -66,11 +64,11 @@ def test_slots_are_refilled_as_soon_as_they_are_free():
 
     assert sum(rows) == queries
     assert max(rows) == 8
-    # All slots are busy until the queue runs dry; only the last trials fly with empty seats.
+    # All slots are busy until the queue is empty.
     assert sum(row == 8 for row in rows) >= queries / 8 - 6
 
 
-def test_jobs_are_drawn_as_they_are_needed():
+def test_jobs_are_read_as_they_are_needed():
     made = grey(100)
     drawn: list[int] = []
 
@@ -84,11 +82,11 @@ def test_jobs_are_drawn_as_they_are_needed():
         first = next(run(session, PGD(0.02, steps=3), stream(), slots=4))
 
     assert first.sample in drawn
-    # 64 points are judged together, 4 are in flight.
+    # 64 points are judged together and 4 trials are in flight.
     assert len(drawn) < 80
 
 
-def test_broken_images_are_asked_no_more():
+def test_broken_images_are_not_queried_again():
     made = grey(30)
     ended = outcomes(Classifier(made.model), SHORT, jobs_of(made))
 
@@ -104,7 +102,7 @@ def test_a_survivor_spends_every_restart_of_every_target():
     assert {(outcome.restart, outcome.loss_target) for outcome in ended} == {(1, 3)}
 
 
-def test_a_success_says_which_restart_and_which_target_it_was():
+def test_a_success_names_its_restart_and_its_target():
     made = grey(30)
     attack = PGD(0.02, steps=6, restarts=2)
     ended = outcomes(Classifier(made.model), attack, jobs_of(made, loss_targets=(0, 1, 2, 3)))
@@ -116,7 +114,7 @@ def test_a_success_says_which_restart_and_which_target_it_was():
         assert outcome.backwards == trials_before * 6 + outcome.queries
 
 
-def test_restarts_begin_elsewhere():
+def test_restarts_begin_at_different_points():
     made = grey(20)
     # Without a step the point that is judged is the start.
     one, two = (
@@ -137,7 +135,7 @@ def test_outcomes_do_not_depend_on_slots(slots):
     assert equal(outcomes(Classifier(made.model), SHORT, jobs_of(made), slots=slots), reference)
 
 
-def test_images_have_noise_of_their_number_not_of_their_place():
+def test_noise_depends_on_the_number_of_an_image_and_not_on_its_place():
     made = grey(4)
     jobs = [Job(number, made.x[0], int(made.y[0])) for number in (3, 9)]
     attack = Noise(0.02, queries=2)
@@ -147,22 +145,22 @@ def test_images_have_noise_of_their_number_not_of_their_place():
     assert not torch.equal(together[0].x_adv, together[1].x_adv)
 
 
-def test_an_unconfirmed_claim_goes_on_to_the_end():
+def test_a_trial_whose_claims_are_refuted_runs_to_its_end():
     made, wrong = grey(9), 0
     jobs = [job for job in jobs_of(made) if job.y != wrong]
-    ended = lied_to(wrong, PGD(0, steps=4), jobs, made.model)
+    ended = with_false_labels(wrong, PGD(0, steps=4), jobs, made.model)
 
     # Each query is claimed and refuted, and the last point is judged besides.
     assert not any(outcome.success for outcome in ended)
     assert {(outcome.queries, outcome.backwards, outcome.forwards) for outcome in ended} == {(4, 4, 9)}
 
 
-def test_an_unconfirmed_claim_does_not_disturb_the_search():
-    # A network that lies about labels but has the true gradient ends where the honest one ends, or before.
+def test_a_refuted_claim_does_not_change_the_search():
+    # A network with wrong labels and the true gradient reaches the same point as the true model, or an earlier one.
     made, wrong = grey(20), 0
     jobs = [job for job in jobs_of(made) if job.y != wrong]
     attack = PGD(0.02, steps=4, loss="margin")
-    lied = lied_to(wrong, attack, jobs, made.model)
+    lied = with_false_labels(wrong, attack, jobs, made.model)
     honest = outcomes(Classifier(made.model), attack, jobs)
 
     assert [outcome.sample for outcome in lied] == [outcome.sample for outcome in honest]
@@ -172,10 +170,10 @@ def test_an_unconfirmed_claim_does_not_disturb_the_search():
     assert [outcome.label for outcome in lied] == labels
 
 
-def test_a_search_network_that_sees_no_error_cannot_hide_the_last_point():
+def test_the_last_point_is_judged_also_when_the_search_network_claims_no_success():
     made = grey(20)
     jobs = [job for job in jobs_of(made) if job.y == 1]
-    ended = lied_to(1, PGD(0.1, steps=4), jobs, made.model)
+    ended = with_false_labels(1, PGD(0.1, steps=4), jobs, made.model)
 
     assert any(outcome.success for outcome in ended)
     assert {outcome.queries for outcome in ended} == {4}
@@ -222,7 +220,7 @@ def test_the_judged_point_is_the_one_that_is_returned():
     assert [outcome.label for outcome in ended] == labels.tolist()
 
 
-def test_a_goal_is_not_met_by_another_wrong_class():
+def test_a_targeted_trial_does_not_succeed_with_another_wrong_class():
     made = grey(30)
     jobs = [Job(job.sample, job.x, job.y, loss_targets=(3,), target=3) for job in jobs_of(made) if job.y != 3]
     ended = outcomes(Classifier(made.model), PGD(0.05, steps=6), jobs)
@@ -233,7 +231,7 @@ def test_a_goal_is_not_met_by_another_wrong_class():
 
 
 class Poisoned(nn.Module):
-    """Not a number for points that are not the clean images."""
+    """Returns NaN for all points but the clean images."""
 
     def __init__(self, model: nn.Module, clean: Tensor) -> None:
         super().__init__()
@@ -245,24 +243,14 @@ class Poisoned(nn.Module):
 
 
 @pytest.mark.parametrize("attack", [PGD(0.02, steps=3), Square(0.02, queries=5), Noise(0.02, queries=5)])
-def test_logits_that_are_no_numbers_are_an_error_that_names_the_image(attack):
+def test_nan_logits_are_an_error_that_names_the_image(attack):
     made = grey(6)
 
     with pytest.raises(UserError, match=r"not finite .* image \d"):
         outcomes(Classifier(Poisoned(made.model, made.x)), attack, jobs_of(made))
 
 
-def test_each_sample_is_attacked_once_whatever_the_order_of_finishing():
-    made = grey(60)
-    classifier = Classifier(made.model)
-    with classifier.session(made.x) as session:
-        ended = Counter(outcome.sample for outcome in run(session, SHORT, jobs_of(made), slots=6))
-
-    assert set(ended.values()) == {1}
-    assert len(ended) == 60
-
-
-def test_a_lone_image_of_a_lone_value_is_attacked():
+def test_a_single_image_of_a_single_value_is_attacked():
     model = nn.Sequential(nn.Linear(1, 2))
     x = images(1, 1)
     y = model(x).argmax(1)

@@ -1,37 +1,15 @@
 import pytest
 import torch
 from robustkit.attacks import APGD, FGSM, PGD
-from torch import Tensor, nn
+from torch import nn
 
 import robustkit
 from robustkit.errors import UserError
+from tests.networks import Changed, Recording
 from tests.problems import problem
 
 
-class Counting(nn.Module):
-    """Counts the images it is shown."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.seen = model, []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen.append(len(x))
-        return self.model(x)
-
-
-class Shuffled(nn.Module):
-    """The same network, with its classes in another order."""
-
-    def __init__(self, model: nn.Module, order: list[int]) -> None:
-        super().__init__()
-        self.model, self.order = model, order
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(x)[:, self.order]
-
-
-def test_a_surrogate_that_is_the_model_finds_what_the_model_itself_leads_to():
+def test_a_surrogate_model_that_is_the_attacked_model_gives_the_same_witnesses():
     made = problem("cnn", 1, 8, 8, count=40)
     own = robustkit.attack(made.model, made.x, made.y, FGSM(0.03))
     crossed = robustkit.attack(made.model, made.x, made.y, FGSM(0.03), surrogate=made.model)
@@ -41,18 +19,18 @@ def test_a_surrogate_that_is_the_model_finds_what_the_model_itself_leads_to():
     assert torch.equal(own.x_adv, crossed.x_adv)
 
 
-def test_the_attacked_model_is_asked_no_more_for_more_steps():
+def test_more_steps_query_the_surrogate_model_and_not_the_attacked_one():
     made, counts = problem("cnn", 1, 8, 8, count=20), []
     other = problem("cnn", 1, 8, 8, count=20, seed=5).model
     for steps in (2, 30):
-        target = Counting(made.model)
+        target = Recording(made.model)
         robustkit.attack(target, made.x, made.y, PGD(0.05, steps=steps), surrogate=other)
-        counts.append(sum(target.seen))
+        counts.append(target.rows)
 
     assert counts[0] == counts[1]
 
 
-def test_every_trial_spends_all_of_its_steps_on_the_surrogate():
+def test_every_trial_spends_all_its_steps_on_the_surrogate_model():
     made = problem("cnn", 1, 8, 8, count=20)
     ended = robustkit.attack(made.model, made.x, made.y, PGD(0.05, steps=7), surrogate=made.model)
 
@@ -60,10 +38,10 @@ def test_every_trial_spends_all_of_its_steps_on_the_surrogate():
     assert ended.queries.tolist() == [7] * 20
 
 
-def test_the_classes_aimed_at_are_the_surrogates_likeliest():
+def test_the_targets_are_the_likeliest_wrong_classes_of_the_surrogate_model():
     made = problem("cnn", 1, 8, 8, count=10)
     order = torch.randperm(made.model(made.x).shape[1], generator=torch.Generator().manual_seed(3)).tolist()
-    surrogate = Shuffled(made.model, order)
+    surrogate = Changed(made.model, lambda logits: logits[:, order])
     wrong = surrogate(made.x).scatter(1, made.y[:, None], -torch.inf).argmax(1)
     ended = []
     for target in (None, wrong):
@@ -74,14 +52,14 @@ def test_the_classes_aimed_at_are_the_surrogates_likeliest():
     assert torch.equal(ended[0].x_adv, ended[1].x_adv)
 
 
-def test_a_surrogate_without_the_class_of_an_image_is_refused():
+def test_a_surrogate_model_without_the_class_of_an_image_is_refused():
     made = problem("cnn", 1, 8, 8, count=20)
     few = nn.Sequential(nn.Flatten(), nn.Linear(64, int(made.y.max())))
     with pytest.raises(UserError, match="no class of the model"):
         robustkit.attack(made.model, made.x, made.y, FGSM(0.03), surrogate=few)
 
 
-def test_a_transferred_evaluation_says_so_and_keeps_apart_from_another(tmp_path):
+def test_a_transfer_evaluation_names_its_surrogate_model_and_refuses_another_one(tmp_path):
     made, other = problem("cnn", 1, 8, 8, count=20), problem("cnn", 1, 8, 8, count=20, seed=5).model
     ask = {"dataset": (made.x, made.y), "attacks": "fgsm", "eps": 0.03, "norm": "Linf", "out": tmp_path}
     run = robustkit.evaluate(made.model, surrogates=other, **ask)
@@ -94,7 +72,7 @@ def test_a_transferred_evaluation_says_so_and_keeps_apart_from_another(tmp_path)
         robustkit.evaluate(made.model, surrogates=made.model, **ask)
 
 
-def test_each_of_several_surrogates_has_its_own_column_of_every_attack():
+def test_each_surrogate_model_has_its_own_column_of_every_attack():
     made, other = problem("cnn", 1, 8, 8, count=20), problem("cnn", 1, 8, 8, count=20, seed=5).model
     run = robustkit.evaluate(
         [made.model, other], surrogates=[made.model, other], dataset=(made.x, made.y), attacks=["fgsm", "standard"],

@@ -1,8 +1,8 @@
 """Run an evaluation in processes that are killed at chosen moments: `python crash.py FOLDER COUNT`.
 
-One process imports torch, and its forked children die by SIGKILL after so many statements of SQL, each in a folder of
-its own; then each folder is gone on with. Prints a line for each moment: statements, rows kept, whether all is as in a
-run that was left alone.
+One process imports torch. Each of its forked children has its own folder and kills itself with SIGKILL after a number
+of SQL statements; then the parent resumes that folder. Prints one JSON line per moment: the number of statements, the
+rows that were in the folder after the kill, and whether the resumed run equals an uninterrupted one.
 """
 
 import json
@@ -19,16 +19,16 @@ from robustkit.classifier.smoothing import Smoothing
 from robustkit.evaluation import runner
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
-from robustkit.primitives import registry
-from tests.small import TINY, cnn, csv, data, evidence, linear
+from tests.small import cnn, csv, data, evidence, linear
 
-registry.ENSEMBLES["tiny"] = TINY
 torch.set_num_threads(1)
 
 
 def run(folder: Path) -> Run:
-    smoothed = Classifier(linear(), name="smoothed", smoothing=Smoothing(0.2, n=20, n0=5))
-    return evaluate([cnn(), smoothed], dataset=data(8), attacks=["fgsm", "tiny"], eps=["0.05", "0.15"], out=folder)
+    smoothed = Classifier(linear(), name="smoothed", smoothing=Smoothing(0.2, n=12, n0=4))
+    return evaluate(
+        [cnn(), smoothed], dataset=data(6), attacks=["fgsm", "noise:queries=3"], eps=["0.05", "0.15"], out=folder
+    )
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -43,8 +43,8 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def dying(folder: Path, after: int) -> None:
-    """Commit every image at once, and die after so many statements, before or within a transaction."""
+def run_and_die(folder: Path, after: int) -> None:
+    """Commit after every image, and kill this process after a number of statements, before or in a transaction."""
     runner._COMMIT_SECONDS = 0
     opened, count = Store.__init__, 0
 
@@ -69,15 +69,15 @@ def main(folder: Path, moments: int) -> None:
     after = 2
     for number in range(moments):
         place = folder / str(number)
-        ended = in_child(lambda place=place, after=after: dying(place, after))
-        kept = len(evidence(place).get("attacked", []))
+        ended = in_child(lambda place=place, after=after: run_and_die(place, after))
+        rows_left = len(evidence(place).get("attacked", []))
         same = csv(run(place), place) == whole
         same = same and all(evidence(place)[table] == rows[table] for table in rows if table != "run")
-        told = {"after": after, "killed": ended == signal.SIGKILL, "kept": kept, "same": same}
-        sys.stdout.write(json.dumps(told) + "\n")
+        moment = {"after": after, "killed": ended == signal.SIGKILL, "rows": rows_left, "same": same}
+        sys.stdout.write(json.dumps(moment) + "\n")
         if ended != signal.SIGKILL:
             break
-        after += max(3, after // 3)
+        after += max(3, after // 2)
 
 
 if __name__ == "__main__":

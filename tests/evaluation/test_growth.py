@@ -1,268 +1,282 @@
-"""A run folder is gone on with: interrupted, grown, or refused; never mixed."""
+"""A run folder after any sequence of evaluations, interruptions and refusals: the bytes of one uninterrupted run."""
+
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import nn
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from torch import Tensor, nn
 
-from robustkit import Classifier, UserError, evaluate, load_run
+from robustkit import Classifier, Smoothing, UserError, evaluate, load_run
 from robustkit.evidence.run import Run
 from robustkit.host import environment
+from tests.networks import Changed, Failing
 from tests.small import Recorder, cnn, csv, data, evidence, linear
 
-
-def run(out=None, models=("linear",), **more) -> Run:
-    made = [Classifier({"linear": linear, "cnn": cnn}[name](), name=name) for name in models]
-    settings = {"dataset": data(24), "attacks": ["fgsm", "tiny"], "eps": ["0.05", "0.1"], **more}
-    return evaluate(settings.pop("model", made), out=out, **settings)
-
-
-BASE = {"samples": 10, "attacks": ["fgsm"], "models": ("linear",)}
-GROWN = {
-    "samples": {"samples": 20},
-    "an attack": {"attacks": ["fgsm", "pgd:steps=3"]},
-    "an attack in front": {"attacks": ["noise:queries=3", "fgsm"]},
-    "an ensemble": {"attacks": ["fgsm", "tiny"]},
-    "a model": {"models": ("linear", "cnn")},
-    "a model in front": {"models": ("cnn", "linear")},
-    "everything": {"samples": None, "attacks": ["tiny", "fgsm"], "models": ("cnn", "linear")},
-}
+COUNT = 8
+MODELS = ("linear", "cnn", "smoothed")
+ATTACKS = ("fgsm", "tiny", "pgd:steps=3")
+TABLES = ("clean", "certified", "attacked", "picture")
+ABOUT_SMOOTHING = {"smoothing": Smoothing(0.2, n=12, n0=4, alpha=0.01), "eot": 4}
 
 
-@pytest.mark.parametrize("growth", GROWN)
-def test_a_grown_run_equals_a_fresh_one_byte_for_byte(growth, tmp_path):
-    settings = BASE | GROWN[growth]
-    run(tmp_path / "grown", **BASE)
-    grown, fresh = run(tmp_path / "grown", **settings), run(tmp_path / "fresh", **settings)
-
-    assert csv(grown, tmp_path / "a") == csv(fresh, tmp_path / "b")
-    assert evidence(tmp_path / "grown")["attacked"] == evidence(tmp_path / "fresh")["attacked"]
-    assert evidence(tmp_path / "grown")["picture"] == evidence(tmp_path / "fresh")["picture"]
+class Request(NamedTuple):
+    samples: int
+    attacks: tuple[str, ...]
+    models: tuple[str, ...]
 
 
-def test_growing_attacks_only_what_is_new(tmp_path):
-    run(tmp_path, samples=10, attacks=["fgsm"])
+def run(
+    request: Request,
+    folder: Path | None,
+    *,
+    calls: int | None = None,
+    shift: float = 0,
+    model: dict[str, Any] | None = None,
+    **more: Any,
+) -> Run:
+    """The evaluation that is requested.
+
+    Args:
+        request: what may grow.
+        folder: of the run.
+        calls: how often each model answers before it interrupts the run.
+        shift: added to a weight of each model.
+        model: arguments of each `Classifier`.
+        more: arguments of `evaluate`.
+    """
+    models = []
+    for name in request.models:
+        network = Failing(cnn() if "cnn" in name else linear(), calls, error=KeyboardInterrupt)
+        with torch.no_grad():
+            network.model[-1].bias[3] += shift
+        models.append(Classifier(network, name=name, **(ABOUT_SMOOTHING if name == "smoothed" else {}), **model or {}))
+    usual = {"dataset": data(COUNT), "attacks": request.attacks, "eps": ["0.05", "0.15"], "samples": request.samples}
+    return evaluate(models, out=folder, **usual | more)
+
+
+class Uninterrupted(NamedTuple):
+    csv: tuple[bytes, bytes]
+    tables: dict[str, list[tuple[object, ...]]]
+    images: int  # over all stages
+
+
+@cache
+def uninterrupted(request: Request) -> Uninterrupted:
     watch = Recorder()
-    run(tmp_path, samples=20, attacks=["fgsm"], watch=watch)
-
-    assert watch.stages[0] == ("linear clean", 20, 10)
-    assert watch.images < 40
-    assert all(total - done <= 10 for _, total, done in watch.stages)
-
-
-def test_growing_in_many_small_steps_equals_one_great_one(tmp_path):
-    for samples in (1, 2, 5, 11, 24):
-        grown = run(tmp_path / "run", samples=samples)
-
-    assert csv(grown, tmp_path / "a") == csv(run(), tmp_path / "b")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        done = run(request, folder, watch=watch)
+        return Uninterrupted(csv(done, folder), tables(folder), watch.images)
 
 
-def test_more_pictures_of_a_grown_run_are_the_first_images_too(tmp_path):
-    run(tmp_path, samples=3)
-    grown, fresh = run(tmp_path), run()
-
-    assert [picture.sample for picture in grown.pictures] == [picture.sample for picture in fresh.pictures]
+def tables(folder: Path) -> dict[str, list[tuple[object, ...]]]:
+    rows = evidence(folder)
+    return {name: rows[name] for name in TABLES}
 
 
-@pytest.mark.parametrize("stop_after", [0, 10, 24, 27, 40, 60, 90, 120, 150])
-def test_an_interrupted_run_goes_on_to_the_same_bytes(stop_after, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "run", watch=Recorder(stop_after))
-    resumed = run(tmp_path / "run")
-
-    assert csv(resumed, tmp_path / "a") == csv(run(), tmp_path / "b")
+def grown(values: tuple[str, ...], of: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
+    """The values and perhaps some more, in any order."""
+    rest = [value for value in of if value not in values]
+    more = st.lists(st.sampled_from(rest), unique=True) if rest else st.just([])
+    return more.flatmap(lambda new: st.permutations([*values, *new])).filter(bool).map(tuple)
 
 
-def test_a_run_interrupted_again_and_again_ends_at_the_same_bytes(tmp_path):
-    times = 0
-    while True:
-        try:
-            done = run(tmp_path / "run", watch=Recorder(17))
-            break
-        except KeyboardInterrupt:
-            times += 1
-
-    assert times >= 5
-    assert csv(done, tmp_path / "a") == csv(run(), tmp_path / "b")
-
-
-def test_nothing_that_is_finished_is_done_twice(tmp_path):
-    whole, first, second = Recorder(), Recorder(70), Recorder()
-    run(tmp_path / "whole", watch=whole)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "run", watch=first)
-    run(tmp_path / "run", watch=second)
-
-    assert first.images + second.images == whole.images
-
-
-def test_an_interrupted_run_may_grow_at_once(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "run", samples=12, watch=Recorder(20))
-    grown = run(tmp_path / "run", samples=20, attacks=["fgsm", "tiny", "noise:queries=2"])
-
-    fresh = run(samples=20, attacks=["fgsm", "tiny", "noise:queries=2"])
-    assert csv(grown, tmp_path / "a") == csv(fresh, tmp_path / "b")
-
-
-def test_a_finished_run_asks_no_model_again(tmp_path):
-    asked: list[int] = []
-
-    class Heard(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = linear()
-
-        def forward(self, x):
-            asked.append(len(x))
-            return self.inner(x)
-
-    first = run(tmp_path, model=Heard())
-    asked.clear()
-    again = run(tmp_path, model=Heard())
-
-    assert again.results.equals(first.results)
-    assert not asked
-
-
-def test_a_model_that_holds_functions_is_still_itself_in_another_process(tmp_path):
-    class Holding(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = linear()
-            # Another object each time, as in another process.
-            self.steps = (lambda x: x,)
-
-        def forward(self, x):
-            return self.inner(self.steps[0](x))
-
-    first = run(tmp_path, model=Holding())
-
-    assert run(tmp_path, model=Holding()).results.equals(first.results)
-
-
-def test_a_finished_run_stays_finished_when_it_was(tmp_path):
-    first, again = run(tmp_path), run(tmp_path)
-
-    assert first.manifest["finished"] is not None
-    assert again.manifest["finished"] == first.manifest["finished"]
-    assert again.manifest["created"] == first.manifest["created"]
-
-
-def test_an_interrupted_run_is_not_called_finished(tmp_path):
-    run(tmp_path, samples=10)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, samples=20, watch=Recorder(3))
-
-    assert load_run(tmp_path).manifest["finished"] is None
-
-
-def other_weights():
-    model = linear()
-    with torch.no_grad():
-        model[-1].bias[3] += 2**-10
-    return Classifier(model, name="linear")
-
-
-def turned() -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = data(24)
-    return x.flip(3), y
-
-
-def one_pixel() -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = data(24)
+def changed_data(what: str) -> tuple[Tensor, Tensor]:
+    x, y = data(COUNT)
+    if what == "label":
+        return x, (y + 1) % 10
+    if what == "images":
+        return x.flip(3), y
     x[3, 0, 4, 4] = 0.123
     return x, y
 
 
-CHANGED = {
-    "the seed": ({"seed": 1}, ["seed was 0, now 1"]),
-    "a radius": ({"eps": ["0.05", "0.2"]}, ["threats", "0.2"]),
-    "a norm": ({"norm": "L2"}, ["threats", "L2"]),
-    "fewer samples": ({"samples": 10}, ["samples was 24, now 10"]),
-    "fewer attacks": ({"attacks": ["fgsm"]}, ["attack tiny/pgd", "absent"]),
-    "an attack's steps": ({"attacks": ["fgsm:random_start=true", "tiny"]}, ["attack fgsm"]),
-    "other images": ({"dataset": turned()}, ["dataset"]),
-    "one pixel": ({"dataset": one_pixel()}, ["dataset"]),
-    "one label": ({"dataset": (data(24)[0], (data(24)[1] + 1) % 10)}, ["dataset"]),
-    "one weight": ({"model": other_weights()}, ["model linear", "sha256"]),
-    "another model": ({"models": ("cnn",)}, ["model linear", "absent"]),
-    "other bounds": ({"model": Classifier(linear(), name="linear", bounds=(0, 2))}, ["bounds"]),
+class Refusal(NamedTuple):
+    """A change that a folder with evidence refuses."""
+
+    words: tuple[str, ...]  # in the sentence
+    more: Mapping[str, Any] = MappingProxyType({})  # arguments of `run`
+    request: Mapping[str, Any] = MappingProxyType({})  # changed fields of the request
+
+
+REFUSALS = {
+    "another seed": Refusal(("seed was 0, now 1",), {"seed": 1}),
+    "another radius": Refusal(("threats", "0.2"), {"eps": ["0.05", "0.2"]}),
+    "fewer radii": Refusal(("threats", "0.15"), {"eps": "0.05"}),
+    "another norm": Refusal(("threats", "L2"), {"norm": "L2"}),
+    "other images": Refusal(("dataset",), {"dataset": changed_data("images")}),
+    "another pixel": Refusal(("dataset",), {"dataset": changed_data("pixel")}),
+    "other labels": Refusal(("dataset",), {"dataset": changed_data("label")}),
+    "another weight": Refusal(("model ", "sha256"), {"shift": 2**-10}),
+    "other bounds": Refusal(("model ", "bounds"), {"model": {"bounds": (0, 2)}}),
+    "another search": Refusal(("model ", "bf16"), {"model": {"bf16": True}}),
+    "fewer samples": Refusal(("samples was ",), request={"samples": 2}),
+    "another attack": Refusal(("attack ", "absent"), request={"attacks": ("bim:steps=2",)}),
+    "another model": Refusal(("model ", "absent"), request={"models": ("cnn-2",)}),
 }
 
 
-@pytest.mark.parametrize("change", CHANGED)
-def test_a_changed_setting_is_refused_by_name_and_the_evidence_stays(change, tmp_path):
-    run(tmp_path)
-    before = evidence(tmp_path)
-    settings, words = CHANGED[change]
+def refused(request: Request, folder: Path, refusal: Refusal) -> None:
     with pytest.raises(UserError) as error:
-        run(tmp_path, **settings)
+        run(request._replace(**refusal.request), folder, **refusal.more)
 
-    assert all(word in str(error.value) for word in words), str(error.value)
-    assert "--out" in str(error.value)
+    assert all(word in str(error.value) for word in (*refusal.words, "--out")), str(error.value)
+    assert not ("samples" in refusal.request and "sha256" in str(error.value))
+
+
+class RunFolder(RuleBasedStateMachine):
+    """What a caller may do with one folder; the rows in it are compared after every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = tempfile.TemporaryDirectory()
+        self.folder = Path(self.place.name) / "run"
+        self.request = Request(0, (), ())
+        self.rows: dict[str, list[tuple[object, ...]]] = {name: [] for name in TABLES}
+        self.images = 0
+
+    def teardown(self) -> None:
+        self.place.cleanup()
+
+    def larger(self, draw: st.DataObject) -> Request:
+        request = Request(
+            draw.draw(st.integers(max(3, self.request.samples), COUNT)),
+            draw.draw(grown(self.request.attacks, ATTACKS)),
+            draw.draw(grown(self.request.models, MODELS)),
+        )
+        # A finished run that is requested again in another order keeps its order.
+        same = all(sorted(new) == sorted(old) for new, old in zip(request[1:], self.request[1:], strict=True))
+        return self.request if same and request.samples == self.request.samples else request
+
+    @rule(draw=st.data(), batch_size=st.sampled_from([4, 20]))
+    def evaluate(self, draw: st.DataObject, batch_size: int) -> None:
+        self.request, watch = self.larger(draw), Recorder()
+        done = run(self.request, self.folder, batch_size=batch_size, watch=watch)
+        expected = uninterrupted(self.request)
+        self.images += watch.images
+
+        assert csv(done, self.folder) == csv(load_run(self.folder), self.folder) == expected.csv
+        assert tables(self.folder) == expected.tables
+        assert done.manifest["finished"] is not None
+        # Nothing that was finished before is done again.
+        assert self.images == expected.images
+
+    @rule(
+        draw=st.data(),
+        batch_size=st.sampled_from([4, 20]),
+        after=st.integers(0, 60),
+        by=st.sampled_from(["watch", "model"]),
+    )
+    def interrupt(self, draw: st.DataObject, batch_size: int, after: int, by: str) -> None:
+        request = self.larger(draw)
+        watch = Recorder(after if by == "watch" else None)
+        try:
+            run(request, self.folder, calls=after if by == "model" else None, batch_size=batch_size, watch=watch)
+        except KeyboardInterrupt:
+            assert load_run(self.folder).manifest["finished"] is None
+        self.request = request
+        self.images += watch.images
+
+    @precondition(lambda self: any(self.rows.values()))
+    @rule(change=st.sampled_from(sorted(REFUSALS)))
+    def refuse(self, change: str) -> None:
+        before = evidence(self.folder)
+        refused(self.request, self.folder, REFUSALS[change])
+
+        assert evidence(self.folder) == before
+
+    @invariant()
+    def rows_stay(self) -> None:
+        if not (self.folder / "run.sqlite").exists():
+            return
+        rows = tables(self.folder)
+        assert all(set(self.rows[name]) <= set(rows[name]) for name in TABLES)
+        self.rows = rows
+
+
+def test_any_sequence_of_calls_ends_at_the_bytes_of_one_uninterrupted_run():
+    few = settings(
+        max_examples=5, stateful_step_count=6, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+    )
+    run_state_machine_as_test(RunFolder, settings=few)
+
+
+SMALL = Request(COUNT, ("fgsm",), ("linear",))
+
+
+@pytest.mark.parametrize("change", REFUSALS)
+def test_a_changed_setting_is_refused_by_name_and_changes_nothing(change, tmp_path):
+    run(SMALL, tmp_path)
+    before = evidence(tmp_path)
+    refused(SMALL, tmp_path, REFUSALS[change])
+
     assert evidence(tmp_path) == before
 
 
-def test_fewer_samples_are_not_called_other_data(tmp_path):
-    run(tmp_path)
-    with pytest.raises(UserError) as error:
-        run(tmp_path, samples=10)
-
-    assert "sha256" not in str(error.value)
-
-
-class Hidden(nn.Module):
-    """Has a trait that is neither a weight nor in its text."""
+class Scaled(nn.Module):
+    """Scales its input by a plain attribute, or by a buffer that is not saved."""
 
     def __init__(self, gain: float, *, buffer: bool) -> None:
         super().__init__()
-        self.inner = linear()
+        self.model = linear()
         if buffer:
             self.register_buffer("gain", torch.tensor(gain), persistent=False)
         else:
             self.gain = gain
 
-    def forward(self, x):
-        return self.inner(x * self.gain)
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x * self.gain)
+
+
+def run_of(model: nn.Module, folder: Path) -> Run:
+    return evaluate(model, dataset=data(COUNT), attacks="fgsm", eps="0.1", out=folder)
 
 
 @pytest.mark.parametrize("buffer", [True, False])
-def test_a_model_that_answers_differently_is_another_model(buffer, tmp_path):
-    run(tmp_path, model=Hidden(1.0, buffer=buffer))
+def test_a_value_that_is_no_weight_makes_another_model(buffer, tmp_path):
+    run_of(Scaled(1.0, buffer=buffer), tmp_path)
 
     with pytest.raises(UserError, match="sha256"):
-        run(tmp_path, model=Hidden(0.1, buffer=buffer))
+        run_of(Scaled(0.1, buffer=buffer), tmp_path)
 
 
-def test_a_classifier_that_searches_differently_is_another_setting(tmp_path):
-    run(tmp_path, model=Classifier(linear(), bf16=True))
+def test_a_finished_run_queries_no_model_and_keeps_its_times(tmp_path):
+    queries: list[int] = []
 
-    with pytest.raises(UserError, match="bf16"):
-        run(tmp_path, model=Classifier(linear()))
+    def counting() -> nn.Module:
+        # A new function each time, as in another process.
+        return Changed(linear(), before=lambda x: queries.append(len(x)) or x)
+
+    first = run_of(counting(), tmp_path)
+    assert queries
+    queries.clear()
+    again = run_of(counting(), tmp_path)
+
+    assert not queries
+    assert again.results.equals(first.results)
+    assert again.manifest == first.manifest
 
 
-def test_a_first_try_without_any_evidence_binds_nobody(tmp_path):
-    spoilt = linear()
-    with torch.no_grad():
-        spoilt[-1].weight.fill_(float("nan"))
+def test_an_evaluation_that_failed_without_evidence_leaves_the_folder_free(tmp_path):
     with pytest.raises(UserError, match="NaN"):
-        run(tmp_path, model=Classifier(spoilt, name="linear"))
+        run(SMALL, tmp_path, shift=float("nan"))
 
-    assert run(tmp_path).results.equals(run().results)
+    assert run(SMALL, tmp_path).results.equals(run(SMALL, None).results)
 
 
-def test_a_finished_run_seen_by_another_torch_was_still_made_by_the_first(tmp_path, monkeypatch):
-    first = run(tmp_path)
+def test_a_folder_names_the_torch_that_made_it_and_warns_of_a_second_one(tmp_path, monkeypatch):
+    first = run(SMALL._replace(samples=4), tmp_path)
     monkeypatch.setattr(environment, "_version", lambda package: "9.9")
-    again = run(tmp_path)
+    again, grown = (run(SMALL._replace(samples=samples), tmp_path) for samples in (4, 8))
 
     assert again.manifest["warnings"] == first.manifest["warnings"] == []
     assert again.manifest["environment"] == first.manifest["environment"]
-
-
-def test_a_run_gone_on_with_by_another_torch_says_so(tmp_path, monkeypatch):
-    run(tmp_path, samples=10)
-    monkeypatch.setattr(environment, "_version", lambda package: "9.9")
-    grown = run(tmp_path, samples=20)
-
     assert "9.9" in " ".join(grown.manifest["warnings"])

@@ -1,0 +1,179 @@
+"""Small networks and wrappers around networks that the tests share; each shows one trait."""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class Cnn(nn.Module):
+    """Two convolutions, each with BatchNorm, and a linear head."""
+
+    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(shape[0], 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+            nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        )  # fmt: skip
+        height, width = (-(-side // 2) for side in shape[1:])
+        self.head = nn.Linear(8 * height * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).flatten(1))
+
+
+class Residual(nn.Module):
+    """The sum of an image's features and a branch over them, between two linear layers."""
+
+    def __init__(self, body: nn.Module, branch: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.branch, self.head = body, branch, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        return self.head((x + self.branch(x)).relu().flatten(1))
+
+
+class Attentive(nn.Module):
+    """A transformer block over six tokens of any image."""
+
+    def __init__(self, values: int, classes: int, width: int = 8) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(values, 6 * width), nn.Unflatten(1, (6, width)))
+        self.norm = nn.LayerNorm(width)
+        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        tokens = self.norm(x)
+        x = x + self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        return self.head((x + self.mlp(self.norm(x))).mean(1))
+
+
+class Constant(nn.Module):
+    """Returns one class for every input, with a gradient that leads nowhere."""
+
+    def __init__(self, label: int, classes: int = 10) -> None:
+        super().__init__()
+        self.label, self.classes = label, classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        bumps = 0.01 * torch.stack([x.flatten(1).mean(1) * (number + 1) for number in range(self.classes)], 1)
+        return bumps + 50 * nn.functional.one_hot(torch.tensor(self.label), self.classes)
+
+
+class Rounding(nn.Module):
+    """Rounds each value to a multiple of 1 / levels, so that the gradient is zero."""
+
+    def __init__(self, levels: int) -> None:
+        super().__init__()
+        self.levels = levels
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.round(x * self.levels) / self.levels
+
+
+class Changed(nn.Module):
+    """A model with a function before it, or after it, or both."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        after: Callable[[Tensor], object] | None = None,
+        before: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.after, self.before = model, after, before
+
+    def forward(self, x: Tensor) -> object:
+        logits = self.model(x if self.before is None else self.before(x))
+        return logits if self.after is None else self.after(logits)
+
+
+class Noisy(nn.Module):
+    """A model that sees its input with normal noise from one of the three generators that models draw from."""
+
+    def __init__(self, model: nn.Module, source: str = "torch", spread: float = 0.1) -> None:
+        super().__init__()
+        self.model, self.source, self.spread = model, source, spread
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = {
+            "torch": lambda: torch.randn(x.shape),
+            "numpy": lambda: torch.from_numpy(np.random.standard_normal(x.shape)).float(),
+            # One number per row: Python draws thousands of times more slowly than torch.
+            "python": lambda: torch.tensor([random.gauss() for _ in x]).view(-1, *[1] * (x.dim() - 1)),
+        }[self.source]()
+        return self.model(x + self.spread * noise)
+
+
+class Recording(nn.Module):
+    """Keeps its inputs and the types of its outputs."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.inputs: list[Tensor] = []
+        self.types: list[torch.dtype] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.model(x)
+        self.inputs.append(x.detach())
+        self.types.append(logits.dtype)
+        return logits
+
+    @property
+    def rows(self) -> int:
+        return sum(len(x) for x in self.inputs)
+
+
+class Failing(nn.Module):
+    """Raises in every call after the first `calls`, in its forward or its backward; never while `calls` is None."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        calls: int | None = None,
+        where: str = "forward",
+        error: type[BaseException] = RuntimeError,
+    ) -> None:
+        super().__init__()
+        self.model, self.where = model, where
+        # Private attributes are no part of the fingerprint by which a run recognises its models.
+        self._calls, self._error = calls, error
+        self.train(model.training)
+
+    def fail_after(self, calls: int | None) -> None:
+        self._calls = calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._calls is not None:
+            self._calls -= 1
+            if self.where == "forward":
+                self._check()
+        logits = self.model(x)
+        if self.where == "backward" and logits.requires_grad:
+            logits.register_hook(lambda grad: self._check())
+        return logits
+
+    def _check(self) -> None:
+        if self._calls is not None and self._calls < 0:
+            raise self._error("on purpose")
+
+
+class AlwaysTraining(nn.Module):
+    """A model whose modules stay in train mode."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def train(self, mode: bool = True) -> nn.Module:
+        return super().train(True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)
