@@ -43,7 +43,7 @@ def test_explaining_trains_and_writes_nothing(robustkit, place):
     ("words", "expected"),
     [
         ((), "No grid is given"),
-        (("-g", "freeze"), "no axis of a grid"),
+        (("-g", "freeze"), "not an axis of a grid"),
         (("-g", "freze=none,all"), "did you mean freeze"),
         (("-g", "freeze=none,prefix:layer9"), "layer9"),
         (("-g", "nesterov=true,false", "-g", "momentum=0.9,0", "--plan", "full"), "momentum=0"),

@@ -49,7 +49,14 @@ def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit
     printed = robustkit(*words, *quiet, "--set", "lr=1e-30", "--set", "bn=frozen")
 
     assert printed.status == 0
-    assert printed.err.count("No epoch was better on validation images than the start") == 1
+    assert printed.err.count("No epoch was better than the start") == 1
+
+
+def test_the_same_command_again_adds_nothing(tuned, robustkit, place):
+    before = {file.name: file.read_bytes() for file in (place / "tuned").iterdir() if file.suffix != ".sqlite"}
+    robustkit(*TUNE)
+
+    assert before == {file.name: file.read_bytes() for file in (place / "tuned").iterdir() if file.suffix != ".sqlite"}
 
 
 def test_an_explanation_trains_nothing(robustkit, place):
@@ -65,7 +72,7 @@ def test_an_explanation_trains_nothing(robustkit, place):
         (("--preset", "saef"), "safe"),
         (("--set", "epoch=3"), "epochs"),
         (("--set", "epochs"), "KEY=VALUE"),
-        (("--set", "prior=none:5"), "no prior"),
+        (("--set", "prior=none:5"), "is not a prior"),
         (("--set", "lr=-1"), "lr"),
         (("--set", "freeze=*"), "every weight"),
         (("--set", "objective=trade"), "trades"),

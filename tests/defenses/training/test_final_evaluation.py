@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.oracle import Plain
 from robustkit.cli import main
 from robustkit.data import load_dataset
 from robustkit.evaluation import evaluation
@@ -37,20 +37,20 @@ def apart(points: Tensor, x: Tensor) -> Tensor:
 def judged(request, tmp_path, monkeypatch) -> list[Judged]:
     """All points that the evaluation after a training judges."""
     points_judged: list[Judged] = []
-    own, carried_out = Classifier.judge, evaluation.carry_out
+    own, carried_out = Plain.judge, evaluation.carry_out
 
     def judge(self, points):
-        logits = own(self, points)
-        kinds = {points.dtype, logits.dtype, *(weight.dtype for weight in self.model.parameters())}
-        training = any(module.training for module in self.model.modules())
-        points_judged.append(Judged(self.name, points.clone(), kinds, torch.is_autocast_enabled("cpu"), training))
+        logits, model = own(self, points), self.reference.model
+        kinds = {points.dtype, logits.dtype, *(weight.dtype for weight in model.parameters())}
+        training = any(module.training for module in model.modules())
+        points_judged.append(Judged(model.name, points.clone(), kinds, torch.is_autocast_enabled("cpu"), training))
         return logits
 
     def carry_out(*words):
         points_judged.clear()
         return carried_out(*words)
 
-    monkeypatch.setattr(Classifier, "judge", judge)
+    monkeypatch.setattr(Plain, "judge", judge)
     monkeypatch.setattr(evaluation, "carry_out", carry_out)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("from tests.defenses.nets import net\n")
