@@ -12,7 +12,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from robustkit.evaluation.identity import compared, identity_of
+from robustkit.evaluation.identity import compared, digest, identity_of
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.runner import ModelRun
@@ -65,7 +65,9 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
             _begin(store, evaluation, identity)
             for each in runs:
                 each.run()
-        if store.manifest().get("finished") is None:
+        manifest = store.manifest()
+        # An attack that has nothing to do, or models in another order, change the request and add no row.
+        if manifest.get("finished") is None or digest(manifest["identity"]) != digest(identity):
             store.set_manifest(identity=identity, finished=_now())
         return summarised(store, out or Path())
     finally:
