@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import DRAWS_PER_QUERY, Classifier
 
 from .calls import CallRun
 from .lines import OpSite
@@ -12,7 +12,6 @@ from .straight_through import StraightThroughNetwork, passes_straight_through
 
 Kind = Literal["bpda", "eot", "loss", "probabilities", "targets", "straight-through", "gradient-free"]
 
-EOT = 20  # draws per query; AutoAttack's number
 SAFE_LOSS = "log-odds"
 
 
@@ -30,7 +29,9 @@ def prescribe(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) ->
     name = run.site.layer
     shown = f"'{name}'" if name else "the model's own forward"
     if verdict == "stochastic":
-        return Prescription("eot", name, f"average the gradient over {EOT} draws (EOT)", f"--eot {EOT}")
+        return Prescription(
+            "eot", name, f"average the gradient over {DRAWS_PER_QUERY} draws (EOT)", f"--eot {DRAWS_PER_QUERY}"
+        )
     if verdict == "probabilities":
         return Prescription("probabilities", name, "let the attack climb on log-probabilities", "--probabilities")
     if verdict == "loss saturated":
@@ -60,5 +61,5 @@ def with_remedies(classifier: Classifier, remedies: Sequence[Prescription]) -> C
         classifier,
         bpda={**classifier.bpda, **{remedy.layer: None for remedy in remedies if remedy.kind == "bpda"}},
         probabilities=classifier.probabilities or "probabilities" in kinds,
-        eot=EOT if "eot" in kinds else classifier.eot,
+        eot=DRAWS_PER_QUERY if "eot" in kinds else classifier.eot,
     )

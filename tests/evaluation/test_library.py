@@ -116,10 +116,18 @@ class Mine(PGD):
     """An attack that no registry knows."""
 
 
+def test_an_attack_object_of_the_users_own_class_is_evaluated_and_resumed(tmp_path):
+    settings = {"dataset": data(12), "attacks": [Mine("0.2", steps=3)], "out": tmp_path}
+    first, again = evaluate(linear(), **settings), evaluate(linear(), **settings)
+
+    assert list(first.results["attack"]) == ["clean", "mine:steps=3", "worst-case"]
+    assert first.results["broken"].iloc[1] > 0
+    assert again.results.equals(first.results)
+
+
 WRONG = {
     "no model": {"models": []},
     "no attack": {"attacks": []},
-    "an unregistered attack": {"attacks": Mine("0.1")},
     "objects of two radii": {"attacks": [PGD("0.1"), PGD("0.2", steps=3)], "eps": ()},
     "a number for an attack": {"attacks": 5},
     "a hyper-parameter twice": {"attacks": "pgd:steps=3,steps=4"},
