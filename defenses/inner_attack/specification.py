@@ -76,14 +76,6 @@ def stronger(inner: InnerAttack) -> InnerAttack | None:
     return InnerAttack(registry.build(f"pgd:steps=2,step_size={eps / 2!r}", norm, eps))
 
 
-def spelled(attack: Attack) -> str:
-    """The specification of an attack for a message; the attack's `repr` if the registry has no name for it."""
-    try:
-        return registry.spelled(attack)
-    except UserError:
-        return repr(attack)
-
-
 def _free(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:
     if not arguments.isdecimal() or int(arguments) < 2:
         raise UserError(f"{spec!r} needs the number of replays, at least 2; write free:4.")

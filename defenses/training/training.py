@@ -19,10 +19,11 @@ from robustkit.data import Dataset, pick
 from robustkit.errors import UserError
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
+from robustkit.primitives import registry
 
 from ..inner_attack.diverged import Diverged
 from ..inner_attack.objectives import build_objective
-from ..inner_attack.specification import InnerAttack, spelled, stronger
+from ..inner_attack.specification import InnerAttack, stronger
 from ..weights.batchnorm import norms_of, recalibrate
 from ..weights.fisher import fisher
 from ..weights.freezing import chosen, ever_free, frozen_names
@@ -282,7 +283,7 @@ class Training:
             return
         progress.rolled_back.append(rows[-1]["epoch"])
         continues = len(progress.rolled_back) <= _MOST_ROLL_BACKS
-        next_text = spelled(next_inner.attack) if continues else None
+        next_text = registry.spelled(next_inner.attack) if continues else None
         self._note(guards.overfitting_note(inner[-1], worst[-1], rows[-1]["epoch"], progress.best_epoch, next_text))
         if continues:
             rows[-1]["rolled_back"] = True

@@ -88,6 +88,7 @@ def test_models_and_data_sets_are_listed(kind, names, robustkit):
 
 def test_every_listed_attack_can_be_named(robustkit):
     listed = [line.split()[0] for line in robustkit("list", "attacks").out.splitlines()]
+    assert "path/file.py" in listed.pop()
     words = [word for name in listed for word in ("-a", name)]
 
     assert robustkit("evaluate", *MODEL, *DATA, *words, "--dry-run").status == 0

@@ -52,13 +52,6 @@ def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit
     assert printed.err.count("No epoch was better than the start") == 1
 
 
-def test_the_same_command_again_adds_nothing(tuned, robustkit, place):
-    before = {file.name: file.read_bytes() for file in (place / "tuned").iterdir() if file.suffix != ".sqlite"}
-    robustkit(*TUNE)
-
-    assert before == {file.name: file.read_bytes() for file in (place / "tuned").iterdir() if file.suffix != ".sqlite"}
-
-
 def test_an_explanation_trains_nothing(robustkit, place):
     printed = robustkit(*TUNE, "--explain")
 

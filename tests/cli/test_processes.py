@@ -19,9 +19,13 @@ ROOT = Path(__file__).parents[2]
 # In its call number WAIT_AT the model says so and waits for a line, so that a test meets it at work at any speed.
 WAITING = """
 import os
+import signal
 import sys
 from tests import small
 from torch import nn
+
+# Where the tests run as a background job, SIGINT is ignored from the beginning.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 class Waiting(nn.Module):
     def __init__(self):

@@ -7,7 +7,7 @@ import torch
 from robustkit.classifier.answers import answered
 from robustkit.engine.lockstep import best_points, run_in_lockstep
 from robustkit.primitives import registry
-from robustkit.primitives.protocol import BestState, Seen, begin
+from robustkit.primitives.protocol import BestState, begin
 from tests.problems import problem, trials
 
 
@@ -17,7 +17,7 @@ def test_rows_step_together_until_the_slowest_is_done():
 
     def answer(state):
         queries.append(state.query)
-        return Seen(*answered(attack, state, model))
+        return answered(attack, state, model)
 
     start = attack.init(trials(x, y))
     slower = replace(start, queries=start.queries.index_fill(0, torch.tensor([0]), -1))
@@ -49,7 +49,7 @@ def test_another_objective_replaces_the_loss_and_its_gradient():
     attack = registry.build("pgd:steps=1", "Linf", 0.1)
     state = attack.init(trials(x, y))
 
-    seen = Seen(*answered(attack, state, model, objective=lambda logits: logits[:, 2]))
+    seen = answered(attack, state, model, objective=lambda logits: logits[:, 2])
 
     torch.testing.assert_close(seen.loss, model(state.query)[:, 2].detach())
     torch.testing.assert_close(seen.grad, model[1].weight[2].detach().expand(len(x), -1))

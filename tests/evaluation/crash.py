@@ -57,7 +57,7 @@ def run_and_die(folder: Path, after: int) -> None:
             if count > after:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        self._open.set_trace_callback(statement)
+        self._connection.set_trace_callback(statement)
 
     Store.__init__ = traced
     run(folder)

@@ -166,8 +166,10 @@ def test_a_witness_within_the_certified_radius_is_reported_as_a_contradiction(tm
     store = Store(tmp_path)
     certified = {number: proof for number, proof in store.certificates("linear").items() if proof.l2 > 0.05}
     number = min(set(certified) & {row.sample for row in store.attack_records()})
-    with store._open:
-        store._open.execute("UPDATE attacked SET success = 1, adv_pred = 0, l2 = 0.04 WHERE sample = ?", (number,))
+    with store._connection:
+        store._connection.execute(
+            "UPDATE attacked SET success = 1, adv_pred = 0, l2 = 0.04 WHERE sample = ?", (number,)
+        )
     store.close()
 
     (warning,) = load_run(tmp_path).manifest["warnings"]

@@ -86,7 +86,7 @@ def test_a_guide_that_changed_no_feature_gives_no_step():
 def test_a_layer_that_is_not_there_is_an_error():
     made = problem("cnn", 1, 8, 8)
 
-    with pytest.raises(UserError, match="'bodi'; near are 'body'"):
+    with pytest.raises(UserError, match="'bodi'; similar names are 'body'"):
         attack(made.model, made.x, made.y, ILA(0.03, layer="bodi"))
 
 

@@ -7,7 +7,7 @@ from robustkit.defenses import Recipe, finetune
 from robustkit.defenses.inner_attack import specification
 from robustkit.defenses.inner_attack.crafting import craft, noise_keys
 from robustkit.defenses.inner_attack.nfgsm import NFGSM
-from robustkit.defenses.inner_attack.specification import inner_attack, scaled, spelled, stronger
+from robustkit.defenses.inner_attack.specification import inner_attack, scaled, stronger
 
 from robustkit.errors import UserError
 from robustkit.primitives import registry
@@ -74,14 +74,14 @@ def test_the_step_size_is_scaled_with_the_radius():
         ("fgsm", "pgd:steps=2,step_size=0.05"), ("rs-fgsm", "pgd:steps=2,step_size=0.05"),
         ("nfgsm", "pgd:steps=2,step_size=0.05"), ("free:4", "pgd:steps=2,step_size=0.05"),
         ("pgd:steps=2", "pgd:steps=4"), ("pgd:steps=7", None), ("noise:queries=5", None),
-        (Mine(EPS, steps=2), repr(Mine(EPS, steps=4))),
+        (Mine(EPS, steps=2), "mine:steps=4"),
     ],
     ids=str,
 )  # fmt: skip
 def test_after_a_weak_attack_comes_a_stronger_one(spec, expected):
     following = stronger(inner_attack(spec, "Linf", EPS))
 
-    assert (following and spelled(following.attack)) == expected
+    assert (following and registry.spelled(following.attack)) == expected
     assert following is None or following.replays == 1
 
 
