@@ -8,52 +8,6 @@ import torch
 from torch import Tensor, nn
 
 
-class Cnn(nn.Module):
-    """Two convolutions, each with BatchNorm, and a linear head."""
-
-    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(shape[0], 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
-            nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
-        )  # fmt: skip
-        height, width = (-(-side // 2) for side in shape[1:])
-        self.head = nn.Linear(8 * height * width, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x).flatten(1))
-
-
-class Residual(nn.Module):
-    """The sum of an image's features and a branch over them, between two linear layers."""
-
-    def __init__(self, body: nn.Module, branch: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.body, self.branch, self.head = body, branch, head
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.body(x)
-        return self.head((x + self.branch(x)).relu().flatten(1))
-
-
-class Attentive(nn.Module):
-    """A transformer block over six tokens of any image."""
-
-    def __init__(self, values: int, classes: int, width: int = 8) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(values, 6 * width), nn.Unflatten(1, (6, width)))
-        self.norm = nn.LayerNorm(width)
-        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.body(x)
-        tokens = self.norm(x)
-        x = x + self.attention(tokens, tokens, tokens, need_weights=False)[0]
-        return self.head((x + self.mlp(self.norm(x))).mean(1))
-
-
 class Constant(nn.Module):
     """Returns one class for every input, with a gradient that leads nowhere."""
 

@@ -91,7 +91,7 @@ def filled(model: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
 def problem(kind: str, *shape: int, classes: int = 4, count: int = 12, seed: int = 0) -> Problem:
     """A fresh random network and images that it classifies as `y`.
 
-    `kind` is "mlp" or "cnn"; "residual mlp", "residual cnn" or "attentive" for attacks that need such layers.
+    `kind` is "linear", "mlp" or "cnn"; "residual mlp", "residual cnn" or "attentive" for attacks that need such layers.
     """
     model, x = filled(_network(kind, shape, classes), seed), images(count, *shape, seed=seed)
     with torch.no_grad():
@@ -104,6 +104,8 @@ def problem(kind: str, *shape: int, classes: int = 4, count: int = 12, seed: int
 
 def _network(kind: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     values = int(torch.Size(shape).numel())
+    if kind == "linear":
+        return nn.Sequential(nn.Flatten(), nn.Linear(values, classes))
     if kind == "mlp":
         return nn.Sequential(nn.Flatten(), nn.Linear(values, 16), nn.ReLU(), nn.Linear(16, classes))
     if kind == "cnn":

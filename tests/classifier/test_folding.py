@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torchvision.models import resnet18
 
 from robustkit.classifier.folding import folded
-from tests.problems import Cnn, filled, images
+from robustkit.testing.problems import SmallConvNet
+from tests.problems import filled, images
 
 
 def batchnorms(model: nn.Module) -> int:
@@ -32,7 +33,7 @@ def test_a_folded_resnet_has_the_same_logits_and_the_original_is_unchanged():
 
 
 def test_folding_keeps_modes_and_gradients_of_the_original():
-    model = filled(Cnn((1, 8, 8), 3)).train()
+    model = filled(SmallConvNet((1, 8, 8), 3)).train()
     copied = folded(model)
 
     assert copied is not None
@@ -80,7 +81,7 @@ class OneNorm(Shared):
         return (self.one(self.conv(x)) + self.one(self.other(x))).mean((2, 3))
 
 
-class Functional(Cnn):
+class Functional(SmallConvNet):
     """BatchNorm called as a function: nothing to fold."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -102,7 +103,7 @@ class Branching(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner = Cnn((1, 8, 8), 3)
+        self.inner = SmallConvNet((1, 8, 8), 3)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x if x.sum() > 0 else -x)
@@ -118,7 +119,7 @@ def test_a_model_without_batchnorm_is_not_folded():
 
 @pytest.mark.parametrize("hook", ["register_forward_hook", "register_forward_pre_hook"])
 def test_a_hooked_model_is_not_folded(hook):
-    model = filled(Cnn((1, 8, 8), 3))
+    model = filled(SmallConvNet((1, 8, 8), 3))
     getattr(model.body[0], hook)(lambda *seen: None)
 
     assert folded(model) is None

@@ -4,11 +4,12 @@ from torch import nn
 
 from robustkit.classifier.isolation import untouched
 from robustkit.errors import UserError
-from tests.problems import Cnn, filled, images
+from robustkit.testing.problems import SmallConvNet
+from tests.problems import filled, images
 
 
 def model() -> nn.Module:
-    return filled(Cnn((1, 8, 8), 3)).train()
+    return filled(SmallConvNet((1, 8, 8), 3)).train()
 
 
 def test_every_module_has_its_own_mode_again_and_statistics_are_unchanged():

@@ -4,8 +4,9 @@ import torch
 from torch import nn
 
 from robustkit.nethook import leftover_hooks
+from robustkit.testing.problems import SmallConvNet
 from robustkit.tracing import Album, Traced, album, trace
-from tests.problems import Cnn, problem
+from tests.problems import problem
 from tests.tracing.nets import Twice, built
 
 
@@ -83,7 +84,7 @@ def test_a_network_without_feature_maps_has_an_album_of_its_inputs():
 
 
 def test_an_album_restores_the_model():
-    model, x, x_adv, y = built(Cnn((1, 8, 8), 3), 1, 8, 8)
+    model, x, x_adv, y = built(SmallConvNet((1, 8, 8), 3), 1, 8, 8)
     found = trace(model, x, y, x_adv=x_adv)
     model.train()
     weights = [weight.clone() for weight in model.parameters()]

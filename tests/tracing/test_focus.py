@@ -3,8 +3,8 @@ import torch
 from torch import Tensor, nn
 
 from robustkit import UserError
+from robustkit.testing.problems import SmallConvNet
 from robustkit.tracing import focus, trace
-from tests.problems import Cnn
 from tests.tracing.nets import Twice, built
 
 
@@ -53,7 +53,7 @@ def test_maps_of_unchanged_images_agree_in_full():
 
 
 def test_the_last_map_with_several_places_is_taken_unless_one_is_named():
-    model, x, x_adv, y = built(Cnn((1, 8, 8), 3), 1, 8, 8)
+    model, x, x_adv, y = built(SmallConvNet((1, 8, 8), 3), 1, 8, 8)
     traced = trace(model, x, y, x_adv=x_adv, layers=["head"])
 
     # The Sequential that ends with the last convolution's ReLU ends last.
@@ -91,7 +91,7 @@ def test_in_a_transformer_the_last_tokens_with_a_gradient_are_used():
 
 
 def test_a_map_does_not_depend_on_other_images():
-    model, x, x_adv, y = built(Cnn((1, 8, 8), 3), 1, 8, 8, count=40)
+    model, x, x_adv, y = built(SmallConvNet((1, 8, 8), 3), 1, 8, 8, count=40)
     whole = focus(model, trace(model, x, y, x_adv=x_adv)).aims["true"]
     part = focus(model, trace(model, x[17:20], y[17:20], x_adv=x_adv[17:20])).aims["true"]
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from robustkit import Classifier
 from robustkit.nethook import leftover_hooks
+from robustkit.testing.problems import SmallConvNet
 from robustkit.tracing import trace
 from robustkit.tracing.passes import Runner
 from robustkit.tracing.points import Pairs
 from robustkit.tracing.propagation import rival_margin
-from tests.problems import Cnn
 from tests.tracing.nets import Breaks, Twice, built
 
 
@@ -37,7 +37,7 @@ def equal(one: dict[str, object], other: dict[str, object]) -> bool:
 
 
 def test_the_model_is_restored():
-    model, x, _, y = built(Cnn((1, 8, 8), 3), 1, 8, 8)
+    model, x, _, y = built(SmallConvNet((1, 8, 8), 3), 1, 8, 8)
     model = model.float()
     model.train()
     model.body[1].eval()

@@ -8,19 +8,20 @@ import torch
 from torch import nn
 
 from robustkit import Classifier, UserError
+from robustkit.testing.problems import SmallConvNet
 from robustkit.tracing import Traced, trace
 from robustkit.tracing.cka import cka, gram
 from robustkit.tracing.grams import grams
 from robustkit.tracing.passes import Key, Runner
 from robustkit.tracing.traced import MEASURES
-from tests.problems import Cnn, problem
+from tests.problems import problem
 from tests.tracing.nets import Aside, Function, Twice, built, linear_net
 
 torch.set_num_threads(1)
 
 
 def cnn() -> nn.Module:
-    return Cnn((1, 8, 8), 3)
+    return SmallConvNet((1, 8, 8), 3)
 
 
 def values(traced: Traced, measure: str) -> list[torch.Tensor]:

@@ -2,7 +2,8 @@ import torch
 from robustkit.attacks.transfer._branches import CallSite, anatomies
 from torch import Tensor, nn
 
-from tests.problems import Residual, hooks, problem
+from robustkit.testing.problems import SmallResidualNet
+from tests.problems import hooks, problem
 
 
 class Block(nn.Module):
@@ -128,7 +129,7 @@ def test_a_traced_network_is_garbage_collected():
     import gc
     import weakref
 
-    network = Residual(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    network = SmallResidualNet(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2))
     ends(network)
     gone = weakref.ref(network)
     del network

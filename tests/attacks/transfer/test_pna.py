@@ -4,14 +4,15 @@ from robustkit.attacks import MIFGSM, PNA
 from torch import Tensor, nn
 
 from robustkit import UserError, attack
+from robustkit.testing.problems import SmallTransformer
 from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
-from tests.problems import Attentive, hooks, images, problem, seen, trials
+from tests.problems import hooks, images, problem, seen, trials
 
 
 class ByHand(nn.Module):
     """The same transformer with its attention written out, and probabilities that are constants."""
 
-    def __init__(self, network: Attentive) -> None:
+    def __init__(self, network: SmallTransformer) -> None:
         super().__init__()
         self.network = network
 

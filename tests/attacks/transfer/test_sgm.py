@@ -6,9 +6,10 @@ from torch import Tensor, nn
 
 from robustkit import Classifier, UserError, attack
 from robustkit.nethook import UnfiredLayerError
+from robustkit.testing.problems import SmallResidualNet
 from tests.attacks.queries import gradient, plain_gradient
 from tests.attacks.transfer.test_branches import Block, Dense, Weighed
-from tests.problems import Residual, filled, hooks, images, problem, trials
+from tests.problems import filled, hooks, images, problem, trials
 
 
 def test_a_gamma_of_one_is_mifgsm():
@@ -22,7 +23,9 @@ def test_a_gamma_of_one_is_mifgsm():
 
 
 def test_the_branch_keeps_its_share_of_the_gradient():
-    network = filled(Residual(nn.Linear(5, 4), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.Linear(4, 3)))
+    network = filled(
+        SmallResidualNet(nn.Linear(5, 4), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.Linear(4, 3))
+    )
     network.body.bias.data += 10  # so that the ReLU behind the sum is on
     x, y = images(6, 5), torch.arange(6) % 3
     body, one, two, head = (layer.weight for layer in (network.body, *network.branch, network.head))

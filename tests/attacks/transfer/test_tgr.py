@@ -5,8 +5,9 @@ from robustkit.attacks.transfer.tgr import without_extreme_pairs, without_extrem
 from torch import Tensor, nn
 
 from robustkit import UserError, attack
+from robustkit.testing.problems import SmallTransformer
 from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
-from tests.problems import Attentive, hooks, images, problem, trials
+from tests.problems import hooks, images, problem, trials
 
 
 def test_each_channel_of_each_image_loses_its_extreme_tokens():
@@ -35,7 +36,7 @@ def test_each_head_of_each_image_loses_the_rows_and_columns_of_its_extremes():
 class ByHand(nn.Module):
     """The same transformer with its attention written out, and edited gradients where TGR edits them."""
 
-    def __init__(self, network: Attentive, variant: str) -> None:
+    def __init__(self, network: SmallTransformer, variant: str) -> None:
         super().__init__()
         self.network, self.variant = network, variant
 
@@ -63,7 +64,7 @@ def edited(value: Tensor, change: object) -> Tensor:
     return value
 
 
-def lively(count: int = 6) -> tuple[Attentive, Tensor]:
+def lively(count: int = 6) -> tuple[SmallTransformer, Tensor]:
     """A transformer whose head tells tokens and channels apart, so that gradients have extremes."""
     made = problem("attentive", 12, count=count)
     made.model.head = nn.Sequential(nn.Tanh(), made.model.head)
