@@ -65,10 +65,10 @@ def test_a_transfer_evaluation_names_its_surrogate_model_and_refuses_another_one
     run = robustkit.evaluate(made.model, surrogates=other, **ask)
     by_hand = robustkit.attack(made.model, made.x, made.y, FGSM(0.03), surrogate=other)
 
-    row = run.results[run.results.attack == "fgsm@cnn"].iloc[0]
-    assert run.manifest["identity"]["surrogates"][0]["name"] == "cnn"
+    row = run.results[run.results.attack == "fgsm@smallconvnet"].iloc[0]
+    assert run.manifest["identity"]["surrogates"][0]["name"] == "smallconvnet"
     assert row.broken == by_hand.success.sum()
-    with pytest.raises(UserError, match="surrogate cnn: sha256"):
+    with pytest.raises(UserError, match="surrogate smallconvnet: sha256"):
         robustkit.evaluate(made.model, surrogates=made.model, **ask)
 
 
@@ -80,7 +80,7 @@ def test_each_surrogate_model_has_its_own_column_of_every_attack():
     )  # fmt: skip
     broken = run.results.set_index(["model", "attack"]).broken
 
-    names = ["fgsm@cnn", "standard@cnn", "fgsm@cnn-2", "standard@cnn-2"]
-    assert [name for name in broken["cnn"].index if "/" not in name][1:-1] == names
-    assert broken["cnn", "fgsm@cnn"] > broken["cnn", "fgsm@cnn-2"]
-    assert broken["cnn-2", "fgsm@cnn-2"] > broken["cnn-2", "fgsm@cnn"]
+    names = ["fgsm@smallconvnet", "standard@smallconvnet", "fgsm@smallconvnet-2", "standard@smallconvnet-2"]
+    assert [name for name in broken["smallconvnet"].index if "/" not in name][1:-1] == names
+    assert broken["smallconvnet", "fgsm@smallconvnet"] > broken["smallconvnet", "fgsm@smallconvnet-2"]
+    assert broken["smallconvnet-2", "fgsm@smallconvnet-2"] > broken["smallconvnet-2", "fgsm@smallconvnet"]

@@ -114,7 +114,7 @@ def test_layers_can_be_chosen_by_name():
 def test_a_network_without_branches_is_an_error():
     made = problem("cnn", 1, 8, 8)
 
-    with pytest.raises(UserError, match=r"no residual branch in Cnn; name the layers .* with layers="):
+    with pytest.raises(UserError, match=r"no residual branch in SmallConvNet; name the layers .* with layers="):
         attack(made.model, made.x, made.y, SGM(0.03))
 
 
