@@ -140,7 +140,10 @@ class L2(Ball):
 
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
         gauss = noise.normal(key, draw, (x[0].numel() + 1,)).to(x)
-        radius = noise.uniform(finer(key), draw, ()).to(x) ** (1 / x[0].numel())
+        # One number at a time: torch's vectors and scalars round a power differently, so that a row's radius would
+        # depend on how many rows there are.
+        shares = [share ** (1 / x[0].numel()) for share in noise.uniform(finer(key), draw, ()).tolist()]
+        radius = torch.tensor(shares, dtype=x.dtype, device=x.device)
         return self.project(x, x + self.eps * along(radius, x) * self.steepest(gauss[:, 1:].reshape(x.shape), x))
 
 
