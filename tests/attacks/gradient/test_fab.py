@@ -30,7 +30,8 @@ def test_the_nearest_error_of_a_linear_classifier_is_found(norm, classes):
     # The radius does not matter: the nearest error is looked for, inside of the ball or not.
     state = last_state(FAB(0.01, norm, steps=60, classes=classes - 1), made.model, untargeted(made.x, made.y))
 
-    assert torch.allclose(state.distance, made.distance[norm].double(), rtol=0.01)
+    # One image is 6e-5 away from an error: there, the rounding of fp32 logits counts.
+    assert torch.allclose(state.distance, made.distance[norm].double(), rtol=0.01, atol=1e-6)
     with torch.no_grad():
         assert (made.model(state.nearest).argmax(1) != made.y).all()
 
