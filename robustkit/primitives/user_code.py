@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import NamedTuple
 
-from robustkit.errors import UserError
+from robustkit.errors import UserError, no_file
 
 
 class Address(NamedTuple):
@@ -72,7 +72,7 @@ def import_file(file: Path) -> ImportedFile:
         UserError: there is no such file, or it fails.
     """
     if not file.is_file():
-        raise UserError(f"There is no file {file}; check the path.")
+        raise no_file(f"There is no file {file}", file, "check the path")
     folder = file.resolve().parent
     digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}_{digest}", file.resolve())
