@@ -48,6 +48,7 @@ class EvaluationRequest:
         seed: of all noise.
         out: run folder for evidence; the same request again goes on where it stopped. None keeps it in memory.
         weights: checkpoints or published weights of models given by name, one per model, as in `load_model`.
+        names: what reports call the models, one each; by default after their names, classes and checkpoints.
         num_classes: of the checkpoint, likewise.
         mean: normalisation inside a model given by name.
         std: likewise.
@@ -80,6 +81,7 @@ class EvaluationRequest:
     seed: int = 0
     out: str | Path | None = None
     weights: str | Path | Sequence[str | Path] | None = None
+    names: str | Sequence[str] = ()
     num_classes: int | None = None
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None

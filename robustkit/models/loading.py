@@ -117,7 +117,7 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
             )
         return "user"
     if request.weights is not None:
-        return "checkpoint" if _is_file(request.weights) else "published"
+        return "checkpoint" if is_checkpoint(request.weights) else "published"
     if request.images is not None and (train or request.images.name == "digits"):
         return "training"
     if request.images is None:
@@ -151,7 +151,8 @@ def _unknown_model(name: str) -> UserError:
     return unknown("model", name, model_names())
 
 
-def _is_file(weights: str | Path) -> bool:
+def is_checkpoint(weights: str | Path) -> bool:
+    """Whether weights are those of a file, and not published ones called by name."""
     path = Path(weights).expanduser()
     return isinstance(weights, Path) or path.is_file() or bool(path.suffix) or len(path.parts) > 1
 
