@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.results import clean_row, result_row, threat_rows
@@ -41,8 +42,11 @@ def summarised(store: Store, folder: Path) -> Run:
     results: Rows = []
     samples: Rows = []
     warnings: list[str] = []
+    places: dict[str, Origins] = {}
     for entry in identity["models"]:
         model = _model_evidence(store, entry)
+        places[model.name] = origins(model.attacked, identity["threats"], groups)
+        model = model._replace(attacked=carried_records(model.attacked, places[model.name]))
         warnings += _warnings(model)
         results.append({"model": model.name, **clean_row(model.clean, model.smoothing)})
         for norm, eps_text in identity["threats"]:
@@ -56,7 +60,7 @@ def summarised(store: Store, folder: Path) -> Run:
         manifest=manifest | {"warnings": [*manifest["warnings"], *warnings]} if warnings else manifest,
         results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, ["abstained"] if smoothed else [], []),
         samples=_frame(samples, SAMPLE_COLUMNS, ["radius"] if smoothed else [], _WHOLE),
-        pictures=load_pictures(store),
+        pictures=carried_pictures(load_pictures(store), places),
         class_names=tuple(identity["class_names"]),
     )
 
