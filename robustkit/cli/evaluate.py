@@ -92,8 +92,7 @@ def evaluate(**options: Any) -> None:
 def _work(options: dict[str, Any]) -> None:
     from robustkit.evaluation.evaluation import carry_out
     from robustkit.evaluation.resolved import resolve
-
-    from .watch import Bars
+    from robustkit.host.bars import Bars
 
     with Bars(options["quiet"]) as bars:
         evaluation = resolve(evaluation_request(options, bars))

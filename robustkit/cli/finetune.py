@@ -55,8 +55,8 @@ def finetune(**options: Any) -> None:
 
 def _work(options: dict[str, Any], team: "defenses.Team") -> None:
     from robustkit.evaluation.evaluation import carry_out
+    from robustkit.host.bars import Bars
 
-    from .watch import Bars
     from .wings import defenses
 
     out = options["out"]
@@ -124,7 +124,8 @@ def _check_unused(out: Path) -> None:
 
 
 def _explain(options: dict[str, Any]) -> None:
-    from .watch import Bars
+    from robustkit.host.bars import Bars
+
     from .wings import defenses
 
     train, val, test, recipe, threat = _inputs(options, data_of(options))

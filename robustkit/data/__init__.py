@@ -13,11 +13,13 @@ from .dataset import UsualThreat as UsualThreat
 from .digits import SPLITS as DIGITS_SPLITS
 from .digits import load_digits
 from .folder import IMAGENET_SPLITS, load_folder, load_imagenet
+from .given import given_dataset as given_dataset
 from .order import pick as pick
 from .part import DatasetPart as DatasetPart
 from .pictures import LazyData as LazyData
 from .published import PUBLISHED, load_published
 from .published import SPLITS as PUBLISHED_SPLITS
+from .tensors import tensor_of as tensor_of
 
 NAMES = ("digits", *PUBLISHED, "imagenet")
 

@@ -55,7 +55,7 @@ def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[
     low, high = bounds
     if len(mean) != len(std) or not len(mean):
         raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number per channel.")
-    fix = "divide mean and std by 255" if bounds == (0, 1) else "give mean and std in their unit"
+    fix = "divide it by 255, and the other of mean and std too" if bounds == (0, 1) else "give it in their unit"
     for value in (*mean, *std):
         if not math.isfinite(value):
             raise UserError(f"mean and std must be finite numbers, not {value:g}.")
@@ -65,7 +65,8 @@ def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[
     for value in std:
         if value <= 0:
             raise UserError(f"std must be positive, not {value:g}; it divides the pixels.")
-        if value > high - low:
+        # A half is the most that pixels can have, and 1 means no scaling; those of 0 to 255 are 20 to 80.
+        if value > 4 * (high - low):
             raise UserError(f"std is {value:g}, but pixels lie in [{low:g}, {high:g}]; {fix}.")
 
 

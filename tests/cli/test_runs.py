@@ -21,7 +21,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def interrupted_after(images: int, monkeypatch) -> None:
     """Interrupt the run as soon as this many images of one stage are finished."""
-    from robustkit.cli.watch import Bars
+    from robustkit.host.bars import Bars
 
     def stop(self, finished, robust):
         if finished >= images:
@@ -229,13 +229,13 @@ def test_an_interrupted_run_says_how_to_resume_and_is_reported_as_unfinished(rob
 
 
 def test_a_run_interrupted_while_its_report_is_written_is_resumed(robustkit, monkeypatch):
-    from robustkit import reports
+    from robustkit.reports.evaluation import files
 
     def stop(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reports, "write_report", stop)
+        patch.setattr(files, "write_report", stop)
         printed = robustkit(*SMALL, "--out", "run")
 
     assert printed.status == 130
