@@ -19,7 +19,7 @@ from robustkit import Classifier, Smoothing, UserError, evaluate, load_run
 from robustkit.evidence.run import Picture, Run
 from robustkit.host import environment
 from tests.networks import Changed, Constant, Failing
-from tests.small import Recorder, cnn, csv, data, evidence, linear
+from tests.small import Recorder, cnn, csv, data, evaluated, evidence, linear
 
 COUNT = 8
 MODELS = ("linear", "cnn", "smoothed")
@@ -62,7 +62,7 @@ def run(
             network.model[-1].bias[3] += shift
         models.append(Classifier(network, name=name, **(ABOUT_SMOOTHING if name == "smoothed" else {}), **model or {}))
     usual = {"dataset": data(COUNT), "attacks": request.attacks, "eps": request.radii, "samples": request.samples}
-    return evaluate(models, out=folder, **usual | more)
+    return evaluated(models, folder, **usual | more)
 
 
 class Uninterrupted(NamedTuple):
@@ -291,7 +291,7 @@ class Scaled(nn.Module):
 
 
 def run_of(model: nn.Module, folder: Path) -> Run:
-    return evaluate(model, dataset=data(COUNT), attacks="fgsm", eps="0.1", out=folder)
+    return evaluated(model, folder, dataset=data(COUNT), attacks="fgsm", eps="0.1")
 
 
 @pytest.mark.parametrize("buffer", [True, False])
