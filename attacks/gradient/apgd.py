@@ -43,7 +43,7 @@ class APGD(Ascent):
 
     Args:
         steps: gradient steps per trial.
-        loss: "log-odds", "ce", "margin" or "dlr".
+        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
         rho: share of steps that must raise the loss for the step size to stay.
     """
 
