@@ -57,7 +57,10 @@ class TorchData:
     def _image(self, number: int) -> Tensor:
         image, label = _item(self.items, number, self.name)
         pixels = tensor_of(image, f"Image {number} of {self.name}")
-        pixels = checked_images(pixels[None], torch.zeros(1, dtype=torch.int64), f"image {number} of {self.name}").x[0]
+        try:
+            pixels = checked_images(pixels[None], torch.zeros(1, dtype=torch.int64), self.name).x[0]
+        except UserError as error:  # it names the first image of those that it was given
+            raise UserError(str(error).replace("image 0 ", f"image {number} ")) from None
         checksum = zlib.crc32(pixels.contiguous().numpy().tobytes())
         if self._seen.setdefault(number, checksum) != checksum:
             raise UserError(

@@ -97,6 +97,8 @@ def attack(
     method = _attack_of(method, norm, eps)
     x, y = _tensor(x, "The images"), _tensor(y, "The labels")
     target = None if target is None else _tensor(target, "The targets")
+    if x.dim() < 2:
+        raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     names = range(len(x)) if numbers is None else numbers
@@ -134,6 +136,8 @@ def _attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
         if eps is not None:
             raise UserError(f"{type(method).__name__} has a radius of its own, {method.eps}; leave out eps=.")
         return method
+    if isinstance(method, type):
+        raise UserError(f"{method.__name__} is a class; build the attack first: {method.__name__}(eps='8/255').")
     if not isinstance(method, str):
         raise UserError(f"An attack is a text such as 'pgd:steps=40' or an object, not {type(method).__name__}.")
     if method.strip().lower() in registry.ENSEMBLES:

@@ -117,12 +117,13 @@ ATTACKS = {
     "a text without a radius": ((linear(), X, Y, "pgd:steps=3"), {}, "eps="),
     "an ensemble": ((linear(), X, Y, "standard"), {"eps": 0.1}, "evaluate"),
     "two radii": ((linear(), X, Y, PGD(eps="0.1")), {"eps": 0.1}, "leave out eps"),
-    "a class": ((linear(), X, Y, PGD), {"eps": 0.1}, "an object, not"),
+    "a class": ((linear(), X, Y, PGD), {"eps": 0.1}, "is a class"),
     "a loader": ((linear(), DataLoader(Items()), Y, "pgd"), {"eps": 0.1}, r"evaluate\(dataset"),
     "a data set": ((linear(), Items(), Y, "pgd"), {"eps": 0.1}, r"evaluate\(dataset"),
     "no labels": ((linear(), X, None, "pgd"), {"eps": 0.1}, "labels must be"),
     "a name for the model": (("resnet18", X, Y, "pgd"), {"eps": 0.1}, "load_model"),
     "a function for the model": ((lambda x: x, X, Y, "pgd"), {"eps": 0.1}, "forward of a module"),
+    "one number for the images": ((linear(), torch.tensor(0.5), Y, "pgd"), {"eps": 0.1}, "an axis"),
     "targets as texts": ((linear(), X, Y, "pgd"), {"eps": 0.1, "target": ["a"]}, "numbers"),
 }
 
