@@ -35,6 +35,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-ce": ("apgd", {"loss": "log-odds"}),
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
+    "fab-t": ("fab", {"targets": 9}),
 }
 
 # Cascades: each member attacks the images that the members before it did not break. The budgets of `standard` were
