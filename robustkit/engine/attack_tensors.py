@@ -68,7 +68,7 @@ def attack(
     batch_size: int = 64,
     seed: int = 0,
     numbers: Sequence[int] | None = None,
-    progress: bool | None = None,
+    progress: bool | None = False,
 ) -> Attacked:
     """Attack every correctly classified image of `x`.
 
@@ -87,7 +87,8 @@ def attack(
         seed: of all noise.
         numbers: of the images, all different, by which each has its noise: in parts, a set of images is then attacked
             as in one call. By default 0 to N - 1.
-        progress: show a bar on standard error; None shows it in a terminal only.
+        progress: show a bar on standard error; None shows it in a terminal only. Off by default, because `attack` is
+            often called once for each batch.
 
     Raises:
         UserError: something about images, labels or model is wrong; the sentence names the fix.
