@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import torch
 from robustkit.attacks import PGD
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 import robustkit
 from robustkit import UserError, evaluate, load_run
@@ -85,6 +95,9 @@ REFUSED = {
     "a stream": (Stream(), "iterable"),
     "a loader of a stream": (DataLoader(Stream()), "iterable|sampler"),
     "a loader with its own batches": (DataLoader(Items(), collate_fn=list), "collate_fn"),
+    "a loader of chosen images": (DataLoader(Items(), sampler=SubsetRandomSampler([1, 2])), "sampler"),
+    "a loader of chosen batches": (DataLoader(Items(), batch_sampler=BatchSampler([1, 2], 1, False)), "sampler"),
+    "a loader of some images": (DataLoader(Items(), sampler=RandomSampler(Items(), num_samples=3)), "sampler"),
     "images alone": (TensorDataset(X), "labels"),
     "items without labels": (Items(change=lambda x, y: x), "image and its label"),
     "labels as texts": (Items(change=lambda x, y: (x, "three")), "whole number"),
