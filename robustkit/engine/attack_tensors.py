@@ -70,7 +70,7 @@ def attack(
     batch_size: int = 64,
     seed: int = 0,
     numbers: Sequence[int] | None = None,
-    progress: bool | None = None,
+    progress: bool | None = False,
 ) -> Attacked:
     """Attack every correctly classified image of `x`.
 
@@ -93,7 +93,8 @@ def attack(
         seed: of all noise.
         numbers: of the images, all different, by which each has its noise: in parts, a set of images is then attacked
             as in one call. By default 0 to N - 1.
-        progress: show a bar on standard error; None shows it in a terminal only.
+        progress: show a bar on standard error; None shows it in a terminal only. Off by default, because `attack` is
+            often called once for each batch.
 
     Raises:
         UserError: something about images, labels or model is wrong; the sentence names the fix.
@@ -103,6 +104,8 @@ def attack(
     method = _attack_of(method, norm, eps)
     x, y = _tensor(x, "The images"), _tensor(y, "The labels")
     target = None if target is None else _tensor(target, "The targets")
+    if x.dim() < 2:
+        raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     own = originals(classifier, x)
@@ -145,6 +148,8 @@ def _attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
         if eps is not None:
             raise UserError(f"{type(method).__name__} has a radius of its own, {method.eps}; leave out eps=.")
         return method
+    if isinstance(method, type):
+        raise UserError(f"{method.__name__} is a class; build the attack first: {method.__name__}(eps='8/255').")
     if not isinstance(method, str):
         raise UserError(f"An attack is a text such as 'pgd:steps=40' or an object, not {type(method).__name__}.")
     if method.strip().lower() in registry.ENSEMBLES:
