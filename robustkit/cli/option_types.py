@@ -41,7 +41,7 @@ class CountOr(click.ParamType):  # type: ignore[type-arg]
         return int(text)
 
 
-class Share(click.ParamType):  # type: ignore[type-arg]
+class OpenShare(click.ParamType):  # type: ignore[type-arg]
     """A number between two others, both excluded; nan, which click's own type lets through, is none."""
 
     name = "SHARE"

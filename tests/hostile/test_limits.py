@@ -16,7 +16,7 @@ from torch import nn
 from robustkit import limits
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
-from robustkit.cli.option_types import CountOr, Duration, Share
+from robustkit.cli.option_types import CountOr, Duration, OpenShare
 from robustkit.data import from_tensors, held_out
 from robustkit.evaluation.threats import threats_of
 from robustkit.models import load_model
@@ -117,7 +117,7 @@ def test_a_share_that_is_none_is_refused(share):
     assert not not_refused([("share", lambda: held_out(data, share))])
 
 
-@pytest.mark.parametrize("kind", [CountOr("all"), Duration(), Share(0, 0.5)], ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", [CountOr("all"), Duration(), OpenShare(0, 0.5)], ids=lambda kind: type(kind).__name__)
 def test_an_option_answers_to_any_number(kind):
     for text in NUMBERS:
         with contextlib.suppress(click.UsageError):
