@@ -1,5 +1,6 @@
 """Adversarial fine-tuning: attack the current network, learn from the adversarial images, keep the best epoch."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from robustkit.data import Dataset, from_tensors
 from robustkit.errors import UserError
+from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
 
@@ -70,7 +72,9 @@ def finetune(
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
         inner = inner_attack_of(recipe, norm, eps)
         team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))
-        return Training(model, data, held_out, inner, recipe, None if out is None else Path(out), watch, team).run()
+        folder = None if out is None else Path(out)
+        with nullcontext() if folder is None or not team.first else locked(folder):
+            return Training(model, data, held_out, inner, recipe, folder, watch, team).run()
 
 
 def _device_of(model: nn.Module) -> torch.device:

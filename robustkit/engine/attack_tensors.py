@@ -83,7 +83,7 @@ def attack(
         raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
-    names = range(len(x)) if numbers is None else numbers
+    names = range(len(x)) if numbers is None else _checked_numbers(numbers, len(x))
     with ExitStack() as stack:
         session = stack.enter_context(classifier.session(images, seed))
         _warn(classifier, session, images)
@@ -104,6 +104,15 @@ def attack(
     row_of = {number: row for row, number in enumerate(names)}
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
     return _gathered(classifier.bounds, images, prediction, correct, session.oracle.cost.verdict, outcomes)
+
+
+def _checked_numbers(numbers: Sequence[int], count: int) -> list[int]:
+    names = [int(number) for number in numbers]
+    if len(names) != count or len(set(names)) != count:
+        raise UserError(
+            f"{count} images need {count} different numbers, not {len(names)} ({len(set(names))} different)."
+        )
+    return names
 
 
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
