@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.html import write_report as write_report
     from .evaluation.terminal import print_table as print_table
+    from .evaluation.terminal import print_tables as print_tables
     from .trace.page import TraceContext as TraceContext
     from .trace.page import write_trace as write_trace
     from .trace.terminal import print_trace as print_trace
@@ -25,6 +26,7 @@ _PUBLIC = {
     "print_ablation": "ablation.terminal",
     "print_diagnosis": "diagnosis.terminal",
     "print_table": "evaluation.terminal",
+    "print_tables": "evaluation.terminal",
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",
     "write_csv": "evaluation.csv",
