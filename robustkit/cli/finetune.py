@@ -55,8 +55,8 @@ def finetune(**options: Any) -> None:
 
 def _work(options: dict[str, Any], team: "defenses.Team") -> None:
     from robustkit.evaluation.evaluation import carry_out
+    from robustkit.host.bars import Bars
 
-    from .watch import Bars
     from .wings import defenses
 
     out = options["out"]
@@ -96,6 +96,8 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
     from robustkit.host.files import write_text
     from robustkit.models.model_file import save_model
 
+    from .wings import defenses
+
     if options["quiet"]:
         # Notes are results, not progress: --quiet does not hide them.
         for note in tuned.notes:
@@ -103,6 +105,7 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
     model.name = f"{model.name}-tuned"
     file = options["out"] / "model.safetensors"
     save_model(file, model, options["model"], model.name, {"recipe": str(tuned.recipe)})
+    defenses.drop_weights(options["out"])
     write_text(options["out"] / "history.csv", tuned.history.to_csv(index=False, lineterminator="\n"))
 
 
@@ -122,7 +125,8 @@ def _check_unused(out: Path) -> None:
 
 
 def _explain(options: dict[str, Any]) -> None:
-    from .watch import Bars
+    from robustkit.host.bars import Bars
+
     from .wings import defenses
 
     train, val, test, recipe, threat = _inputs(options, data_of(options))

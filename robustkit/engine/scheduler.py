@@ -33,6 +33,7 @@ def run(
     seed: int = 0,
     tick: Callable[[int], None] = lambda rows: None,
     surrogate: Session | None = None,
+    judge: Session | None = None,
     patience: float = math.inf,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
@@ -46,6 +47,7 @@ def run(
         tick: called with the number of trials in flight after each query and the outcomes that it led to.
         surrogate: of the model that answers the queries in a transfer attack; `session`'s model then judges the last
             point of each trial and nothing else.
+        judge: of the same model for points in the units of the jobs' originals; None where jobs have none.
         patience: seconds that a point waits for others to be judged with; outcomes do not depend on it.
     """
     jobs = iter(jobs)
@@ -53,7 +55,9 @@ def run(
     if first is None:
         return
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
-    scheduler = Scheduler(session, surrogate or session, attack, chain([first], jobs), slots, seed, patience)
+    scheduler = Scheduler(
+        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience
+    )
     while scheduler.admit():
         live = scheduler.step()
         yield from scheduler.verdicts()
@@ -65,8 +69,9 @@ class Scheduler:
     """Moves trials from the queue through the slots to their verdicts.
 
     Args:
-        session: of the model that judges.
+        session: of the model.
         queried: of the model that answers the queries; the same one, or a surrogate.
+        judge: of the model that judges; the same one, or one that takes points in the units of the jobs' originals.
         attack: what is tried.
         jobs: images.
         most: rows in flight.
@@ -75,14 +80,14 @@ class Scheduler:
     """
 
     def __init__(
-        self, session: Session, queried: Session, attack: Attack, jobs: Iterator[Job], most: int, seed: int,
-        patience: float = math.inf,
+        self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
+        seed: int, patience: float = math.inf,
     ) -> None:  # fmt: skip
         self.queried, self.attack, self.most = queried, attack, most
         self.transfers = queried is not session
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
-        self.waiting = VerdictQueue(session, attack, self.queue, patience)
+        self.waiting = VerdictQueue(judge, attack, self.queue, patience)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
@@ -111,8 +116,8 @@ class Scheduler:
             self._halve()
             return 0
         live = self.slots.live
-        self._count(live)
-        self._check_gradient(live, seen.grad)
+        self._count(live, seen.backwards)
+        self._check_gradient(live, seen.all_grads)
         self.slots.state = self.attack.step(before, seen)
         self._release(live, before, self._candidates(live, before, seen.label))
         return len(live)
@@ -139,9 +144,9 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _count(self, live: list[int]) -> None:
+    def _count(self, live: list[int], gradients: int) -> None:
         forwards = self.queried.oracle.cost.query
-        backwards = forwards * (self.attack.sees == "gradients")
+        backwards = forwards * gradients
         for row in live:
             trial = self.slots.trials[row]
             assert trial is not None
