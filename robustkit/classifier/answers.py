@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from robustkit.errors import UserError
 from robustkit.nethook import Trace
+from robustkit.nethook.gradients import gradients
 from robustkit.primitives.protocol import Attack, FeatureAttack, FeatureSeen, Seen, State
 
 Forward = Callable[[Tensor], Tensor]
@@ -92,7 +93,7 @@ def _gradients(loss: Tensor, points: list[Any]) -> list[Any]:
     """Each row's gradient of its loss in each of the tensors or gradient edges; only the first must have one."""
     # The sum over rows keeps them apart; a mean would scale each gradient by its neighbours.
     ones = torch.ones_like(loss)
-    grads = torch.autograd.grad(loss, points, ones, allow_unused=True) if loss.requires_grad else [None] * len(points)
+    grads = gradients(loss, points, ones) if loss.requires_grad else (None,) * len(points)
     if grads[0] is None:
         raise UserError(
             "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.classifier import randomized as draws
+from robustkit.nethook.gradients import gradients
 from robustkit.nethook.hooked import Inputs
 from robustkit.nethook.structure import mapped
 
@@ -128,7 +129,7 @@ class _PulledBack:
         self.grads = [torch.zeros_like(part) for part in inputs]
         if output.requires_grad:
             unit = d / _length(d).clamp(min=_TINY).unsqueeze(1)
-            grads = torch.autograd.grad(output, inputs, unit, allow_unused=True, retain_graph=True)
+            grads = gradients(output, inputs, unit, retain_graph=True)
             self.grads = [zero if grad is None else grad for zero, grad in zip(self.grads, grads, strict=True)]
 
     def along(self, moves: list[Tensor], count: int) -> Tensor:
