@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
-from robustkit.data import Dataset, from_tensors, load_dataset, pick
+from robustkit.data import Dataset, given_dataset, load_dataset, pick
 from robustkit.errors import UserError
 from robustkit.evaluation.classifiers import attacked_classifiers, listed, surrogate_classifiers
 from robustkit.evaluation.plan import Plan, plan
-from robustkit.evaluation.request import EvaluationRequest
+from robustkit.evaluation.request import Data, EvaluationRequest
 from robustkit.evaluation.threats import threats_of
 from robustkit.host.environment import chosen_device
 from robustkit.primitives.protocol import Attack
@@ -70,21 +69,16 @@ def check_smoothable(planned: Plan) -> None:
             check_queryable(each.attack)
 
 
-def _dataset(dataset: str | Dataset | tuple[Tensor, Tensor]) -> Dataset:
-    if isinstance(dataset, str):
-        return load_dataset(dataset)
-    if not isinstance(dataset, (tuple, list)):
-        return dataset
-    if len(dataset) != 2 or not all(isinstance(part, Tensor) for part in dataset):
-        raise UserError("Data in memory are a pair of tensors: images [N, C, H, W] in [0, 1], and labels [N].")
-    return from_tensors(*dataset)
+def _dataset(dataset: Data) -> Dataset:
+    return load_dataset(dataset) if isinstance(dataset, str) else given_dataset(dataset)
 
 
 def _threat_texts(attacks: Sequence[Any], norms: list[str], radii: list[str]) -> tuple[list[str], list[str]]:
     """Norms and radii; attack objects bring their own threat model unless one is given."""
     wrong = [attack for attack in attacks if not isinstance(attack, (str, Attack))]
     if wrong:
-        raise UserError(f"An attack is a name or an attack object, not {type(wrong[0]).__name__}.")
+        what = f"the class {wrong[0].__name__}" if isinstance(wrong[0], type) else type(wrong[0]).__name__
+        raise UserError(f"An attack is a name or an attack object such as PGD(eps='8/255'), not {what}.")
     objects = [attack for attack in attacks if isinstance(attack, Attack)]
     if not objects or norms or radii:
         return norms, radii
