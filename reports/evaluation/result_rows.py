@@ -70,7 +70,7 @@ class ResultRow:
     @property
     def images(self) -> int:
         """Number of images that the passes were spent on: those attacked, or all in the clean row."""
-        return self.attacked or self.n
+        return self.n if self.role == "clean" else self.attacked
 
 
 class OrderedRow(NamedTuple):
