@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 import torch
 from torch import Tensor, nn
 
+from robustkit import limits
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.isolation import exact_arithmetic, untouched
@@ -84,6 +85,8 @@ class Classifier:
             raise UserError("mean and std belong together: give both or neither.")
         if self.draws < 1 or (self.eot is not None and self.eot < 1):
             raise UserError("eot and draws count answers of the model, so each must be at least 1.")
+        limits.require_at_most("eot, the draws per query,", self.eot or 1, limits.DRAWS_PER_QUERY)
+        limits.require_at_most("draws", self.draws, limits.DRAWS)
         object.__setattr__(self, "bpda", dict(self.bpda or {}))
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))
