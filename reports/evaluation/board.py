@@ -42,6 +42,7 @@ class Board:
     pictures: tuple[Picture, ...]
     unfinished: dict[str, EvaluationProgress]  # by model
     smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
+    randomized: dict[str, Mapping[str, Any]]  # by model, of those that are randomized: eot, draws and alpha
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -92,7 +93,7 @@ class Board:
         return in_reading_order(self._at(model, threat))
 
     def class_name(self, label: int) -> str:
-        """The class's name, or its number if it has none; "no class" where a smoothed model abstains."""
+        """The class's name, or its number if it has none; "no class" where a model abstains."""
         if label == ABSTAINS:
             return "no class"
         return printable(self.class_names[label]) if 0 <= label < len(self.class_names) else str(label)
@@ -150,17 +151,20 @@ def _board(key: SharedImages, runs: list[Run]) -> Board:
     pictures: list[Picture] = []
     unfinished: dict[str, EvaluationProgress] = {}
     smoothing: dict[str, Mapping[str, Any]] = {}
+    randomized: dict[str, Mapping[str, Any]] = {}
     for run, new in zip(runs, names, strict=True):
         rows += [replace(cell, model=new[cell.model]) for cell in result_rows(run.results)]
         frames.append(run.samples.assign(model=[new[printable(str(model))] for model in run.samples["model"]]))
         pictures += [replace(picture, model=new[printable(picture.model)]) for picture in run.pictures]
         smoothing |= {new[name]: setting for name, setting in _smoothing(run).items() if name in new}
+        noted = run.manifest.get("randomized", {})
+        randomized |= {new[name]: noted[name] for name in noted if name in new}
         state = progress(run)
         if state:
             unfinished |= dict.fromkeys(new.values(), state)
     # An empty frame has no column types, and the concatenated frame would lose those of the others.
     samples = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
-    return Board(tuple(runs), key, tuple(rows), samples, tuple(pictures), unfinished, smoothing)
+    return Board(tuple(runs), key, tuple(rows), samples, tuple(pictures), unfinished, smoothing, randomized)
 
 
 def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:

@@ -11,11 +11,12 @@ from robustkit.evidence.run import Run
 
 from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
 from ..shared.words import DASH, UNKNOWN, half_width, per_image, printable
+from . import randomized, smoothing
 from .board import Board, boards
 from .result_rows import ResultRow, ThreatLabel
-from .smoothing import notes
 
 COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
+OF_RANDOMIZED = ("one draw", "its interval")
 # What a narrow terminal leaves out, in this order; the interval is never left out.
 DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n", "broke"))
 
@@ -26,7 +27,8 @@ def print_table(run: Run, console: Console) -> None:
     with wide_enough(console):
         threats: list[ThreatLabel | None] = [*board.threats]
         for threat in threats or [None]:
-            console.print(fitting_table(partial(_table, board, threat), COLUMNS, DROPS, console))
+            columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
+            console.print(fitting_table(partial(_table, board, threat), columns, DROPS, console))
         print_notes(console, _notes(board, run))
 
 
@@ -75,11 +77,12 @@ def _lines(board: Board, model: str, threat: ThreatLabel | None) -> Iterator[tup
 
 def _texts(cell: ResultRow) -> dict[str, str]:
     """The columns of one line; signs as ASCII, because the encoding of a pipe may have no others."""
-    bounds = cell.interval.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")
     texts = {
         "accuracy": cell.percent.replace(UNKNOWN, "-"),
-        "95 % interval": f"({bounds})" if "=" in bounds else bounds,
+        "95 % interval": _bounds(cell.interval),
         "k/n": cell.count,
+        "one draw": cell.one_draw_percent,
+        "its interval": _bounds(cell.one_draw_interval),
     }
     if cell.role not in ("clean", "certified"):
         texts["broke"] = f"{cell.broken} of {cell.attacked}"
@@ -89,13 +92,19 @@ def _texts(cell: ResultRow) -> dict[str, str]:
     return texts
 
 
+def _bounds(interval: str) -> str:
+    bounds = interval.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")
+    return f"({bounds})" if "=" in bounds else bounds
+
+
 def _notes(board: Board, run: Run) -> Iterator[str]:
     n = board.images.n
     for state in board.states:
         yield f"Unfinished: {state.done} of {state.planned} images; numbers under attack are partial."
     if board.threats:
         yield "worst-case: an upper bound on robust accuracy under these attacks; a stronger attack can only lower it."
-        yield from notes(board)
+        yield from smoothing.notes(board)
+        yield from randomized.notes(board)
         yield "passes/image: forwards+backwards for each image attacked."
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."

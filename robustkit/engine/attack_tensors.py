@@ -1,7 +1,7 @@
 """Attack tensors with one attack: the library's short way in."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.sanity_checks import checked_images, checked_labels, checked_model
+from robustkit.classifier.oracle import PointVerdicts
+from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack
+from robustkit.statistics.single_draw import FreshDraws
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,11 @@ class Attacked:
     x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried
     success: Tensor  # [N] bool, classified correctly before and wrongly (or as the target) at `x_adv`
     clean_correct: Tensor  # [N] bool
-    prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed model abstains
+    prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed or randomized model abstains
     queries: Tensor  # [N] int64 queries of the deciding trial, 0 where clean wrong
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
+    right_draws: Tensor  # [N] float64 share of single answers at `x_adv` that are right; 0 or 1 unless randomized
 
     @property
     def clean_accuracy(self) -> float:
@@ -38,6 +41,11 @@ class Attacked:
     def robust_accuracy(self) -> float:
         """Share classified correctly before and after: an upper bound on the true robust accuracy."""
         return (self.clean_correct & ~self.success).double().mean().item()
+
+    @property
+    def single_draw_accuracy(self) -> float:
+        """The probability that one answer at `x_adv` is right, mean over images; of a randomized model's draws."""
+        return self.right_draws.mean().item()
 
     @property
     def attack_success_rate(self) -> float:
@@ -92,18 +100,23 @@ def attack(
             queried = _classifier(surrogate, bounds)
             other = stack.enter_context(queried.session(images, seed))
             _warn(queried, other, images)
-        scores = session.judge(images)
+        clean = session.clean_verdicts(images, names)
+        scores = clean.scores
         ranked = scores if other is None else other.judge(images)
         y = checked_labels(y.cpu(), len(x), min(scores.shape[1], ranked.shape[1]))
         targets = _checked_targets(target, y, ranked.shape[1])
-        prediction = session.oracle.decide(scores)
-        correct = prediction == y
+        correct = clean.labels == y
         rows = zip(names, images, y.tolist(), ranked, targets, correct.tolist(), strict=True)
         jobs = [_job(method, *row) for *row, attacked in rows if attacked]
         outcomes = list(run(session, method, jobs, slots=batch_size, seed=seed, surrogate=other))
+        left = (~correct).nonzero().flatten().tolist()
+        spared = session.clean_draws(images[left], y[left].tolist(), [names[row] for row in left])
+        for warning in changed_since_start(classifier, session):
+            warnings.warn(warning, stacklevel=2)
     row_of = {number: row for row, number in enumerate(names)}
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
-    return _gathered(classifier.bounds, images, prediction, correct, session.oracle.cost.verdict, outcomes)
+    draws = dict(zip(left, spared or [], strict=False)) | {each.sample: each.draws for each in outcomes if each.draws}
+    return _with_draws(_gathered(classifier.bounds, images, y, clean, outcomes), y, draws)
 
 
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
@@ -132,13 +145,15 @@ def _job(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, target:
 
 
 def _gathered(
-    bounds: tuple[float, float], images: Tensor, prediction: Tensor, correct: Tensor, clean_cost: int,
-    outcomes: list[Outcome],
-) -> Attacked:  # fmt: skip
+    bounds: tuple[float, float], images: Tensor, y: Tensor, clean: PointVerdicts, outcomes: list[Outcome]
+) -> Attacked:
     low, high = bounds
     points = images.cpu().clone()
     zeros = torch.zeros(len(points), dtype=torch.int64, device="cpu")
-    result = Attacked(points, torch.zeros_like(correct), correct, prediction, zeros, zeros + clean_cost, zeros.clone())
+    correct, forwards = clean.labels == y, zeros + torch.tensor(clean.forwards, device="cpu")
+    result = Attacked(
+        points, torch.zeros_like(correct), correct, clean.labels.clone(), zeros, forwards, zeros.clone(), zeros.double()
+    )
 
     def column(name: str) -> Tensor:
         return torch.tensor([getattr(outcome, name) for outcome in outcomes], dtype=torch.int64, device="cpu")
@@ -152,3 +167,13 @@ def _gathered(
     result.forwards[at] += column("forwards")
     result.backwards[at] = column("backwards")
     return result if bounds == (0, 1) else replace(result, x_adv=low + (high - low) * points)
+
+
+def _with_draws(result: Attacked, y: Tensor, draws: Mapping[int, FreshDraws]) -> Attacked:
+    """The result with the shares of single answers that are right; without draws all answers are the prediction."""
+    right = (result.prediction == y).double()
+    for row, each in draws.items():
+        right[row] = each.estimation / each.draws
+    spared = torch.tensor([row for row in draws if not result.clean_correct[row]], dtype=torch.int64)
+    result.forwards[spared] += torch.tensor([2 * draws[row].draws for row in spared.tolist()], dtype=torch.int64)
+    return replace(result, right_draws=right)

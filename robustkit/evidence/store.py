@@ -26,6 +26,9 @@ CREATE TABLE IF NOT EXISTS attacked (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, question INT, restart INT,
     target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS drawn (
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, draws INT, selection INT, estimation INT,
+    forwards INT, PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS picture (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, shape TEXT, x BLOB, x_adv BLOB,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID;
@@ -39,7 +42,7 @@ class CleanRecord:
     model: str
     sample: int
     label: int
-    pred: int  # -1 where a smoothed model abstains
+    pred: int  # -1 where a smoothed or randomized model abstains
     ranking: str  # the most likely wrong classes, as "3 1 7"
 
 
@@ -80,6 +83,21 @@ class AttackRecord:
 
 
 @dataclass(frozen=True)
+class DrawRecord:
+    """Single answers of a randomized model at the last point of one attack on one image, or at the clean image."""
+
+    model: str
+    norm: str  # "-", "0" and "clean" for the clean image
+    eps_text: str
+    attack: str
+    sample: int
+    draws: int  # in each half, as in `FreshDraws`
+    selection: int
+    estimation: int
+    forwards: int  # for the verdict on the clean image and these draws; 0 where the attack's row counts them
+
+
+@dataclass(frozen=True)
 class PictureRecord:
     """One image before and after an attack, as the bytes of its floats."""
 
@@ -93,8 +111,14 @@ class PictureRecord:
     x_adv: bytes
 
 
-Row = CleanRecord | CertificateRecord | AttackRecord | PictureRecord
-_TABLE_OF = {CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", PictureRecord: "picture"}
+Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | PictureRecord
+_TABLE_OF = {
+    CleanRecord: "clean",
+    CertificateRecord: "certified",
+    AttackRecord: "attacked",
+    DrawRecord: "drawn",
+    PictureRecord: "picture",
+}
 
 
 class Store:
@@ -176,6 +200,10 @@ class Store:
     def attack_records(self, model: str | None = None, **where: str) -> list[AttackRecord]:
         """Attacked images of one model, or of all, at the given norm, eps_text and attack."""
         return [AttackRecord(*row) for row in self._rows("attacked", model, where)]
+
+    def draw_records(self, model: str, **where: str) -> list[DrawRecord]:
+        """Single answers of one randomized model, at the given norm, eps_text and attack."""
+        return [DrawRecord(*row) for row in self._rows("drawn", model, where)]
 
     def picture_records(self, model: str | None = None, **where: str) -> list[PictureRecord]:
         """Pictures of one model, or of all, at the given norm, eps_text and attack."""

@@ -14,6 +14,14 @@ from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
 from robustkit.evidence.samples import sample_rows
+from robustkit.evidence.single_draws import (
+    DRAW_COLUMN,
+    RESULT_EXTRAS,
+    SingleDraws,
+    sample_extras,
+    single_draws,
+    threat_extras,
+)
 from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, Store
 from robustkit.primitives.threat import norm_name, radius
 
@@ -31,6 +39,7 @@ class ModelEvidence(NamedTuple):
     attacked: dict[tuple[str, str, str], list[AttackRecord]]  # by norm, eps_text and attack
     smoothing: Mapping[str, Any] | None  # sigma, n, n0 and alpha of a smoothed model
     certificates: dict[int, CertificateRecord]  # by image; empty unless the model is smoothed
+    draws: SingleDraws | None  # of a randomized model
 
 
 def summarised(store: Store, folder: Path) -> Run:
@@ -42,20 +51,23 @@ def summarised(store: Store, folder: Path) -> Run:
     samples: Rows = []
     warnings: list[str] = []
     for entry in identity["models"]:
-        model = _model_evidence(store, entry)
+        model = _model_evidence(store, entry, entry["name"] in manifest.get("randomized", {}))
         warnings += _warnings(model)
-        results.append({"model": model.name, **clean_row(model.clean, model.smoothing)})
+        results.append({"model": model.name, **clean_row(model.clean, model.smoothing, model.draws)})
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
             results += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups)]
             samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, groups)]
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
+    randomized = bool(manifest.get("randomized"))
+    further = [*(["abstained"] if smoothed or randomized else []), *(RESULT_EXTRAS if randomized else ())]
+    measured = [*(["radius"] if smoothed else []), *([DRAW_COLUMN] if randomized else [])]
     return Run(
         folder=folder,
         manifest=manifest | {"warnings": [*manifest["warnings"], *warnings]} if warnings else manifest,
-        results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, ["abstained"] if smoothed else [], []),
-        samples=_frame(samples, SAMPLE_COLUMNS, ["radius"] if smoothed else [], _WHOLE),
+        results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, further, []),
+        samples=_frame(samples, SAMPLE_COLUMNS, measured, _WHOLE),
         pictures=load_pictures(store),
         class_names=tuple(identity["class_names"]),
     )
@@ -69,13 +81,14 @@ def _columns(names: Iterable[str]) -> dict[str, list[str]]:
     return groups
 
 
-def _model_evidence(store: Store, entry: Mapping[str, Any]) -> ModelEvidence:
+def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) -> ModelEvidence:
     name, smoothing = entry["name"], entry.get("smoothing")
     attacked: dict[tuple[str, str, str], list[AttackRecord]] = {}
     for record in store.attack_records(name):
         attacked.setdefault((record.norm, record.eps_text, record.attack), []).append(record)
     certificates = {} if smoothing is None else store.certificates(name)
-    return ModelEvidence(name, store.clean(name), attacked, smoothing, certificates)
+    draws = single_draws(store.draw_records(name)) if randomized else None
+    return ModelEvidence(name, store.clean(name), attacked, smoothing, certificates, draws)
 
 
 def _warnings(model: ModelEvidence) -> list[str]:
@@ -90,6 +103,8 @@ def _threat_results(model: ModelEvidence, threat: Mapping[str, Any], groups: Map
     if model.smoothing is not None:
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
         rows.append(result_row("certified", "certified", len(model.clean), len(images), []))
+    if model.draws is not None:
+        return threat_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows
 
 
@@ -98,6 +113,8 @@ def _threat_samples(model: ModelEvidence, threat: Mapping[str, Any], groups: Map
     rows = [row for column, names in groups.items() for row in sample_rows(model.clean, column, names, records)]
     if model.smoothing is not None:
         rows += certified_rows(model.clean, model.certificates, threat["norm"], threat["eps"])
+    if model.draws is not None:
+        return sample_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows
 
 
