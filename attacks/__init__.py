@@ -9,6 +9,7 @@ from robustkit.primitives.protocol import Attack
 from .decision.noise import Noise as Noise
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
+from .gradient.fab import FAB as FAB
 from .gradient.fgsm import FGSM as FGSM
 from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM

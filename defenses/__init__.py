@@ -19,6 +19,7 @@ from .training.finetuning import checked_recipe as checked_recipe
 from .training.finetuning import finetune as finetune
 from .training.processes import own_device as own_device
 from .training.processes import processes as processes
+from .training.progress import drop_weights as drop_weights
 from .training.recipe import PRESETS as PRESETS
 from .training.recipe import Recipe as Recipe
 from .training.team import Team as Team

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from .diagnosis.page import write_diagnosis as write_diagnosis
     from .diagnosis.terminal import print_diagnosis as print_diagnosis
     from .evaluation.csv import write_csv as write_csv
+    from .evaluation.files import write_files as write_files
     from .evaluation.html import write_report as write_report
     from .evaluation.terminal import print_table as print_table
+    from .evaluation.terminal import table_text as table_text
     from .trace.page import TraceContext as TraceContext
     from .trace.page import write_trace as write_trace
     from .trace.terminal import print_trace as print_trace
@@ -25,10 +27,12 @@ _PUBLIC = {
     "print_ablation": "ablation.terminal",
     "print_diagnosis": "diagnosis.terminal",
     "print_table": "evaluation.terminal",
+    "table_text": "evaluation.terminal",
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
+    "write_files": "evaluation.files",
     "write_report": "evaluation.html",
     "write_trace": "trace.page",
 }

@@ -50,7 +50,7 @@ def trials(x: Tensor, y: Tensor | None = None, key: int = 7) -> Trials:
     count = len(x)
     none = torch.full((count,), -1)
     label = torch.zeros(count, dtype=torch.int64) if y is None else y
-    return Trials(x, label, none, none, torch.arange(count) * KEYS_APART + key)
+    return Trials(x, label, none, none, torch.arange(count) * KEYS_APART + key, torch.zeros_like(none))
 
 
 def hooks(model: nn.Module) -> int:

@@ -5,11 +5,15 @@ import sqlite3
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from robustkit.reports import write_csv
 from torch import Tensor, nn
 
+from robustkit.evaluation.evaluation import carry_out
+from robustkit.evaluation.request import EvaluationRequest
+from robustkit.evaluation.resolved import resolve
 from robustkit.evidence.run import Run
 from robustkit.host.progress import Silent
 from tests.problems import filled
@@ -81,6 +85,12 @@ class Recorder(Silent):
 
     def say(self, text: str) -> None:
         self.sentences.append(text)
+
+
+def evaluated(models: Any, folder: Path | None, **request: Any) -> Run:
+    """`evaluate` without its CSV files and report, which take longer than these evaluations."""
+    asked = EvaluationRequest(models, **request)
+    return carry_out(resolve(asked), folder, asked.watch)
 
 
 def csv(run: Run, folder: Path) -> tuple[bytes, bytes]:

@@ -32,7 +32,7 @@ class Momentum(FixedStepAscent):
         steps: gradient steps.
         step_size: length of a step, in units of the input; None is eps / steps.
         decay: factor of the velocity at each step.
-        loss: "log-odds", "ce", "margin" or "dlr".
+        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
     """
 
     _: KW_ONLY

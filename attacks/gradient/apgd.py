@@ -12,11 +12,11 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from robustkit.primitives import noise
 from robustkit.primitives.ascent import Ascent
 from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
+from ._starts import random_direction
 from .apgd_l1 import SparseState, sparse_begin, sparse_cost, sparse_step
 
 
@@ -43,7 +43,7 @@ class APGD(Ascent):
 
     Args:
         steps: gradient steps per trial.
-        loss: "log-odds", "ce", "margin" or "dlr".
+        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
         rho: share of steps that must raise the loss for the step size to stay.
     """
 
@@ -105,12 +105,7 @@ class APGD(Ascent):
 
     def _start(self, trials: Trials) -> Tensor:
         """A random point on the ball's surface: noise scaled to length eps."""
-        shape = trials.x.shape[1:]
-        if self.ball.norm == "Linf":
-            cube = 2 * noise.uniform(trials.key, 0, shape).to(trials.x) - 1
-            direction = cube / along(cube.flatten(1).abs().amax(1).clamp(min=1e-12), cube)
-        else:
-            direction = self.ball.steepest(noise.normal(trials.key, 0, shape).to(trials.x), trials.x)
+        direction = random_direction(self.ball, trials.x, trials.key)
         return self.ball.project(trials.x, trials.x + self.ball.eps * direction)
 
     def _moved(self, state: ApgdState, first: Tensor, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Bad at: everything but low cost. Accuracy under FGSM alone is no evidence of rob
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,18 +20,23 @@ class FGSM(Attack):
 
     Args:
         random_start: begin at a random point of the ball (Wong et al. 2020, arXiv:2001.03994).
-        loss: "log-odds", "ce", "margin" or "dlr".
+        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
     """
 
     _: KW_ONLY
     random_start: bool = False
-    loss: str = "log-odds"
+    loss: str | losses.LossFunction = "log-odds"
 
     norms = ("Linf", "L2", "L1")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        losses.loss(self.loss)
+        _ = self.climbed
+
+    @cached_property
+    def climbed(self) -> losses.Loss:
+        """The loss that is maximised."""
+        return losses.loss(self.loss)
 
     @property
     def cost(self) -> TrialCost:
@@ -40,7 +46,7 @@ class FGSM(Attack):
         return begin(trials, self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.loss_target)
+        return self.climbed(logits, trials.y, trials.loss_target)
 
     def step(self, state: State, seen: Seen) -> State:
         query = self.ball.climb(state.trial.x, state.query, seen.grad, self.ball.eps)

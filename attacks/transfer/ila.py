@@ -8,6 +8,7 @@ Bad at: white-box strength, which it gives up for transfer; late layers, where i
 """
 
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ class ILA(FeatureAttack):
         guide_steps: gradient steps that give the direction.
         steps: gradient steps along it.
         step_size: length of a step, in units of the input; None is eps / guide_steps in the guide, then eps / steps.
-        loss: objective of the guide: "log-odds", "ce", "margin" or "dlr".
+        loss: objective of the guide: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
         variant: "paper" goes on from the guide's point, "reference" from the image.
     """
 
@@ -45,7 +46,7 @@ class ILA(FeatureAttack):
     guide_steps: int = 10
     steps: int = 10
     step_size: float | None = None
-    loss: str = "log-odds"
+    loss: str | losses.LossFunction = "log-odds"
     variant: str = "paper"
 
     norms = ("Linf", "L2")
@@ -54,9 +55,14 @@ class ILA(FeatureAttack):
         super().__post_init__()
         self.at_least(1, "guide_steps", "steps")
         self.at_least_or_none(0.0, "step_size")
-        losses.loss(self.loss)
+        _ = self.climbed
         if self.variant not in VARIANTS:
             raise unknown("variant of ILA", str(self.variant), VARIANTS)
+
+    @cached_property
+    def climbed(self) -> losses.Loss:
+        """The loss that is maximised."""
+        return losses.loss(self.loss)
 
     @property
     def queries(self) -> int:
@@ -72,7 +78,7 @@ class ILA(FeatureAttack):
         return ProjectionState(**vars(begin(trials, trials.x)), clean=zeros, guide=zeros)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.loss_target)
+        return self.climbed(logits, trials.y, trials.loss_target)
 
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
         assert isinstance(state, ProjectionState)

@@ -82,7 +82,7 @@ class _Crafting:
 
     def _trials(self, key: Tensor) -> Trials:
         no_class = torch.full_like(self.y, -1)
-        return Trials(self.x, self.y, no_class, no_class, key)
+        return Trials(self.x, self.y, no_class, no_class, key, torch.zeros_like(self.y))
 
     def _away_from_clean(self, state: State) -> State:
         """The state, moved by a little noise if it starts at the clean image under another objective."""

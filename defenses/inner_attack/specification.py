@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from robustkit.errors import UserError
 from robustkit.primitives import registry
-from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack
+from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack
 from robustkit.primitives.threat import ball, norm_name
 
 from .gaussian import Gaussian
@@ -122,6 +122,11 @@ def _one_step(norm: str, eps: float | str, length: float) -> Attack:
 
 
 def _checked(attack: Attack, text: str) -> Attack:
+    if isinstance(attack, MultiGradientAttack):
+        raise UserError(
+            f"{text!r} needs several gradients per query and leaves the ball; train against an attack with one loss, "
+            "such as pgd:steps=7."
+        )
     if isinstance(attack, HookedAttack | FeatureAttack):
         raise UserError(
             f"{text!r} needs hooks in the network; train against an attack without hooks, such as pgd:steps=7."

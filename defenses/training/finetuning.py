@@ -1,14 +1,15 @@
 """Adversarial fine-tuning: attack the current network, learn from the adversarial images, keep the best epoch."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from robustkit.data import Dataset, from_tensors
+from robustkit.data import Dataset, TensorData, given_dataset
 from robustkit.errors import UserError
-from robustkit.host.progress import ProgressWatch, Silent
+from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.models.preprocessing import network_in
 
 from ..inner_attack.objectives import build_objective
@@ -38,6 +39,7 @@ def finetune(
     out: str | Path | None = None,
     test: Data | None = None,
     watch: ProgressWatch = _SILENT,
+    progress: bool | None = None,
 ) -> Tuned:
     """Fine-tune a classifier against an attack; the best epoch on validation images is kept.
 
@@ -57,6 +59,7 @@ def finetune(
         out: folder of the checkpoint; the same call resumes where it stopped.
         test: images that results will be reported on; refused if one of them is also a training or validation image.
         watch: receives the progress.
+        progress: without a `watch`, show a bar on standard error; None shows it in a terminal only.
 
     Raises:
         UserError: an argument or a choice cannot be used; the sentence names the fix.
@@ -70,7 +73,10 @@ def finetune(
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
         inner = inner_attack_of(recipe, norm, eps)
         team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))
-        return Training(model, data, held_out, inner, recipe, None if out is None else Path(out), watch, team).run()
+        folder = None if out is None else Path(out)
+        own = shown_progress(progress if team.first else False) if watch is _SILENT else nullcontext(watch)
+        with own as shown:
+            return Training(model, data, held_out, inner, recipe, folder, shown, team).run()
 
 
 def _device_of(model: nn.Module) -> torch.device:
@@ -114,4 +120,5 @@ def checked_recipe(
 
 def as_dataset(data: Data, split: str) -> Dataset:
     """The data as a `Dataset`."""
-    return replace(from_tensors(*data), split=split) if isinstance(data, tuple) else data
+    given = given_dataset(data)
+    return replace(given, split=split) if isinstance(data, tuple) and isinstance(given, TensorData) else given

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from robustkit.errors import UserError
+from robustkit.models.hashing import hash_tensors
 
 from ..inner_attack.diverged import Diverged
 from . import tensor_file
@@ -18,6 +19,7 @@ from .stepping import Stepper
 
 _FORMAT = 1
 _FILE = "training.safetensors"
+MODEL_FILE = "model.safetensors"  # as `robustkit finetune` writes it
 
 
 @dataclass
@@ -80,6 +82,15 @@ class TrainingCheckpoint:
             groups["change"] = {"images": stepper.replay.change}
         tensor_file.write_tensors(self.file, groups, notes)
 
+    def finish(self, progress: TrainingProgress, best: Mapping[str, Tensor]) -> None:
+        """Keep what a finished training needs: its progress and its best weights, and no state to go on from.
+
+        Raises:
+            UserError: the folder cannot be written to.
+        """
+        notes = {"format": _FORMAT, "identity": self.identity, "progress": asdict(progress), "finished": True}
+        tensor_file.write_tensors(self.file, {"best": best}, notes)
+
     def read(self) -> tensor_file.FileContent | None:
         """The content of the file; None without a file.
 
@@ -97,7 +108,50 @@ class TrainingCheckpoint:
                 f"{self.folder} holds another training (its {differs} differs); give another --out, or the "
                 "old settings."
             )
+        return _with_weights(content, self.folder)
+
+
+def drop_weights(folder: Path) -> None:
+    """Let the file of a finished training refer to the model file beside it, if that has the same weights.
+
+    Raises:
+        UserError: a file is broken, or the folder cannot be written to.
+    """
+    content = tensor_file.read_tensors(folder / _FILE)
+    if content is None or not is_finished(content) or "best" not in content.groups:
+        return
+    best, stored = content.groups["best"], _model_weights(folder)
+    if hash_tensors(best).digest() == hash_tensors(stored).digest():
+        tensor_file.write_tensors(folder / _FILE, {}, {**content.notes, "best": hash_tensors(best).hexdigest()})
+
+
+def is_finished(content: tensor_file.FileContent) -> bool:
+    """Whether the training of a file has ended, so that there is no state to go on from."""
+    return content.notes.get("finished") is True
+
+
+def _with_weights(content: tensor_file.FileContent, folder: Path) -> tensor_file.FileContent:
+    """The content, with the weights of the model file if it refers to them."""
+    expected = content.notes.get("best")
+    if expected is None or "best" in content.groups:
         return content
+    stored = _model_weights(folder)
+    if hash_tensors(stored).hexdigest() != expected:
+        raise UserError(
+            f"{folder / MODEL_FILE}, with the weights of this finished training, is missing or was changed; "
+            "put it back, or give another --out."
+        )
+    return content._replace(groups={**content.groups, "best": stored})
+
+
+def _model_weights(folder: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(folder / MODEL_FILE)
+    except (OSError, SafetensorError):
+        return {}
 
 
 def resume(content: tensor_file.FileContent, stepper: Stepper) -> tuple[TrainingProgress, dict[str, Tensor]]:
@@ -110,6 +164,9 @@ def resume(content: tensor_file.FileContent, stepper: Stepper) -> tuple[Training
     before = copied(stepper.network)
     try:
         progress = _progress(notes["progress"])
+        if is_finished(content):
+            stepper.network.load_state_dict(groups["best"])
+            return progress, groups["best"]
         stepper.network.load_state_dict(groups["weights"])
         tensor_file.load_optimizer(stepper.optimizer, groups.get("optimizer", {}))
         if stepper.average is not None:

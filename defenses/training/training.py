@@ -33,7 +33,7 @@ from .batches import Batch
 from .checks import checked_network
 from .identity import first_difference, identity_of, shared_settings
 from .images import SEEDS_APART, TrainingImages, on_device
-from .progress import TrainingCheckpoint, TrainingProgress, copied, resume
+from .progress import TrainingCheckpoint, TrainingProgress, copied, is_finished, resume
 from .recipe import Recipe
 from .schedule import radius_share, rate
 from .selection import Judge, ValidationScore
@@ -119,7 +119,10 @@ class Training:
                 status = self._train()
             finally:
                 self.network.load_state_dict(self.best_weights)
-            return self._result(status)
+            result = self._result(status)
+            if self.checkpoint is not None and not self.was_finished:
+                self.checkpoint.finish(self.progress, self.best_weights)
+            return result
 
     def _prepare(self) -> None:
         recipe, network = self.recipe, self.network
@@ -135,6 +138,7 @@ class Training:
         eps = ball.eps if self.objective.uses_attack else 0.0
         self.judge = Judge(x_val, y_val, recipe.select, ball.norm, eps, recipe.seed, self.team)
         content = self.team.from_first(lambda: None if self.checkpoint is None else self.checkpoint.read())
+        self.was_finished = content is not None and is_finished(content)
         if content is None:
             self._begin()
         else:

@@ -1,5 +1,8 @@
 """Accuracy under attack as a table in the terminal: one for each norm and radius, every number with its interval."""
 
+import io
+import shutil
+import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -30,6 +33,15 @@ def print_table(run: Run, console: Console) -> None:
             columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
             console.print(fitting_table(partial(_table, board, threat), columns, DROPS, console))
         print_notes(console, _notes(board, run))
+
+
+def table_text(run: Run) -> str:
+    """What `print_table` prints, without colours, as wide as the terminal if there is one."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    text = io.StringIO()
+    print_table(run, Console(file=text, width=width, force_terminal=is_terminal, color_system=None))
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def _table(board: Board, threat: ThreatLabel | None, shown: list[str]) -> Table:

@@ -3,7 +3,7 @@
 An evaluation and a training answer their attacks' queries with this one function.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from robustkit.errors import UserError
 from robustkit.nethook import Trace
-from robustkit.primitives.protocol import Attack, FeatureAttack, FeatureSeen, Seen, State
+from robustkit.primitives.protocol import (
+    Attack,
+    FeatureAttack,
+    FeatureSeen,
+    MultiGradientAttack,
+    MultiGradientSeen,
+    Seen,
+    State,
+)
 
 Forward = Callable[[Tensor], Tensor]
 Hooks = Callable[[], AbstractContextManager[object]]
@@ -35,7 +43,7 @@ def answered(
     label_of: LabelOf = likeliest,
     objective: Objective | None = None,
 ) -> Seen:
-    """What the attack may see; of an attack on a layer a `FeatureSeen`.
+    """What the attack may see; a `FeatureSeen` for an attack on a layer, a `MultiGradientSeen` for several objectives.
 
     Args:
         attack: decides what may be seen.
@@ -44,7 +52,8 @@ def answered(
         network: whose layers a feature attack reads; other attacks need none.
         hooks: entered around the forward and the backward pass.
         label_of: predicted classes `[B]` of logits `[B, K]`.
-        objective: what the attack maximizes in place of its own objective; not for a feature attack.
+        objective: what the attack maximizes in place of its own objective; not for an attack on a layer or on several
+            objectives.
     """
     if objective is None:
         objective = partial(_own_objective, attack, state)
@@ -56,6 +65,8 @@ def answered(
             assert network is not None, "a feature attack without the network whose layer it reads"
             return _features(attack, state, query, forward, network, label_of)
         logits = forward(query)
+        if isinstance(attack, MultiGradientAttack):
+            return _several(attack, state, query, logits, label_of)
         loss = objective(logits)
         grad = _gradients(loss, [query])[0]
     return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
@@ -63,6 +74,16 @@ def answered(
 
 def _own_objective(attack: Attack, state: State, logits: Tensor) -> Tensor:
     return attack.objective(logits, state.trial)
+
+
+def _several(
+    attack: MultiGradientAttack, state: State, query: Tensor, logits: Tensor, label_of: LabelOf
+) -> MultiGradientSeen:
+    losses = attack.objectives(logits, state.trial)
+    columns = losses.unbind(1)
+    grads = torch.stack([_gradients(loss, [query], retain=loss is not columns[-1])[0] for loss in columns], 1)
+    losses = losses.detach()
+    return MultiGradientSeen(label_of(logits), logits.detach(), losses[:, 0], grads[:, 0], losses, grads)
 
 
 def _features(
@@ -88,11 +109,13 @@ def _scores(attack: Attack, state: State, forward: Forward, label_of: LabelOf, o
     return Seen(label, logits, objective(logits), nothing)
 
 
-def _gradients(loss: Tensor, points: list[Any]) -> list[Any]:
+def _gradients(loss: Tensor, points: list[Any], *, retain: bool = False) -> list[Any]:
     """Each row's gradient of its loss in each of the tensors or gradient edges; only the first must have one."""
     # The sum over rows keeps them apart; a mean would scale each gradient by its neighbours.
     ones = torch.ones_like(loss)
-    grads = torch.autograd.grad(loss, points, ones, allow_unused=True) if loss.requires_grad else [None] * len(points)
+    grads: Sequence[Any] = [None]
+    if loss.requires_grad:
+        grads = torch.autograd.grad(loss, points, ones, retain_graph=retain, allow_unused=True)
     if grads[0] is None:
         raise UserError(
             "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "

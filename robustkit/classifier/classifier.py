@@ -78,6 +78,11 @@ class Classifier:
     smoothing: Smoothing | None = None
 
     def __post_init__(self, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+        if not isinstance(self.model, nn.Module):
+            raise UserError(
+                f"A model is a torch.nn.Module, not {type(self.model).__name__}; load a name with "
+                "robustkit.load_model, and call a function in the forward of a module."
+            )
         if not self.bounds[0] < self.bounds[1]:
             raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
         if (mean is None) != (std is None):
@@ -90,7 +95,7 @@ class Classifier:
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))
         if mean is not None and std is not None:
-            object.__setattr__(self, "model", Normalised(self.model, mean, std))
+            object.__setattr__(self, "model", Normalised(self.model, mean, std, self.bounds))
 
     @property
     def network(self) -> nn.Module:

@@ -18,6 +18,10 @@ def logits_of(output: Any) -> Tensor:
         UserError: the output has no such part, or its shape is not `[B, K]`.
     """
     logits = _tensor(output)
+    if logits.is_complex():
+        raise UserError(
+            "The logits of a classifier are real numbers, and this model returns complex ones; return their real part."
+        )
     if logits.dim() == 1:
         logits = logits.unsqueeze(1)
     if logits.dim() != 2:

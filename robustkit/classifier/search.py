@@ -22,7 +22,7 @@ from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
 from robustkit.nethook import bpda
-from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, Seen, State
+from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack, Seen, State
 
 _PROBED = 4  # images that show whether a network writes into its input
 
@@ -68,7 +68,8 @@ class Search:
 
     def kind_of(self, attack: Attack) -> str:
         """What a batch size must be proven for: the same queries, asked in the same way."""
-        return f"{attack.sees} {type(attack).__name__}" if self._needs_hooks(attack) else attack.sees
+        own = self._needs_hooks(attack) or isinstance(attack, MultiGradientAttack)
+        return f"{attack.sees} {type(attack).__name__}" if own else attack.sees
 
     def answer(
         self,
@@ -89,9 +90,10 @@ class Search:
             label_of: classes `[B]` that logits `[B, K]` speak for.
         """
         rows = state if rows is None else rows
-        self.passes.backwards += len(rows) * (attack.sees == "gradients")
         forward = forward_of(partial(self._logits, under_hooks=self._needs_hooks(attack)))
-        return answered(attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of)
+        seen = answered(attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of)
+        self.passes.backwards += len(rows) * seen.backwards
+        return seen
 
     def _logits(self, query: Tensor, under_hooks: bool) -> Tensor:
         self.passes.forwards += len(query)

@@ -72,9 +72,9 @@ def ablate(**options: Any) -> None:
 def _work(options: dict[str, Any]) -> None:
     from rich.console import Console
 
+    from robustkit.host.bars import Bars
     from robustkit.host.environment import chosen_device
 
-    from .watch import Bars
     from .wings import defenses, reports
 
     inputs, grid = _inputs(options), defenses.read_grid(options["grid"])
@@ -109,7 +109,8 @@ def _context(
 
 
 def _explain(options: dict[str, Any]) -> None:
-    from .watch import Bars
+    from robustkit.host.bars import Bars
+
     from .wings import defenses
 
     cells = defenses.cells_of(defenses.axes_of(defenses.read_grid(options["grid"])), options["plan"])

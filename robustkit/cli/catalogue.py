@@ -28,7 +28,9 @@ def _models() -> None:
     from robustkit.models import model_names
 
     click.echo("\n".join(model_names()))
-    click.echo("timm:NAME (with the extra 'timm'), path/file.py:factory")
+    click.echo(
+        "timm:NAME (with the extra 'timm'), path/file.py:NAME for a function that returns a module, or for a module"
+    )
 
 
 def _datasets() -> None:

@@ -50,8 +50,8 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
     from rich.console import Console
 
     from robustkit.diagnosis import diagnose as examine
+    from robustkit.host.bars import Bars
 
-    from .watch import Bars
     from .wings import reports
 
     out = options["out"]

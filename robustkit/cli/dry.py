@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def print_plan(options: dict[str, Any]) -> None:
     """Print the cells of the plan with upper bounds on their forward and backward passes."""
     from robustkit.data import pick
+    from robustkit.evaluation.classifiers import checked_names
     from robustkit.evaluation.plan import plan
     from robustkit.evaluation.resolved import check_smoothable
     from robustkit.evaluation.threats import threats_of
@@ -22,6 +23,7 @@ def print_plan(options: dict[str, Any]) -> None:
 
     for name in (*options["models"], *options["surrogates"]):
         require_known(name)
+    checked_names(options["names"], len(options["models"]))
     data = data_of(options)
     threats = threats_of(options["norms"], options["radii"], data.threats)
     planned = plan(options["attacks"], threats, options["surrogates"])

@@ -35,6 +35,8 @@ _RUNS = Path("robustkit-runs")
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME",
               help="torchvision name, timm:NAME or file.py:factory. Repeatable.")  # fmt: skip
 @click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
+@click.option("--name", "names", multiple=True, metavar="TEXT",
+              help="What reports call the model; one per model. [default: after model and checkpoint]")  # fmt: skip
 @weights_options
 @data_options
 @click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
@@ -90,8 +92,7 @@ def evaluate(**options: Any) -> None:
 def _work(options: dict[str, Any]) -> None:
     from robustkit.evaluation.evaluation import carry_out
     from robustkit.evaluation.resolved import resolve
-
-    from .watch import Bars
+    from robustkit.host.bars import Bars
 
     with Bars(options["quiet"]) as bars:
         evaluation = resolve(evaluation_request(options, bars))
@@ -109,4 +110,12 @@ def _folder_name(evaluation: "Evaluation") -> str:
     text = "".join(
         letter if letter.isalnum() or letter in "+-_." else "-" for letter in f"{models}-{evaluation.data.name}"
     )
-    return f"{text[:60]}-{digest(identity_of(evaluation))}"
+    return f"{shortened(text, 60)}-{digest(identity_of(evaluation))}"
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, cut between two of its words if it has more than so many letters; a longer word is cut itself."""
+    if len(text) <= most:
+        return text
+    ends = [number for number, letter in enumerate(text[: most + 1]) if letter in "+-_."]
+    return text[: ends[-1] if ends and ends[-1] else most]

@@ -55,8 +55,8 @@ def finetune(**options: Any) -> None:
 
 def _work(options: dict[str, Any], team: "defenses.Team") -> None:
     from robustkit.evaluation.evaluation import carry_out
+    from robustkit.host.bars import Bars
 
-    from .watch import Bars
     from .wings import defenses
 
     out = options["out"]
@@ -95,6 +95,8 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
     """Name the tuned model, and write it and the history of its training."""
     from robustkit.models.model_file import save_model
 
+    from .wings import defenses
+
     if options["quiet"]:
         # Notes are results, not progress: --quiet does not hide them.
         for note in tuned.notes:
@@ -102,6 +104,7 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
     model.name = f"{model.name}-tuned"
     file = options["out"] / "model.safetensors"
     save_model(file, model, options["model"], model.name, {"recipe": str(tuned.recipe)})
+    defenses.drop_weights(options["out"])
     tuned.history.to_csv(options["out"] / "history.csv", index=False)
 
 
@@ -121,7 +124,8 @@ def _check_unused(out: Path) -> None:
 
 
 def _explain(options: dict[str, Any]) -> None:
-    from .watch import Bars
+    from robustkit.host.bars import Bars
+
     from .wings import defenses
 
     train, val, test, recipe, threat = _inputs(options, data_of(options))

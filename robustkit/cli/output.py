@@ -62,8 +62,7 @@ def write_evaluation(run: "Run", folder: Path) -> None:
 
     from .wings import reports
 
-    reports.write_csv(run, folder)
-    reports.write_report([run], folder / "report.html")
+    run.write(folder)
     reports.print_table(run, Console())
 
 

@@ -21,9 +21,8 @@ from .requests import evaluation_of_one_model
 
 if TYPE_CHECKING:
     from robustkit.evaluation.resolved import Evaluation
+    from robustkit.host.bars import Bars
     from robustkit.tracing import Album, Traced
-
-    from .watch import Bars
 
 _OUT = Path("robustkit-trace")
 _LARGE = 3 * 64 * 64  # values per image; of larger images the page shows fewer, so that it can be sent by e-mail
@@ -51,7 +50,8 @@ def trace(**options: Any) -> None:
 def _work(options: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from .watch import Bars
+    from robustkit.host.bars import Bars
+
     from .wings import reports
 
     out = options["out"]

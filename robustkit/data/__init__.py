@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from robustkit.errors import UserError, unknown
+from robustkit.errors import UserError, neighbours, no_file, unknown
 
 from .arrays import SUFFIXES, load_arrays
 from .arrays import from_tensors as from_tensors
@@ -13,11 +13,13 @@ from .dataset import UsualThreat as UsualThreat
 from .digits import SPLITS as DIGITS_SPLITS
 from .digits import load_digits
 from .folder import IMAGENET_SPLITS, load_folder, load_imagenet
+from .given import given_dataset as given_dataset
 from .order import pick as pick
 from .part import DatasetPart as DatasetPart
 from .pictures import LazyData as LazyData
 from .published import PUBLISHED, load_published
 from .published import SPLITS as PUBLISHED_SPLITS
+from .tensors import tensor_of as tensor_of
 
 NAMES = ("digits", *PUBLISHED, "imagenet")
 
@@ -113,5 +115,5 @@ def _not_found(name: str, path: Path) -> UserError:
             f"{path} is no data set; pass a folder of pictures, or a file ending in {' or '.join(SUFFIXES)}."
         )
     if len(path.parts) > 1 or path.suffix:
-        return UserError(f"There is no file or folder {path}; check the path of the data set.")
-    return unknown("data set", name, NAMES)
+        return no_file(f"There is no file or folder {path}", path, "check the path of the data set")
+    return unknown("data set", str(path), [*NAMES, *neighbours(path)])

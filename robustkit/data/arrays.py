@@ -48,7 +48,7 @@ def from_tensors(
 
 
 def load_arrays(path: Path, split: str) -> TensorData:
-    """The data set in a `.npz` or `.safetensors` file; a file with only `x` and `y` is taken as the split `split`.
+    """The data set in a `.npz` or `.safetensors` file; a file with only `x` and `y` is the split "test".
 
     Raises:
         UserError: the file is broken, or an array is missing; the message names it.
@@ -57,6 +57,8 @@ def load_arrays(path: Path, split: str) -> TensorData:
     splits = tuple(sorted(name[2:] for name in names if name.startswith("x_") and f"y_{name[2:]}" in names))
     if splits and split not in splits and "x" not in names:
         raise UserError(f"{path} has no arrays for a split called {split!r}; there are {', '.join(splits)}.")
+    if split not in (*splits, "test"):
+        raise UserError(f"{path} has no arrays x_{split} and y_{split}; leave out the split to use its arrays x and y.")
     x_name, y_name = (f"x_{split}", f"y_{split}") if split in splits else ("x", "y")
     missing = [key for key in (x_name, y_name) if key not in names]
     if missing:

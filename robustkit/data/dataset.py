@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ class DatasetOrigin(NamedTuple):
     splits: tuple[str, ...] = ()
 
 
+@runtime_checkable
 class Dataset(Protocol):
     """Images of one shape with their labels."""
 

@@ -14,6 +14,7 @@ THREATS = (UsualThreat("Linf", "8/255"),)
 IMAGENET_THREATS = (UsualThreat("Linf", "4/255"),)
 IMAGENET_SPLITS = ("train", "test")
 IMAGENET_CLASSES = 1000
+_SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
 def load_folder(path: Path, split: str, image_size: int | None) -> LazyData:
@@ -22,6 +23,8 @@ def load_folder(path: Path, split: str, image_size: int | None) -> LazyData:
     Pictures are read as RGB; with `image_size` the short side is resized to it and the centre is cropped.
     """
     root = path / split if (path / split).is_dir() else path
+    if root == path:
+        _require_one_split(path, split)
     items = _image_folder(root, _transform(image_size, image_size), allow_empty=False)
     splits = tuple(sorted(part.name for part in path.iterdir() if part.is_dir())) if root != path else ()
     origin = DatasetOrigin(str(path), image_size=image_size, splits=splits)
@@ -52,6 +55,22 @@ def load_imagenet(data_dir: Path, split: str) -> LazyData:
     names = tuple(CATEGORIES) if len(CATEGORIES) == IMAGENET_CLASSES else tuple(items.classes)
     origin = DatasetOrigin("imagenet", data_dir, splits=IMAGENET_SPLITS)
     return _lazy("imagenet", split, names, IMAGENET_THREATS, items, origin)
+
+
+def _require_one_split(path: Path, split: str) -> None:
+    """Check that a folder without a sub-folder for the split may be used for it."""
+    folders = sorted(part.name for part in path.iterdir() if part.is_dir())
+    if (
+        folders
+        and set(folders) <= _SPLITS
+        and any(part.is_dir() for name in folders for part in (path / name).iterdir())
+    ):
+        raise UserError(f"{path} has no split called {split!r}; there are {', '.join(folders)}.")
+    if split != "test":
+        raise UserError(
+            f"{path} has no folder for a split called {split!r}, only one sub-folder per class; leave out the split to "
+            "use all of its pictures."
+        )
 
 
 def _image_folder(root: Path, transform: Any, *, allow_empty: bool) -> Any:

@@ -67,6 +67,8 @@ def diagnose(
         UserError: images, labels, model or options are not valid; the message says how to correct them.
     """
     classifier = _classifier(model, bounds)
+    if not isinstance(loss, str):
+        raise UserError(f"diagnose takes a loss by its name or as file.py:function, not {type(loss).__name__}.")
     losses.loss(loss)
     threat = ball(norm_name(norm), eps)
     if threat.eps == 0:

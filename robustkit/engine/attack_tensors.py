@@ -4,19 +4,28 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import PointVerdicts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
+from robustkit.data import tensor_of
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
+from robustkit.host.progress import shown_progress
+from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.single_draw import FreshDraws
+
+Array = Tensor | NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -55,16 +64,19 @@ class Attacked:
 
 def attack(
     model: nn.Module | Classifier,
-    x: Tensor,
-    y: Tensor,
-    method: Attack,
+    x: Array,
+    y: Array,
+    method: Attack | str,
     *,
-    target: Tensor | None = None,
+    eps: float | str | None = None,
+    norm: str = "Linf",
+    target: Array | None = None,
     surrogate: nn.Module | Classifier | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     batch_size: int = 64,
     seed: int = 0,
     numbers: Sequence[int] | None = None,
+    progress: bool | None = None,
 ) -> Attacked:
     """Attack every correctly classified image of `x`.
 
@@ -72,7 +84,9 @@ def attack(
         model: takes images in `bounds`, returns logits; it comes back exactly as it was.
         x: `[N, *S]` float images.
         y: `[N]` true classes.
-        method: such as `PGD(eps="8/255", steps=40)`; eps in units of pixels scaled to [0, 1].
+        method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`.
+        eps: radius of a method given as a text, in units of pixels scaled to [0, 1].
+        norm: of a method given as a text.
         target: `[N]` classes that must be reached; None accepts any wrong class.
         surrogate: the model that the attack queries in place of `model`, which only judges each trial's last point:
             a transfer attack.
@@ -81,14 +95,16 @@ def attack(
         seed: of all noise.
         numbers: of the images, all different, by which each has its noise: in parts, a set of images is then attacked
             as in one call. By default 0 to N - 1.
+        progress: show a bar on standard error; None shows it in a terminal only.
 
     Raises:
         UserError: something about images, labels or model is wrong; the sentence names the fix.
     """
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
+    method = _attack_of(method, norm, eps)
+    x, y = _tensor(x, "The images"), _tensor(y, "The labels")
+    target = None if target is None else _tensor(target, "The targets")
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     names = range(len(x)) if numbers is None else numbers
@@ -108,7 +124,13 @@ def attack(
         correct = clean.labels == y
         rows = zip(names, images, y.tolist(), ranked, targets, correct.tolist(), strict=True)
         jobs = [_job(method, *row) for *row, attacked in rows if attacked]
-        outcomes = list(run(session, method, jobs, slots=batch_size, seed=seed, surrogate=other))
+        watch = stack.enter_context(shown_progress(progress))
+        watch.stage(f"{classifier.name} {type(method).__name__.lower()}", len(jobs), 0)
+        outcomes, robust = [], len(jobs)
+        for outcome in run(session, method, jobs, slots=batch_size, seed=seed, surrogate=other):
+            outcomes.append(outcome)
+            robust -= outcome.success
+            watch.advance(1, robust / len(x))
         left = (~correct).nonzero().flatten().tolist()
         spared = session.clean_draws(images[left], y[left].tolist(), [names[row] for row in left])
         for warning in changed_since_start(classifier, session):
@@ -117,6 +139,30 @@ def attack(
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
     draws = dict(zip(left, spared or [], strict=False)) | {each.sample: each.draws for each in outcomes if each.draws}
     return _with_draws(_gathered(classifier.bounds, images, y, clean, outcomes), y, draws)
+
+
+def _attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
+    """The attack that a caller gives as an object or as a text."""
+    if isinstance(method, Attack):
+        if eps is not None:
+            raise UserError(f"{type(method).__name__} has a radius of its own, {method.eps}; leave out eps=.")
+        return method
+    if not isinstance(method, str):
+        raise UserError(f"An attack is a text such as 'pgd:steps=40' or an object, not {type(method).__name__}.")
+    if method.strip().lower() in registry.ENSEMBLES:
+        raise UserError(f"{method} is an ensemble of attacks, which robustkit.evaluate runs; give one attack here.")
+    if eps is None:
+        raise UserError(f"The attack {method!r} needs a radius; add eps=, for example eps='8/255'.")
+    return registry.build(method, norm, eps)
+
+
+def _tensor(values: object, what: str) -> Tensor:
+    if isinstance(values, (TorchDataset, DataLoader)):
+        raise UserError(
+            f"{what} must be a tensor or an array, not a {type(values).__name__}; robustkit.evaluate(dataset=...) "
+            "takes data sets and loaders."
+        )
+    return tensor_of(values, what)
 
 
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:

@@ -105,8 +105,8 @@ class Scheduler:
             self._halve()
             return 0
         live = self.slots.live
-        self._count(live)
-        self._check_gradient(live, seen.grad)
+        self._count(live, seen.backwards)
+        self._check_gradient(live, seen.all_grads)
         self.slots.state = self.attack.step(before, seen)
         self._release(live, before, self._candidates(live, before, seen.label))
         return len(live)
@@ -133,9 +133,9 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _count(self, live: list[int]) -> None:
+    def _count(self, live: list[int], gradients: int) -> None:
         forwards = self.queried.oracle.cost.query
-        backwards = forwards * (self.attack.sees == "gradients")
+        backwards = forwards * gradients
         for row in live:
             trial = self.slots.trials[row]
             assert trial is not None

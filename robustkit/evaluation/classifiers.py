@@ -15,14 +15,15 @@ from robustkit.data import Dataset
 from robustkit.errors import UserError
 from robustkit.evaluation.request import EvaluationRequest, Model
 from robustkit.host.progress import ProgressWatch
-from robustkit.models import load_model
+from robustkit.models import is_checkpoint, load_model
+from robustkit.models.cache import SUFFIX
 
 
 def attacked_classifiers(request: EvaluationRequest, data: Dataset, device: torch.device) -> tuple[Classifier, ...]:
     """The models that are attacked.
 
     Raises:
-        UserError: there is none, one cannot be loaded, or the numbers of models and weights differ.
+        UserError: there is none, one cannot be loaded, or the numbers of models, weights and names differ.
     """
     models = listed(request.models)
     if not models:
@@ -30,11 +31,15 @@ def attacked_classifiers(request: EvaluationRequest, data: Dataset, device: torc
     files = listed(request.weights) if request.weights is not None else []
     if len(files) not in (0, len(models)):
         raise UserError(f"There are {len(models)} models but {len(files)} weights; give one weights entry per model.")
+    _check_loading_options(request, models)
+    chosen = checked_names(listed(request.names), len(models))
     loaded = [
         _loaded(request, model, files[number] if files else None, data, device, request.smoothing)
         for number, model in enumerate(models)
     ]
-    return _uniquely_named(loaded)
+    if chosen:
+        return tuple(replace(classifier, name=name) for classifier, name in zip(loaded, chosen, strict=True))
+    return _uniquely_named(loaded, models, files)
 
 
 def surrogate_classifiers(request: EvaluationRequest, data: Dataset, device: torch.device) -> tuple[Classifier, ...]:
@@ -50,7 +55,25 @@ def surrogate_classifiers(request: EvaluationRequest, data: Dataset, device: tor
         _loaded(request, model, files[number] if files else None, data, device, None)
         for number, model in enumerate(models)
     ]
-    return _uniquely_named(loaded)
+    return _uniquely_named(loaded, models, files)
+
+
+def checked_names(names: Sequence[str], models: int) -> tuple[str, ...]:
+    """The names that reports call the models by; none, or one for each model.
+
+    Raises:
+        UserError: their number is another, one is empty, or two are equal.
+    """
+    if len(names) not in (0, models):
+        raise UserError(f"There are {models} models but {len(names)} names; give one name per model.")
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise UserError(f"The name of a model must be a text with at least one letter, not {name!r}.")
+    stripped = tuple(name.strip() for name in names)
+    for name in stripped:
+        if stripped.count(name) > 1:
+            raise UserError(f"Two models get the name {name!r}; give each a name of its own.")
+    return stripped
 
 
 def training_reporter(watch: ProgressWatch) -> Callable[[str, float | None], None]:
@@ -68,6 +91,20 @@ def training_reporter(watch: ProgressWatch) -> Callable[[str, float | None], Non
 def listed(value: Any) -> list[Any]:
     """The value as a list: itself if it is one, else alone."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _check_loading_options(request: EvaluationRequest, models: Sequence[Model]) -> None:
+    """Refuse options of models given by name where there is no such model: they would be ignored."""
+    values = {
+        "weights": request.weights, "num_classes": request.num_classes, "mean": request.mean, "std": request.std,
+        "train": request.train or None, "retrain": request.retrain or None,
+    }  # fmt: skip
+    given = [name for name, value in values.items() if value is not None]
+    if given and not any(isinstance(model, str) for model in models):
+        raise UserError(
+            f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for models given by name; a module brings its "
+            "own weights, and its normalisation as Classifier(module, mean=..., std=...)."
+        )
 
 
 def _loaded(
@@ -99,11 +136,31 @@ def _loaded(
     return classifier
 
 
-def _uniquely_named(classifiers: Sequence[Classifier]) -> tuple[Classifier, ...]:
+def _uniquely_named(
+    classifiers: Sequence[Classifier], models: Sequence[Model], files: Sequence[str | Path]
+) -> tuple[Classifier, ...]:
+    """The classifiers of `models` with their weights `files` (none, or one each), each with a name of its own."""
     named: dict[str, Classifier] = {}
-    for classifier in classifiers:
-        name, count = classifier.name, 2
-        while name in named:
-            name, count = f"{classifier.name}-{count}", count + 1
+    for number, (classifier, model) in enumerate(zip(classifiers, models, strict=True)):
+        candidates = names_from_files(classifier.name, model, files[number] if files else None)
+        numbered = (f"{candidates[-1]}-{count}" for count in range(2, len(classifiers) + 1))
+        name = next(name for name in (*candidates, *numbered) if name not in named)
         named[name] = classifier if name == classifier.name else replace(classifier, name=name)
     return tuple(named.values())
+
+
+def names_from_files(name: str, model: Model, weights: str | Path | None) -> list[str]:
+    """Names for a model that say which file its weights are from, the first one preferred.
+
+    "net.Net-epoch9" for a checkpoint, else "net.Net-run1-epoch9" with the checkpoint's folder. The first does not
+    depend on the other models of a run: a run that grows keeps its names.
+    """
+    core = name.removesuffix("-smoothed")
+    suffix = name.removeprefix(core)
+    if weights is not None and is_checkpoint(weights):
+        path = Path(weights).expanduser().resolve()
+        first = path.stem if path.stem.startswith(core) else f"{core}-{path.stem}"
+        return [first + suffix, f"{core}-{path.parent.name}-{path.stem}{suffix}"]
+    if isinstance(model, str) and model.endswith(SUFFIX):
+        return [name, f"{core}-{Path(model).expanduser().resolve().parent.name}{suffix}"]
+    return [name]

@@ -46,12 +46,18 @@ def _with_parameters_of(
 def evaluate(request: EvaluationRequest) -> Run:
     """Accuracy of models under attack: a `Run` whose `results` is a tidy data frame.
 
-    The parameters are those of `EvaluationRequest`, which describes each of them.
+    With `out` the folder gets results.csv, samples.csv and report.html beside run.sqlite, as from the command line. The
+    parameters are those of `EvaluationRequest`, which describes each of them.
 
     Raises:
         UserError: something cannot be done as asked; the sentence names the fix.
     """
-    return carry_out(resolve(request), None if request.out is None else Path(request.out), request.watch)
+    out = None if request.out is None else Path(request.out)
+    with request.watched() as watched:
+        run = carry_out(resolve(watched), out, watched.watch)
+    if out is not None:
+        run.write()
+    return run
 
 
 def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) -> Run:

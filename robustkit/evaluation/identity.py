@@ -1,6 +1,6 @@
 """What determines the result of a run, and the refusal to mix two runs that differ in it.
 
-A run may grow: more images, more attacks, more models. Nothing else may change under its evidence.
+A run may grow: more images, attacks, models, norms and radii. Nothing else may change under its evidence.
 """
 
 import hashlib
@@ -9,6 +9,7 @@ from typing import Any
 
 from robustkit.classifier.classifier import DRAWS_PER_VERDICT, Classifier
 from robustkit.errors import UserError
+from robustkit.evaluation.differences import changed
 from robustkit.evaluation.fingerprint import fingerprint, function_fingerprint
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evidence.store import SCHEMA
@@ -45,24 +46,13 @@ def compared(old: dict[str, Any], new: dict[str, Any], evaluation: Evaluation) -
     Raises:
         UserError: something that determines the result has changed; the sentence names it.
     """
-    changes = [_named(key, old[key], new[key]) for key in ("schema", "threats", "seed")
-               if old[key] != new[key]]  # fmt: skip
     # Grown data keep their first images: those must be the ones that were used.
     same = {**new["dataset"], "sha256": evaluation.data.fingerprint(evaluation.ids[: old["n"]])}
-    if new["n"] < old["n"]:
-        changes.append(f"samples was {old['n']}, now {new['n']}")
-    elif old["dataset"] != same:
-        changes.append(_named("dataset", old["dataset"], same))
-    for key in ("models", "attacks", "surrogates"):
-        now = {entry["name"]: entry for entry in new.get(key, [])}
-        changes += [
-            _named(f"{key[:-1]} {entry['name']}", entry, now.get(entry["name"]))
-            for entry in old.get(key, [])
-            if entry != now.get(entry["name"])
-        ]
-    if changes:
+    differences = changed(old, {**new, "dataset": old["dataset"] if new["n"] < old["n"] else same})
+    if differences:
         raise UserError(
-            f"This run folder holds another evaluation: {'; '.join(changes)}. Give another --out, or the old settings."
+            f"This run folder holds another evaluation: {'; '.join(differences)}. Give another --out, or the old "
+            "settings."
         )
 
 
@@ -88,26 +78,3 @@ def _model(classifier: Classifier) -> dict[str, Any]:
         **{key: value for key, value in remedies.items() if value != _USUAL[key]},
         **({} if classifier.smoothing is None else {"smoothing": vars(classifier.smoothing)}),
     }
-
-
-def _named(key: str, old: Any, new: Any) -> str:
-    if isinstance(old, dict) and isinstance(new, dict):
-        old, new = _flat(old), _flat(new)
-        parts = [f"{name} was {_short(old.get(name))}, now {_short(new.get(name))}" for name in {**old, **new}
-                 if old.get(name) != new.get(name)]  # fmt: skip
-        return f"{key}: {', '.join(parts)}"
-    return f"{key} was {_short(old)}, now {_short(new)}"
-
-
-def _flat(entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry with what lies one level down named as `key.inner`."""
-    flat = {key: value for key, value in entry.items() if not isinstance(value, dict)}
-    nested = {key: value for key, value in entry.items() if isinstance(value, dict)}
-    return flat | {f"{key}.{inner}": value for key, values in nested.items() for inner, value in values.items()}
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "absent"
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:12]}..."

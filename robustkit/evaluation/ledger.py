@@ -77,10 +77,10 @@ class Ledger:
         return {number for number in self.ids if self._right.get(number, False)}
 
     def broken(self, attack: PlannedAttack) -> set[int]:
-        """Images that any attack of the column broke, at this radius or at the next smaller one."""
-        members = [each for each in self.plan.attacks if each.threat == attack.threat and each.column == attack.column]
-        radii = {attack.threat.eps_text} | ({attack.smaller} if attack.smaller is not None else set())
-        keys = [(attack.threat.norm, eps_text, each.name) for each in members for eps_text in radii]
+        """Images that any attack of the column broke, at this radius or at a smaller one."""
+        here = attack.threat
+        column = [each for each in self.plan.attacks if each.column == attack.column]
+        keys = [_key(each) for each in column if each.threat.norm == here.norm and each.threat.eps <= here.eps]
         return set().union(*(self._broken.get(key, set()) for key in keys))
 
     def carry_over(self, attack: PlannedAttack) -> None:

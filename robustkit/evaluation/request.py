@@ -1,21 +1,27 @@
 """What a caller asks of an evaluation: one frozen value for Python, the command line and TOML files alike."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.data import Dataset
 from robustkit.errors import UserError
-from robustkit.host.progress import ProgressWatch, Silent
+from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.primitives.protocol import Attack
 
 Model = str | nn.Module | Classifier
+Array = Tensor | NDArray[Any]
+Data = str | Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
 
 _NOBODY = Silent()
 
@@ -36,7 +42,8 @@ class EvaluationRequest:
 
     Args:
         models: names, modules that take pixels in [0, 1], or classifiers with bounds of their own.
-        dataset: a name, a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`.
+        dataset: a name, a `Dataset`, images `[N, C, H, W]` in [0, 1] with labels `[N]`, a torch data set of images
+            with labels, or a `DataLoader`, whose data set is taken in its own order.
         attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
             "standard" and "thorough". Each attack is run on all correctly classified images; the members of an
             ensemble only on those that the members before them left.
@@ -48,6 +55,7 @@ class EvaluationRequest:
         seed: of all noise.
         out: run folder for evidence; the same request again goes on where it stopped. None keeps it in memory.
         weights: checkpoints or published weights of models given by name, one per model, as in `load_model`.
+        names: what reports call the models, one each; by default after their names, classes and checkpoints.
         num_classes: of the checkpoint, likewise.
         mean: normalisation inside a model given by name.
         std: likewise.
@@ -63,6 +71,7 @@ class EvaluationRequest:
         smooth: sigma, or a `Smoothing`: attack and certify the class that a module, or a model given by name, predicts
             most often for noisy copies; a `Classifier` has its own.
         watch: is told of the progress.
+        progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
     Raises:
         UserError: a number is out of range.
@@ -70,7 +79,7 @@ class EvaluationRequest:
 
     models: Model | Sequence[Model]
     _: KW_ONLY
-    dataset: str | Dataset | tuple[Tensor, Tensor] = "digits"
+    dataset: Data = "digits"
     attacks: str | Attack | Sequence[str | Attack] = "standard"
     norm: str | Sequence[str] = ()
     eps: float | str | Sequence[float | str] = ()
@@ -80,6 +89,7 @@ class EvaluationRequest:
     seed: int = 0
     out: str | Path | None = None
     weights: str | Path | Sequence[str | Path] | None = None
+    names: str | Sequence[str] = ()
     num_classes: int | None = None
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
@@ -93,12 +103,22 @@ class EvaluationRequest:
     surrogate_weights: Sequence[str | Path] = ()
     smooth: float | Smoothing | None = None
     watch: ProgressWatch = _NOBODY
+    progress: bool | None = None
 
     def __post_init__(self) -> None:
         if self.samples is not None and (not isinstance(self.samples, int) or self.samples < 1):
             raise UserError(f"The number of samples must be a whole number of at least 1, not {self.samples!r}.")
         if self.batch_size != "auto" and (not isinstance(self.batch_size, int) or self.batch_size < 1):
             raise UserError(f"The batch size must be a whole number of at least 1, or auto, not {self.batch_size!r}.")
+
+    @contextmanager
+    def watched(self) -> Iterator["EvaluationRequest"]:
+        """The request with the watch that it asks for, while the context lasts."""
+        if self.watch is not _NOBODY:
+            yield self
+            return
+        with shown_progress(self.progress) as watch:
+            yield replace(self, watch=watch)
 
     @property
     def smoothing(self) -> Smoothing | None:

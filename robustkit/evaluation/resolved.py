@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
-from robustkit.data import Dataset, from_tensors, load_dataset, pick
+from robustkit.data import Dataset, given_dataset, load_dataset, pick
 from robustkit.errors import UserError
 from robustkit.evaluation.classifiers import attacked_classifiers, listed, surrogate_classifiers
 from robustkit.evaluation.plan import Plan, plan
-from robustkit.evaluation.request import EvaluationRequest
+from robustkit.evaluation.request import Data, EvaluationRequest
 from robustkit.evaluation.threats import threats_of
 from robustkit.host.environment import chosen_device
 from robustkit.primitives.protocol import Attack
@@ -70,14 +69,8 @@ def check_smoothable(planned: Plan) -> None:
             check_queryable(each.attack)
 
 
-def _dataset(dataset: str | Dataset | tuple[Tensor, Tensor]) -> Dataset:
-    if isinstance(dataset, str):
-        return load_dataset(dataset)
-    if not isinstance(dataset, (tuple, list)):
-        return dataset
-    if len(dataset) != 2 or not all(isinstance(part, Tensor) for part in dataset):
-        raise UserError("Data in memory are a pair of tensors: images [N, C, H, W] in [0, 1], and labels [N].")
-    return from_tensors(*dataset)
+def _dataset(dataset: Data) -> Dataset:
+    return load_dataset(dataset) if isinstance(dataset, str) else given_dataset(dataset)
 
 
 def _threat_texts(attacks: Sequence[Any], norms: list[str], radii: list[str]) -> tuple[list[str], list[str]]:

@@ -18,6 +18,7 @@ from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evaluation.records import attack_records, certificate_records, clean_draw_records, clean_records
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
+from robustkit.evidence.guessing import guessing
 from robustkit.evidence.store import Row, Store
 from robustkit.host.progress import ProgressWatch
 from robustkit.statistics.randomized_smoothing import radius_factor
@@ -66,6 +67,7 @@ class ModelRun:
                 self.log.note_randomized(session.oracle, begun=bool(self.ledger.clean_done))
             with self.log.timed("clean"):
                 self._judge_clean(session)
+            self._warn_if_guessing()
             for attack in evaluation.plan.attacks:
                 with self.log.timed(f"{attack.threat.norm} {attack.threat.eps_text} {attack.name}"):
                     surrogate = surrogates[attack.surrogate] if attack.surrogate is not None else None
@@ -156,6 +158,13 @@ class ModelRun:
     def _warn(self, classifier: Classifier, session: Session, images: Tensor) -> None:
         for warning in checked_model(classifier, session, images):
             self.log.warn(f"{classifier.name}: {warning}")
+
+    def _warn_if_guessing(self) -> None:
+        """Say it before the attacks begin; the tables say it again."""
+        classes = len(self.evaluation.data.class_names)
+        warning = guessing(self.name, self.ledger.clean_correct, self.ledger.clean_done, classes)
+        if warning:
+            self.watch.say(warning)
 
     def _warn_out_of_reach(self, values: int) -> None:
         how = self.classifier.smoothing

@@ -1,12 +1,17 @@
 """A finished or unfinished run as values: everything a report needs, and no model."""
 
+import html
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from robustkit.errors import UserError
 
 # In the order of the files; what they mean stands in `Run`.
 RESULT_COLUMNS: Final = (
@@ -35,9 +40,9 @@ class Picture:
     x_adv: NDArray[np.floating[Any]]  # [C, H, W]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
-    """The evidence of one run and the tables computed from it.
+    """The evidence of one run and the tables computed from it; `print(run)` shows its table.
 
     `results` has one row per model x norm x eps x attack, with the columns RESULT_COLUMNS:
 
@@ -49,6 +54,7 @@ class Run:
     - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson")
     - attacked, broken: images that this attack was run on, and that it broke; success_rate = broken / attacked
     - forwards, backwards: passes, summed over images; those of certificates stand in the clean row
+    - note: only if a model does no better than guessing on clean images; then in all of its rows
     - abstained: only if a model is smoothed or randomized; in its clean row the images on which it abstains, which
       count as wrong
     - draw_accuracy, draw_ci_low, draw_ci_high: only if a model is randomized; the probability that a single one of its
@@ -80,3 +86,35 @@ class Run:
     samples: pd.DataFrame
     pictures: list[Picture]
     class_names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """One line: models, data, radii, and whether it is unfinished."""
+        models = list(dict.fromkeys(self.results["model"]))
+        identity = self.manifest["identity"]
+        radii = ", ".join(f"{norm} {eps}" for norm, eps in identity["threats"])
+        state = "" if self.manifest["finished"] else ", unfinished"
+        data = f"{identity['n']} images of {identity['dataset']['name']}"
+        return " ".join(f"<Run of {', '.join(models)} on {data}, {radii}{state}>".split())
+
+    def __str__(self) -> str:
+        """The table that `robustkit evaluate` prints."""
+        return str(_reports().table_text(self))
+
+    def _repr_html_(self) -> str:
+        """The same table in a notebook."""
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def write(self, folder: str | Path | None = None) -> None:
+        """Write results.csv, samples.csv and report.html into the run's folder, or into another one.
+
+        Raises:
+            UserError: the run is in memory and no folder is named, or the folder cannot be written.
+        """
+        if folder is None and self.folder == Path():
+            raise UserError("This run is in memory; name a folder: run.write('folder').")
+        _reports().write_files(self, self.folder if folder is None else Path(folder))
+
+
+def _reports() -> ModuleType:
+    """The room of tables and pages. It stands above this one, so it is loaded by name, and only to show a run."""
+    return import_module("robustkit.reports")

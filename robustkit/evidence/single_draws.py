@@ -6,6 +6,9 @@ The other columns are about the class that it answers most often, as a test on m
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from typing_extensions import Self
+
+from robustkit.evidence.carried import Origins
 from robustkit.evidence.store import DrawRecord
 from robustkit.statistics.single_draw import FreshDraws, single_draw, worst_point
 
@@ -26,6 +29,18 @@ class SingleDraws(NamedTuple):
     def clean_forwards(self) -> int:
         """Passes spent on clean images."""
         return sum(record.forwards for record in self.clean.values())
+
+    def carried(self, places: Origins) -> Self:
+        """The draws that count, as `carried_records` has it."""
+        attacked = {
+            (norm, eps_text, name): {
+                image: self.attacked[norm, radius, name][image]
+                for image, radius in images.items()
+                if image in self.attacked.get((norm, radius, name), {})
+            }
+            for (norm, eps_text, name), images in places.items()
+        }
+        return self._replace(attacked=attacked)
 
     def under(self, norm: str, eps_text: str, names: Sequence[str]) -> list[Points]:
         """The points of attacks at one threat."""

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
+from robustkit.evidence.guessing import NOTE, guessing
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
@@ -50,25 +52,38 @@ def summarised(store: Store, folder: Path) -> Run:
     results: Rows = []
     samples: Rows = []
     warnings: list[str] = []
+    places: dict[str, Origins] = {}
     for entry in identity["models"]:
         model = _model_evidence(store, entry, entry["name"] in manifest.get("randomized", {}))
+        places[model.name] = origins(model.attacked, identity["threats"], groups)
+        model = model._replace(
+            attacked=carried_records(model.attacked, places[model.name]),
+            draws=None if model.draws is None else model.draws.carried(places[model.name]),
+        )
         warnings += _warnings(model)
-        results.append({"model": model.name, **clean_row(model.clean, model.smoothing, model.draws)})
+        own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, model.draws)}]
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
-            results += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups)]
+            own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups)]
             samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, groups)]
+        warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
+        warnings += [warning] if warning else []
+        results += [{**row, "note": NOTE} for row in own] if warning else own
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
     randomized = bool(manifest.get("randomized"))
-    further = [*(["abstained"] if smoothed or randomized else []), *(RESULT_EXTRAS if randomized else ())]
+    further = [
+        *(["abstained"] if smoothed or randomized else []),
+        *(["note"] if any("note" in row for row in results) else []),
+        *(RESULT_EXTRAS if randomized else ()),
+    ]
     measured = [*(["radius"] if smoothed else []), *([DRAW_COLUMN] if randomized else [])]
     return Run(
         folder=folder,
         manifest=manifest | {"warnings": [*manifest["warnings"], *warnings]} if warnings else manifest,
         results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, further, []),
         samples=_frame(samples, SAMPLE_COLUMNS, measured, _WHOLE),
-        pictures=load_pictures(store),
+        pictures=carried_pictures(load_pictures(store), places),
         class_names=tuple(identity["class_names"]),
     )
 

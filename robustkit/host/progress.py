@@ -1,5 +1,8 @@
 """Callbacks for the progress of a run."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol
 
 
@@ -26,3 +29,24 @@ class Silent:
     def advance(self, images: int, robust: float) -> None: ...
     def say(self, text: str) -> None: ...
     def training(self, text: str, share: float) -> None: ...
+
+
+@contextmanager
+def shown_progress(progress: bool | None) -> Iterator[ProgressWatch]:
+    """A watch for calls from Python: bars on standard error if `progress`, or if it is None and that is a terminal.
+
+    A notebook is no terminal. Where a progress display of the caller is on the screen already, there is no second one.
+    """
+    wanted = progress if progress is not None else sys.stderr is not None and sys.stderr.isatty()
+    if not wanted:
+        yield Silent()
+        return
+    from rich.errors import LiveError
+
+    from robustkit.host.bars import Bars
+
+    with ExitStack() as stack:
+        watch: ProgressWatch = Silent()
+        with suppress(LiveError):
+            watch = stack.enter_context(Bars(quiet=False))
+        yield watch

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit.errors import UserError
+from robustkit.errors import UserError, no_file
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 ALWAYS_STRIPPED = ("module.", "_orig_mod.")  # DataParallel, torch.compile
@@ -34,7 +34,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         UserError: the file is missing or broken, loading it could run code, or it has no state dict.
     """
     if not path.is_file():
-        raise UserError(f"There is no checkpoint {path}; check the path given as --weights.")
+        raise no_file(f"There is no checkpoint {path}", path, "check the path given as --weights")
     if path.stat().st_size == 0:
         raise UserError(f"The checkpoint {path} is empty; save or copy it again.")
     content = _read_safetensors(path) if path.suffix.lower() == ".safetensors" else _read_torch_file(path)

@@ -1,4 +1,4 @@
-"""A model of the user: `path/file.py:function`, where the function returns a module that takes pixels."""
+"""A model of the user: `path/file.py:NAME`, a module that takes pixels or a function that returns one."""
 
 import inspect
 from typing import NamedTuple
@@ -10,19 +10,24 @@ from robustkit.primitives.user_code import Address, described_error, load_functi
 
 
 class Built(NamedTuple):
-    """What the function returned, and the SHA-256 of its file and of the neighbours that the file imports."""
+    """The module, and the SHA-256 of its file and of the neighbours that the file imports."""
 
     network: nn.Module
     code: str
+    origin: str  # "function()", or the name of a module that stands in the file
 
 
 def build(where: Address, num_classes: int | None) -> Built:
-    """The module that the function returns; it gets `num_classes` if it has such a parameter.
+    """The module at an address, or the one that a function there returns.
+
+    A function gets `num_classes` if it has such a parameter.
 
     Raises:
         UserError: the file or function is missing, fails, or returns something else.
     """
     function, code = load_function(where)
+    if isinstance(function, nn.Module):
+        return Built(function, code, where.function)
     extra = {"num_classes": num_classes} if num_classes is not None and _accepts(function, "num_classes") else {}
     try:
         network = function(**extra)
@@ -32,7 +37,7 @@ def build(where: Address, num_classes: int | None) -> Built:
         raise UserError(
             f"{where.function}() in {where.file} must return a torch.nn.Module, not {type(network).__name__}."
         )
-    return Built(network, code)
+    return Built(network, code, f"{where.function}()")
 
 
 def _accepts(function: object, parameter: str) -> bool:

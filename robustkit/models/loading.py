@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from robustkit.data import Dataset
-from robustkit.errors import UserError, unknown
+from robustkit.errors import UserError, no_file, unknown
 from robustkit.primitives import user_code
 
 from . import pretrained
@@ -18,6 +18,7 @@ from .model_file import read_description
 from .pixels import PixelModel
 from .sources import TIMM, ModelRequest, checkpoint_model, published_model, trained_model, user_model
 
+_CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 DEFAULT_RECIPE = CleanRecipe()
 
 
@@ -85,9 +86,10 @@ def require_known(name: str) -> None:
     Raises:
         UserError: there is none.
     """
-    known = name.startswith(TIMM) or user_code.address(name) is not None or read_description(name) is not None
-    if not known and name not in model_names():
-        raise unknown("model", name, model_names())
+    if name.startswith(TIMM):
+        pretrained.require_timm(name.removeprefix(TIMM))
+    elif user_code.address(name) is None and read_description(name) is None and name not in model_names():
+        raise _unknown_model(name)
 
 
 def _loaded(
@@ -103,6 +105,11 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
     """Where the weights come from."""
     if request.weights is not None and train:
         raise UserError("--weights and --train exclude each other; leave one out.")
+    if str(request.weights).lower() == "none" and request.weights is not None and not Path(request.weights).is_file():
+        raise UserError(
+            f"--weights none would leave {request.name} untrained; pass --weights FILE, or --weights default for "
+            "published ones, or --train."
+        )
     if user_code.address(request.name) is not None:
         if train:
             raise UserError(
@@ -110,7 +117,7 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
             )
         return "user"
     if request.weights is not None:
-        return "checkpoint" if _is_file(request.weights) else "published"
+        return "checkpoint" if is_checkpoint(request.weights) else "published"
     if request.images is not None and (train or request.images.name == "digits"):
         return "training"
     if request.images is None:
@@ -126,7 +133,26 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
     )
 
 
-def _is_file(weights: str | Path) -> bool:
+def _unknown_model(name: str) -> UserError:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return UserError(
+            f"{name} is a folder and no model; a network that another library loads from it, such as a Hugging Face "
+            "model, comes from a function of yours: --model FILE.py:FUNCTION."
+        )
+    if path.suffix.lower() in _CHECKPOINTS:
+        return UserError(f"{name} does not say what network it is for; pass --model NAME --weights {name}.")
+    if len(path.parts) > 1 or path.suffix:
+        return no_file(
+            f"There is no model {name}",
+            path,
+            "a model is a name of robustkit list models, timm:NAME or FILE.py:FUNCTION",
+        )
+    return unknown("model", name, model_names())
+
+
+def is_checkpoint(weights: str | Path) -> bool:
+    """Whether weights are those of a file, and not published ones called by name."""
     path = Path(weights).expanduser()
     return isinstance(weights, Path) or path.is_file() or bool(path.suffix) or len(path.parts) > 1
 

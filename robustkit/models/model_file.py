@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from robustkit.errors import UserError
+from robustkit.errors import UserError, no_file
 
 from . import cache
 from .pixels import PixelModel
@@ -34,7 +34,7 @@ def read_description(path: str) -> Description | None:
     if not path.endswith(cache.SUFFIX):
         return None
     if not Path(path).is_file():
-        raise UserError(f"There is no file {path}; check the path of the model.")
+        raise no_file(f"There is no file {path}", Path(path), "check the path of the model")
     text = (cache.metadata(Path(path)) or {}).get(_KEY)
     if text is None:
         raise UserError(f"{path} does not say what network it is for; pass --model NAME --weights {path}.")

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustkit.errors import UserError
-from robustkit.models.preprocessing import Preprocessed
+from robustkit.models.preprocessing import Preprocessed, check_statistics
 
 
 class PixelModel(Preprocessed):
@@ -29,7 +28,7 @@ class PixelModel(Preprocessed):
         std: Each channel is divided by it.
 
     Raises:
-        UserError: `mean` and `std` have different lengths, `mean` is above 1, or `std` is not positive.
+        UserError: `mean` and `std` have different lengths, or cannot be meant for pixels in [0, 1].
     """
 
     mean: Tensor
@@ -76,10 +75,5 @@ def _checked_statistics(
 ) -> tuple[Sequence[float], Sequence[float]]:
     mean = [0.0] * len(std or ()) if mean is None else mean
     std = [1.0] * len(mean) if std is None else std
-    if len(mean) != len(std) or not mean:
-        raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number per channel.")
-    if max(mean) > 1:
-        raise UserError(f"mean is {max(mean):g}, but pixels lie in [0, 1]; divide it by 255, and std too.")
-    if min(std) <= 0:
-        raise UserError(f"std must be positive, not {min(std):g}; it divides the pixels.")
+    check_statistics(mean, std)
     return mean, std

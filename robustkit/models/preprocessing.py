@@ -1,5 +1,6 @@
 """Networks with preprocessing before them. Layer names, hooks and surrogate gradients are about the network inside."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -24,10 +25,15 @@ def network_in(model: nn.Module) -> nn.Module:
 class Normalised(Preprocessed):
     """A network with the normalisation of its training before it: `(x - mean) / std` per channel."""
 
-    def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        mean: Sequence[float],
+        std: Sequence[float],
+        bounds: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
         super().__init__()
-        if len(mean) != len(std) or any(not value > 0 for value in std):
-            raise UserError("mean and std need one number per channel each, and every std must be above zero.")
+        check_statistics(mean, std, bounds)
         self.network = network
         self.mean: Tensor
         self.std: Tensor
@@ -38,6 +44,30 @@ class Normalised(Preprocessed):
     def forward(self, x: Tensor) -> Tensor:
         """Logits of pixels `[B, C, H, W]`."""
         return self.network(((x - self.mean) / self.std).to(self.dtype))  # type: ignore[no-any-return]
+
+
+def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[float, float] = (0.0, 1.0)) -> None:
+    """Refuse a normalisation that cannot be meant for pixels in `bounds`.
+
+    Raises:
+        UserError: the two have different lengths, or a number is not finite or in another unit than the pixels.
+    """
+    low, high = bounds
+    if len(mean) != len(std) or not len(mean):
+        raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number per channel.")
+    fix = "divide it by 255, and the other of mean and std too" if bounds == (0, 1) else "give it in their unit"
+    for value in (*mean, *std):
+        if not math.isfinite(value):
+            raise UserError(f"mean and std must be finite numbers, not {value:g}.")
+    for value in mean:
+        if not low <= value <= high:
+            raise UserError(f"mean is {value:g}, but pixels lie in [{low:g}, {high:g}]; {fix}.")
+    for value in std:
+        if value <= 0:
+            raise UserError(f"std must be positive, not {value:g}; it divides the pixels.")
+        # A half is the most that pixels can have, and 1 means no scaling; those of 0 to 255 are 20 to 80.
+        if value > 4 * (high - low):
+            raise UserError(f"std is {value:g}, but pixels lie in [{low:g}, {high:g}]; {fix}.")
 
 
 def home(model: nn.Module) -> tuple[torch.device, torch.dtype]:

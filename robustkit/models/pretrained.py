@@ -78,6 +78,15 @@ def timm_pretrained(name: str) -> Pretrained:
     return Pretrained(network, tag, config["num_classes"], config["input_size"][1], config["mean"], config["std"])
 
 
+def require_timm(name: str) -> None:
+    """Check that there is a timm model of that name.
+
+    Raises:
+        UserError: timm is not installed, or has no such model.
+    """
+    _timm(name)
+
+
 def _timm(name: str) -> Any:
     try:
         import timm

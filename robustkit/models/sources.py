@@ -45,7 +45,7 @@ def user_model(request: ModelRequest) -> PixelModel:
     assert where is not None
     built = factory.build(where, request.classes)
     network = built.network.cpu()
-    source = f"{where.function}() of {where.file.name}"
+    source = f"{built.origin} of {where.file.name}"
     if request.weights is not None:
         path = Path(request.weights).expanduser()
         checkpoint.load_weights(network, checkpoint.read_state(path), path, where.name)

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 
 from torch import Tensor
 
@@ -16,24 +17,29 @@ class Ascent(Attack):
 
     Args:
         steps: gradient steps per trial.
-        loss: "log-odds", "ce", "margin" or "dlr".
+        loss: "log-odds", "ce", "margin", "dlr", or one of your own as in `losses.loss`.
     """
 
     _: KW_ONLY
     steps: int = 10
-    loss: str = "log-odds"
+    loss: str | losses.LossFunction = "log-odds"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "steps")
-        losses.loss(self.loss)
+        _ = self.climbed
+
+    @cached_property
+    def climbed(self) -> losses.Loss:
+        """The loss that is maximised."""
+        return losses.loss(self.loss)
 
     @property
     def cost(self) -> TrialCost:
         return TrialCost(self.steps + 1, self.steps)
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss(self.loss)(logits, trials.y, trials.loss_target)
+        return self.climbed(logits, trials.y, trials.loss_target)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ import hashlib
 import pickle
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
+from functools import partial
 from numbers import Integral, Real
 from types import FunctionType
 from typing import Any, get_args
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.primitives.protocol import Attack
-from robustkit.primitives.user_code import instructions
+from robustkit.primitives.user_code import address, instructions
 
 
 def parameters(attack: type[Attack]) -> Mapping[str, "Field[Any]"]:
@@ -50,7 +52,8 @@ def default_of(field: "Field[Any]") -> Any:
 
 def as_text(value: Any) -> str:
     """A value in a specification; a text that contains a comma is quoted, so that it stays one value."""
-    value = json_value(value)
+    where = address(value) if isinstance(value, str) else None
+    value = json_value(value) if where is None else where.name
     return repr(value) if isinstance(value, (list, dict)) or "," in str(value) else str(value)
 
 
@@ -66,7 +69,8 @@ def json_value(value: Any) -> Any:
         return [json_value(each) for each in value]
     if isinstance(value, Mapping):
         return {str(key): json_value(each) for key, each in value.items()}
-    return f"{type(value).__name__}-{hashlib.sha256(_content(value)).hexdigest()[:8]}"
+    name = getattr(value, "__name__", type(value).__name__).strip("<>")
+    return f"{name}-{hashlib.sha256(_content(value)).hexdigest()[:8]}"
 
 
 def _content(value: Any) -> bytes:
@@ -76,8 +80,20 @@ def _content(value: Any) -> bytes:
     if isinstance(value, nn.Module):
         return f"{value} {json_value(value.state_dict())}".encode()
     if isinstance(value, FunctionType):
-        return f"{value.__qualname__} {instructions(value.__code__)}".encode()
+        return f"{value.__qualname__} {instructions(value.__code__)} {_surroundings(value)}".encode()
+    if isinstance(value, partial):
+        return f"{json_value([value.func, value.args, value.keywords])}".encode()
     try:
         return pickle.dumps(value)
     except Exception:  # each type that cannot be pickled says so in another way
         return type(value).__qualname__.encode()
+
+
+def _surroundings(function: FunctionType) -> str:
+    """The defaults of a function, and the values of the functions around it that it reads."""
+    cells = []
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # a cell that has no value yet
+            cells.append(cell.cell_contents)
+    values = [each.__qualname__ if isinstance(each, FunctionType) else json_value(each) for each in cells]
+    return f"{json_value(function.__defaults__)} {json_value(function.__kwdefaults__)} {values}"

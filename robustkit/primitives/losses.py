@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from robustkit.errors import unknown
+from robustkit.errors import UserError, unknown
+from robustkit.primitives.user_code import address, described_error, user_function
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,58 @@ class Loss:
         return torch.where(has_target, self.targeted(logits, y, target.clamp(min=0)), untargeted)
 
 
-def loss(name: str) -> Loss:
-    """The loss called `name`: log-odds, ce, margin or dlr."""
-    if name not in LOSSES:
-        raise unknown("loss", str(name), LOSSES)
-    return LOSSES[name]
+LossFunction = Callable[[Tensor, Tensor], Tensor]  # logits [B, K] and classes [B] -> [B]
+
+
+def loss(name: str | LossFunction | Loss) -> Loss:
+    """The loss called `name`: log-odds, ce, margin, dlr, or one of your own.
+
+    Args:
+        name: also "path/file.py:function", or the function itself: `function(logits, y)` returns one number per row,
+            larger where the classification is worse. Towards a target class its negative is maximised.
+
+    Raises:
+        UserError: there is no such loss.
+    """
+    if isinstance(name, Loss):
+        return name
+    where = address(name) if isinstance(name, str) else None
+    if where is not None:
+        return _own_loss(where.name, user_function(where))
+    if isinstance(name, str) or not callable(name):
+        if name not in LOSSES:
+            raise unknown("loss", str(name), LOSSES)
+        return LOSSES[name]
+    return _own_loss(getattr(name, "__name__", type(name).__name__), name)
+
+
+def _own_loss(name: str, function: Callable[..., object]) -> Loss:
+    def untargeted(logits: Tensor, y: Tensor) -> Tensor:
+        return _checked(name, function, logits, y)
+
+    def targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+        return -_checked(name, function, logits, target)
+
+    return Loss(name, untargeted, targeted)
+
+
+def _checked(name: str, function: Callable[..., object], logits: Tensor, y: Tensor) -> Tensor:
+    """What a user's loss returns, if it can be climbed on."""
+    try:
+        value = function(logits, y)
+    except Exception as error:
+        raise UserError(f"The loss {name} fails on logits {list(logits.shape)}: {described_error(error)}.") from error
+    if not isinstance(value, Tensor):
+        raise UserError(f"The loss {name} must return a tensor with one number per image, not {type(value).__name__}.")
+    if value.shape != logits.shape[:1] or not value.is_floating_point():
+        kind = f"{list(value.shape)} of {value.dtype}".replace("torch.", "")
+        raise UserError(
+            f"The loss {name} must return one number per image, [{len(logits)}] floats, not {kind}; leave out sums and "
+            "means over images (reduction='none')."
+        )
+    if logits.requires_grad and not value.requires_grad:
+        raise UserError(f"The loss {name} does not depend on the logits as autograd sees it; leave out detach.")
+    return value
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ class Trials(Rows):
     loss_target: Tensor  # [B] int64 class the loss aims at, -1 for none
     target: Tensor  # [B] int64 class that must be reached, -1 where any class but y will do
     key: Tensor  # [B] int64 noise stream of (seed, attack, image, restart, loss_target)
+    restart: Tensor  # [B] int64 number of the restart, from 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,32 @@ class Seen(Rows):
     logits: Tensor  # [B, K]; [B, 0] for an attack that may see labels only
     loss: Tensor  # [B] the attack's objective; zero for an attack that may see labels only
     grad: Tensor  # [B, *S] its gradient in the query; [B, 0] unless the attack may see gradients
+
+    @property
+    def all_grads(self) -> Tensor:
+        """Every gradient that was computed for the answer."""
+        return self.grad
+
+    @property
+    def backwards(self) -> int:
+        """How many gradients of each row were computed."""
+        return int(self.grad.shape[1:].numel() > 0)
+
+
+@dataclass(frozen=True)
+class MultiGradientSeen(Seen):
+    """The model's answer to an attack on several objectives; `loss` and `grad` are those of the first one."""
+
+    losses: Tensor  # [B, C] the objectives
+    grads: Tensor  # [B, C, *S] their gradients in the query
+
+    @property
+    def all_grads(self) -> Tensor:
+        return self.grads
+
+    @property
+    def backwards(self) -> int:
+        return self.grads.shape[1]
 
 
 @dataclass(frozen=True)
@@ -170,6 +197,20 @@ class Attack(ABC):
     @abstractmethod
     def step(self, state: State, seen: Seen) -> State:
         """The state after one answer of the model: a pure function, row by row."""
+
+
+class MultiGradientAttack(Attack):
+    """An attack that needs the gradients of several objectives, such as one for each wrong class.
+
+    Each objective costs one backward pass of the network; the forward pass is shared.
+    """
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return self.objectives(logits, trials)[:, 0]
+
+    @abstractmethod
+    def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
+        """`[B, C]` values whose gradients the attack needs, from logits `[B, K]`; `C` may depend on `K` alone."""
 
 
 class HookedAttack(Attack):

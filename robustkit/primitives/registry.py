@@ -14,18 +14,28 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from robustkit.errors import UserError, unknown
 from robustkit.primitives.hyper_parameters import as_text, default_of, json_value, typed
 from robustkit.primitives.hyper_parameters import parameters as parameters
 from robustkit.primitives.hyper_parameters import value_of as value_of
 from robustkit.primitives.protocol import Attack
-from robustkit.primitives.user_code import class_code, described_error, import_unchanged
+from robustkit.primitives.user_code import (
+    address,
+    class_code,
+    code_of,
+    described_error,
+    import_unchanged,
+    user_function,
+)
 
 # Names of the literature for one attack with some hyper-parameters set.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-ce": ("apgd", {"loss": "log-odds"}),
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
+    "fab-t": ("fab", {"targets": 9}),
 }
 
 # Cascades: each member attacks the images that the members before it did not break. The budgets of `standard` were
@@ -137,16 +147,31 @@ def build(specification: str, norm: str, eps: float | str) -> Attack:
 def title(specification: str) -> str:
     """The name of a specification in tables: itself, or "file.class" and the hyper-parameters for one of the user."""
     own = _FILE.fullmatch(specification.strip())
+    name, values = parsed(specification)
+    if any(address(value) for value in values.values()):  # a path is no name: it has slashes
+        return ":".join((name, ",".join(f"{key}={as_text(value)}" for key, value in values.items())))
     if own is None:
         return specification.strip().lower()
-    return ":".join(filter(None, (name_of(_class_of(own)), own["values"])))
+    return ":".join(filter(None, (name, own["values"])))
 
 
 def described(attack: Attack) -> dict[str, Any]:
     """All hyper-parameters of an attack but its threat model, and a hash of its code if it is the user's own."""
-    own = {key: json_value(getattr(attack, key)) for key in parameters(type(attack))}
+    own: dict[str, Any] = {}
+    for key in parameters(type(attack)):
+        own |= _described_value(key, getattr(attack, key))
     code = {} if _in_package(type(attack)) else {"code": class_code(type(attack))}
     return {"attack": type(attack).__name__, **own, **code}
+
+
+def _described_value(key: str, value: object) -> dict[str, Any]:
+    """A hyper-parameter as JSON, with a hash of its code if it is a function of the user."""
+    where = address(value) if isinstance(value, str) else None
+    if where is not None:
+        return {key: where.name, f"{key}.code": code_of(user_function(where))}
+    if callable(value) and not isinstance(value, nn.Module):
+        return {key: json_value(value), f"{key}.code": code_of(value)}
+    return {key: json_value(value)}
 
 
 def spelled(attack: Attack) -> str:

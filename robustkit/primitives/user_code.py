@@ -6,11 +6,12 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import NamedTuple
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import NamedTuple, cast
 
-from robustkit.errors import UserError
+from robustkit.errors import UserError, no_file
 
 
 class Address(NamedTuple):
@@ -48,9 +49,13 @@ def load_function(where: Address) -> LoadedFunction:
         UserError: the file cannot be imported or has no such function.
     """
     module, code = import_file(where.file)
+    return LoadedFunction(_function_in(module, where), code)
+
+
+def _function_in(module: ModuleType, where: Address) -> Callable[..., object]:
     function = getattr(module, where.function, None)
     if callable(function):
-        return LoadedFunction(function, code)
+        return cast(Callable[..., object], function)
     own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__]
     names = ", ".join(sorted(own)) or "none"
     raise UserError(
@@ -72,7 +77,7 @@ def import_file(file: Path) -> ImportedFile:
         UserError: there is no such file, or it fails.
     """
     if not file.is_file():
-        raise UserError(f"There is no file {file}; check the path.")
+        raise no_file(f"There is no file {file}", file, "check the path")
     folder = file.resolve().parent
     digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}_{digest}", file.resolve())
@@ -107,6 +112,29 @@ def import_unchanged(file: Path) -> ModuleType:
     if not file.is_file() or path not in _MODULES or _MODULES[path].code != file_code(path):
         _MODULES[path] = ImportedFile(import_file(file).module, file_code(path))
     return _MODULES[path].module
+
+
+def user_function(where: Address) -> Callable[..., object]:
+    """The function at an address; its file is imported again only after it was edited.
+
+    Raises:
+        UserError: the file cannot be imported or has no such function.
+    """
+    return _function_in(import_unchanged(where.file), where)
+
+
+def code_of(value: object) -> str:
+    """SHA-256 of the code of a function, or of an object that is called like one, with the files that it is in."""
+    if isinstance(value, partial):
+        return code_of(value.func)
+    if isinstance(value, MethodType):
+        value = value.__func__
+    if not isinstance(value, FunctionType):
+        return class_code(type(value))
+    file = Path(value.__code__.co_filename)
+    if file.is_file():
+        return file_code(file.resolve())
+    return hashlib.sha256(instructions(value.__code__).encode()).hexdigest()
 
 
 def class_code(kind: type) -> str:

@@ -6,7 +6,17 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from robustkit.primitives.protocol import Attack, BestState, FeatureAttack, FeatureSeen, Seen, State, Trials
+from robustkit.primitives.protocol import (
+    Attack,
+    BestState,
+    FeatureAttack,
+    FeatureSeen,
+    MultiGradientAttack,
+    MultiGradientSeen,
+    Seen,
+    State,
+    Trials,
+)
 from robustkit.primitives.rows import Rows
 
 from .problems import images
@@ -85,7 +95,9 @@ def without_model(subject: AttackUnderTest) -> Attack:
 def trials(x: Tensor, key: int = 7) -> Trials:
     """Trials with distinct noise keys that aim at no class."""
     none = torch.full((len(x),), -1)
-    return Trials(x, torch.zeros_like(none), none, none, torch.arange(len(x)) * _KEYS_APART + key)
+    zero = torch.zeros_like(none)
+    # The first restart may begin at the image; the second one draws noise, if the attack has any.
+    return Trials(x, zero, none, none, torch.arange(len(x)) * _KEYS_APART + key, zero + 1)
 
 
 def made_up(state: State, turn: int, attack: Attack) -> Seen:
@@ -96,6 +108,10 @@ def made_up(state: State, turn: int, attack: Attack) -> Seen:
     grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0)
     loss = wave.flatten().mul(5).cos().float() if attack.sees != "labels" else torch.zeros(count)
     seen = Seen(torch.zeros(count, dtype=torch.int64), torch.zeros(count, 4), loss, grad)
+    if isinstance(attack, MultiGradientAttack):
+        losses = attack.objectives((wave.reshape(-1, 1) + torch.arange(4)).sin().float(), state.trial)
+        grads = torch.stack([grad.roll(place, -1) for place in range(losses.shape[1])], 1)
+        return MultiGradientSeen(seen.label, seen.logits, losses[:, 0], grads[:, 0], losses, grads)
     if not isinstance(attack, FeatureAttack):
         return seen
     features = (wave.reshape(-1, 1, 1) * 3 + torch.arange(6).reshape(_FEATURES)).sin().float()

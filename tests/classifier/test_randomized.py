@@ -57,7 +57,7 @@ def test_the_gradient_of_a_randomized_model_is_the_mean_over_its_draws():
     method = FGSM(0.1, loss="margin")
     with classifier.session(x) as session:
         zero = torch.zeros(1, dtype=torch.int64)
-        seen = session.query(method, method.init(Trials(x, zero, zero - 1, zero - 1, zero)))
+        seen = session.query(method, method.init(Trials(x, zero, zero - 1, zero - 1, zero, zero)))
 
     # The margin's slope is -2 in seven draws of ten and +2 in three: -0.8, give or take 4 * sqrt(0.21 / 4000).
     assert abs(seen.grad[0, 0, 0, 0].item() + 0.8) < 4 * 0.029

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from robustkit.defenses.training.tensor_file import read_tensors
 
 from tests.cli.test_bad_input import refused
 from tests.small import data
@@ -25,6 +26,8 @@ def test_a_tuning_writes_its_model_history_and_report_once(robustkit, place):
 
     assert printed.status == 0, printed.err
     assert set(first) == FILES
+    # The weights are in model.safetensors alone.
+    assert not read_tensors(place / "tuned" / "training.safetensors").groups
     assert pd.read_csv(place / "tuned" / "history.csv").epoch.tolist() == [1, 2]
     models = pd.read_csv(place / "tuned" / "results.csv").model.unique().tolist()
     assert models == ["net.factory", "net.factory-tuned"]

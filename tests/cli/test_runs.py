@@ -21,7 +21,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def interrupted_after(images: int, monkeypatch) -> None:
     """Interrupt the run as soon as this many images of one stage are finished."""
-    from robustkit.cli.watch import Bars
+    from robustkit.host.bars import Bars
 
     def stop(self, finished, robust):
         if finished >= images:
@@ -82,9 +82,8 @@ def test_a_run_grows_to_the_bytes_of_a_fresh_one(robustkit, place):
 
 CHANGES = {
     "seed": (["--seed", "1"], ["seed was 0, now 1"]),
-    "eps": (["--eps", "0.2"], ["0.2"]),
     "fewer samples": (["-n", "10"], ["samples was 30, now 10"]),
-    "norm": (["--norm", "L2"], ["L2"]),
+    "norm": (["--norm", "L2"], ["the radius Linf 0.1 is missing"]),
     "bf16": (["--bf16"], ["bf16"]),
     "fold": (["--no-fold"], ["fold"]),
     "data": (["-d", "turned.npz"], ["dataset"]),
@@ -98,7 +97,9 @@ def test_a_changed_setting_is_refused_and_no_file_is_changed(robustkit, place):
     before = evidence(place / "run"), {file: file.read_bytes() for file in (place / "run").glob("*.[ch]*")}
 
     for words, expected in CHANGES.values():
-        refused(robustkit(*SMALL, *words, "--out", "run"), *expected, "--out")
+        printed = robustkit(*SMALL, *words, "--out", "run")
+        refused(printed, *expected, "--out")
+        assert not set('[]{}"') & set(printed.err), "JSON in a message"
         assert (
             evidence(place / "run"),
             {file: file.read_bytes() for file in (place / "run").glob("*.[ch]*")},
@@ -162,6 +163,16 @@ def test_several_eps_are_one_run(robustkit, place):
     assert table.accuracy.is_monotonic_decreasing
 
 
+def test_an_eps_and_a_norm_are_added_to_a_finished_run(robustkit, place):
+    robustkit(*SMALL, "--out", "grown")
+    for out in ("grown", "fresh"):
+        printed = robustkit(*SMALL[:-2], "--eps", "Linf:0.1", "--eps", "Linf:0.03", "--eps", "L2:0.4", "--out", out)
+        assert printed.status == 0, printed.err
+
+    for name in ("results.csv", "samples.csv"):
+        assert (place / "grown" / name).read_bytes() == (place / "fresh" / name).read_bytes()
+
+
 def test_a_report_is_made_again_without_the_model_and_to_the_same_bytes(robustkit, place):
     robustkit(*SMALL, "--out", "run")
     before = contents(place / "run")
@@ -218,13 +229,13 @@ def test_an_interrupted_run_says_how_to_resume_and_is_reported_as_unfinished(rob
 
 
 def test_a_run_interrupted_while_its_report_is_written_is_resumed(robustkit, monkeypatch):
-    from robustkit import reports
+    from robustkit.reports.evaluation import files
 
     def stop(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reports, "write_report", stop)
+        patch.setattr(files, "write_report", stop)
         printed = robustkit(*SMALL, "--out", "run")
 
     assert printed.status == 130

@@ -14,21 +14,20 @@ from pathlib import Path
 
 import torch
 
-from robustkit import Classifier, evaluate
+from robustkit import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.evaluation import runner
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
-from tests.small import cnn, csv, data, evidence, linear
+from tests.small import cnn, csv, data, evaluated, evidence, linear
 
 torch.set_num_threads(1)
 
 
 def run(folder: Path) -> Run:
     smoothed = Classifier(linear(), name="smoothed", smoothing=Smoothing(0.2, n=12, n0=4))
-    return evaluate(
-        [cnn(), smoothed], dataset=data(6), attacks=["fgsm", "noise:queries=3"], eps=["0.05", "0.15"], out=folder
-    )
+    attacks, radii = ["fgsm", "noise:queries=3"], ["0.05", "0.15"]
+    return evaluated([cnn(), smoothed], folder, dataset=data(6), attacks=attacks, eps=radii)
 
 
 def in_child(work: Callable[[], object]) -> int:

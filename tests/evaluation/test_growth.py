@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import Phase, settings
@@ -15,14 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from torch import Tensor, nn
 
 from robustkit import Classifier, Smoothing, UserError, evaluate, load_run
-from robustkit.evidence.run import Run
+from robustkit.evidence.run import Picture, Run
 from robustkit.host import environment
 from tests.networks import Changed, Constant, Failing
-from tests.small import Recorder, cnn, csv, data, evidence, linear
+from tests.small import Recorder, cnn, csv, data, evaluated, evidence, linear
 
 COUNT = 8
 MODELS = ("linear", "cnn", "smoothed")
 ATTACKS = ("fgsm", "tiny", "pgd:steps=3")
+RADII = ("Linf:0.15", "Linf:0.05", "L2:0.6", "Linf:0.1", "L2:0.3")
 TABLES = ("clean", "certified", "attacked", "picture")
 ABOUT_SMOOTHING = {"smoothing": Smoothing(0.2, n=12, n0=4, alpha=0.01), "eot": 4}
 
@@ -31,6 +33,7 @@ class Request(NamedTuple):
     samples: int
     attacks: tuple[str, ...]
     models: tuple[str, ...]
+    radii: tuple[str, ...] = ("0.05", "0.15")
 
 
 def run(
@@ -58,8 +61,8 @@ def run(
         with torch.no_grad():
             network.model[-1].bias[3] += shift
         models.append(Classifier(network, name=name, **(ABOUT_SMOOTHING if name == "smoothed" else {}), **model or {}))
-    usual = {"dataset": data(COUNT), "attacks": request.attacks, "eps": ["0.05", "0.15"], "samples": request.samples}
-    return evaluate(models, out=folder, **usual | more)
+    usual = {"dataset": data(COUNT), "attacks": request.attacks, "eps": request.radii, "samples": request.samples}
+    return evaluated(models, folder, **usual | more)
 
 
 class Uninterrupted(NamedTuple):
@@ -109,9 +112,9 @@ class Refusal(NamedTuple):
 
 REFUSALS = {
     "another seed": Refusal(("seed was 0, now 1",), {"seed": 1}),
-    "another radius": Refusal(("threats", "0.2"), {"eps": ["0.05", "0.2"]}),
-    "fewer radii": Refusal(("threats", "0.15"), {"eps": "0.05"}),
-    "another norm": Refusal(("threats", "L2"), {"norm": "L2"}),
+    "another radius": Refusal(("the radius Linf 0.15 is missing",), {"eps": ["0.05", "0.2"]}),
+    "fewer radii": Refusal(("the radius Linf 0.15 is missing",), {"eps": "0.05"}),
+    "another norm": Refusal(("the radius Linf 0.05 is missing",), {"norm": "L2"}),
     "other images": Refusal(("dataset",), {"dataset": changed_data("images")}),
     "another pixel": Refusal(("dataset",), {"dataset": changed_data("pixel")}),
     "other labels": Refusal(("dataset",), {"dataset": changed_data("label")}),
@@ -119,8 +122,8 @@ REFUSALS = {
     "other bounds": Refusal(("model ", "bounds"), {"model": {"bounds": (0, 2)}}),
     "another search": Refusal(("model ", "bf16"), {"model": {"bf16": True}}),
     "fewer samples": Refusal(("samples was ",), request={"samples": 2}),
-    "another attack": Refusal(("attack ", "absent"), request={"attacks": ("bim:steps=2",)}),
-    "another model": Refusal(("model ", "absent"), request={"models": ("cnn-2",)}),
+    "another attack": Refusal(("the attack ", "is missing"), request={"attacks": ("bim:steps=2",)}),
+    "another model": Refusal(("the model ", "is missing"), request={"models": ("cnn-2",)}),
 }
 
 
@@ -129,7 +132,8 @@ def refused(request: Request, folder: Path, refusal: Refusal) -> None:
         run(request._replace(**refusal.request), folder, **refusal.more)
 
     assert all(word in str(error.value) for word in (*refusal.words, "--out")), str(error.value)
-    assert not ("samples" in refusal.request and "sha256" in str(error.value))
+    assert not ("samples" in refusal.request and "dataset" in str(error.value))
+    assert not set('[]{}"') & set(str(error.value)), "JSON in a message"
 
 
 class RunFolder(RuleBasedStateMachine):
@@ -206,7 +210,60 @@ def test_any_sequence_of_calls_ends_at_the_bytes_of_one_uninterrupted_run():
     run_state_machine_as_test(RunFolder, settings=few)
 
 
+class GrowingRadii(RunFolder):
+    """A folder to which radii and norms are added too.
+
+    A radius below those of the folder gives it rows that one uninterrupted run would not have made; the tables and
+    pictures that follow from its rows are the same.
+    """
+
+    def larger(self, draw: st.DataObject) -> Request:
+        radii = draw.draw(grown(self.request.radii if self.request.samples else (), RADII))
+        return super().larger(draw)._replace(radii=radii)
+
+    @rule(draw=st.data(), batch_size=st.sampled_from([4, 20]))
+    def evaluate(self, draw: st.DataObject, batch_size: int) -> None:
+        self.request = self.larger(draw)
+        done = run(self.request, self.folder, batch_size=batch_size)
+        whole = whole_run(self.request)
+
+        assert csv(done, self.folder) == csv(load_run(self.folder), self.folder) == uninterrupted(self.request).csv
+        assert [vars_of(one) for one in done.pictures] == [vars_of(one) for one in whole.pictures]
+        assert done.manifest["identity"] == whole.manifest["identity"]
+
+    def refuse(self, change: str) -> None:
+        """Not here: the refusals name the radii of `RunFolder`."""
+
+
+@cache
+def whole_run(request: Request) -> Run:
+    return run(request, None)
+
+
+def vars_of(picture: Picture) -> dict[str, object]:
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in vars(picture).items()}
+
+
+def test_a_run_to_which_radii_and_norms_are_added_has_the_tables_of_one_that_had_them_at_once():
+    few = settings(
+        max_examples=4, stateful_step_count=5, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+    )
+    run_state_machine_as_test(GrowingRadii, settings=few)
+
+
 SMALL = Request(COUNT, ("fgsm",), ("linear",))
+
+
+@pytest.mark.parametrize("attack", ["fgsm", "tiny"])
+def test_a_radius_between_two_others_leaves_no_image_robust_that_it_breaks(attack, tmp_path):
+    request = SMALL._replace(attacks=(attack,), radii=("0.2",))
+    for radii in [("0.2",), ("0.2", "0.01"), ("0.01", "0.2", "0.1"), ("0.1", "0.01", "0.3", "0.2")]:
+        done = run(request._replace(radii=radii), tmp_path)
+
+    table = done.results[done.results.role == "worst-case"]
+    assert table.eps_text.tolist() == ["0.01", "0.1", "0.2", "0.3"]
+    assert table.correct.is_monotonic_decreasing
+    assert csv(done, tmp_path) == uninterrupted(request._replace(radii=("0.01", "0.1", "0.2", "0.3"))).csv
 
 
 @pytest.mark.parametrize("change", REFUSALS)
@@ -234,7 +291,7 @@ class Scaled(nn.Module):
 
 
 def run_of(model: nn.Module, folder: Path) -> Run:
-    return evaluate(model, dataset=data(COUNT), attacks="fgsm", eps="0.1", out=folder)
+    return evaluated(model, folder, dataset=data(COUNT), attacks="fgsm", eps="0.1")
 
 
 @pytest.mark.parametrize("buffer", [True, False])

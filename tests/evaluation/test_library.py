@@ -208,3 +208,23 @@ def test_a_gradient_that_is_nan_is_not_robustness(attack):
 
     with pytest.raises(UserError, match="gradient is not finite"):
         evaluate(model, dataset=data(4), attacks=attack, eps="0.1")
+
+
+def test_a_model_without_weights_is_named_in_table_report_and_results(tmp_path):
+    torch.manual_seed(0)
+    untrained, watch = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), Recorder()
+    run = evaluate([untrained, linear()], dataset=data(30), attacks="fgsm", eps="0.05", out=tmp_path, watch=watch)
+    (sentence,) = run.manifest["warnings"]
+
+    assert sentence in watch.sentences
+    assert "guessing among 10 classes" in sentence
+    assert load_run(tmp_path).manifest["warnings"] == [sentence]
+    assert run.results.note[run.results.model == "sequential"].unique().tolist() == ["no better than guessing"]
+    assert run.results.note[run.results.model == "sequential-2"].isna().all()
+
+
+def test_a_model_that_is_right_on_few_images_is_not_said_to_guess():
+    run = evaluate(linear(), dataset=data(5), attacks="fgsm", eps="0.05")
+
+    assert run.manifest["warnings"] == []
+    assert "note" not in run.results

@@ -108,7 +108,8 @@ def test_an_attack_object_trains_like_its_text():
     [
         ("pgd:steps=7", 0, "eps of 0"), ("nfgsm", 0, "eps of 0"), ("free:4", "0/255", "eps of 0"),
         ("pgd:step_size=0", EPS, "size 0"), ("pgd:step_size=0,random_start=no", EPS, "size 0"),
-        ("apgd-t", EPS, "targets"), ("sgm", EPS, "hooks"), ("free", EPS, "replays"), ("free:1", EPS, "replays"),
+        ("apgd-t", EPS, "targets"), ("sgm", EPS, "hooks"), ("fab", EPS, "gradients"),
+        ("free", EPS, "replays"), ("free:1", EPS, "replays"),
         ("free:x", EPS, "replays"), ("nfgsm:k=2", EPS, "noise"), ("nfgsm:noise=20", EPS, "exceeds"),
         ("rs-fgsm:2", EPS, "no hyper-parameters"), ("pdg", EPS, "pgd"), ("pgd:stepz=3", EPS, "steps"),
         ("pgd", 3, "255"), ("nfgsm:noise=-1", EPS, "noise"), ("standard", EPS, "attack"),

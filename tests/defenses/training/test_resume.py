@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from robustkit.defenses import finetune
+from robustkit.defenses import drop_weights, finetune
 from robustkit.defenses.training import training
 from robustkit.defenses.training.tensor_file import read_tensors, write_tensors
+from safetensors.torch import save_file
 
 from robustkit.errors import UserError
 from tests.defenses import crash, nets
@@ -35,8 +36,9 @@ def whole():
 
 @pytest.fixture
 def checkpoint(tmp_path) -> Path:
-    """The file of a finished short training."""
-    run(tmp_path, SHORT.but(epochs=1))
+    """The file of a short training that was interrupted."""
+    with pytest.raises(StopError):
+        run(tmp_path, SHORT.but(epochs=1), step=2)
     return tmp_path / "training.safetensors"
 
 
@@ -79,6 +81,34 @@ def test_a_finished_training_takes_no_further_step(tmp_path, monkeypatch):
     monkeypatch.setattr(training.Training, "_step", None)
 
     assert_same(run(tmp_path), first)
+
+
+def test_a_finished_training_keeps_no_state_to_go_on_from(tmp_path):
+    network, _ = run(tmp_path, SHORT.but(epochs=1))
+    content = read_tensors(tmp_path / "training.safetensors")
+
+    assert set(content.groups) == {"best"}
+    assert set(content.groups["best"]) == set(network.state_dict())
+
+
+def test_a_finished_training_may_leave_its_weights_to_the_model_file(tmp_path):
+    network, first = run(tmp_path, SHORT.but(epochs=1))
+    save_file(network.state_dict(), tmp_path / "model.safetensors")
+    drop_weights(tmp_path)
+    assert not read_tensors(tmp_path / "training.safetensors").groups
+    assert_same(run(tmp_path, SHORT.but(epochs=1)), (network, first))
+
+    save_file({name: value + 1 for name, value in network.state_dict().items()}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match="missing or was changed"):
+        run(tmp_path, SHORT.but(epochs=1))
+
+
+def test_weights_that_the_model_file_does_not_have_are_kept(tmp_path):
+    run(tmp_path, SHORT.but(epochs=1))
+    save_file({"other": torch.ones(1)}, tmp_path / "model.safetensors")
+    drop_weights(tmp_path)
+
+    assert set(read_tensors(tmp_path / "training.safetensors").groups) == {"best"}
 
 
 def test_a_roll_back_is_in_the_checkpoint(tmp_path, monkeypatch):

@@ -31,7 +31,8 @@ def test_copying_it_to_a_network_leaves_the_buffers():
     before = state(network)
     average.copy_to(network)
 
-    assert changed(network, before) == {name for name, _ in network.named_parameters()}
+    # A bias before BatchNorm has a gradient of nothing but rounding: on some processors it is zero, and the bias stays.
+    assert changed(network, before) | {"layer1.0.bias"} == {name for name, _ in network.named_parameters()}
 
 
 @pytest.mark.parametrize(("steps", "decays"), [(0, (2 / 11, 3 / 12, 4 / 13)), (100, (0.5,))])

@@ -1,0 +1,18 @@
+"""The files of an evaluation beside its evidence, as the command line and Python write them."""
+
+from pathlib import Path
+
+from robustkit.evidence.run import Run
+
+from .csv import write_csv
+from .html import write_report
+
+
+def write_files(run: Run, folder: Path) -> None:
+    """Write results.csv, samples.csv and report.html.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    write_csv(run, folder)
+    write_report([run], folder / "report.html")

@@ -1,0 +1,190 @@
+"""What a notebook or a script passes to `attack` and `evaluate`, and what it gets to see."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+import torch
+from robustkit.attacks import PGD
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+import robustkit
+from robustkit import UserError, evaluate, load_run
+from tests.small import cnn, csv, data, linear
+
+ASK = {"attacks": "fgsm", "eps": "0.1"}
+
+
+class Items(Dataset):
+    """The digits as most people write a data set."""
+
+    def __init__(self, count: int = 12, change=lambda x, y: (x, int(y))) -> None:
+        self.x, self.y = data(count)
+        self.change = change
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, number: int):
+        return self.change(self.x[number], self.y[number])
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(Items())
+
+
+class Named(Items):
+    """As torchvision has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets, self.train, self.classes = self.y.tolist(), False, list("abcdefghij")
+
+
+X, Y = data(12)
+ACCEPTED = {
+    "arrays": (X.numpy(), Y.numpy()),
+    "arrays in float64": (X.double().numpy(), Y.numpy().astype(np.uint16)),
+    "arrays in another byte order": (X.numpy().astype(">f4"), Y.numpy().astype(">i8")),
+    "lists": (X.tolist(), Y.tolist()),
+    "a TensorDataset": TensorDataset(X, Y),
+    "a data set": Items(),
+    "a data set of arrays": Items(change=lambda x, y: (x.numpy(), y.numpy())),
+    "a data set with targets": Named(),
+    "a part of a data set": Subset(Items(20), range(12)),
+    "two data sets": ConcatDataset([Subset(Items(), range(5)), Subset(Items(), range(5, 12))]),
+    "a loader": DataLoader(Items(), batch_size=5),
+    "a shuffled loader": DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True),
+}
+
+
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_images_in_any_common_form_give_the_same_evaluation(kind):
+    one, other = (evaluate(cnn(), dataset=given, **ASK) for given in (ACCEPTED[kind], (X, Y)))
+
+    assert one.results.accuracy.tolist() == other.results.accuracy.tolist()
+    assert one.samples.drop(columns="model").equals(other.samples.drop(columns="model"))
+
+
+def test_a_data_set_of_torchvision_keeps_its_name_split_and_classes():
+    run = evaluate(linear(), dataset=Named(), **ASK)
+
+    assert run.results.dataset[0] == "named"
+    assert run.results.split[0] == "test"
+    assert run.class_names == tuple("abcdefghij")
+
+
+REFUSED = {
+    "a tensor": (X, "without labels"),
+    "a number": (3, "not int"),
+    "three tensors": ((X, Y, Y), "not tuple"),
+    "texts": ((["a", "b"], Y), "numbers"),
+    "uneven lists": (([[1.0], [1.0, 2.0]], Y), "numbers"),
+    "a stream": (Stream(), "iterable"),
+    "a loader of a stream": (DataLoader(Stream()), "iterable|sampler"),
+    "a loader with its own batches": (DataLoader(Items(), collate_fn=list), "collate_fn"),
+    "images alone": (TensorDataset(X), "labels"),
+    "items without labels": (Items(change=lambda x, y: x), "image and its label"),
+    "labels as texts": (Items(change=lambda x, y: (x, "three")), "whole number"),
+    "pictures": (Items(change=lambda x, y: ("picture", int(y))), "ToTensor"),
+    "normalised images": (Items(change=lambda x, y: (2 * x - 1, int(y))), "normalisation"),
+    "random images": (Items(change=lambda x, y: (torch.rand(1, 8, 8), int(y))), "random transforms"),
+    "images of two sizes": (Items(change=lambda x, y: (x[:, : 4 + int(y)], int(y))), "size"),
+    "a broken item": (Items(change=lambda x, y: 1 / 0), "ZeroDivisionError"),
+    "no items": (Items(0), "empty"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_other_data_are_refused_in_one_line(kind):
+    given, words = REFUSED[kind]
+    with pytest.raises(UserError, match=words) as error:
+        evaluate(linear(), dataset=given, **ASK)
+
+    assert "\n" not in str(error.value)
+
+
+def test_attack_takes_a_text_and_arrays():
+    one = robustkit.attack(cnn(), X.numpy(), Y.numpy(), "pgd:steps=3", eps="0.1")
+    other = robustkit.attack(cnn(), X, Y, PGD(eps="0.1", steps=3))
+
+    assert torch.equal(one.x_adv, other.x_adv)
+
+
+ATTACKS = {
+    "a text without a radius": ((linear(), X, Y, "pgd:steps=3"), {}, "eps="),
+    "an ensemble": ((linear(), X, Y, "standard"), {"eps": 0.1}, "evaluate"),
+    "two radii": ((linear(), X, Y, PGD(eps="0.1")), {"eps": 0.1}, "leave out eps"),
+    "a class": ((linear(), X, Y, PGD), {"eps": 0.1}, "an object, not"),
+    "a loader": ((linear(), DataLoader(Items()), Y, "pgd"), {"eps": 0.1}, r"evaluate\(dataset"),
+    "a data set": ((linear(), Items(), Y, "pgd"), {"eps": 0.1}, r"evaluate\(dataset"),
+    "no labels": ((linear(), X, None, "pgd"), {"eps": 0.1}, "labels must be"),
+    "a name for the model": (("resnet18", X, Y, "pgd"), {"eps": 0.1}, "load_model"),
+    "a function for the model": ((lambda x: x, X, Y, "pgd"), {"eps": 0.1}, "forward of a module"),
+    "targets as texts": ((linear(), X, Y, "pgd"), {"eps": 0.1, "target": ["a"]}, "numbers"),
+}
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_what_attack_cannot_take_is_refused_in_one_line(kind):
+    given, more, words = ATTACKS[kind]
+    with pytest.raises(UserError, match=words) as error:
+        robustkit.attack(*given, **more)
+
+    assert "\n" not in str(error.value)
+
+
+def test_evaluate_writes_the_files_of_the_command_line(tmp_path):
+    run = evaluate(linear(), dataset=data(12), out=tmp_path / "run", **ASK)
+    files = {file.name for file in (tmp_path / "run").iterdir()}
+
+    assert files == {"run.sqlite", "results.csv", "samples.csv", "report.html"}
+    assert ((tmp_path / "run" / "results.csv").read_bytes(), (tmp_path / "run" / "samples.csv").read_bytes()) == csv(
+        run, tmp_path
+    )
+
+
+def test_a_run_in_memory_is_written_where_one_says(tmp_path):
+    run = evaluate(linear(), dataset=data(12), **ASK)
+    run.write(tmp_path / "new")
+
+    assert {file.name for file in (tmp_path / "new").iterdir()} == {"results.csv", "samples.csv", "report.html"}
+    with pytest.raises(UserError, match=r"run\.write"):
+        run.write()
+
+
+def test_a_printed_run_is_its_table(tmp_path, capsys):
+    from rich.console import Console
+    from robustkit.reports import print_table
+
+    run = evaluate(linear(), dataset=data(12), out=tmp_path, **ASK)
+    print_table(run, Console())
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+    assert str(run).splitlines() == str(load_run(tmp_path)).splitlines() == lines
+    assert len(lines) < 20
+    assert "\n" not in repr(run)
+    assert "sequential" in repr(run)
+    assert run._repr_html_().startswith("<pre>")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("stream", "progress", "shown"), [
+    (Terminal, None, True), (Terminal, False, False), (io.StringIO, None, False), (io.StringIO, True, True),
+])  # fmt: skip
+@pytest.mark.parametrize("call", ["evaluate", "attack"])
+def test_progress_is_shown_in_a_terminal_and_where_it_is_asked_for(call, stream, progress, shown, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", stream())
+    if call == "evaluate":
+        evaluate(linear(), dataset=data(4), progress=progress, **ASK)
+    else:
+        robustkit.attack(linear(), *data(4), PGD(eps="0.1", steps=2), progress=progress)
+
+    assert bool(sys.stderr.getvalue()) == shown
+    assert not capsys.readouterr().out

@@ -1,0 +1,100 @@
+"""Losses of the user: a function of logits and classes, or one in a file, wherever `loss=` is accepted."""
+
+import pytest
+import torch
+from robustkit.attacks import APGD, FGSM, ILA, PGD
+from torch import Tensor, nn
+
+import robustkit
+from robustkit import UserError, evaluate
+from robustkit.primitives import registry
+from tests.small import cnn, data, linear
+
+FILE = """
+from torch.nn import functional as F
+
+def ce(logits, y):
+    return F.cross_entropy(logits, y, reduction="none")
+
+def mean(logits, y):
+    return F.cross_entropy(logits, y)
+
+def detached(logits, y):
+    return ce(logits.detach(), y)
+
+def wrong(logits, y):
+    return logits[:, y.item()]
+"""
+
+
+def ce(logits: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits, y, reduction="none")
+
+
+@pytest.fixture(autouse=True)
+def _file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "mine.py").write_text(FILE)
+
+
+@pytest.mark.parametrize("attack", [PGD, APGD, FGSM, ILA])
+@pytest.mark.parametrize("loss", [ce, "lib/mine.py:ce", nn.CrossEntropyLoss(reduction="none")], ids=str)
+@pytest.mark.parametrize("targets", [0, 2])
+def test_an_own_copy_of_cross_entropy_gives_the_bits_of_ours(attack, loss, targets):
+    x, y = data(12)
+    own, ours = (robustkit.attack(cnn(), x, y, attack(eps="0.1", loss=each, targets=targets)) for each in (loss, "ce"))
+
+    assert torch.equal(own.x_adv, ours.x_adv)
+
+
+def test_a_loss_in_a_file_is_one_column_with_a_name_of_its_own():
+    run = evaluate(linear(), dataset=data(8), eps="0.1", attacks=["pgd:steps=2,loss=lib/mine.py:ce", "fgsm"])
+
+    assert run.results.attack.tolist() == ["clean", "pgd:steps=2,loss=mine.ce", "fgsm", "worst-case"]
+    assert set(run.results.role) == {"clean", "attack", "worst-case"}
+
+
+def test_a_loss_whose_file_changed_is_another_attack(tmp_path):
+    asked = {"dataset": data(8), "eps": "0.1", "attacks": "pgd:steps=2,loss=lib/mine.py:ce", "out": tmp_path / "run"}
+    evaluate(linear(), **asked)
+    (tmp_path / "lib" / "mine.py").write_text(FILE.replace("return F.cross", "return 2 * F.cross"))
+
+    with pytest.raises(UserError, match="code changed"):
+        evaluate(linear(), **asked)
+
+
+def scaled(factor: float):
+    def loss(logits: Tensor, y: Tensor) -> Tensor:
+        return factor * ce(logits, y)
+
+    return loss
+
+
+def test_functions_that_close_over_other_values_are_other_losses():
+    one, same, other = (registry.described(PGD(0.1, loss=scaled(factor))) for factor in (1.0, 1.0, 2.0))
+
+    assert one == same
+    assert one != other
+    assert "loss" in registry.spelled(PGD(0.1, loss=scaled(1.0)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("lib/mine.py:mean", "one number per image"),
+        ("lib/mine.py:detached", "autograd"),
+        ("lib/mine.py:wrong", "wrong fails"),
+        ("lib/mine.py:none", "no function 'none'"),
+        ("lib/gone.py:ce", "no file"),
+        (nn.CrossEntropyLoss(), "one number per image"),
+        (lambda logits, y: 3, "a tensor"),
+        (7, "no loss called '7'"),
+    ],
+    ids=str,
+)
+def test_a_loss_that_cannot_be_climbed_is_refused_in_one_line(loss, words):
+    with pytest.raises(UserError, match=words) as error:
+        robustkit.attack(linear(), *data(4), PGD(eps="0.1", loss=loss))
+
+    assert "\n" not in str(error.value)
