@@ -172,14 +172,14 @@ class Coin(nn.Module):
 
 
 class OneOfThree(nn.Module):
-    """An ensemble that draws one member for the whole batch; the members are 1, 1 and -1 times the logits."""
+    """An ensemble that draws one member for the whole batch; one member in three has the opposite logits."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, opposite: float = 1 / 3) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.opposite = model, opposite
 
     def forward(self, x: Tensor) -> Tensor:
-        sign = 1 if torch.rand(()).item() < 2 / 3 else -1
+        sign = -1 if torch.rand(()).item() < self.opposite else 1
         return sign * self.model(x)
 
 

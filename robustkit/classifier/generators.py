@@ -17,6 +17,7 @@ def reseed(seed: int) -> None:
 def generator_states() -> list[Any]:
     """Values that change whenever a random number is drawn from a global generator of the CPU or of a CUDA device."""
     name, numbers, *place = np.random.get_state()
-    accelerated = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    # Asked too early, CUDA would be initialised on every device.
+    accelerated = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     torches = [state.numpy().tobytes() for state in (torch.get_rng_state(), *accelerated)]
     return [*torches, random.getstate(), name, np.asarray(numbers).tobytes(), *place]

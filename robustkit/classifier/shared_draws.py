@@ -11,7 +11,8 @@ from torch import Tensor
 
 from robustkit.classifier.generators import reseed
 
-_FORWARDS, _COPIES = 12, 8
+# Many forwards, so that a switch which is thrown in one of twenty is thrown in some of them.
+_FORWARDS, _COPIES = 64, 2
 # A false alarm makes the model slower and nothing else, so the chance of one need not be tiny.
 _LEVEL = 1e-3
 
