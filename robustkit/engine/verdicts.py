@@ -33,7 +33,7 @@ class VerdictQueue:
     """Judges points by the unmodified model, and queues what is left of an image that is not broken.
 
     Args:
-        session: of the model that judges.
+        session: of the model that judges; if jobs have originals, it takes points in their units.
         attack: which made the points.
         queue: of trials.
     """
@@ -62,7 +62,7 @@ class VerdictQueue:
         trials = [trial for group in groups for trial in group.trials]
         samples = [trial.job.sample for trial in trials]
         check_finite(points, samples, "input gradient")
-        points = self.attack.ball.project_exact(torch.cat([group.states.trial.x for group in groups]), points)
+        points = self._exact(groups, points)
         for trial in trials:
             trial.looks += 1
         verdicts = self.session.oracle.verdicts(points, [look for group in groups for look in self._looks(group)])
@@ -74,6 +74,15 @@ class VerdictQueue:
             count = len(group.trials)
             yield group, points[:count], labels[:count]
             points, labels = points[count:], labels[count:]
+
+    def _exact(self, groups: list[Candidates], points: Tensor) -> Tensor:
+        ball, x = self.attack.ball, torch.cat([group.states.trial.x for group in groups])
+        own = [trial.job.original for group in groups for trial in group.trials]
+        originals = [each for each in own if each is not None]
+        if not originals:
+            return ball.project_exact(x, points)
+        images = torch.stack([each.image for each in originals])
+        return ball.project_exact_around(images, originals[0].bounds, x, points)
 
     def _looks(self, group: Candidates) -> list[Look]:
         most = most_verdicts(self.attack)
