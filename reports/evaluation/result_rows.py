@@ -10,6 +10,7 @@ import pandas as pd
 from ..shared.words import interval, percent, printable
 
 _FINE = 10**6  # shares that are no counts are written as so many parts
+UNFINISHED = "unfinished"  # as `Run.results` names the method of such an interval
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,24 @@ class ResultRow:
     forwards: int
     backwards: int
     abstained: int = 0  # clean images on which a smoothed or randomized model abstains
+    undecided: int = 0  # images of an unfinished run without a verdict in this row
     one_draw: float = math.nan  # accuracy of a single draw with its interval; NaN unless the model is randomized
     one_draw_low: float = math.nan
     one_draw_high: float = math.nan
 
     @property
     def percent(self) -> str:
-        """The accuracy as text."""
-        return percent(self.correct, self.n)
+        """The accuracy as text; of an unfinished attack an upper end, because it may break what it did not reach."""
+        return (
+            f"\N{LESS-THAN OR EQUAL TO} {percent(self.correct, self.n)}"
+            if self.is_open
+            else percent(self.correct, self.n)
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether images that the attack has not reached count as correct."""
+        return self.method == UNFINISHED
 
     @property
     def interval(self) -> str:
@@ -76,7 +87,7 @@ class ResultRow:
     @property
     def images(self) -> int:
         """Number of images that the passes were spent on: those attacked, or all in the clean row."""
-        return self.attacked or self.n
+        return self.n if self.role == "clean" else self.attacked
 
 
 class OrderedRow(NamedTuple):
@@ -114,6 +125,7 @@ def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
             one_draw=float(row.get("draw_accuracy", math.nan)),
             one_draw_low=float(row.get("draw_ci_low", math.nan)),
             one_draw_high=float(row.get("draw_ci_high", math.nan)),
+            undecided=_count(row.get("undecided")),
         )
         for row in results.to_dict("records")
     )

@@ -3,7 +3,7 @@
 import io
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Console
@@ -13,9 +13,10 @@ from rich.text import Text
 from robustkit.evidence.run import Run
 
 from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
-from ..shared.words import DASH, UNKNOWN, half_width, per_image, printable
+from ..shared.words import DASH, UNKNOWN, per_image, printable
 from . import randomized, smoothing
 from .board import Board, boards
+from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
 
 COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
@@ -26,13 +27,18 @@ DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n",
 
 def print_table(run: Run, console: Console) -> None:
     """Print `run` for a human: a table for each norm and radius, what the numbers mean, and the run's warnings."""
-    board = boards([run])[0]
+    print_tables([run], console)
+
+
+def print_tables(runs: Sequence[Run], console: Console) -> None:
+    """Print several runs; those on the same images share their tables."""
     with wide_enough(console):
-        threats: list[ThreatLabel | None] = [*board.threats]
-        for threat in threats or [None]:
+        for board in boards(runs):
+            threats: list[ThreatLabel | None] = [*board.threats]
             columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
-            console.print(fitting_table(partial(_table, board, threat), columns, DROPS, console))
-        print_notes(console, _notes(board, run))
+            for threat in threats or [None]:
+                console.print(fitting_table(partial(_table, board, threat), columns, DROPS, console))
+            print_notes(console, _notes(board))
 
 
 def table_text(run: Run) -> str:
@@ -90,7 +96,7 @@ def _lines(board: Board, model: str, threat: ThreatLabel | None) -> Iterator[tup
 def _texts(cell: ResultRow) -> dict[str, str]:
     """The columns of one line; signs as ASCII, because the encoding of a pipe may have no others."""
     texts = {
-        "accuracy": cell.percent.replace(UNKNOWN, "-"),
+        "accuracy": cell.percent.replace(UNKNOWN, "-").replace("≤", "<="),
         "95 % interval": _bounds(cell.interval),
         "k/n": cell.count,
         "one draw": cell.one_draw_percent,
@@ -109,8 +115,7 @@ def _bounds(interval: str) -> str:
     return f"({bounds})" if "=" in bounds else bounds
 
 
-def _notes(board: Board, run: Run) -> Iterator[str]:
-    n = board.images.n
+def _notes(board: Board) -> Iterator[str]:
     for state in board.states:
         yield f"Unfinished: {state.done} of {state.planned} images; numbers under attack are partial."
     if board.threats:
@@ -120,7 +125,8 @@ def _notes(board: Board, run: Run) -> Iterator[str]:
         yield "passes/image: forwards+backwards for each image attacked."
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
-    if n:
-        yield f"Resolution: differences below about {half_width(n)} points are not visible at n={n}."
-    for warning in run.manifest["warnings"]:
+    yield from joined(board)
+    if board.images.n:
+        yield resolution(board)
+    for warning in dict.fromkeys(warning for run in board.runs for warning in run.manifest["warnings"]):
         yield f"Warning: {printable(str(warning))}"

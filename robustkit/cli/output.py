@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from robustkit.errors import UserError
+from robustkit.host.lock import locked
 
 if TYPE_CHECKING:
     from robustkit.data import Dataset
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
 def output_folder(folder: Path, advice: str = "") -> Iterator[None]:
     """A context for work that writes into `folder`.
 
-    The folder is created and tested before the work, and removed after it if it is empty. Ctrl-C prints `advice` and
-    ends the command with status 130.
+    The folder is created, tested and locked before the work, and removed after it if it is empty. Ctrl-C prints
+    `advice` and ends the command with status 130.
 
     Raises:
-        UserError: the folder cannot be created or written.
+        UserError: the folder cannot be created or written, or another process writes to it.
     """
     check_writable(folder)
     try:
-        yield
+        with locked(folder):
+            yield
     except KeyboardInterrupt:
         click.echo(f"Interrupted. {advice}".strip(), err=True)
         sys.exit(130)

@@ -19,9 +19,9 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 
     loaded = [load_run(folder) for folder in runs]
     target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
-    for run in loaded:
-        reports.print_table(run, Console())
-        if out is None:
-            reports.write_csv(run, run.folder)
+    # All files before the first line: the reader of a pipe may end after it.
+    for run in loaded if out is None else []:
+        reports.write_csv(run, run.folder)
     reports.write_report(loaded, target)
+    reports.print_tables(loaded, Console())
     click.echo(f"\n{target}")

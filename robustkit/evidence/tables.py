@@ -12,6 +12,7 @@ import pandas as pd
 from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
 from robustkit.evidence.guessing import NOTE, guessing
+from robustkit.evidence.opening import not_ours
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
@@ -55,16 +56,17 @@ def summarised(store: Store, folder: Path) -> Run:
     places: dict[str, Origins] = {}
     for entry in identity["models"]:
         model = _model_evidence(store, entry, entry["name"] in manifest.get("randomized", {}))
+        waiting = max(0, identity["n"] - len(model.clean))
         places[model.name] = origins(model.attacked, identity["threats"], groups)
         model = model._replace(
             attacked=carried_records(model.attacked, places[model.name]),
             draws=None if model.draws is None else model.draws.carried(places[model.name]),
         )
         warnings += _warnings(model)
-        own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, model.draws)}]
+        own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
-            own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups)]
+            own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups, waiting)]
             samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, groups)]
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
         warnings += [warning] if warning else []
@@ -74,6 +76,7 @@ def summarised(store: Store, folder: Path) -> Run:
     randomized = bool(manifest.get("randomized"))
     further = [
         *(["abstained"] if smoothed or randomized else []),
+        *(["undecided"] if any(row["undecided"] for row in results) else []),
         *(["note"] if any("note" in row for row in results) else []),
         *(RESULT_EXTRAS if randomized else ()),
     ]
@@ -102,8 +105,14 @@ def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) ->
     for record in store.attack_records(name):
         attacked.setdefault((record.norm, record.eps_text, record.attack), []).append(record)
     certificates = {} if smoothing is None else store.certificates(name)
+    clean = store.clean(name)
+    without_clean = {record.sample for records in attacked.values() for record in records} - set(clean)
+    if without_clean or (smoothing is not None and set(certificates) != set(clean)):
+        raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of the clean image, or no certificate")
     draws = single_draws(store.draw_records(name)) if randomized else None
-    return ModelEvidence(name, store.clean(name), attacked, smoothing, certificates, draws)
+    if draws is not None and set(draws.clean) != set(clean):
+        raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of single draws")
+    return ModelEvidence(name, clean, attacked, smoothing, certificates, draws)
 
 
 def _warnings(model: ModelEvidence) -> list[str]:
@@ -113,11 +122,13 @@ def _warnings(model: ModelEvidence) -> list[str]:
     return contradictions(model.name, model.smoothing, model.clean, model.certificates, records)
 
 
-def _threat_results(model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rows:
-    rows = threat_rows(model.clean, groups, _records(model, threat, groups))
+def _threat_results(
+    model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]], waiting: int
+) -> Rows:
+    rows = threat_rows(model.clean, groups, _records(model, threat, groups), waiting)
     if model.smoothing is not None:
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
-        rows.append(result_row("certified", "certified", len(model.clean), len(images), []))
+        rows.append(result_row("certified", "certified", len(model.clean), len(images), [], 0, waiting))
     if model.draws is not None:
         return threat_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows
