@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 import torch
 from torch import Tensor, nn
 
+from robustkit import limits
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.generators import reseed
 from robustkit.classifier.input_format import InputFormat
@@ -91,6 +92,8 @@ class Classifier:
             raise UserError("eot counts answers of the model per query, so it must be at least 1.")
         if self.draws < _FEWEST_DRAWS:
             raise UserError(f"draws={self.draws} can prove no verdict; allow at least {_FEWEST_DRAWS}.")
+        limits.require_at_most("eot, the draws per query,", self.eot or 1, limits.DRAWS_PER_QUERY)
+        limits.require_at_most("draws", self.draws, limits.DRAWS)
         object.__setattr__(self, "bpda", dict(self.bpda or {}))
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))

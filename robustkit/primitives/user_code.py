@@ -12,6 +12,8 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import NamedTuple, cast
 
 from robustkit.errors import UserError, no_file
+from robustkit.limits import shortened
+from robustkit.paths import user_path
 
 
 class Address(NamedTuple):
@@ -38,8 +40,13 @@ def address(name: str) -> Address | None:
     # Split at the last colon: a Windows path has a colon itself.
     file, colon, function = name.rpartition(":")
     if colon and file.endswith(".py"):
-        return Address(Path(file).expanduser(), function)
-    return Address(Path(name).expanduser(), "") if name.endswith(".py") else None
+        return Address(user_path(file), function)
+    return Address(user_path(name), "") if name.endswith(".py") else None
+
+
+def is_file(name: str) -> bool:
+    """Whether a name stands for something in a Python file of the user."""
+    return name.endswith(".py") or name.rpartition(":")[0].endswith(".py")
 
 
 def load_function(where: Address) -> LoadedFunction:
@@ -77,7 +84,7 @@ def import_file(file: Path) -> ImportedFile:
         UserError: there is no such file, or it fails.
     """
     if not file.is_file():
-        raise no_file(f"There is no file {file}", file, "check the path")
+        raise no_file(f"There is no file {shortened(file)}", file, "check the path")
     folder = file.resolve().parent
     digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}_{digest}", file.resolve())
