@@ -68,6 +68,10 @@ class Randomized:
         """The class with most votes."""
         return scores.argmax(1)
 
+    def sure(self, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
+        """Votes are not rounded."""
+        return True
+
     def _votes(self, point: Tensor) -> Tensor:
         reseed(self.seed)
         copies = point.unsqueeze(0).expand(self.draws, *point.shape)

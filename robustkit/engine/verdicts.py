@@ -1,6 +1,7 @@
 """Verdicts on points that may be adversarial, and on the last point of each trial.
 
-Success is decided here and nowhere else: by a forward of the unmodified model at the point, projected exactly.
+Success is decided here and nowhere else: by a forward of the unmodified model at the point, projected exactly. Its
+class must lead by more than rounding, so that the caller's own forward says the same in any batch size.
 """
 
 import math
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.session import Session
-from robustkit.engine.jobs import Outcome, Trial, most_verdicts
+from robustkit.engine.jobs import Job, Outcome, Trial, likeliest, most_verdicts
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, State
@@ -80,11 +81,20 @@ class VerdictQueue:
         points = self._exact(groups, points)
         scores = self.session.oracle.judge(points)
         check_finite(scores, samples, "output")
-        labels = self.session.oracle.decide(scores, most_verdicts(self.attack)).tolist()
+        decided = self.session.oracle.decide(scores, most_verdicts(self.attack)).tolist()
+        jobs = [trial.job for group in groups for trial in group.trials]
+        labels = [self._settled(*row) for row in zip(jobs, points, scores, decided, strict=True)]
         for group in groups:
             count = len(group.trials)
             yield group, points[:count].cpu(), labels[:count]
             points, labels = points[count:], labels[count:]
+
+    def _settled(self, job: Job, point: Tensor, scores: Tensor, label: int) -> int:
+        """The class at a point: one that does not break the image where the other leads by no more than rounding."""
+        if not job.lost(label):
+            return label
+        other = job.y if job.target is None else likeliest(scores, job.target)[0]
+        return label if self.session.oracle.sure(point, scores, label, other) else other
 
     def _exact(self, groups: list[Candidates], points: Tensor) -> Tensor:
         ball, x = self.attack.ball, torch.cat([group.states.trial.x for group in groups])
