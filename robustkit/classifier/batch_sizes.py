@@ -2,14 +2,15 @@
 
 On a CPU the kernels that torch picks, and so the last bits of a logit, depend on the batch size: measured with torch
 2.15, a resnet18 answers 16 rows and 192 rows bit for bit alike but 8 rows not, and a small MLP agrees with no other
-size at all. Within one size, a row's answer depended neither on its place nor on the other rows. So there is one
-reference size, the tile. Any other size is compared with it once, bit for bit, on the rows it was needed for; a size
-that differs is answered in tiles from then on. The result of the comparison is remembered as long as the module lives
-and is built the same way.
+size at all. So there is one reference size, the tile. Before its first use it is proven that a row's answer depends
+neither on its place in the tile nor on the other rows; where it does, fewer rows of a tile are used, or one at a time
+(`robustkit.classifier.batch_layout`). Any other size is compared with the tile once, bit for bit, on made-up images
+and on the rows it was needed for; a size that differs is answered in tiles from then on. The results are remembered as
+long as the module lives and is built the same way.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,14 +18,18 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from robustkit.primitives.rows import Rows, padded
+from robustkit.classifier.batch_layout import BatchLayout, Probe, agrees, asked, best_layout, same_bits
+from robustkit.primitives import noise
+from robustkit.primitives.rows import Rows, along
 
 R = TypeVar("R", bound=Rows)
 
 Sizes = set[tuple[str, int]]
+Layouts = dict[str, BatchLayout]
 
 _LEAST = 16  # smaller sizes were never seen to agree on a CPU
-_COMPARED: WeakKeyDictionary[nn.Module, dict[object, tuple[Sizes, Sizes]]] = WeakKeyDictionary()
+_WORTH_A_NOTE = 0.8  # share of a batch's rows that are used: with more, hardly any time is lost
+_COMPARED: WeakKeyDictionary[nn.Module, dict[object, tuple[Sizes, Sizes, Layouts]]] = WeakKeyDictionary()
 
 
 @dataclass
@@ -34,16 +39,24 @@ class BatchSizes:
     Args:
         tile: rows of the reference size; every answer is bit-equal to an answer in tiles of this size.
         exact: False on an accelerator, where fixed sizes are kept for speed but bits are not compared.
+        watched: False where torch's operations do not show, as in compiled code.
+
+    Attributes:
+        proven: other sizes with the bits of the tile, of each kind of query.
+        refused: sizes with other bits.
+        layouts: how the rows of each kind of query are laid out in tiles.
     """
 
     tile: int
     exact: bool
+    watched: bool = True
     proven: Sizes = field(default_factory=set)
     refused: Sizes = field(default_factory=set)
+    layouts: Layouts = field(default_factory=dict)
     _numbers: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)  # made once: each step needs them
 
     @classmethod
-    def of(cls, network: nn.Module, tile: int, exact: bool, *traits: object) -> Self:
+    def of(cls, network: nn.Module, tile: int, exact: bool, *traits: object, watched: bool = True) -> Self:
         """The batch sizes of a network, with the results of comparisons in earlier sessions.
 
         Args:
@@ -51,17 +64,36 @@ class BatchSizes:
             tile: rows of the reference size.
             exact: see the class.
             traits: whatever else chooses kernels: the shape of the images, the options of the search.
+            watched: see the class.
         """
         threads = torch.get_num_threads(), torch.backends.mkldnn.enabled
-        proven, refused = _COMPARED.setdefault(network, {}).setdefault(
-            (_build(network), threads, *traits), (set(), set())
+        proven, refused, layouts = _COMPARED.setdefault(network, {}).setdefault(
+            (_build(network), threads, tile, *traits), (set(), set(), {})
         )
-        return cls(tile, exact, proven, refused)
+        return cls(tile, exact, watched, proven, refused, layouts)
 
     @property
     def at_once(self) -> int:
         """Rows in flight where nothing else decides: a tile on a CPU, more on an accelerator."""
         return self.tile if self.exact else 8 * self.tile
+
+    @property
+    def note(self) -> str | None:
+        """What a user should know about the layouts so far, in a sentence; None where whole tiles are exact."""
+        layouts = self.layouts.values()
+        if not all(layout.repeats for layout in layouts):
+            return (
+                "it does not answer the same batch with the same bits again (an operation without a fixed order, or a "
+                "model that remembers its calls), so results may differ in single images from run to run."
+            )
+        slowest = min(layouts, key=lambda layout: layout.share, default=None)
+        if slowest is None or slowest.share > _WORTH_A_NOTE:
+            return None
+        how = "one image at a time" if slowest.alone else f"in {len(slowest.places)} of {slowest.size} rows"
+        return (
+            "how this machine rounds depends on an image's place in a batch of this network, so it is queried "
+            f"{how}: results are exact, and take longer."
+        )
 
     def fit(self, rows: int, slots: int, kind: str) -> int:
         """The smallest good size for `rows` rows in flight out of `slots`: 2, 3, 4, 6, 8, 12, 16, ... or all slots.
@@ -72,41 +104,63 @@ class BatchSizes:
         sizes = {base << shift for shift in range(20) for base in (2, 3)} | {slots}
         return min(size for size in sizes if size >= max(rows, least) and self._usable(size, kind))
 
-    def answer(self, ask: Callable[[Tensor], R], rows: int, kind: str, device: torch.device) -> R:
-        """`ask` for all rows, in one call if the size is proven, else in tiles.
-
-        Args:
-            ask: takes row numbers `[n]`, returns a struct of `n` rows.
-            rows: how many rows there are.
-            kind: of query; each kind has proofs of its own.
-            device: of the rows.
-        """
+    def numbers(self, rows: int, device: torch.device) -> Tensor:
+        """`[rows]` the numbers of all rows, always the same tensor."""
         everything = self._numbers.get((rows, device))
         if everything is None:
             everything = self._numbers[rows, device] = torch.arange(rows, device=device)
-        if not self.exact or rows == self.tile or (kind, rows) in self.proven:
+        return everything
+
+    def answer(
+        self,
+        ask: Callable[[Tensor], R],
+        rows: int,
+        kind: str,
+        device: torch.device,
+        probe: Probe | None = None,
+    ) -> R:
+        """`ask` for all rows, in one call if the size is proven, else in tiles.
+
+        Args:
+            ask: takes row numbers `[n]`, returns a struct of `n` rows; all rows are asked by the tensor of `numbers`.
+            rows: how many rows there are.
+            kind: of query; each kind has proofs of its own.
+            device: of the rows.
+            probe: queries in the same way at made-up images; without it the tile is trusted.
+        """
+        everything = self.numbers(rows, device)
+        if not self.exact or (kind, rows) in self.proven:
             return ask(everything)
-        in_tiles = tiled(ask, everything, self.tile)
-        if (kind, rows) not in self.refused:
-            same = _same_bits(ask(everything), in_tiles)
+        layout = self.layout(kind, probe)
+        if layout.whole and layout.size == rows:  # a tile
+            self.proven.add((kind, rows))
+            return ask(everything)
+        in_tiles = asked(ask, everything, layout)
+        if layout.whole and not layout.alone and layout.repeats and (kind, rows) not in self.refused:
+            same = same_bits(ask(everything), in_tiles)
+            same = same and (probe is None or agrees(probe, layout, rows, watched=self.watched))
             (self.proven if same else self.refused).add((kind, rows))
         return in_tiles
+
+    def layout(self, kind: str, probe: Probe | None, size: int | None = None) -> BatchLayout:
+        """How rows are laid out in tiles, or in batches of another `size`; found out once for each kind of query."""
+        size = self.tile if size is None else size
+        if probe is None or not self.exact:
+            return BatchLayout.full(size)
+        if kind not in self.layouts:
+            self.layouts[kind] = best_layout(probe, size, watched=self.watched)
+        return self.layouts[kind]
 
     def _usable(self, size: int, kind: str) -> bool:
         return (kind, size) not in self.refused or size % self.tile == 0
 
 
-def tiled(ask: Callable[[Tensor], R], rows: Tensor, size: int, *, filled: bool = True) -> R:
-    """`ask` for row numbers `[n]` in tiles of `size`; with `filled`, repeats fill the last tile up."""
-    answers = []
-    for tile in torch.split(rows, size):
-        answer = ask(padded(tile, size) if filled else tile)
-        answers.append(answer if len(answer) == len(tile) else answer.take(torch.arange(len(tile), device=rows.device)))
-    return Rows.cat(answers)
-
-
-def _same_bits(one: Rows, other: Rows) -> bool:
-    return all(torch.equal(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))  # type: ignore[arg-type]
+def made_up(numbers: Tensor, shape: torch.Size) -> Tensor:
+    """`[n, *shape]` fp32 images in [0, 1], each fixed by its number: noise, faint noise, and noise on few pixels."""
+    first, second = noise.uniform(noise.keys(0, numbers), 0, (2, *shape)).unbind(1)
+    kind = along(numbers % 3, first)
+    faint, sparse = 0.4 + 0.2 * first, torch.where(second < 0.2, first, 0)
+    return torch.where(kind == 0, first, torch.where(kind == 1, faint, sparse))
 
 
 def _build(network: nn.Module) -> tuple[object, ...]:

@@ -1,8 +1,8 @@
 """A model described for attacks and verdicts: a frozen value. `session()` makes it ready to be queried.
 
-Two networks stand behind a session. The *reference* is the caller's own module in fp32; verdicts come from it alone.
-The *search* network answers an attack's queries and may be faster. This is the only way in which a query of an attack
-reaches a model.
+Two networks stand behind a session. The *reference* is the caller's own module in fp32, or float64 if its weights are;
+verdicts come from it alone. The *search* network answers an attack's queries and may be faster. This is the only way in
+which a query of an attack reaches a model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -161,10 +161,10 @@ class Classifier:
     def _sizes(self, given: InputFormat, tile: int, shape: torch.Size) -> BatchSizes:
         exact = given.device.type == "cpu"
         if self.bpda:  # a surrogate gradient in a layer's place would need a proof of its own
-            return BatchSizes(tile, exact)
+            return BatchSizes(tile, exact, watched=not self.compile)
         return BatchSizes.of(
             self.network, tile, exact, shape, given.unit_range, given.casts, self.fold, self.channels_last,
-            self.compile, self.bf16, self.probabilities,
+            self.compile, self.bf16, self.probabilities, watched=not self.compile,
         )  # fmt: skip
 
 

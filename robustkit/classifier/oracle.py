@@ -1,11 +1,13 @@
 """What answers queries and passes verdicts: one oracle each for plain, randomized and smoothed models."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from robustkit.classifier.batch_sizes import made_up
+from robustkit.classifier.close_calls import is_sure
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
 from robustkit.primitives.protocol import Attack, Seen, State
@@ -62,6 +64,16 @@ class Oracle(Protocol):
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
         """How often single answers at points `[n, *S]` are the classes `y`; None where every answer is the same."""
 
+    def sure(self, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
+        """Whether a verdict holds in any batch size: `label` leads over `other` by more than rounding.
+
+        Args:
+            point: `[*S]` that was judged.
+            scores: `[K]` of it.
+            label: its class.
+            other: the likeliest class with which the verdict would be another one.
+        """
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -80,15 +92,19 @@ class Plain:
 
     def query(self, attack: Attack, state: State) -> Seen:
         """In one batch, whose size is proven."""
+        sizes, device = self.reference.sizes, state.query.device
+        everything = sizes.numbers(len(state), device)
 
         def ask(rows: Tensor) -> Seen:
-            # A tile is never as long as the state, so as many rows are all of them, and need no copy.
-            return self.search.answer(attack, state if len(rows) == len(state) else state.take(rows))
+            return self.search.answer(attack, state if rows is everything else state.take(rows))
 
-        return self.reference.sizes.answer(ask, len(state), self.search.kind_of(attack), state.query.device)
+        def probe(numbers: Tensor) -> Seen:
+            return self.search.answer(attack, elsewhere(state, numbers), label_of=as_they_are)
+
+        return sizes.answer(ask, len(state), self.search.kind_of(attack), device, probe)
 
     def judge(self, points: Tensor) -> Tensor:
-        """fp32 logits."""
+        """Logits, fp32 or float64."""
         return self.reference.logits(points)
 
     def verdicts(self, points: Tensor, looks: Sequence[Look]) -> PointVerdicts:
@@ -99,3 +115,18 @@ class Plain:
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
         """None: a plain model draws nothing."""
         return None
+
+    def sure(self, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
+        """A close call is queried again in batches of other sizes."""
+        return is_sure(self.reference, point, scores, label, other)
+
+
+def elsewhere(state: State, numbers: Tensor) -> State:
+    """`[n]` rows of a state that query made-up images of these numbers."""
+    rows = state.take(numbers % len(state))
+    return replace(rows, query=made_up(numbers, rows.query.shape[1:]).to(rows.query))
+
+
+def as_they_are(logits: Tensor) -> Tensor:
+    """Logits in the place of labels, in which a difference of bits would hardly ever show."""
+    return logits

@@ -106,6 +106,10 @@ class Randomized:
             found.append(FreshDraws(FRESH, *right.tolist()))
         return found
 
+    def sure(self, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
+        """Votes are not rounded."""
+        return True
+
     def _verdict(self, point: Tensor, look: Look, seed: int) -> tuple[Tensor, int, int]:
         """Scores, class and number of draws."""
         level = spent(ALPHA / _SHARES, look.number) if look.number else ALPHA

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier.batch_sizes import BatchSizes
+from robustkit.classifier.batch_sizes import BatchSizes, made_up
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.logits import logits_of
 from robustkit.errors import UserError
 from robustkit.primitives.rows import Rows, padded
+
+_KIND = "judge"  # of query
 
 
 @dataclass
@@ -36,12 +38,13 @@ class Reference:
 
     @torch.no_grad()
     def forward(self, points: Tensor) -> Tensor:
-        """fp32 logits `[n, K]` from one forward pass of exactly these rows."""
+        """Logits `[n, K]` from one forward pass of exactly these rows: fp32, or float64 if the model's are."""
         self.passes.forwards += len(points)
-        return logits_of(self.model(self.input.fed(points))).float()
+        logits = logits_of(self.model(self.input.fed(points)))
+        return logits if logits.dtype == torch.float64 else logits.float()
 
     def logits(self, points: Tensor) -> Tensor:
-        """fp32 logits `[n, K]` at points `[n, *S]`, bit-equal in any batch; in parts if memory is short.
+        """Logits `[n, K]` at points `[n, *S]`, bit-equal in any batch; in parts if memory is short.
 
         Raises:
             UserError: a single image does not fit into memory.
@@ -57,13 +60,18 @@ class Reference:
 
     def _at_once(self, points: Tensor) -> Tensor | None:
         """The logits, or None if memory is short."""
-        size = self.sizes.fit(len(points), self.sizes.tile, "judge")
+
+        def probe(numbers: Tensor) -> _Logits:
+            return _Logits(self.forward(made_up(numbers, points.shape[1:]).to(points)))
+
+        whole = self.sizes.layout(_KIND, probe).whole
+        size = self.sizes.fit(len(points), self.sizes.tile, _KIND) if whole else len(points)
         filled = points.index_select(0, padded(torch.arange(len(points), device=points.device), size))
 
         def ask(rows: Tensor) -> _Logits:
             return _Logits(self.forward(filled.index_select(0, rows)))
 
         try:
-            return self.sizes.answer(ask, size, "judge", points.device).logits[: len(points)]
+            return self.sizes.answer(ask, size, _KIND, points.device, probe).logits[: len(points)]
         except torch.OutOfMemoryError:
             return None

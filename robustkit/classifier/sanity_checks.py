@@ -95,7 +95,9 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
         return [_about_draws(classifier, session.oracle)]
     reversed_tile = torch.flip(tile, [0]).clone()
     reversed_tile[0] = 1 - reversed_tile[0]  # one image is replaced, too
-    logits, other = session.logits(tile), session.logits(reversed_tile).flip(0)
+    # Both in one batch each: a session queries some networks one image at a time, which would hide what is looked for.
+    forward = session.reference.forward
+    logits, other = forward(tile), forward(reversed_tile).flip(0)
     if not bool(logits.isfinite().all()):
         raise UserError(
             "The model returns NaN or infinite logits on clean images; check its weights and normalisation."

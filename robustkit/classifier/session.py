@@ -57,7 +57,7 @@ class Session:
         return self.oracle.query(attack, state)
 
     def logits(self, points: Tensor) -> Tensor:
-        """fp32 logits `[n, K]` of the unmodified network at points `[n, *S]`, one forward each."""
+        """Logits `[n, K]` of the unmodified network at points `[n, *S]`, one forward each."""
         return self.reference.logits(points)
 
     def judge(self, points: Tensor) -> Tensor:

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier import smoothing
-from robustkit.classifier.answers import Forward
-from robustkit.classifier.batch_sizes import tiled
-from robustkit.classifier.oracle import Look, OracleCost, PointVerdicts
+from robustkit.classifier.answers import Forward, LabelOf
+from robustkit.classifier.batch_layout import asked
+from robustkit.classifier.oracle import Look, OracleCost, PointVerdicts, as_they_are, elsewhere
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
 from robustkit.classifier.smoothing import Poll, Smoothing
 from robustkit.errors import UserError
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, FeatureAttack, Seen, State
+from robustkit.primitives.rows import Rows
 from robustkit.statistics.randomized_smoothing import ABSTAINS, predict
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -59,9 +60,16 @@ class Smoothed:
     def query(self, attack: Attack, state: State) -> Seen:
         """In tiles of as many rows as together have the usual number of copies."""
         sizes = self.reference.sizes
-        everything = torch.arange(len(state), device=state.query.device)
+        everything = sizes.numbers(len(state), state.query.device)
         rows = max(1, sizes.at_once // self.eot)
-        return tiled(lambda tile: self._answer(attack, state.take(tile)), everything, rows, filled=sizes.exact)
+        if not sizes.exact:
+            return Rows.cat([self._answer(attack, state.take(part)) for part in torch.split(everything, rows)])
+
+        def probe(numbers: Tensor) -> Seen:
+            return self._answer(attack, elsewhere(state, numbers), label_of=as_they_are)
+
+        layout = sizes.layout(f"smoothed {rows} x {self.eot} {self.search.kind_of(attack)}", probe, rows)
+        return asked(lambda batch: self._answer(attack, state.take(batch)), everything, layout)
 
     def judge(self, points: Tensor) -> Tensor:
         """Votes of noisy copies."""
@@ -82,6 +90,10 @@ class Smoothed:
         """None: the smoothed model's answer is the class of most copies."""
         return None
 
+    def sure(self, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
+        """Votes are not rounded."""
+        return True
+
     def poll(self, images: Tensor, numbers: Sequence[int]) -> Poll:
         """The votes of noisy copies of clean images; `numbers` name the images, and with the seed fix their noise."""
         names = torch.tensor(list(numbers), device=images.device)
@@ -89,13 +101,13 @@ class Smoothed:
             self.reference.logits, images, names, self.smoothing, self.seed, self.reference.sizes.at_once
         )
 
-    def _answer(self, attack: Attack, state: State) -> Seen:
+    def _answer(self, attack: Attack, state: State, label_of: LabelOf | None = None) -> Seen:
         return self.search.answer(
             attack,
             state,
             forward_of=partial(_smoothed, state=state, sigma=self.smoothing.sigma, count=self.eot),
             rows=_repeated(state, self.eot),
-            label_of=partial(leading, count=self.eot),
+            label_of=partial(leading, count=self.eot) if label_of is None else label_of,
         )
 
 

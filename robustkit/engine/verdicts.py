@@ -1,6 +1,7 @@
 """Verdicts on points that may be adversarial, and on the last point of each trial.
 
-Success is decided here and nowhere else: by a forward of the unmodified model at the point, projected exactly.
+Success is decided here and nowhere else: by a forward of the unmodified model at the point, projected exactly. Its
+class must lead by more than rounding, so that the caller's own forward says the same in any batch size.
 """
 
 import math
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from robustkit.classifier.oracle import Look
 from robustkit.classifier.session import Session
-from robustkit.engine.jobs import Outcome, Trial, most_verdicts
+from robustkit.engine.jobs import Job, Outcome, Trial, likeliest, most_verdicts
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, State
@@ -86,11 +87,19 @@ class VerdictQueue:
         check_finite(verdicts.scores, samples, "output")
         for trial, forwards in zip(trials, verdicts.forwards, strict=True):
             trial.forwards += forwards
-        labels = verdicts.labels.tolist()
+        decided = zip(points, verdicts.scores, verdicts.labels.tolist(), strict=True)
+        labels = [self._settled(trial.job, *row) for trial, row in zip(trials, decided, strict=True)]
         for group in groups:
             count = len(group.trials)
             yield group, points[:count], labels[:count]
             points, labels = points[count:], labels[count:]
+
+    def _settled(self, job: Job, point: Tensor, scores: Tensor, label: int) -> int:
+        """The class at a point: one that does not break the image where the other leads by no more than rounding."""
+        if not job.lost(label):
+            return label
+        other = job.y if job.target is None else likeliest(scores, job.target)[0]
+        return label if self.session.oracle.sure(point, scores, label, other) else other
 
     def _exact(self, groups: list[Candidates], points: Tensor) -> Tensor:
         ball, x = self.attack.ball, torch.cat([group.states.trial.x for group in groups])

@@ -75,6 +75,7 @@ class ModelRun:
                     self._attack(session, attack, surrogate)
             for warning in changed_since_start(self.classifier, session):
                 self.log.warn(warning)
+                self._note_layouts(session, *surrogates.values())
 
     def _judge_clean(self, session: Session) -> None:
         ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
@@ -161,6 +162,11 @@ class ModelRun:
     def _warn(self, classifier: Classifier, session: Session, images: Tensor) -> None:
         for warning in checked_model(classifier, session, images):
             self.log.warn(f"{classifier.name}: {warning}")
+
+    def _note_layouts(self, *sessions: Session) -> None:
+        for session in sessions:
+            if session.sizes.note is not None:
+                self.log.warn(f"{session.name}: {session.sizes.note}")
 
     def _warn_if_guessing(self) -> None:
         """Say it before the attacks begin; the tables say it again."""

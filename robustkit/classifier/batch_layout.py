@@ -1,0 +1,172 @@
+"""The places of a batch in which a network gives an image the same bits.
+
+The kernels of a CPU may treat the rows of a batch differently: by the alignment of a row in memory (`Linear` on 50
+features, on processors without AVX2), by the thread that computes it, and by what is left over at the end of a tensor.
+Measured, not assumed: some images are queried in several places, beside other images. Where all places agree, the whole
+batch is used; else only the places that agree, the others being filled; else each image alone.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from robustkit.classifier.scalar_tails import ScalarTails
+from robustkit.errors import UserError
+from robustkit.primitives.rows import Rows, padded
+
+R = TypeVar("R", bound=Rows)
+
+# The answers to made-up images of these numbers `[n]`, in one batch of n rows in this order.
+Probe = Callable[[Tensor], Rows]
+
+_LEAST = 4  # a batch of which less than one row in so many can be used takes more time than each image alone
+_TRIED_ALONE = 3  # images asked twice
+_ORDERS, _ORDERS_UNWATCHED = 1, 8  # of a batch; a tail of a few values shows in one order of ten
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """How the rows of a query are laid out in batches.
+
+    Args:
+        size: rows of a batch.
+        places: `[n]` int64, increasing: those rows of a batch that hold a query; the others are filled.
+        repeats: whether the same batch gets the same bits again.
+        alone: no larger batch would do.
+    """
+
+    size: int
+    places: Tensor
+    repeats: bool = True
+    alone: bool = False
+
+    @classmethod
+    def full(cls, size: int, *, repeats: bool = True, alone: bool = False) -> Self:
+        """All rows of a batch of `size`."""
+        return cls(size, torch.arange(size, device="cpu"), repeats, alone)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows of a batch are used."""
+        return len(self.places) == self.size
+
+    @property
+    def share(self) -> float:
+        """Of the rows of a batch, how many hold a query; an image alone, for want of a batch, counts as none."""
+        return 0 if self.alone else len(self.places) / self.size
+
+    def batches(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Row numbers `[n]` in batches: the numbers in each of its rows, and which of them are not filling."""
+        places = self.places.to(rows.device)
+        for part in torch.split(rows, len(places)):
+            if self.whole:
+                yield padded(part, self.size), places[: len(part)]
+            else:
+                yield part[:1].expand(self.size).index_copy(0, places[: len(part)], part), places[: len(part)]
+
+
+def best_layout(probe: Probe, size: int, *, watched: bool) -> BatchLayout:
+    """The layout in which an image gets the same bits in every place and beside every other image.
+
+    Args:
+        probe: queries the network.
+        size: of the batches wanted.
+        watched: whether the network's operations can be watched one by one.
+    """
+    images = torch.arange(size, device="cpu")
+    tails = _tails(probe, images) if watched else None
+    if not _differs(tails) and _orders_agree(probe, probe(images), tails):
+        return BatchLayout.full(size)
+    traces = [] if tails is None else tails.traces
+    places = _largest_class(probe, size, traces) if tails is None or not tails.unclear else images[:0]
+    if len(places) * _LEAST >= size > 1 and _hold(probe, BatchLayout(size, places)):
+        return BatchLayout(size, places)
+    repeats = all(same_bits(probe(image), probe(image)) for image in torch.split(images[:_TRIED_ALONE], 1))
+    return BatchLayout.full(1, alone=True) if repeats else BatchLayout.full(size, repeats=False)
+
+
+def agrees(probe: Probe, layout: BatchLayout, size: int, *, watched: bool) -> bool:
+    """Whether a batch of another size, all of whose rows are used, gives the bits of a whole layout."""
+    images = torch.arange(size, device="cpu")
+    tails = _tails(probe, images) if watched else None
+    return not _differs(tails) and _orders_agree(probe, asked(probe, images, layout), tails)
+
+
+def asked(ask: Callable[[Tensor], R], rows: Tensor, layout: BatchLayout) -> R:
+    """The answers to row numbers `[n]`, in batches of the layout."""
+    answers = []
+    for batch, places in layout.batches(rows):
+        answer = ask(batch)
+        answers.append(answer if len(places) == len(answer) else answer.take(places))
+    return Rows.cat(answers)
+
+
+def orders(size: int, count: int) -> Iterator[Tensor]:
+    """Orders of a batch that bring every image beside others.
+
+    Each moves the images in one circle through all places, so that no division of the places into classes is respected.
+    """
+    generator = torch.Generator().manual_seed(size)
+    for _ in range(count):
+        circle = torch.randperm(size, generator=generator)
+        yield torch.empty_like(circle).index_copy(0, circle, circle.roll(1))
+
+
+def _tails(probe: Probe, images: Tensor) -> ScalarTails | None:
+    """What the operations of one batch say about its rows; None where they cannot be watched."""
+    tails = ScalarTails(len(images))
+    try:
+        with tails:
+            probe(images)
+    except UserError:
+        raise
+    except Exception:
+        # A model may not run under a dispatch mode, such as one that compiles a part of itself.
+        return None
+    return tails
+
+
+def _differs(tails: ScalarTails | None) -> bool:
+    return tails is not None and (bool(tails.traces) or tails.unclear)
+
+
+def _orders_agree(probe: Probe, answers: Rows, tails: ScalarTails | None) -> bool:
+    """Whether images get the same answers in other orders; in many, where the operations could not be watched."""
+    count = _ORDERS if tails is not None else _ORDERS_UNWATCHED
+    return all(same_bits(answers.take(order), probe(order)) for order in orders(len(answers), count))
+
+
+def same_bits(one: Rows, other: Rows) -> bool:
+    """Whether two structs hold the same values in all their tensors."""
+    return all(torch.equal(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))  # type: ignore[arg-type]
+
+
+def _largest_class(probe: Probe, size: int, traces: list[Tensor]) -> Tensor:
+    """The places that agree about three images and are computed alike: of several such sets the largest."""
+    classes: dict[tuple[bytes, ...], list[int]] = {}
+    kinds = [_fingerprints(probe(torch.full((size,), image))) for image in range(_TRIED_ALONE)]
+    kinds += [[_bytes(row) for row in trace] for trace in traces]
+    for place, key in enumerate(zip(*kinds, strict=True)):
+        classes.setdefault(key, []).append(place)
+    return torch.tensor(max(classes.values(), key=len))
+
+
+def _fingerprints(answer: Rows) -> list[bytes]:
+    columns = [getattr(answer, each.name).detach() for each in fields(answer)]  # type: ignore[arg-type]
+    return [b"".join(_bytes(column[row]) for column in columns) for row in range(len(answer))]
+
+
+def _bytes(values: Tensor) -> bytes:
+    return values.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _hold(probe: Probe, layout: BatchLayout) -> bool:
+    """Whether images get the same bits in all places of a layout, the rest of the batch being other images."""
+    count = len(layout.places)
+    images = torch.arange(count, device="cpu")
+    expected = asked(probe, images, layout)
+    return all(same_bits(expected.take(order), asked(probe, order, layout)) for order in orders(count, 2))

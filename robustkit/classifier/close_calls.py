@@ -1,0 +1,45 @@
+"""Whether a verdict holds against rounding: in a forward of any other batch size.
+
+The logits of one point differ in their last bits with the size of the batch and the place in it. Where two classes are
+closer than that, the caller's own forward may say another class than the verdict. So a point that breaks an image by a
+hair is queried again in batches of several sizes, and counts only if its lead is larger than what rounding moves.
+"""
+
+import torch
+from torch import Tensor
+
+from robustkit.classifier.reference import Reference
+
+_SIZES = (1, 2, 3, 5, 8, 16, 33, 64)
+_CLOSE = 1e4  # units of rounding, of the largest logit: differences between batch sizes were seen up to 40
+_CLOSE_MOST = 0.1  # of the largest logit, for weights of 8 or 16 bits
+_SAFETY = 4  # times the largest difference that is seen
+_LEAST, _LEAST_COARSE = 8, 2  # units of rounding, in case that no difference is seen; of 32 and 64 bits, and of fewer
+
+
+def is_sure(reference: Reference, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
+    """Whether `label` leads over `other` by more than rounding.
+
+    Args:
+        reference: the model.
+        point: `[*S]` in [0, 1].
+        scores: `[K]` its logits there.
+        label: the class of the verdict.
+        other: the likeliest class that would change the verdict.
+    """
+    unit = torch.finfo(reference.input.dtype).eps
+    scale = float(scores.abs().max())
+    lead = float(scores[label] - scores[other])
+    if lead > min(_CLOSE * unit, _CLOSE_MOST) * scale:
+        return True
+    least = (_LEAST if unit < 1e-6 else _LEAST_COARSE) * unit * scale
+    return lead > least and lead > _SAFETY * _moved(reference, point, lead, label, other)
+
+
+def _moved(reference: Reference, point: Tensor, lead: float, label: int, other: int) -> float:
+    """How far other batch sizes and places move the lead."""
+    leads = []
+    for size in _SIZES:
+        logits = reference.forward(point.expand(size, *point.shape))
+        leads.append(logits[:, label] - logits[:, other])
+    return float((torch.cat(leads) - lead).abs().max())
