@@ -3,15 +3,18 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor
 
-from robustkit.host.files import PART, replace_file
+from robustkit.host.files import PART, expanded, replace_file
 
 SUFFIX = ".safetensors"
+_NAME = re.compile(r"[\w.-]+-[0-9a-f]{12}\.safetensors")  # as `path_of` makes it
+_UNFINISHED = re.compile(r"\.[\w.-]+-[0-9a-f]{1,12}\.safetensors\.\w+\.part")
 
 
 class CacheEntry(NamedTuple):
@@ -29,7 +32,7 @@ def folder() -> Path:
     import platformdirs
 
     chosen = os.environ.get("ROBUSTKIT_CACHE")
-    root = Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("robustkit")
+    root = expanded(chosen) if chosen else platformdirs.user_cache_path("robustkit")
     return root / "models"
 
 
@@ -65,18 +68,26 @@ def metadata(path: Path) -> dict[str, str] | None:
 
 
 def entries() -> list[CacheEntry]:
-    """All cached models, by name."""
-    return [_entry(path) for path in sorted(folder().glob(f"*{SUFFIX}"))]
+    """All cached models, by name; files that were not written here are none."""
+    return [_entry(path) for path in sorted(folder().glob(f"*{SUFFIX}")) if _is_ours(path)]
 
 
 def clear(name: str | None = None) -> list[Path]:
     """Delete the cached models of that name, or all; returns the deleted files."""
     deleted = [entry.path for entry in entries() if name in (None, entry.model)]
     if name is None:
-        deleted += sorted(folder().glob(f".*{PART}"))
+        deleted += [path for path in sorted(folder().glob(f".*{PART}")) if _UNFINISHED.fullmatch(path.name)]
     for path in deleted:
         path.unlink(missing_ok=True)
     return deleted
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this package wrote a file: by its name and, unless it is broken, by its header."""
+    if not _NAME.fullmatch(path.name) or path.is_symlink() or not path.is_file():
+        return False
+    header = metadata(path)
+    return header is None or {"model", "dataset"} <= set(header)
 
 
 def _entry(path: Path) -> CacheEntry:
@@ -85,4 +96,8 @@ def _entry(path: Path) -> CacheEntry:
     model = header.get("model", path.stem.split("-")[0])
     accuracy = header.get("val_accuracy")
     dataset = header.get("dataset", "")
-    return CacheEntry(path, model, dataset, path.stat().st_size, None if accuracy is None else float(accuracy))
+    try:
+        measured = None if accuracy is None else float(accuracy)
+    except ValueError:  # others may have written it
+        measured = None
+    return CacheEntry(path, model, dataset, path.stat().st_size, measured)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from robustkit.errors import UserError, no_file
+from robustkit.host.files import check_no_special_file, is_file
 
 from . import cache
 from .pixels import PixelModel
@@ -33,13 +34,24 @@ def read_description(path: str) -> Description | None:
     """
     if not path.endswith(cache.SUFFIX):
         return None
-    if not Path(path).is_file():
+    if not is_file(Path(path)):
         raise no_file(f"There is no file {path}", Path(path), "check the path of the model")
     text = (cache.metadata(Path(path)) or {}).get(_KEY)
     if text is None:
         raise UserError(f"{path} does not say what network it is for; pass --model NAME --weights {path}.")
     entries = json.loads(text)
     return Description(**{key: entries[key] for key in Description._fields})
+
+
+def check_replaceable(path: Path) -> None:
+    """Check that a model may be written to `path`: there is no file, or one that `save_model` wrote.
+
+    Raises:
+        UserError: there is something else, such as weights of the user.
+    """
+    check_no_special_file(path)
+    if path.exists() and _KEY not in (cache.metadata(path) or {}):
+        raise UserError(f"{path} was not written by robustkit, so it is not replaced; give another --out, or move it.")
 
 
 def save_model(path: Path, model: PixelModel, architecture: str, name: str, more: Mapping[str, str]) -> None:
