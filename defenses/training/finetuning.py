@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from robustkit.data import Dataset, TensorData, given_dataset
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.models.preprocessing import network_in
 
@@ -28,6 +29,7 @@ Data = Dataset | tuple[Tensor, Tensor]
 _SILENT = Silent()
 
 
+@checked_arguments
 def finetune(
     model: nn.Module,
     train: Data,

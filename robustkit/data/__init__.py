@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from robustkit.errors import UserError, neighbours, no_file, unknown
+from robustkit.host.arguments import checked_arguments
+from robustkit.host.files import expanded
 
 from .arrays import SUFFIXES, load_arrays
 from .arrays import from_tensors as from_tensors
@@ -24,6 +26,7 @@ from .tensors import tensor_of as tensor_of
 NAMES = ("digits", *PUBLISHED, "imagenet")
 
 
+@checked_arguments
 def load_dataset(
     name: str,
     split: str = "test",
@@ -50,8 +53,8 @@ def load_dataset(
             raise UserError(
                 f"image_size is for folders of pictures; the size of {name.lower()} is fixed, so leave it out."
             )
-        return _load_named(name.lower(), split, None if data_dir is None else Path(data_dir).expanduser(), download)
-    path = Path(name).expanduser()
+        return _load_named(name.lower(), split, None if data_dir is None else expanded(data_dir), download)
+    path = expanded(name)
     if path.suffix.lower() in SUFFIXES and path.is_file():
         return load_arrays(path, split)
     if path.is_dir():

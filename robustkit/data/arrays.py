@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments
 
 from .checks import checked_class_names, checked_images
 from .dataset import DatasetOrigin, TensorData, UsualThreat
@@ -27,6 +28,7 @@ THREATS = (UsualThreat("Linf", "8/255"),)
 SUFFIXES = (".npz", ".safetensors")
 
 
+@checked_arguments
 def from_tensors(
     x: Tensor, y: Tensor, *, name: str = "tensors", class_names: Sequence[str] | None = None, split: str = "test"
 ) -> TensorData:

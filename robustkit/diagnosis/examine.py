@@ -13,6 +13,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import exact_arithmetic, untouched
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments
 from robustkit.nethook import Layers, unwrap
 from robustkit.primitives import losses
 from robustkit.primitives.threat import ball, norm_name
@@ -31,6 +32,7 @@ _LARGE = 3 * 64 * 64
 _FEW = 8
 
 
+@checked_arguments
 def diagnose(
     model: nn.Module | Classifier,
     x: Tensor,

@@ -8,6 +8,8 @@ import torch
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError, no_file, unknown
+from robustkit.host.arguments import checked_arguments
+from robustkit.host.files import expanded, is_file
 from robustkit.primitives import user_code
 
 from . import pretrained
@@ -22,6 +24,7 @@ _CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 DEFAULT_RECIPE = CleanRecipe()
 
 
+@checked_arguments
 def load_model(
     name: str,
     *,
@@ -134,7 +137,7 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
 
 
 def _unknown_model(name: str) -> UserError:
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.is_dir():
         return UserError(
             f"{name} is a folder and no model; a network that another library loads from it, such as a Hugging Face "
@@ -153,8 +156,8 @@ def _unknown_model(name: str) -> UserError:
 
 def is_checkpoint(weights: str | Path) -> bool:
     """Whether weights are those of a file, and not published ones called by name."""
-    path = Path(weights).expanduser()
-    return isinstance(weights, Path) or path.is_file() or bool(path.suffix) or len(path.parts) > 1
+    path = expanded(weights)
+    return isinstance(weights, Path) or is_file(path) or bool(path.suffix) or len(path.parts) > 1
 
 
 def _silent(text: str, share: float | None) -> None:
