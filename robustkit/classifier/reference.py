@@ -38,7 +38,7 @@ class Reference:
     def forward(self, points: Tensor) -> Tensor:
         """fp32 logits `[n, K]` from one forward pass of exactly these rows."""
         self.passes.forwards += len(points)
-        return logits_of(self.model(self.input.fed(points))).float()
+        return logits_of(self.model(self.input.fed(points)), len(points)).float()
 
     def logits(self, points: Tensor) -> Tensor:
         """fp32 logits `[n, K]` at points `[n, *S]`, bit-equal in any batch; in parts if memory is short.

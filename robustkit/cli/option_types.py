@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+_DIGITS = 18  # more are no number of images
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -33,7 +34,7 @@ class CountOr(click.ParamType):  # type: ignore[type-arg]
         text = str(value).strip().lower()
         if text == self.word:
             return self.word
-        if not text.isdecimal() or int(text) < 1:
+        if not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
             self.fail(f"{value!r} is neither a whole number of at least 1 nor {self.word!r}.", param, ctx)
         return int(text)
 

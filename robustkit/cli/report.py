@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from .terminal import echo
+
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -11,17 +13,18 @@ import click
               help="HTML file. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Print the table of each run and write the HTML report of all of them together."""
-    from rich.console import Console
-
     from robustkit.evidence.reading import load_run
+    from robustkit.host.console import SafeConsole
 
     from .wings import reports
 
     loaded = [load_run(folder) for folder in runs]
     target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    # Files first: the reader of a pipe may leave after the first line.
+    reports.write_report(loaded, target)
     for run in loaded:
-        reports.print_table(run, Console())
         if out is None:
             reports.write_csv(run, run.folder)
-    reports.write_report(loaded, target)
-    click.echo(f"\n{target}")
+    for run in loaded:
+        reports.print_table(run, SafeConsole())
+    echo(f"\n{target}")

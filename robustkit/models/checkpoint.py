@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.errors import UserError, no_file
+from robustkit.host.files import is_file
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 ALWAYS_STRIPPED = ("module.", "_orig_mod.")  # DataParallel, torch.compile
@@ -33,7 +34,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: the file is missing or broken, loading it could run code, or it has no state dict.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise no_file(f"There is no checkpoint {path}", path, "check the path given as --weights")
     if path.stat().st_size == 0:
         raise UserError(f"The checkpoint {path} is empty; save or copy it again.")
