@@ -14,7 +14,7 @@ class Bars:
     def __init__(self, quiet: bool) -> None:
         self.console = SafeConsole(stderr=True, quiet=quiet, soft_wrap=True)
         self._bars = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=self.console,
             disable=quiet or not self.console.is_terminal,
         )  # fmt: skip

@@ -9,7 +9,21 @@ HOSTILE = ("-m", "hostile.py:factory", "-d", "digits.npz")
 EVALUATE = ("evaluate", "-q", *HOSTILE, "-a", "fgsm", "--eps", "0.1")
 DIAGNOSE = ("diagnose", "-q", *HOSTILE, "--eps", "0.1", "-n", "4", "--no-proof")
 TRACE = ("trace", "-q", *HOSTILE, "-a", "fgsm", "--eps", "0.1", "-n", "8")
-FINETUNE = ("finetune", "-q", *HOSTILE, "--val-share", "0.2", "--set", "epochs=1", "--preset", "fast", "--eps", "0.1")
+FINETUNE = (
+    "finetune",
+    "-q",
+    *HOSTILE[:2],
+    "-d",
+    "split.npz",
+    "--val-share",
+    "0.2",
+    "--set",
+    "epochs=1",
+    "--preset",
+    "fast",
+    "--eps",
+    "0.1",
+)
 ENDS = frozenset({0, 2})
 VERDICTS = frozenset({0, 2, 3, 4})
 
@@ -28,6 +42,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield f"backward raises {name}, in diagnose", refused(*DIAGNOSE, prepare=through, says=("hostile.py",))
         yield f"backward raises {name}, in trace", refused(*TRACE, prepare=through, says=("hostile.py",))
         late = model(f"logits + late({ERRORS[name]}, 1)")
+        yield f"forward raises {name} late, in finetune", refused(*FINETUNE, prepare=late)
         yield f"forward raises {name} late, in diagnose", refused(*DIAGNOSE, prepare=late, says=("hostile.py",))
         yield f"forward raises {name} late, in trace", refused(*TRACE, prepare=late, says=("hostile.py",))
     for name, output in OUTPUTS.items():
