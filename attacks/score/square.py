@@ -1,9 +1,9 @@
 """Square Attack: random search with square windows that shrink; needs scores, not gradients.
 
 Andriushchenko et al. 2020, arXiv:1912.00049, and the schedule rescaled to the number of queries as AutoAttack uses
-it; the L1 form follows Croce & Hein 2021, arXiv:2103.01208. Ours differs: every image draws its own windows and signs
-(the authors' code draws one for the whole batch, so it is weaker in larger batches), windows may touch the last row
-and column (in L2 and L1 rarely), and images need not be square nor have channels.
+it; the L1 form follows Croce & Hein 2021, arXiv:2103.01208, and their code. Ours differs: every image draws its own
+windows and signs (the authors' code draws one for a whole batch, whose images then succeed or fail together), windows
+may touch the last row and column (in L2 and L1 rarely), and images need not be square nor have channels.
 Bad at: budgets below some hundred queries.
 """
 

@@ -34,7 +34,7 @@ _RUNS = Path("robustkit-runs")
 @click.command()
 @config_option
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-              help="torchvision name, timm:NAME or file.py:factory. Repeatable.")  # fmt: skip
+              help="torchvision name, timm:NAME or file.py:NAME. Repeatable.")  # fmt: skip
 @click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
 @click.option("--name", "names", multiple=True, metavar="TEXT",
               help="What reports call the model; one per model. [default: after model and checkpoint]")  # fmt: skip
@@ -68,7 +68,8 @@ _RUNS = Path("robustkit-runs")
 def evaluate(**options: Any) -> None:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
 
-    The same command again goes on where it stopped; a finished run is only printed.
+    The same command again goes on where it stopped; a finished run is only printed. With more models, attacks,
+    samples, norms or radii it is extended.
     """
     if not options["models"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")

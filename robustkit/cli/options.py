@@ -56,7 +56,7 @@ def input_options(command: Command) -> Command:
     return _all(
         config_option,
         click.option("-m", "--model", metavar="NAME",
-                     help="torchvision name, timm:NAME, file.py:factory or a tuned file."),
+                     help="torchvision name, timm:NAME, file.py:NAME or a tuned file."),
         click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights."),
         weights_options,
         data_options,
@@ -81,7 +81,7 @@ def data_options(command: Command) -> Command:
                      help="See `robustkit list datasets`; or a folder of pictures, .npz or .safetensors file."),
         click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are."),
         click.option("--download", is_flag=True, help="Fetch them there first."),
-        click.option("--split", default="test", show_default=True),
+        click.option("--split", default="test", show_default=True, help="One that the data have."),
         click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop a folder's pictures to this."),
     )(command)  # fmt: skip
 

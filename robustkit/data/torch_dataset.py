@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    default_collate,
+)
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataset import TensorDataset
 
 from robustkit.errors import UserError
 
 from .arrays import THREATS, from_tensors
-from .checks import checked_images
+from .checks import checked_class_names, checked_images
 from .dataset import Dataset, UsualThreat, pixel_fingerprint
 from .tensors import tensor_of
 
@@ -57,7 +65,10 @@ class TorchData:
     def _image(self, number: int) -> Tensor:
         image, label = _item(self.items, number, self.name)
         pixels = tensor_of(image, f"Image {number} of {self.name}")
-        pixels = checked_images(pixels[None], torch.zeros(1, dtype=torch.int64), f"image {number} of {self.name}").x[0]
+        try:
+            pixels = checked_images(pixels[None], torch.zeros(1, dtype=torch.int64), self.name).x[0]
+        except UserError as error:  # it names the first image of those that it was given
+            raise UserError(str(error).replace("image 0 ", f"image {number} ")) from None
         checksum = zlib.crc32(pixels.contiguous().numpy().tobytes())
         if self._seen.setdefault(number, checksum) != checksum:
             raise UserError(
@@ -97,13 +108,15 @@ def from_torch(data: Any) -> Dataset:
 
 def _of_loader(loader: "DataLoader[Any]") -> Any:
     """The data set of a loader that only puts its items into batches."""
-    sampler = loader.sampler
-    if not isinstance(sampler, (SequentialSampler, RandomSampler)) or loader.collate_fn is not _DEFAULT_COLLATE:
+    sampler, batches = loader.sampler, loader.batch_sampler
+    whole = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler)
+        and not sampler.replacement
+        and sampler.num_samples == _length(loader.dataset)
+    )
+    if not whole or getattr(batches, "sampler", None) is not sampler or loader.collate_fn is not default_collate:
         raise UserError("A DataLoader with a sampler or a collate_fn of its own cannot be used; pass a data set.")
     return loader.dataset
-
-
-_DEFAULT_COLLATE = DataLoader(TensorDataset(torch.zeros(1))).collate_fn
 
 
 def _length(data: Any) -> int:
@@ -175,7 +188,7 @@ def _split(data: Any) -> str:
 
 
 def _class_names(data: Any, labels: Tensor) -> tuple[str, ...]:
-    names, count = getattr(_base(data), "classes", None), int(labels.max()) + 1
-    if isinstance(names, (list, tuple)) and len(names) >= count and all(isinstance(name, str) for name in names):
-        return tuple(names)
-    return tuple(str(label) for label in range(count))
+    names = getattr(_base(data), "classes", None)
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        names = ()
+    return checked_class_names(tuple(names) if len(names) > int(labels.max()) else None, labels, _name(data))

@@ -84,6 +84,6 @@ def _attacked(classifier: Classifier, x: Tensor, y: Tensor, specification: str, 
         # The sanity checks warn of exactly what the diagnosis reports.
         warnings.simplefilter("ignore")
         try:
-            return _Trial(attack(classifier, x, y, method, seed=setting.seed, progress=False), "")
+            return _Trial(attack(classifier, x, y, method, seed=setting.seed), "")
         except UserError as error:
             return _Trial(None, str(error))

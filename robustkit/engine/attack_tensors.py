@@ -17,6 +17,7 @@ from robustkit.classifier.sanity_checks import checked_images, checked_labels, c
 from robustkit.classifier.session import Session
 from robustkit.data import tensor_of
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
+from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.host.progress import shown_progress
@@ -30,7 +31,8 @@ Array = Tensor | NDArray[Any]
 class Attacked:
     """The result for each image; all tensors on the CPU, in the order of `x`."""
 
-    x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried
+    x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried; the image
+    # itself where it was not attacked
     success: Tensor  # [N] bool, classified correctly before and wrongly (or as the target) at `x_adv`
     clean_correct: Tensor  # [N] bool
     prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed model abstains
@@ -68,16 +70,20 @@ def attack(
     batch_size: int = 64,
     seed: int = 0,
     numbers: Sequence[int] | None = None,
-    progress: bool | None = None,
+    progress: bool | None = False,
 ) -> Attacked:
     """Attack every correctly classified image of `x`.
+
+    What is promised holds for the tensor `x_adv` that is returned, in the units of `x` and in the wider of the types of
+    `x` and of the model: in float64, its distance from `x` is at most `eps * (bounds[1] - bounds[0])` (in L0 at most
+    `eps` values differ); each value lies in `bounds` or is that of `x`; and the model was asked about that very tensor.
 
     Args:
         model: takes images in `bounds`, returns logits; it comes back exactly as it was.
         x: `[N, *S]` float images.
         y: `[N]` true classes.
         method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`.
-        eps: radius of a method given as a text, in units of pixels scaled to [0, 1].
+        eps: radius of a method given as a text, in units of pixels scaled to [0, 1], whatever `bounds` are.
         norm: of a method given as a text.
         target: `[N]` classes that must be reached; None accepts any wrong class.
         surrogate: the model that the attack queries in place of `model`, which only judges each trial's last point:
@@ -87,7 +93,8 @@ def attack(
         seed: of all noise.
         numbers: of the images, all different, by which each has its noise: in parts, a set of images is then attacked
             as in one call. By default 0 to N - 1.
-        progress: show a bar on standard error; None shows it in a terminal only.
+        progress: show a bar on standard error; None shows it in a terminal only. Off by default, because `attack` is
+            often called once for each batch.
 
     Raises:
         UserError: something about images, labels or model is wrong; the sentence names the fix.
@@ -97,35 +104,42 @@ def attack(
     method = _attack_of(method, norm, eps)
     x, y = _tensor(x, "The images"), _tensor(y, "The labels")
     target = None if target is None else _tensor(target, "The targets")
+    if x.dim() < 2:
+        raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
+    own = originals(classifier, x)
     names = range(len(x)) if numbers is None else numbers
     with ExitStack() as stack:
+        # Opened first, so that it is closed last.
+        exact = None if same_bits(images, own) else stack.enter_context(judging(classifier).session(own, seed))
         session = stack.enter_context(classifier.session(images, seed))
+        judge = exact or session
         _warn(classifier, session, images)
         other = None
         if surrogate is not None:
             queried = _classifier(surrogate, bounds)
             other = stack.enter_context(queried.session(images, seed))
             _warn(queried, other, images)
-        scores = session.judge(images)
+        scores = judge.judge(own)
         ranked = scores if other is None else other.judge(images)
         y = checked_labels(y.cpu(), len(x), min(scores.shape[1], ranked.shape[1]))
         targets = _checked_targets(target, y, ranked.shape[1])
-        prediction = session.oracle.decide(scores)
+        prediction = judge.oracle.decide(scores)
         correct = prediction == y
-        rows = zip(names, images, y.tolist(), ranked, targets, correct.tolist(), strict=True)
+        kept = [None if exact is None else Original(image, classifier.bounds) for image in own]
+        rows = zip(names, images, y.tolist(), ranked, targets, kept, correct.tolist(), strict=True)
         jobs = [_job(method, *row) for *row, attacked in rows if attacked]
         watch = stack.enter_context(shown_progress(progress))
         watch.stage(f"{classifier.name} {type(method).__name__.lower()}", len(jobs), 0)
         outcomes, robust = [], len(jobs)
-        for outcome in run(session, method, jobs, slots=batch_size, seed=seed, surrogate=other):
+        for outcome in run(session, method, jobs, slots=batch_size, seed=seed, surrogate=other, judge=exact):
             outcomes.append(outcome)
             robust -= outcome.success
             watch.advance(1, robust / len(x))
     row_of = {number: row for row, number in enumerate(names)}
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
-    return _gathered(classifier.bounds, images, prediction, correct, session.oracle.cost.verdict, outcomes)
+    return _gathered(own.cpu(), prediction, correct, judge.oracle.cost.verdict, outcomes)
 
 
 def _attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
@@ -134,6 +148,8 @@ def _attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
         if eps is not None:
             raise UserError(f"{type(method).__name__} has a radius of its own, {method.eps}; leave out eps=.")
         return method
+    if isinstance(method, type):
+        raise UserError(f"{method.__name__} is a class; build the attack first: {method.__name__}(eps='8/255').")
     if not isinstance(method, str):
         raise UserError(f"An attack is a text such as 'pgd:steps=40' or an object, not {type(method).__name__}.")
     if method.strip().lower() in registry.ENSEMBLES:
@@ -170,19 +186,20 @@ def _checked_targets(target: Tensor | None, y: Tensor, classes: int) -> list[int
     return targets.tolist()
 
 
-def _job(method: Attack, number: int, x: Tensor, y: int, logits: Tensor, target: int | None) -> Job:
+def _job(
+    method: Attack, number: int, x: Tensor, y: int, logits: Tensor, target: int | None, original: Original | None
+) -> Job:
     """The job for one image: the loss aims at its target, or at its likeliest wrong classes, or at none."""
     if target is not None:
-        return Job(number, x, y, (target,), target)
-    return Job(number, x, y, loss_targets_of(method, likeliest(logits, y)) if method.targets else (-1,))
+        return Job(number, x, y, (target,), target, original)
+    loss_targets = loss_targets_of(method, likeliest(logits, y)) if method.targets else (-1,)
+    return Job(number, x, y, loss_targets, original=original)
 
 
 def _gathered(
-    bounds: tuple[float, float], images: Tensor, prediction: Tensor, correct: Tensor, clean_cost: int,
-    outcomes: list[Outcome],
-) -> Attacked:  # fmt: skip
-    low, high = bounds
-    points = images.cpu().clone()
+    images: Tensor, prediction: Tensor, correct: Tensor, clean_cost: int, outcomes: list[Outcome]
+) -> Attacked:
+    points = images.clone()
     zeros = torch.zeros(len(points), dtype=torch.int64, device="cpu")
     result = Attacked(points, torch.zeros_like(correct), correct, prediction, zeros, zeros + clean_cost, zeros.clone())
 
@@ -197,4 +214,5 @@ def _gathered(
     result.queries[at] = column("queries")
     result.forwards[at] += column("forwards")
     result.backwards[at] = column("backwards")
-    return result if bounds == (0, 1) else replace(result, x_adv=low + (high - low) * points)
+    # Equal values have the caller's bits, the sign of a zero included.
+    return replace(result, x_adv=torch.where(points == images, images, points))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from robustkit.engine.originals import Original
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
@@ -18,6 +19,7 @@ class Job:
     y: int
     loss_targets: tuple[int, ...] = (-1,)  # classes that the loss aims at, one trial each per restart; -1 for none
     target: int | None = None  # class that must be reached; None: any class but y
+    original: Original | None = None  # that `x` is a scaled or rounded copy of; points are judged around it
 
     def lost(self, label: int) -> bool:
         """Whether the attack has succeeded when the model predicts `label`; abstention (-1) is no success."""
@@ -31,7 +33,8 @@ class Outcome:
     sample: int
     success: bool
     x: Tensor  # [*S] the clean image, on the CPU
-    x_adv: Tensor  # [*S] the judged point, inside ball and box: the witness, or the last point tried
+    x_adv: Tensor  # [*S] the judged point, inside ball and box: the witness, or the last point tried; with an original
+    # in its units and type
     label: int  # what the unmodified model predicts there, -1 where it abstains
     queries: int  # of the deciding trial
     restart: int

@@ -32,6 +32,7 @@ def run(
     seed: int = 0,
     tick: Callable[[int], None] = lambda rows: None,
     surrogate: Session | None = None,
+    judge: Session | None = None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
 
@@ -44,13 +45,14 @@ def run(
         tick: called with the number of trials in flight after each query.
         surrogate: of the model that answers the queries in a transfer attack; `session`'s model then judges the last
             point of each trial and nothing else.
+        judge: of the same model for points in the units of the jobs' originals; None where jobs have none.
     """
     jobs = iter(jobs)
     first = next(jobs, None)
     if first is None:
         return
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
-    scheduler = Scheduler(session, surrogate or session, attack, chain([first], jobs), slots, seed)
+    scheduler = Scheduler(session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed)
     while scheduler.admit():
         tick(scheduler.step())
         yield from scheduler.verdicts()
@@ -61,8 +63,9 @@ class Scheduler:
     """Moves trials from the queue through the slots to their verdicts.
 
     Args:
-        session: of the model that judges.
+        session: of the model.
         queried: of the model that answers the queries; the same one, or a surrogate.
+        judge: of the model that judges; the same one, or one that takes points in the units of the jobs' originals.
         attack: what is tried.
         jobs: images.
         most: rows in flight.
@@ -70,13 +73,14 @@ class Scheduler:
     """
 
     def __init__(
-        self, session: Session, queried: Session, attack: Attack, jobs: Iterator[Job], most: int, seed: int
-    ) -> None:
+        self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
+        seed: int,
+    ) -> None:  # fmt: skip
         self.queried, self.attack, self.most = queried, attack, most
         self.transfers = queried is not session
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
-        self.waiting = VerdictQueue(session, attack, self.queue)
+        self.waiting = VerdictQueue(judge, attack, self.queue)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""

@@ -32,7 +32,7 @@ class VerdictQueue:
     """Judges points by the unmodified model, and queues what is left of an image that is not broken.
 
     Args:
-        session: of the model that judges.
+        session: of the model that judges; if jobs have originals, it takes points in their units.
         attack: which made the points.
         queue: of trials.
     """
@@ -60,7 +60,7 @@ class VerdictQueue:
         points = torch.cat([group.points for group in groups])
         samples = [trial.job.sample for group in groups for trial in group.trials]
         check_finite(points, samples, "input gradient")
-        points = self.attack.ball.project_exact(torch.cat([group.states.trial.x for group in groups]), points)
+        points = self._exact(groups, points)
         scores = self.session.oracle.judge(points)
         check_finite(scores, samples, "output")
         labels = self.session.oracle.decide(scores, most_verdicts(self.attack)).tolist()
@@ -68,6 +68,15 @@ class VerdictQueue:
             count = len(group.trials)
             yield group, points[:count].cpu(), labels[:count]
             points, labels = points[count:], labels[count:]
+
+    def _exact(self, groups: list[Candidates], points: Tensor) -> Tensor:
+        ball, x = self.attack.ball, torch.cat([group.states.trial.x for group in groups])
+        own = [trial.job.original for group in groups for trial in group.trials]
+        originals = [each for each in own if each is not None]
+        if not originals:
+            return ball.project_exact(x, points)
+        images = torch.stack([each.image for each in originals])
+        return ball.project_exact_around(images, originals[0].bounds, x, points)
 
     def _decided(self, group: Candidates, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
         queries, cost = group.states.queries.tolist(), self.session.oracle.cost

@@ -77,7 +77,8 @@ def _threat_texts(attacks: Sequence[Any], norms: list[str], radii: list[str]) ->
     """Norms and radii; attack objects bring their own threat model unless one is given."""
     wrong = [attack for attack in attacks if not isinstance(attack, (str, Attack))]
     if wrong:
-        raise UserError(f"An attack is a name or an attack object, not {type(wrong[0]).__name__}.")
+        what = f"the class {wrong[0].__name__}" if isinstance(wrong[0], type) else type(wrong[0]).__name__
+        raise UserError(f"An attack is a name or an attack object such as PGD(eps='8/255'), not {what}.")
     objects = [attack for attack in attacks if isinstance(attack, Attack)]
     if not objects or norms or radii:
         return norms, radii

@@ -1,5 +1,6 @@
 """Load a model by its name, with its weights, as a classifier of pixels."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -138,7 +139,7 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
 
 def _unknown_model(name: str) -> UserError:
     path = expanded(name)
-    if path.is_dir():
+    if os.path.isdir(path):
         return UserError(
             f"{name} is a folder and no model; a network that another library loads from it, such as a Hugging Face "
             "model, comes from a function of yours: --model FILE.py:FUNCTION."

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustkit.models.preprocessing import Preprocessed, check_statistics
+from robustkit.models.preprocessing import Preprocessed, check_statistics, require_lists
 
 
 class PixelModel(Preprocessed):
@@ -73,6 +73,7 @@ class PixelModel(Preprocessed):
 def _checked_statistics(
     mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> tuple[Sequence[float], Sequence[float]]:
+    require_lists(mean, std)
     mean = [0.0] * len(std or ()) if mean is None else mean
     std = [1.0] * len(mean) if std is None else std
     check_statistics(mean, std)

@@ -53,6 +53,7 @@ def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[
         UserError: the two have different lengths, or a number is not finite or in another unit than the pixels.
     """
     low, high = bounds
+    require_lists(mean, std)
     if len(mean) != len(std) or not len(mean):
         raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number per channel.")
     fix = "divide it by 255, and the other of mean and std too" if bounds == (0, 1) else "give it in their unit"
@@ -68,6 +69,16 @@ def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[
         # A half is the most that pixels can have, and 1 means no scaling; those of 0 to 255 are 20 to 80.
         if value > 4 * (high - low):
             raise UserError(f"std is {value:g}, but pixels lie in [{low:g}, {high:g}]; {fix}.")
+
+
+def require_lists(*statistics: object) -> None:
+    """Refuse a number where one per channel belongs.
+
+    Raises:
+        UserError: one of them is a number.
+    """
+    if any(isinstance(value, (int, float)) for value in statistics):
+        raise UserError("mean and std must be lists with one number per channel, such as mean=[0.5].")
 
 
 def home(model: nn.Module) -> tuple[torch.device, torch.dtype]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError, unknown
 from robustkit.primitives import noise
+from robustkit.primitives.rounding import Bounds, inward, rounded_towards, scaled, wide
 from robustkit.primitives.rows import along
 
 NormName = Literal["Linf", "L2", "L1", "L0"]
@@ -61,15 +62,30 @@ class Ball(ABC):
 
     def project_exact(self, x: Tensor, point: Tensor) -> Tensor:
         """The point that is judged: its exact distance is at most `eps`, and it lies in the box."""
-        clean = _wide(x)
-        delta = _wide(self.project(x, point)) - clean
-        # The factor covers the rounding of the float64 sums. Values are then rounded to the images' type towards the
-        # clean image, which can only shorten the change.
-        length = delta.flatten(1).norm(p=self.order, dim=1).clamp(min=1e-300)
-        delta = delta * along((self.eps * (1 - 1e-12) / length).clamp(max=1), delta)
-        near = (clean + delta).to(x)
-        beyond = (_wide(near) - clean).abs() > delta.abs()
-        return torch.where(beyond.to(x.device), near.nextafter(x), near).clamp(0, 1)
+        return self._exact(x, self._change(x, point), self.eps).clamp_(0, 1)
+
+    def project_exact_around(self, original: Tensor, bounds: Bounds, x: Tensor, point: Tensor) -> Tensor:
+        """The judged point in the units and the type of `original`, which `x` is a scaled and rounded copy of.
+
+        Its exact distance from `original` is at most `eps` times the range of `bounds` (in L0 `eps`). Every value lies
+        in `bounds`, or is that of `original`. A value that `point` leaves as it is in `x` is left in `original`, too.
+        """
+        change = self._change(x, point) * (bounds[1] - bounds[0])
+        near = self._exact(original, change, scaled(self.eps, bounds))
+        low, high = inward(bounds, original.dtype)
+        return near.clamp(original.clamp(max=low), original.clamp(min=high))
+
+    def _change(self, x: Tensor, point: Tensor) -> Tensor:
+        """float64 `[B, *S]` what leads to the projected point, up to rounding."""
+        return wide(self.project(x, point)) - wide(x)
+
+    def _exact(self, clean: Tensor, change: Tensor, radius: float) -> Tensor:
+        """`clean` plus a float64 `change`, shortened to `radius`, in the type of `clean`."""
+        # The factor covers the rounding of the float64 sums. Values are then rounded towards the clean image, which
+        # can only shorten the change.
+        length = change.flatten(1).norm(p=self.order, dim=1).clamp(min=1e-300)
+        change = change * along((radius * (1 - 1e-12) / length).clamp(max=1), change)
+        return rounded_towards(clean, change, change.abs())
 
 
 @dataclass(frozen=True)
@@ -107,14 +123,13 @@ class Linf(Ball):
     def project_exact(self, x: Tensor, point: Tensor) -> Tensor:
         size = _BLOCK if x.device.type == "cpu" else len(x)
         blocks = zip(torch.split(x, size), torch.split(point, size), strict=True)
-        return torch.cat([self._project_rows_exact(*block) for block in blocks])
+        return torch.cat([self._exact(x, self._change(x, point), self.eps).clamp_(0, 1) for x, point in blocks])
 
-    def _project_rows_exact(self, x: Tensor, point: Tensor) -> Tensor:
-        # In float64, then rounded to the images' type; values that rounding moves beyond eps go back by one float.
-        clean = _wide(x)
-        near = (_wide(point) - clean).clamp_(-self.eps, self.eps).add_(clean).to(x)
-        beyond = (_wide(near) - clean).abs_() > self.eps
-        return torch.where(beyond.to(x.device), near.nextafter(x), near).clamp_(0, 1)
+    def _change(self, x: Tensor, point: Tensor) -> Tensor:
+        return wide(point) - wide(x)
+
+    def _exact(self, clean: Tensor, change: Tensor, radius: float) -> Tensor:
+        return rounded_towards(clean, change.clamp_(-radius, radius), radius)
 
 
 @dataclass(frozen=True)
@@ -140,7 +155,10 @@ class L2(Ball):
 
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
         gauss = noise.normal(key, draw, (x[0].numel() + 1,)).to(x)
-        radius = noise.uniform(finer(key), draw, ()).to(x) ** (1 / x[0].numel())
+        # One number at a time: torch's vectors and scalars round a power differently, so that a row's radius would
+        # depend on how many rows there are.
+        shares = [share ** (1 / x[0].numel()) for share in noise.uniform(finer(key), draw, ()).tolist()]
+        radius = torch.tensor(shares, dtype=x.dtype, device=x.device)
         return self.project(x, x + self.eps * along(radius, x) * self.steepest(gauss[:, 1:].reshape(x.shape), x))
 
 
@@ -196,6 +214,9 @@ class L0(Ball):
 
     def project_exact(self, x: Tensor, point: Tensor) -> Tensor:
         return self.project(x, point)
+
+    def _exact(self, clean: Tensor, change: Tensor, radius: float) -> Tensor:
+        return rounded_towards(clean, change, math.inf)
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
         """The gradient scaled to a mean size of 1 (Croce & Hein 2019, arXiv:1909.05040): every value may move."""
@@ -262,7 +283,7 @@ def project_l1(delta: Tensor, x: Tensor, eps: Tensor) -> Tensor:
     box. The total is piecewise linear in that amount, so Newton's method ends on the right piece after 6 to 8 turns, in
     a third of the time of their sort.
     """
-    flat, clean = _wide(delta).flatten(1), _wide(x).flatten(1)
+    flat, clean = wide(delta).flatten(1), wide(x).flatten(1)
     room, size, radii = torch.where(flat > 0, 1 - clean, clean), flat.abs(), eps.to(flat).unsqueeze(1)
     most = size.amax(1, keepdim=True)
     low, high, shrink = torch.zeros_like(most), most, torch.zeros_like(most)
@@ -294,9 +315,4 @@ def finer(key: Tensor) -> Tensor:
 
 
 def _difference(x: Tensor, point: Tensor) -> Tensor:
-    return (_wide(point) - _wide(x)).flatten(1)
-
-
-def _wide(values: Tensor) -> Tensor:
-    # Apple's devices have no float64, so the CPU computes there.
-    return values.cpu().double() if values.device.type == "mps" else values.double()
+    return (wide(point) - wide(x)).flatten(1)

@@ -61,8 +61,7 @@ def crafted_points(
             raise UserError("An attack needs a radius: give eps, for example eps='8/255', or the points as x_adv.")
         attack = registry.build(attack, norm, eps)
     origin = PerturbationOrigin(registry.spelled(attack), attack.ball.norm, str(attack.eps), 0)
-    result = run_attack(classifier, x, y, attack, batch_size=how["batch_size"], seed=how["seed"], progress=False)
-    return result.x_adv, origin
+    return run_attack(classifier, x, y, attack, batch_size=how["batch_size"], seed=how["seed"]).x_adv, origin
 
 
 def correct_pairs(

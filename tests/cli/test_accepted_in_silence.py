@@ -38,6 +38,12 @@ def test_a_classifier_refuses_it_too(mean, std, bounds):
         Classifier(linear(), mean=[mean], std=[std], bounds=bounds)
 
 
+@pytest.mark.parametrize("more", [{"mean": 0.5, "std": 0.5}, {"mean": [0.5], "std": 0.5}])
+def test_a_number_for_all_channels_is_refused_in_one_line(more):
+    with pytest.raises(UserError, match="one number per channel"):
+        Classifier(linear(), **more)
+
+
 def test_statistics_in_the_unit_of_the_bounds_are_accepted():
     assert Classifier(linear(), mean=[125], std=[60], bounds=(0, 255)).name == "sequential"
 

@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import torch
 from robustkit.attacks import PGD
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 import robustkit
 from robustkit import UserError, evaluate, load_run
@@ -85,6 +95,9 @@ REFUSED = {
     "a stream": (Stream(), "iterable"),
     "a loader of a stream": (DataLoader(Stream()), "iterable|sampler"),
     "a loader with its own batches": (DataLoader(Items(), collate_fn=list), "collate_fn"),
+    "a loader of chosen images": (DataLoader(Items(), sampler=SubsetRandomSampler([1, 2])), "sampler"),
+    "a loader of chosen batches": (DataLoader(Items(), batch_sampler=BatchSampler([1, 2], 1, False)), "sampler"),
+    "a loader of some images": (DataLoader(Items(), sampler=RandomSampler(Items(), num_samples=3)), "sampler"),
     "images alone": (TensorDataset(X), "labels"),
     "items without labels": (Items(change=lambda x, y: x), "image and its label"),
     "labels as texts": (Items(change=lambda x, y: (x, "three")), "whole number"),
@@ -117,12 +130,13 @@ ATTACKS = {
     "a text without a radius": ((linear(), X, Y, "pgd:steps=3"), {}, "eps="),
     "an ensemble": ((linear(), X, Y, "standard"), {"eps": 0.1}, "evaluate"),
     "two radii": ((linear(), X, Y, PGD(eps="0.1")), {"eps": 0.1}, "leave out eps"),
-    "a class": ((linear(), X, Y, PGD), {"eps": 0.1}, "an object, not"),
+    "a class": ((linear(), X, Y, PGD), {"eps": 0.1}, "is a class"),
     "a loader": ((linear(), DataLoader(Items()), Y, "pgd"), {"eps": 0.1}, r"evaluate\(dataset"),
     "a data set": ((linear(), Items(), Y, "pgd"), {"eps": 0.1}, r"evaluate\(dataset"),
     "no labels": ((linear(), X, None, "pgd"), {"eps": 0.1}, "labels must be"),
     "a name for the model": (("resnet18", X, Y, "pgd"), {"eps": 0.1}, "load_model"),
     "a function for the model": ((lambda x: x, X, Y, "pgd"), {"eps": 0.1}, "forward of a module"),
+    "one number for the images": ((linear(), torch.tensor(0.5), Y, "pgd"), {"eps": 0.1}, "an axis"),
     "targets as texts": ((linear(), X, Y, "pgd"), {"eps": 0.1, "target": ["a"]}, "numbers"),
 }
 
@@ -175,16 +189,25 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("stream", "progress", "shown"), [
-    (Terminal, None, True), (Terminal, False, False), (io.StringIO, None, False), (io.StringIO, True, True),
-])  # fmt: skip
-@pytest.mark.parametrize("call", ["evaluate", "attack"])
-def test_progress_is_shown_in_a_terminal_and_where_it_is_asked_for(call, stream, progress, shown, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("stream", "more", "shown"),
+    [
+        (Terminal, {}, True),
+        (Terminal, {"progress": False}, False),
+        (io.StringIO, {}, False),
+        (io.StringIO, {"progress": True}, True),
+    ],
+)
+def test_an_evaluation_shows_its_progress_in_a_terminal_or_where_it_is_asked_to(stream, more, shown, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream())
-    if call == "evaluate":
-        evaluate(linear(), dataset=data(4), progress=progress, **ASK)
-    else:
-        robustkit.attack(linear(), *data(4), PGD(eps="0.1", steps=2), progress=progress)
+    evaluate(linear(), dataset=data(4), **more, **ASK)
 
     assert bool(sys.stderr.getvalue()) == shown
-    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("more", "shown"), [({}, False), ({"progress": None}, True), ({"progress": True}, True)])
+def test_an_attack_shows_its_progress_where_it_is_asked_to(more, shown, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    robustkit.attack(linear(), *data(4), PGD(eps="0.1", steps=2), **more)
+
+    assert bool(sys.stderr.getvalue()) == shown

@@ -231,6 +231,17 @@ def test_random_points_lie_in_the_ball_and_belong_to_their_key(norm, shape):
     assert not torch.equal(threat.random(x, keys, 5), points)
 
 
+@every_norm
+@pytest.mark.parametrize("shape", [(1, 8, 8), (13,), (1,)], ids=str)
+def test_a_random_point_is_the_same_however_many_begin_together(norm, shape):
+    x, keys, threat = images(512, *shape), torch.arange(512) * 31, ball(norm, EPS[norm])
+    together = threat.random(x, keys, 3)
+
+    for rows in (1, 3):
+        parts = [threat.random(*pair, 3) for pair in zip(x.split(rows), keys.split(rows), strict=True)]
+        assert torch.equal(torch.cat(parts), together)
+
+
 @pytest.mark.parametrize(("norm", "power"), [("L2", 2), ("L1", 2), ("Linf", 2)])
 def test_random_points_fill_the_ball_evenly(norm, power):
     # In a plane the share of points within half the radius is a quarter, whatever the norm.

@@ -129,15 +129,52 @@ def test_square_takes_non_square_images(norm, shape):
         assert method.ball.contains(x, state.query).all()
 
 
+@pytest.mark.parametrize(("norm", "order"), [("L2", 2), ("L1", 1)])
 @pytest.mark.parametrize(("tall", "wide"), [(1, 1), (1, 7), (3, 3), (5, 5), (4, 9), (45, 45)])
-def test_a_pattern_has_length_one_and_two_signs(tall, wide):
-    made = pattern(tall, wide)
+def test_a_pattern_has_length_one_and_two_signs(tall, wide, norm, order):
+    made = pattern(tall, wide, norm)
 
-    assert made.norm().item() == pytest.approx(1, abs=1e-5)
+    assert made.norm(p=order).item() == pytest.approx(1, abs=1e-5)
     assert (made != 0).all()
     assert made.shape == (tall, wide)
     if tall > 1:
         assert made[0, 0] > 0 > made[-1, 0]
+
+
+@pytest.mark.parametrize(("norm", "fall"), [("L2", 2), ("L1", 4)])
+def test_a_pattern_falls_off_as_published(norm, fall):
+    # In L1 as 1 / n^4 with absolute values that sum to 1 (the authors' code); it was as in L2.
+    steps = [1 / ring**fall for ring in (1, 2, 3, 4)]
+    half = pattern(7, 7, norm)[3:]
+    ring = [sum(steps[max(abs(row), abs(column)) :]) for row in range(-2, 2) for column in range(-3, 4)]
+    levels = torch.tensor(ring).reshape(4, 7)
+
+    assert torch.allclose(half / half.abs().max(), -levels / levels.max(), atol=1e-6)
+
+
+@pytest.mark.parametrize(("norm", "power", "factor"), [("L2", 2, 1), ("L1", 1, 3)])
+def test_each_channel_of_a_new_window_gets_what_its_own_windows_had(norm, power, factor):
+    # Each of three channels got what all three had. In L1 the authors multiply by the channels before they project.
+    x, side = torch.full((1, 3, 5, 5), 0.5), torch.tensor([5])
+    delta = images(1, 3, 5, 5) * torch.tensor([1.0, 2.0, 4.0]).reshape(1, 3, 1, 1) / 100
+    eps = 2 * delta.norm(p=power).item()
+    made = Proposal(x, x + delta, torch.tensor([5]), torch.tensor([1]), side)
+    everywhere = torch.ones(1, 1, 5, 5, dtype=torch.bool)
+    had = delta.abs().pow(power).sum((2, 3))
+    budget = made._budget(delta, everywhere, Square(eps, norm).ball).flatten(1)
+
+    assert torch.allclose((budget / factor).pow(power), had + (eps**power - had.sum()) / 3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("norm", ["L2", "L1"])
+def test_a_window_that_is_cut_by_a_short_side_holds_a_whole_pattern(norm):
+    # It held the edge of a larger pattern, of one sign.
+    x = torch.full((50, 1, 3, 30), 0.5)
+    made = Proposal(x, x, torch.arange(50) * 31, torch.ones(50, dtype=torch.int64), torch.full((50,), 9))
+    delta = made.of(Square(0.1, norm).ball) - x
+
+    assert (delta.flatten(1).amax(1) > 0).all()
+    assert (delta.flatten(1).amin(1) < 0).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)
