@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .evaluation.files import write_files as write_files
     from .evaluation.html import write_report as write_report
     from .evaluation.terminal import print_table as print_table
+    from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
     from .trace.page import TraceContext as TraceContext
     from .trace.page import write_trace as write_trace
@@ -27,6 +28,7 @@ _PUBLIC = {
     "print_ablation": "ablation.terminal",
     "print_diagnosis": "diagnosis.terminal",
     "print_table": "evaluation.terminal",
+    "print_tables": "evaluation.terminal",
     "table_text": "evaluation.terminal",
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",

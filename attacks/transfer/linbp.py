@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from robustkit.errors import UserError
 from robustkit.nethook import edit_grad, select
+from robustkit.nethook.gradients import gradients
 from robustkit.nethook.hooked import Inputs, Visit, hooked
 from robustkit.primitives.protocol import State
 from robustkit.primitives.rows import along
@@ -133,7 +134,8 @@ def _true_gradient(network: nn.Module, passed: _BranchPass) -> Tensor:
     with torch.enable_grad():
         start = passed.value[-1].requires_grad_()
         end = passed.part.replay(network, passed.branch, start)
-    return torch.autograd.grad(end, start, passed.grad[-1])[0]
+    grad: Tensor = gradients(end, [start], passed.grad[-1])[0]
+    return grad
 
 
 def _border(network: nn.Module, part: Anatomy, branch: Branch) -> tuple[CallSite, CallSite]:

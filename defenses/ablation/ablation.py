@@ -6,6 +6,7 @@ collapsed stay in the table with that status. Trainings that a time budget left 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pandas as pd
 from torch import nn
 
 from robustkit.errors import UserError
+from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.primitives import registry
 
@@ -113,7 +115,8 @@ def ablate(
     checked_data(setup.train, setup.val, setup.test)
     checked_cells(cells, base, model, setup)
     runner = _Runner(make_model, base, setup, None if out is None else Path(out), watch, budget)
-    outcomes, missing = runner.run(jobs_of(cells, seeds))
+    with nullcontext() if runner.folder is None else locked(runner.folder):
+        outcomes, missing = runner.run(jobs_of(cells, seeds))
     return Ablation(
         table(outcomes, seeds), runs_table(outcomes), axes, tuple(job.name for job in missing), base,
         len(setup.test), judge,

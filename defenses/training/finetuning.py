@@ -11,6 +11,7 @@ from robustkit.data import Dataset, TensorData, given_dataset
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
 from robustkit.host.failures import users_code
+from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.models.preprocessing import network_in
 
@@ -77,8 +78,9 @@ def finetune(
         inner = inner_attack_of(recipe, norm, eps)
         team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))
         folder = None if out is None else Path(out)
+        lock = nullcontext() if folder is None or not team.first else locked(folder)
         own = shown_progress(progress if team.first else False) if watch is _SILENT else nullcontext(watch)
-        with own as shown:
+        with lock, own as shown:
             return Training(model, data, held_out, inner, recipe, folder, shown, team).run()
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from robustkit.nethook.gradients import gradients
 from robustkit.primitives.threat import Ball
 
 from .batches import Batch, StepReport, count_correct
@@ -51,7 +52,7 @@ class Replay:
             with learner.turn(part, last=batch is batches[-1]) as result:
                 if not hard:
                     hard_loss = F.cross_entropy(result.logits, batch.y, reduction="sum")
-                    grads = torch.autograd.grad(hard_loss, query, retain_graph=True)
+                    grads = gradients(hard_loss, [query], retain_graph=True)
             grad = grads[0] if grads else query.grad
             assert grad is not None
             with torch.no_grad():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from robustkit.classifier.logits import logits_of
 from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
+from robustkit.nethook.gradients import gradients
 
 from ..inner_attack.crafting import craft
 from ..inner_attack.diverged import Diverged
@@ -174,7 +175,7 @@ class Stepper:
         total: list[Tensor | None] = [None] * len(weights)
         with statistics_kept(self.network):
             for part in parts:
-                grads = torch.autograd.grad(self.batch_loss(part).loss * part.share, weights, allow_unused=True)
+                grads = gradients(self.batch_loss(part).loss * part.share, weights)
                 total = [_sum(old, new) for old, new in zip(total, grads, strict=True)]
         return self.team.gradients(weights, total)
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustkit.nethook.gradients import gradients
+
 from ..inner_attack.objectives import Network
 from .batchnorm import modes
 
@@ -39,7 +41,7 @@ def fisher(
             # One image at a time: the square of a batch's gradient is not the sum of squares.
             for image, label in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
                 loss = F.cross_entropy(logits(image), label)
-                grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+                grads = gradients(loss, list(weights.values()))
                 for name, grad in zip(weights, grads, strict=True):
                     if grad is not None:
                         total[name] += grad.detach() ** 2

@@ -140,10 +140,11 @@ def _proof(diagnosis: Diagnosis) -> list[ProofSide]:
     proof = diagnosis.proof
     if proof is None:
         return []
-    sides = (
-        ("Robust accuracy, as it is", proof.before, proof.attack_before),
-        ("Robust accuracy, with the remedy", proof.after, proof.attack_after),
-    )
+    sides = [("Robust accuracy, as it is", proof.before, proof.attack_before)]
+    if proof.attack_after:
+        sides.append(("Robust accuracy, with the remedy", proof.after, proof.attack_after))
+    if proof.attack_search:
+        sides.append(("Robust accuracy, all together", proof.worst, f"and {proof.attack_search} on what is left"))
     return [
         ProofSide("Clean accuracy", _percent(proof.clean), f"{proof.n} images"),
         *(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,7 +12,8 @@ from robustkit.evidence.run import Picture, Run
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.words import printable
-from .result_rows import OrderedRow, ResultRow, ThreatLabel, in_reading_order, result_rows
+from .joined import joined_rows, parts, same_model
+from .result_rows import OrderedRow, ResultRow, ThreatLabel, in_reading_order
 
 
 class EvaluationProgress(NamedTuple):
@@ -29,6 +30,7 @@ class SharedImages(NamedTuple):
     split: str
     n: int
     chosen: frozenset[int]  # their numbers in the data set
+    pixels: str  # their hash, with labels; empty if the run does not say
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Board:
     pictures: tuple[Picture, ...]
     unfinished: dict[str, EvaluationProgress]  # by model
     smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
+    joined: dict[str, list[str]]  # by model, of those that several runs attacked: the runs
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -121,10 +124,11 @@ def images(run: Run) -> SharedImages:
     """The images of a run."""
     chosen = frozenset(int(sample) for sample in run.samples["sample"].unique())
     if run.results.empty:
-        return SharedImages("no data", "", 0, chosen)
-    first = run.results.iloc[0]
+        return SharedImages("no data", "", 0, chosen, "")
+    first, described = run.results.iloc[0], run.manifest["identity"].get("dataset")
+    pixels = str(described.get("sha256", "")) if isinstance(described, Mapping) else ""
     return SharedImages(
-        printable(str(first["dataset"])), printable(str(first["split"])), int(run.results["n"].max()), chosen
+        printable(str(first["dataset"])), printable(str(first["split"])), int(run.results["n"].max()), chosen, pixels
     )
 
 
@@ -140,27 +144,32 @@ def progress(run: Run) -> EvaluationProgress | None:
     attacked = run.samples.groupby(["model", "norm", "eps_text", "attack"], sort=False).size().to_dict()
     keys = zip(attacks["model"], attacks["norm"], attacks["eps_text"], attacks["attack"], strict=True)
     counts = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member"]), "n"]] or [0]
-    return EvaluationProgress(min(*counts, *(int(attacked.get(key, 0)) for key in keys), planned), planned)
+    undecided = int(run.results["undecided"].max()) if "undecided" in run.results and len(run.results) else 0
+    done = min(*counts, *(int(attacked.get(key, 0)) for key in keys), planned - undecided)
+    return EvaluationProgress(max(0, done), planned)
 
 
 def _board(key: SharedImages, runs: list[Run]) -> Board:
-    names = _names(runs)
-    rows: list[ResultRow] = []
-    frames: list[pd.DataFrame] = []
-    pictures: list[Picture] = []
+    folders = _folders(runs)
+    names = _names(runs, folders)
     unfinished: dict[str, EvaluationProgress] = {}
     smoothing: dict[str, Mapping[str, Any]] = {}
-    for run, new in zip(runs, names, strict=True):
-        rows += [replace(cell, model=new[cell.model]) for cell in result_rows(run.results)]
-        frames.append(run.samples.assign(model=[new[printable(str(model))] for model in run.samples["model"]]))
-        pictures += [replace(picture, model=new[printable(picture.model)]) for picture in run.pictures]
+    joined: dict[str, list[str]] = {}
+    for run, new, folder in zip(runs, names, folders, strict=True):
         smoothing |= {new[name]: setting for name, setting in _smoothing(run).items() if name in new}
         state = progress(run)
         if state:
             unfinished |= dict.fromkeys(new.values(), state)
+        for name in new.values():
+            joined.setdefault(name, []).append(folder)
+    contributed = parts(runs, names, folders)
     # An empty frame has no column types, and the concatenated frame would lose those of the others.
+    frames = [part.samples for part in contributed]
     samples = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
-    return Board(tuple(runs), key, tuple(rows), samples, tuple(pictures), unfinished, smoothing)
+    rows = joined_rows([row for part in contributed for row in part.rows], samples)
+    pictures = tuple(picture for part in contributed for picture in part.pictures)
+    several = {name: where for name, where in joined.items() if len(where) > 1}
+    return Board(tuple(runs), key, rows, samples, pictures, unfinished, smoothing, several)
 
 
 def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:
@@ -168,16 +177,27 @@ def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:
     return {printable(str(entry["name"])): entry["smoothing"] for entry in entries if "smoothing" in entry}
 
 
-def _names(runs: list[Run]) -> list[dict[str, str]]:
-    """For each run the names of its models on the board, with the folder's name where two runs share a name."""
+def _folders(runs: list[Run]) -> list[str]:
+    """For each run a name that tells it apart: its folder's, with a number where two folders share a name."""
+    times = Counter(run.folder.name for run in runs)
+    return [
+        printable(run.folder.name if times[run.folder.name] == 1 else f"{run.folder.name}, run {number}")
+        for number, run in enumerate(runs, start=1)
+    ]
+
+
+def _names(runs: list[Run], folders: list[str]) -> list[dict[str, str]]:
+    """For each run the names of its models on the board; where two models share a name, the folder's is added."""
     models = [_models(run) for run in runs]
-    clashes = {name for name, times in Counter(name for run in models for name in run).items() if times > 1}
-    folders = Counter(run.folder.name for run in runs)
-    names = []
-    for i, (run, own) in enumerate(zip(runs, models, strict=True), start=1):
-        folder = run.folder.name if folders[run.folder.name] == 1 else f"{run.folder.name}, run {i}"
-        names.append({name: f"{name} ({printable(folder)})" if name in clashes else name for name in own})
-    return names
+    first: dict[str, Run] = {}
+    clashes = set()
+    for run, own in zip(runs, models, strict=True):
+        clashes |= {name for name in own if name in first and not same_model(first[name], run, name)}
+        first |= {name: run for name in own if name not in first}
+    return [
+        {name: f"{name} ({folder})" if name in clashes else name for name in own}
+        for own, folder in zip(models, folders, strict=True)
+    ]
 
 
 def _models(run: Run) -> list[str]:

@@ -12,7 +12,7 @@ from robustkit.diagnosis.reading import read_diagnosis
 from ..diagnosis.page import section
 from ..shared.words import printable
 from .board import Board
-from .training_figure import training_figure
+from .training_figure import read_history, training_figure
 
 
 class ExtraPart(NamedTuple):
@@ -34,15 +34,29 @@ def _parts(board: Board, number: int, prefix: str) -> Iterator[ExtraPart]:
     suffix = f" ({printable(run.folder.name)})" if len(board.runs) > 1 else ""
     history, diagnosis = run.folder / "history.csv", run.folder / "diagnosis.json"
     if history.is_file():
-        drawing = _training_html(history, f"{prefix}-t{number}-")
+        frame = read_history(history)
+        drawing = _not_shown(history) if frame is None else _training_html(frame, f"{prefix}-t{number}-")
         yield ExtraPart(f"training-{number}", f"Training{suffix}", drawing, "")
     if diagnosis.is_file():
-        text = section(read_diagnosis(diagnosis))
-        yield ExtraPart(f"diagnosis-{number}", f"Diagnosis{suffix}", text, "diagnosis/diagnosis.css")
+        yield ExtraPart(
+            f"diagnosis-{number}", f"Diagnosis{suffix}", _diagnosis_html(diagnosis), "diagnosis/diagnosis.css"
+        )
 
 
-def _training_html(history: Path, prefix: str) -> str:
-    figure = training_figure(pd.read_csv(history), prefix)
+def _not_shown(file: Path) -> str:
+    # What somebody else put there must not cost the page of a finished evaluation.
+    return f"<p>{html.escape(printable(file.name))} in the folder of the run was not written by robustkit.</p>"
+
+
+def _diagnosis_html(file: Path) -> str:
+    try:
+        return section(read_diagnosis(file))
+    except Exception:  # of the right keys and wrong values: whatever the template meets in them
+        return _not_shown(file)
+
+
+def _training_html(history: pd.DataFrame, prefix: str) -> str:
+    figure = training_figure(history, prefix)
     caption = f'<figcaption class="sr">{html.escape(figure.text)}</figcaption>'
     title = html.escape(figure.title)
     return f'<div class="figures"><figure>{figure.svg}{caption}</figure></div><p>{title}</p>'

@@ -16,14 +16,14 @@ from robustkit.host.files import write_text
 
 from ..shared.figures import Figure, Legend
 from ..shared.rendering import render, styles
-from ..shared.words import half_width, printable
+from ..shared.words import printable
 from . import figures, smoothing, tables
 from .board import Board, EvaluationProgress, boards
 from .extra_parts import ExtraPart, extra_parts
 from .gallery import RULE, GalleryEntry, gallery
 from .headline import Headline, headlines
 from .manifest import Difference, ManifestLine, differences, entries
-from .methods import methods, unchecked
+from .methods import joined, methods, resolution, unchecked
 
 
 class RunView(NamedTuple):
@@ -44,7 +44,8 @@ class Section(NamedTuple):
     prefix: str  # of the ids on the page
     note: str  # why this board cannot be compared with the first one; empty for the first
     board: Board
-    half_width: str
+    resolution: str
+    joined: list[str]
     unfinished: list[EvaluationProgress]
     headlines: list[Headline]
     accuracy: list[tables.AccuracyBlock]
@@ -97,7 +98,8 @@ def _section(board: Board, number: int) -> Section:
         prefix=prefix,
         note="" if number == 0 else _not_comparable(board),
         board=board,
-        half_width=half_width(board.images.n),
+        resolution=resolution(board),
+        joined=joined(board),
         unfinished=board.states,
         headlines=headlines(board),
         accuracy=tables.accuracy_blocks(board),
@@ -119,7 +121,7 @@ def _section(board: Board, number: int) -> Section:
 def _not_comparable(board: Board) -> str:
     return (
         f"Not comparable with the section above: these runs are about {board.images.n:,} images of "
-        f"{board.images.dataset} {board.images.split}, another data set, number or choice of images."
+        f"{board.images.dataset} {board.images.split}, another data set, number or choice of images, or other pixels."
     )
 
 

@@ -1,5 +1,8 @@
 """How the numbers were computed, in a paragraph written from the manifest, and what was not checked."""
 
+from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
+
+from ..shared.words import percent
 from . import smoothing
 from .board import Board
 from .manifest import attacks
@@ -47,6 +50,34 @@ def unchecked(board: Board) -> list[str]:
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",
     ]
+
+
+def joined(board: Board) -> list[str]:
+    """Sentences about models that several runs attacked."""
+    return [
+        f"{model}: the runs {_listed(where)} attacked the same model; its worst case is over all of their attacks."
+        for model, where in board.joined.items()
+    ]
+
+
+def resolution(board: Board) -> str:
+    """The differences between two models that can be seen with this many images; empty without images."""
+    n = board.images.n
+    worst = next((cell for cell in board.rows if cell.role == "worst-case"), None)
+    cell = worst or next((cell for cell in board.rows if cell.role == "clean"), None)
+    if cell is None or not cell.n:
+        return ""
+    share = cell.correct / cell.n
+    apart, together = unpaired_difference(share, n), paired_difference(n)
+    if apart is None or together is None:
+        return f"Resolution: n={n} is too few to tell another model from this one."
+    apart = max(apart, together)  # near 0 and 100 % both tests see the same, up to their approximations
+    return (
+        f"Resolution (power {100 * POWER:.0f} %, level 5 %) at {percent(cell.correct, cell.n)} and n={n}: on {n} other "
+        f"images a model is told apart from {100 * apart:.1f} points on; on these same images, by a paired test, from "
+        f"{100 * together:.1f} points (one model is right wherever the other is) to {100 * apart:.1f} (their errors "
+        "are independent)."
+    )
 
 
 def _scope(board: Board) -> str:

@@ -8,6 +8,8 @@ import pandas as pd
 
 from ..shared.words import interval, percent, printable
 
+UNFINISHED = "unfinished"  # as `Run.results` names the method of such an interval
+
 
 @dataclass(frozen=True)
 class ThreatLabel:
@@ -39,11 +41,21 @@ class ResultRow:
     forwards: int
     backwards: int
     abstained: int = 0  # clean images on which a smoothed model abstains
+    undecided: int = 0  # images of an unfinished run without a verdict in this row
 
     @property
     def percent(self) -> str:
-        """The accuracy as text."""
-        return percent(self.correct, self.n)
+        """The accuracy as text; of an unfinished attack an upper end, because it may break what it did not reach."""
+        return (
+            f"\N{LESS-THAN OR EQUAL TO} {percent(self.correct, self.n)}"
+            if self.is_open
+            else percent(self.correct, self.n)
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether images that the attack has not reached count as correct."""
+        return self.method == UNFINISHED
 
     @property
     def interval(self) -> str:
@@ -58,7 +70,7 @@ class ResultRow:
     @property
     def images(self) -> int:
         """Number of images that the passes were spent on: those attacked, or all in the clean row."""
-        return self.attacked or self.n
+        return self.n if self.role == "clean" else self.attacked
 
 
 class OrderedRow(NamedTuple):
@@ -93,6 +105,7 @@ def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
             forwards=_count(row["forwards"]),
             backwards=_count(row["backwards"]),
             abstained=_count(row.get("abstained")),
+            undecided=_count(row.get("undecided")),
         )
         for row in results.to_dict("records")
     )

@@ -3,7 +3,7 @@
 import io
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Console
@@ -13,8 +13,9 @@ from rich.text import Text
 from robustkit.evidence.run import Run
 
 from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
-from ..shared.words import DASH, UNKNOWN, half_width, per_image, printable
+from ..shared.words import DASH, UNKNOWN, per_image, printable
 from .board import Board, boards
+from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
 from .smoothing import notes
 
@@ -25,12 +26,17 @@ DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n",
 
 def print_table(run: Run, console: Console) -> None:
     """Print `run` for a human: a table for each norm and radius, what the numbers mean, and the run's warnings."""
-    board = boards([run])[0]
+    print_tables([run], console)
+
+
+def print_tables(runs: Sequence[Run], console: Console) -> None:
+    """Print several runs; those on the same images share their tables."""
     with wide_enough(console):
-        threats: list[ThreatLabel | None] = [*board.threats]
-        for threat in threats or [None]:
-            console.print(fitting_table(partial(_table, board, threat), COLUMNS, DROPS, console))
-        print_notes(console, _notes(board, run))
+        for board in boards(runs):
+            threats: list[ThreatLabel | None] = [*board.threats]
+            for threat in threats or [None]:
+                console.print(fitting_table(partial(_table, board, threat), COLUMNS, DROPS, console))
+            print_notes(console, _notes(board))
 
 
 def table_text(run: Run) -> str:
@@ -91,7 +97,7 @@ def _texts(cell: ResultRow) -> dict[str, str]:
     """The columns of one line; signs as ASCII, because the encoding of a pipe may have no others."""
     bounds = cell.interval.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")
     texts = {
-        "accuracy": cell.percent.replace(UNKNOWN, "-"),
+        "accuracy": cell.percent.replace(UNKNOWN, "-").replace("≤", "<="),
         "95 % interval": f"({bounds})" if "=" in bounds else bounds,
         "k/n": cell.count,
     }
@@ -103,8 +109,7 @@ def _texts(cell: ResultRow) -> dict[str, str]:
     return texts
 
 
-def _notes(board: Board, run: Run) -> Iterator[str]:
-    n = board.images.n
+def _notes(board: Board) -> Iterator[str]:
     for state in board.states:
         yield f"Unfinished: {state.done} of {state.planned} images; numbers under attack are partial."
     if board.threats:
@@ -113,7 +118,8 @@ def _notes(board: Board, run: Run) -> Iterator[str]:
         yield "passes/image: forwards+backwards for each image attacked."
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
-    if n:
-        yield f"Resolution: differences below about {half_width(n)} points are not visible at n={n}."
-    for warning in run.manifest["warnings"]:
+    yield from joined(board)
+    if board.images.n:
+        yield resolution(board)
+    for warning in dict.fromkeys(warning for run in board.runs for warning in run.manifest["warnings"]):
         yield f"Warning: {printable(str(warning))}"

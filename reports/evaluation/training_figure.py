@@ -1,5 +1,8 @@
 """The curves of a fine-tuning: accuracy on validation images, clean and under attack, epoch by epoch."""
 
+from pathlib import Path
+
+import numpy as np
 import pandas as pd
 
 from ..shared.figures import INK, MARKERS, SERIES, Figure, axes_in, style_axes, svg_of
@@ -7,6 +10,23 @@ from ..shared.words import percent
 from .figures import SIZE
 
 _CURVES = (("val_clean", "clean"), ("val_ce", "cross-entropy attack"), ("val_worst", "worst of two attacks"))
+
+
+_LARGEST = 10 * 2**20  # bytes; a thousand epochs take a hundred kilobytes
+
+
+def read_history(file: Path) -> pd.DataFrame | None:
+    """The history that `robustkit finetune` wrote; None if somebody else wrote the file."""
+    try:
+        if file.stat().st_size > _LARGEST:
+            return None
+        history = pd.read_csv(file)
+        best = history["best"]
+        values = history[["epoch", *(column for column, _ in _CURVES)]].astype(float)
+    except (OSError, ValueError, KeyError, MemoryError):  # also what pandas raises of broken text and encodings
+        return None
+    is_ours = len(history) and best.dtype == bool and np.isfinite(values.to_numpy()).all()
+    return history if is_ours else None
 
 
 def training_figure(history: pd.DataFrame, prefix: str) -> Figure:

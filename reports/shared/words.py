@@ -8,7 +8,6 @@ from robustkit.host.text import printable as printable
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
-RESOLUTION: Final = 0.98  # the half-width of a 95 % interval at 50 % is 1.96 * 0.5 / sqrt(n)
 
 
 def percent(k: int, n: int) -> str:
@@ -37,11 +36,6 @@ def interval(low: float, high: float, k: int, n: int) -> str:
 def _bound(share: float) -> str:
     # Near 0 and 100 % the second decimal differs between 500 and 1000 images; elsewhere it is noise.
     return f"{100 * share:.2f}" if min(share, 1 - share) < 0.1 else f"{100 * share:.1f}"
-
-
-def half_width(n: int) -> str:
-    """Half-width of the 95 % interval of an accuracy near 50 % on n images, in points: "4.4"."""
-    return f"{100 * RESOLUTION / math.sqrt(n):.1f}" if n else "100"
 
 
 def per_image(passes: int, images: int) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from robustkit.errors import UserError
 from robustkit.nethook import Trace
+from robustkit.nethook.gradients import gradients
 from robustkit.primitives.protocol import (
     Attack,
     FeatureAttack,
@@ -115,7 +116,7 @@ def _gradients(loss: Tensor, points: list[Any], *, retain: bool = False) -> list
     ones = torch.ones_like(loss)
     grads: Sequence[Any] = [None]
     if loss.requires_grad:
-        grads = torch.autograd.grad(loss, points, ones, retain_graph=retain, allow_unused=True)
+        grads = gradients(loss, points, ones, retain_graph=retain)
     if grads[0] is None:
         raise UserError(
             "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "

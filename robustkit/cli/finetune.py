@@ -95,6 +95,7 @@ def _inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
 
 def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned") -> None:
     """Name the tuned model, and write it and the history of its training."""
+    from robustkit.host.files import write_text
     from robustkit.models.model_file import save_model
 
     from .wings import defenses
@@ -107,7 +108,7 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
     file = options["out"] / "model.safetensors"
     save_model(file, model, options["model"], model.name, {"recipe": str(tuned.recipe)})
     defenses.drop_weights(options["out"])
-    tuned.history.to_csv(options["out"] / "history.csv", index=False)
+    write_text(options["out"] / "history.csv", tuned.history.to_csv(index=False, lineterminator="\n"))
 
 
 def _smoothing_words(attack: object) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from robustkit.errors import UserError
 from robustkit.host.files import check_report_target
+from robustkit.host.lock import locked
 
 from .terminal import echo
 
@@ -24,8 +25,8 @@ EVALUATION = ("report.html", "results.csv", "samples.csv")
 def output_folder(folder: Path, reports: Sequence[str], advice: str = "") -> Iterator[None]:
     """A context for work that writes into `folder`.
 
-    The folder is created and tested before the work, and removed after it if it is empty. Ctrl-C prints `advice` and
-    ends the command with status 130.
+    The folder is created, tested and locked before the work, and removed after it if it is empty. Ctrl-C prints
+    `advice` and ends the command with status 130.
 
     Args:
         folder: the folder.
@@ -33,11 +34,13 @@ def output_folder(folder: Path, reports: Sequence[str], advice: str = "") -> Ite
         advice: how to go on after Ctrl-C.
 
     Raises:
-        UserError: the folder cannot be created or written, or something else than a report has the name of one.
+        UserError: the folder cannot be created or written, another process writes to it, or something else than a
+            report has the name of one.
     """
     check_writable(folder, reports)
     try:
-        yield
+        with locked(folder):
+            yield
     except KeyboardInterrupt:
         echo(f"Interrupted. {advice}".strip(), err=True)
         sys.exit(130)

@@ -20,11 +20,9 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 
     loaded = [load_run(folder) for folder in runs]
     target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
-    # Files first: the reader of a pipe may leave after the first line.
+    # All files before the first line: the reader of a pipe may end after it.
+    for run in loaded if out is None else []:
+        reports.write_csv(run, run.folder)
     reports.write_report(loaded, target)
-    for run in loaded:
-        if out is None:
-            reports.write_csv(run, run.folder)
-    for run in loaded:
-        reports.print_table(run, SafeConsole())
+    reports.print_tables(loaded, SafeConsole())
     echo(f"\n{target}")

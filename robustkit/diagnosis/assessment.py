@@ -1,6 +1,5 @@
-"""The numbers and the verdict of every layer call, and the verdict on the network that follows from them."""
+"""The numbers and the verdict of every layer call."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from robustkit.nethook import Layers, get_module, select
@@ -10,21 +9,21 @@ from .culprits import CallTree, masking_parents
 from .lines import OpSite, forward_of, ranked, unfold_ops, verdict_from
 from .loss_gradients import EndToEndNumbers, loss_gradients
 from .measure import calls_of, inputs_of, responses
-from .record import Verdict
 from .subject import Subject
 from .verdicts import (  # fmt: skip
     CULPABLE,
     MASKING,
     RIVALS,
     SPREAD,
-    WHOLE_FAITHFUL,
     CallSummary,
+    may_saturate,
     median,
     share,
     summarize,
     verdict,
 )
 
+CROWDED = 0.3  # share of logits at their bounds, as after tanh; other networks have 0.00
 LOST = 0.1  # share of images without a usable gradient from which on the network is not called clear
 
 
@@ -48,13 +47,22 @@ class Assessment:
         """The calls that mask gradients, draw at random or saturate the loss."""
         return [run for run in self.runs if self.verdicts[run.site] in CULPABLE]
 
+    @property
+    def blocked(self) -> bool:
+        """Whether the gradient of many images is exactly zero, or not finite."""
+        return share(self.whole.zero) > LOST or "non-finite" in self.verdicts.values()
 
-@dataclass(frozen=True)
-class OverallVerdict:
-    """The verdict on the network, and one sentence that gives the reason."""
+    @property
+    def saturable(self) -> list[CallRun]:
+        """Faithful calls that have few derivatives left, the last one first."""
+        calls = [run for run in self.runs if self.verdicts[run.site] in ("faithful", "curved")]
+        return [run for run in reversed(calls) if may_saturate(run, self.summaries[run.site])]
 
-    verdict: Verdict
-    reason: str
+    @property
+    def suspicious(self) -> bool:
+        """Whether anything was measured that an attack may suffer from."""
+        unusual = {*MASKING, "surrogate", "tied logits", "loss saturated"} & set(self.verdicts.values())
+        return bool(unusual or self.saturable or median(self.whole.crowded) > CROWDED)
 
 
 def assess(subject: Subject, layers: Layers | None) -> Assessment:
@@ -71,57 +79,6 @@ def assess(subject: Subject, layers: Layers | None) -> Assessment:
             summaries[site], verdicts[site] = summary, result
     _assess_logits(calls.last, whole, summaries, verdicts)
     return Assessment(calls, summaries, verdicts, _lines(subject, summaries, verdicts), whole)
-
-
-def overall(assessment: Assessment) -> OverallVerdict:
-    """The verdict that follows from the verdicts of all calls and from the numbers of the whole network."""
-    culprits, whole, verdicts = assessment.culprits, assessment.whole, assessment.verdicts
-    causes = {verdicts[run.site] for run in culprits}
-    places, count = _places(culprits), sum(run.leaf for run in assessment.calls.runs)
-    if causes & {*MASKING}:
-        return OverallVerdict("masked", f"Gradients are masked at {places} (of {count} calls), so a robust accuracy "
-                              "measured with them is no evidence.")  # fmt: skip
-    if "stochastic" in causes:
-        return OverallVerdict("stochastic", f"{places} draws at random, so an attack must average over draws, and a "
-                              "verdict over answers.")  # fmt: skip
-    if causes:
-        return OverallVerdict("loss saturated", "The loss has no usable gradient for "
-                              f"{_percent(share(whole.lost))} of the images.")  # fmt: skip
-    if share(whole.zero) > LOST:
-        return OverallVerdict("inconclusive", f"The input gradient is exactly zero for {_percent(share(whole.zero))} "
-                              "of the images, and no layer says why.")  # fmt: skip
-    # A surrogate for a step function is never faithful at the small scale.
-    if median(whole.fidelity_small) < WHOLE_FAITHFUL and "surrogate" not in verdicts.values():
-        return OverallVerdict("inconclusive", "From image to margin the gradient is not faithful even at eps/100 "
-                              f"({median(whole.fidelity_small):.2f}), and no layer that was looked at says "
-                              "why.")  # fmt: skip
-    tied = " Its wrong classes tie, so trust targeted attacks." if "tied logits" in verdicts.values() else ""
-    return OverallVerdict("clear", f"No call of {count} masks its gradient.{tied}")
-
-
-def notes(assessment: Assessment, subject: Subject) -> tuple[str, ...]:
-    """What else a reader should know."""
-    whole, sentences, loss = assessment.whole, [], subject.loss
-    if median(whole.fidelity) < WHOLE_FAITHFUL:
-        sentences.append(
-            "From image to margin the gradient says nothing of a move of size eps, by depth or by curved code in a "
-            "forward method; use many small steps, restarts, and an attack without gradients."
-        )
-    if share(whole.correct) < 0.5:
-        sentences.append(
-            f"Only {_percent(share(whole.correct))} of the images are classified correctly; few can be attacked."
-        )
-    if loss != "ce" and share(whole.lost_ce) > LOST:
-        sentences.append(
-            f"Cross-entropy would have no usable gradient for {_percent(share(whole.lost_ce))} of the images; {loss} "
-            "has. Tools that climb cross-entropy see a wall here."
-        )
-    classifier = subject.classifier
-    if classifier.bpda or classifier.eot or classifier.probabilities:
-        sentences.append(
-            "The remedies given with the model are used by the attacks of the proof, not by the measurements."
-        )
-    return tuple(sentences)
 
 
 def _assess_logits(
@@ -155,11 +112,3 @@ def _lines(
         if verdicts[site] == "wrong backward":
             verdicts[site] = verdict_from(candidates) or verdicts[site]
     return lines
-
-
-def _places(runs: Sequence[CallRun]) -> str:
-    return ", ".join(f"'{run.site.layer}'" if run.site.layer else "the model's own forward" for run in runs)
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"

@@ -5,6 +5,7 @@ returns logits and input gradients only. The attacks of the proof go through the
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,12 @@ from robustkit.nethook import Layers, unwrap
 from robustkit.primitives import losses
 from robustkit.primitives.threat import ball, norm_name
 
-from .assessment import Assessment, assess, notes, overall
+from .assessment import Assessment, assess
 from .calls import CallRun
+from .conclusion import conclude, notes
 from .diagnosis import Diagnosis
-from .proof import ProofAttack, measure_proof
+from .proof import Proof
+from .proving import ProofAttack, ProofImages, measure_proof, screen
 from .record import EndToEnd, LayerRow
 from .remedies import Prescription, prescribe
 from .subject import Subject
@@ -30,6 +33,7 @@ from .verdicts import CULPABLE, MEANING, median, share
 # The inputs of all layers of a batch are in memory at once, so images with more values than this go in small batches.
 _LARGE = 3 * 64 * 64
 _FEW = 8
+_TRIED = 3  # saturated calls, from the last on, whose remedy is tried
 
 
 @checked_arguments
@@ -53,7 +57,7 @@ def diagnose(
 
     Args:
         model: takes images in `bounds`, returns logits; its state is restored afterwards.
-        x: `[N, *S]` float images; some dozens are enough.
+        x: `[N, *S]` float images; 64 are enough, and fewer than 29 never "clear".
         y: `[N]` true classes.
         eps: radius of the perturbations that gradients are tested with, in units of pixels scaled to [0, 1]; "8/255"
             is exact.
@@ -63,7 +67,7 @@ def diagnose(
         layers: examine these layers only, as for `nethook.select`; None examines all.
         seed: of the perturbations and of all noise.
         batch_size: images at once; it changes results by rounding at most.
-        prove: attack the images without and with the remedies.
+        prove: attack the images with the model's own gradients and otherwise; without it the verdict is never "clear".
 
     Raises:
         UserError: images, labels, model or options are not valid; the message says how to correct them.
@@ -83,11 +87,36 @@ def diagnose(
     with untouched(classifier.model, seed), torch.inference_mode(mode=False), exact_arithmetic(classifier.device):
         labels = checked_labels(y.detach().cpu(), len(x), _class_count(unchecked)).to(classifier.device)
         subject = replace(unchecked, y=labels)
-        diagnosis = _diagnosis(subject, assess(subject, layers), norm_name(norm), str(eps))
-    if not prove or not diagnosis.prescription:
-        return diagnosis
-    setting = ProofAttack(diagnosis.loss, diagnosis.norm, diagnosis.eps, diagnosis.seed)
-    return replace(diagnosis, proof=measure_proof(classifier, x, y, diagnosis.prescription, setting))
+        assessment = assess(subject, layers)
+    setting = ProofAttack(loss, norm_name(norm), str(eps), seed)
+    correct = assessment.whole.correct.nonzero().flatten().tolist()
+    proven = _proven(assessment, ProofImages(classifier, x, labels, correct, setting)) if prove else None
+    return _diagnosis(subject, proven or Proven(assessment, None), setting)
+
+
+class Proven(NamedTuple):
+    """A proof, and the assessment with the causes that the proof brought to light."""
+
+    assessment: Assessment
+    proof: Proof | None
+
+
+def _proven(assessment: Assessment, images: ProofImages) -> Proven:
+    """The cheapest proof that decides: a short screen, else all attacks with the remedies for the suspected calls."""
+    remedies, random = _prescription(assessment, images.setting.loss), "stochastic" in assessment.verdicts.values()
+    proof = None if assessment.suspicious or random else screen(images)
+    if proof is not None:
+        return Proven(assessment, proof)
+    proof = measure_proof(images, remedies, blocked=assessment.blocked)
+    if not (proof.shows_masking and proof.attack_search):
+        return Proven(assessment, proof)
+    # The remedies do not show the masking, the attack without gradients does: look for a saturated call.
+    for run in assessment.saturable[:_TRIED]:
+        explained = replace(assessment, verdicts={**assessment.verdicts, run.site: "saturated"})
+        other = measure_proof(images, _prescription(explained, images.setting.loss), blocked=assessment.blocked)
+        if other.shows_masking and not other.attack_search:
+            return Proven(explained, other)
+    return Proven(assessment, proof)
 
 
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
@@ -102,20 +131,22 @@ def _class_count(subject: Subject) -> int:
     return subject.logits(subject.x[:1]).shape[1]
 
 
-def _diagnosis(subject: Subject, assessment: Assessment, norm: str, eps: str) -> Diagnosis:
+def _diagnosis(subject: Subject, proven: Proven, setting: ProofAttack) -> Diagnosis:
+    assessment = proven.assessment
     rows = {run.site: _row(run, assessment, subject.loss) for run in assessment.runs}
-    final, whole = overall(assessment), assessment.whole
-    lines = [line for run in assessment.culprits for line in assessment.lines.get(run.site, ())]
+    final, whole = conclude(assessment, proven.proof), assessment.whole
+    culprits = [] if final.verdict == "clear" else assessment.culprits
+    lines = [line for run in culprits for line in assessment.lines.get(run.site, ())]
     return Diagnosis(
         model=subject.classifier.name, verdict=final.verdict, reason=final.reason, rows=tuple(rows.values()),
-        culprits=tuple(rows[run.site] for run in assessment.culprits), source=tuple(dict.fromkeys(lines)),
-        prescription=_prescription(assessment, subject.loss), proof=None,
+        culprits=tuple(rows[run.site] for run in culprits), source=tuple(dict.fromkeys(lines)),
+        prescription=_prescription(assessment, subject.loss), proof=proven.proof,
         whole=EndToEnd(
             median(whole.fidelity), median(whole.fidelity_small), share(whole.zero), share(whole.lost),
             median(whole.largest),
         ),
-        unseen=assessment.calls.unseen, notes=notes(assessment, subject), n=len(subject.x), norm=norm, eps=eps,
-        loss=subject.loss, seed=subject.seed,
+        unseen=assessment.calls.unseen, notes=notes(assessment, subject), n=len(subject.x), norm=setting.norm,
+        eps=setting.eps, loss=setting.loss, seed=setting.seed,
     )  # fmt: skip
 
 
@@ -124,12 +155,14 @@ def _row(run: CallRun, assessment: Assessment, loss: str) -> LayerRow:
     hint = MEANING[verdict]
     if verdict == "loss saturated":
         hint = f"logits of size {median(assessment.whole.largest):,.0f}, of which {loss} keeps nothing in rounding"
+    if verdict == "partial backward":
+        hint += f" ({100 * summary.missing:.0f} % of its response)"
     return LayerRow(
         layer=run.site.layer, call=run.site.call, kind=run.kind, shape=run.shape, grad_norm=summary.grad_norm,
         zero=summary.zero, nonfinite=summary.nonfinite, fidelity=summary.fidelity,
         fidelity_small=summary.fidelity_small, linearity=summary.linearity, mixed=summary.mixed, reach=summary.reach,
         saturation=summary.saturation, stochastic=summary.stochastic, detached=summary.detached, verdict=verdict,
-        hint=hint,
+        hint=hint, missing=summary.missing,
     )  # fmt: skip
 
 

@@ -89,8 +89,8 @@ def _reason(name: str, output: Any) -> str | None:
     if name in _COMPARISONS:
         return "comparison: its result carries no gradient"
     detached = any(not part.requires_grad for part in floats(output))
-    # `zeros_like` and others only take the shape of a tensor that has a gradient.
-    if not detached or name.endswith("_like") or name.startswith("new_"):
+    # `zeros_like`, `expand_as` and others only take the shape of a tensor that has a gradient.
+    if not detached or name.endswith(("_like", "_as")) or name.startswith("new_"):
         return None
     return "cut off from the graph" if torch.is_grad_enabled() else "runs without gradients (no_grad)"
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustkit.nethook import StaleActivationError, Trace
+from robustkit.nethook.gradients import gradients
 from robustkit.primitives import losses
 
 from .calls import Site, floats
@@ -16,6 +17,7 @@ from .fidelity import SMALL, agreement, per_image
 from .subject import Subject, as_float64
 
 _ROUNDING = 64.0  # in units of the type's precision, relative to the largest logit
+_NEAR = 1e-3  # of the range of an image's logits
 _LOST = 0.05  # largest sum of a gradient with respect to the logits, which should be zero, as a share of its size
 
 
@@ -39,6 +41,7 @@ class EndToEndNumbers(NamedTuple):
     largest: Tensor  # [n] the largest logit by magnitude
     rivals: Tensor  # [n] effective number of wrong classes that an untargeted loss follows, as a share of all of them
     spread: Tensor  # [n] standard deviation of the wrong logits over the distance of their mean to the true one
+    crowded: Tensor  # [n] share of the other logits that equal the largest or the smallest, to 0.001 of their range
     correct: Tensor  # [n] 1 where the prediction is the label
 
 
@@ -84,7 +87,8 @@ def _of_batch(batch: Subject, sites: Sequence[Site]) -> LossGradients:
         *_margin_fidelity(batch, margin_grad, logits, margin.detach()), zero=_summarized([image_grad], count).zero,
         lost=as_float64(_lost(logits_grad)), lost_ce=as_float64(_lost(ce_grad)),
         probabilities=as_float64(_probabilities(logits)), largest=as_float64(logits.abs().amax(1)),
-        rivals=as_float64(rivals), spread=as_float64(spread), correct=as_float64(logits.argmax(1) == batch.y),
+        rivals=as_float64(rivals), spread=as_float64(spread),
+        crowded=as_float64(_crowded(logits)), correct=as_float64(logits.argmax(1) == batch.y),
     )  # fmt: skip
     return LossGradients({site: by_call[site] for site in sites if site in by_call}, whole)
 
@@ -106,7 +110,7 @@ def _grad_or_zeros(value: Tensor, point: Tensor) -> Tensor:
     """The gradient of the sum of `value` with respect to `point`; zeros if there is none."""
     if not value.requires_grad or not point.requires_grad:
         return torch.zeros_like(point)
-    grad = torch.autograd.grad(value.sum(), point, retain_graph=True, allow_unused=True)[0]
+    grad = gradients(value.sum(), [point], retain_graph=True)[0]
     return torch.zeros_like(point) if grad is None else grad
 
 
@@ -137,6 +141,12 @@ def _ties(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     chance = wrong.softmax(1)
     rivals = (-(chance * chance.clamp(min=1e-300).log()).sum(1)).exp() / wrong.shape[1]
     return rivals, wrong.std(1) / (true - wrong.mean(1)).abs().clamp(min=1e-300)
+
+
+def _crowded(logits: Tensor) -> Tensor:
+    least, most, others = logits.amin(1, keepdim=True), logits.amax(1, keepdim=True), logits.shape[1] - 2
+    near = torch.minimum(logits - least, most - logits) <= _NEAR * (most - least)
+    return (near.sum(1) - 2).clamp(min=0) / max(others, 1)
 
 
 def _concatenated(parts: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:

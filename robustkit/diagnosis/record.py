@@ -1,5 +1,6 @@
 """What a diagnosis consists of: a row for each layer call, the verdict, the culprits, the remedies and the proof."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +38,7 @@ class LayerRow:
     detached: bool
     verdict: str
     hint: str
+    missing: float = math.nan  # share of its response to small moves that its backward pass leaves out
 
     @property
     def name(self) -> str:

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from .proof import Proof
 from .record import CAVEAT, DiagnosisRecord, LayerRow
 
 COLUMNS = ("#", "layer", "kind", "|grad|", "zero", "fid", "fid/100", "lin", "verdict")
-NO_GAIN = "The remedy gains nothing on these images: at this radius the masking did not stop the attack."
+NO_GAIN = "The remedy gains nothing on these images: at this radius the layer did not stop the attack."
 SHOWN = 24  # rows; a longer table leaves out faithful ones
 _LEFT_ALIGNED = ("layer", "kind", "verdict")
 
@@ -106,13 +107,20 @@ def _proof(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
         return
     before = f"{100 * proof.before:.1f} %" if proof.before is not None else "could not run"
     after = f"{100 * proof.after:.1f} %" if proof.after is not None else "could not run"
-    with_remedy = f"{after} by {proof.attack_after} with the remedy"
+    with_remedy = f"; {after} by {proof.attack_after} with the remedy" if proof.attack_after else ""
     clean = f"clean {100 * proof.clean:.1f} %, n = {proof.n}"
-    yield "proof", f"robust accuracy {before} by {proof.attack_before}; {with_remedy} ({clean})"
-    if proof.gains_nothing:
+    yield "proof", f"robust accuracy {before} by {proof.attack_before}{with_remedy}{_search(proof)} ({clean})"
+    if proof.attack_after and proof.gains_nothing:
         yield "note", NO_GAIN
     if proof.refusal:
         yield "note", proof.refusal
+
+
+def _search(proof: Proof) -> str:
+    if not proof.attack_search:
+        return ""
+    every = "all of them" if proof.attack_after else "both"
+    return f"; {100 * proof.worst:.1f} % by {every} and {proof.attack_search} on what is left"
 
 
 def _unseen(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:

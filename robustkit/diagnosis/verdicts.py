@@ -14,9 +14,12 @@ from .loss_gradients import CallGradient
 SMALL_FAITHFUL: Final = 0.5  # max pooling of exact ties reads 0.71, masked gradients 0.05 at most
 FULL_FAITHFUL: Final = 0.5
 LINEAR: Final = 0.5  # k-WTA and a steep sigmoid read 0.36 at most; ordinary layers of mixed curvature 0.63 at least
+MISSING: Final = 0.1  # of the small response; kinks read 0.00, the backward pass of half of the pixels 0.5
 WHOLE_FAITHFUL: Final = 0.1  # of the margin at eps/100; the kinks of a random VGG add up over depth to 0.38
 MIXED: Final = 0.05
 JUMPING: Final = 0.5  # share of outputs that only the full move changes: a step function
+SATURATED: Final = 0.3  # share of inputs without a derivative; it calls for more attacks, and is no verdict
+BENDS_BOTH_WAYS: Final = 1e-3  # in `mixed`: ReLU reads 0.0000, tanh behind logits 0.02
 MOST: Final = 0.9  # of the images
 # After label smoothing, 0.84 and more of the wrong classes compete, at a spread of 0.15 and less; after other training,
 # adversarial included, at most 0.53, at a spread above 0.2 except for a confident network where 0.47 compete.
@@ -29,6 +32,8 @@ MEANING: Final[Mapping[str, str]] = {
     "step": "zero derivative almost everywhere",
     "detached": "the output is cut off from the graph",
     "wrong backward": "the backward pass is not the derivative of the forward pass",
+    "partial backward": "the backward pass is zero for inputs to which the output responds",
+    "saturated": "its derivative is nearly zero, and so is the gradient of everything before it",
     "curved": "the gradient changes completely within the ball",
     "non-finite": "the backward pass returns NaN or infinity",
     "two-faced": "the output differs with and without gradients",
@@ -42,7 +47,8 @@ MEANING: Final[Mapping[str, str]] = {
     "constant": "its input does not depend on the image",
 }  # fmt: skip
 MASKING: Final = (
-    "step", "detached", "wrong backward", "curved", "non-finite", "two-faced", "probabilities",
+    "step", "detached", "wrong backward", "partial backward", "saturated", "curved", "non-finite", "two-faced",
+    "probabilities",
 )  # fmt: skip
 CULPABLE: Final = (*MASKING, "stochastic", "loss saturated")  # verdicts that make a call a culprit
 
@@ -61,6 +67,7 @@ class CallSummary(NamedTuple):
     unmoved: float
     jumps: float
     saturation: float
+    missing: float
     invalid: float
     detached: bool
     stochastic: bool
@@ -72,11 +79,12 @@ def summarize(answer: Response | None, gradient: CallGradient | None) -> CallSum
     nan = math.nan
     grad = (median(gradient.norm), share(gradient.zero), share(gradient.nonfinite)) if gradient else (nan, nan, nan)
     if answer is None:
-        return CallSummary(*grad, nan, nan, nan, nan, nan, nan, nan, nan, nan, False, False, False)
+        return CallSummary(*grad, nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, False, False, False)
     return CallSummary(
         *grad, median(answer.fidelity), median(answer.fidelity_small), median(answer.linearity), median(answer.mixed),
         median(answer.reach), share(answer.unmoved), median(answer.jumps), median(answer.saturation),
-        share(answer.invalid), bool(answer.detached.any()), bool(answer.stochastic.any()), bool(answer.twofaced.any()),
+        median(answer.missing), share(answer.invalid), bool(answer.detached.any()), bool(answer.stochastic.any()),
+        bool(answer.twofaced.any()),
     )  # fmt: skip
 
 
@@ -92,6 +100,8 @@ def verdict(run: CallRun, summary: CallSummary) -> str:
         return _without_response(summary)
     if summary.fidelity_small < SMALL_FAITHFUL:
         return _unfaithful(summary)
+    if summary.missing > MISSING:
+        return "partial backward"
     # Curvature adds up over layers: a certified MNIST network of eight layers has a linearity of 0.06 at three times
     # its radius, and each of its layers 0.74 or more. So only single layers are called curved.
     return "curved" if run.leaf and summary.linearity < LINEAR and summary.mixed > MIXED else "faithful"
@@ -109,6 +119,14 @@ def _unfaithful(summary: CallSummary) -> str:
     if summary.jumps > JUMPING:
         return "step"
     return "detached" if summary.detached else "wrong backward"
+
+
+def may_saturate(run: CallRun, summary: CallSummary) -> bool:
+    """Whether many inputs of a call have no derivative and its curvature is that of an S, as tanh has it.
+
+    ReLU and max pooling have inputs without a derivative as well, but bend one way only.
+    """
+    return run.leaf and run.same_shape and summary.saturation > SATURATED and summary.mixed > BENDS_BOTH_WAYS
 
 
 def median(values: Tensor) -> float:

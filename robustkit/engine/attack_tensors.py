@@ -109,7 +109,7 @@ def attack(
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     own = originals(classifier, x)
-    names = range(len(x)) if numbers is None else numbers
+    names = range(len(x)) if numbers is None else _checked_numbers(numbers, len(x))
     with ExitStack() as stack:
         # Opened first, so that it is closed last.
         exact = None if same_bits(images, own) else stack.enter_context(judging(classifier).session(own, seed))
@@ -166,6 +166,15 @@ def _tensor(values: object, what: str) -> Tensor:
             "takes data sets and loaders."
         )
     return tensor_of(values, what)
+
+
+def _checked_numbers(numbers: Sequence[int], count: int) -> list[int]:
+    names = [int(number) for number in numbers]
+    if len(names) != count or len(set(names)) != count:
+        raise UserError(
+            f"{count} images need {count} different numbers, not {len(names)} ({len(set(names))} different)."
+        )
+    return names
 
 
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:

@@ -5,6 +5,7 @@ slot at once and the next trial takes it. The trials of one image run one after 
 so the cost and the outcome of an image depend on nothing but the image, the attack and the seed.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -33,6 +34,7 @@ def run(
     tick: Callable[[int], None] = lambda rows: None,
     surrogate: Session | None = None,
     judge: Session | None = None,
+    patience: float = math.inf,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
 
@@ -42,20 +44,24 @@ def run(
         jobs: images; drawn from as slots become free, so they can be streamed.
         slots: rows in flight. Outcomes do not depend on it.
         seed: of all noise.
-        tick: called with the number of trials in flight after each query.
+        tick: called with the number of trials in flight after each query and the outcomes that it led to.
         surrogate: of the model that answers the queries in a transfer attack; `session`'s model then judges the last
             point of each trial and nothing else.
         judge: of the same model for points in the units of the jobs' originals; None where jobs have none.
+        patience: seconds that a point waits for others to be judged with; outcomes do not depend on it.
     """
     jobs = iter(jobs)
     first = next(jobs, None)
     if first is None:
         return
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
-    scheduler = Scheduler(session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed)
+    scheduler = Scheduler(
+        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience
+    )
     while scheduler.admit():
-        tick(scheduler.step())
+        live = scheduler.step()
         yield from scheduler.verdicts()
+        tick(live)
     yield from scheduler.verdicts()
 
 
@@ -70,17 +76,18 @@ class Scheduler:
         jobs: images.
         most: rows in flight.
         seed: of all noise.
+        patience: seconds that a point waits for others to be judged with.
     """
 
     def __init__(
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
-        seed: int,
+        seed: int, patience: float = math.inf,
     ) -> None:  # fmt: skip
         self.queried, self.attack, self.most = queried, attack, most
         self.transfers = queried is not session
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
-        self.waiting = VerdictQueue(judge, attack, self.queue)
+        self.waiting = VerdictQueue(judge, attack, self.queue, patience)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""

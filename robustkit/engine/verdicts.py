@@ -3,6 +3,8 @@
 Success is decided here and nowhere else: by a forward of the unmodified model at the point, projected exactly.
 """
 
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ from robustkit.engine.trial_queue import TrialQueue
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, State
 
+_COSTS = 20  # a slow model is not judged more often than costs a share of 1 / 20 of its time
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
 
 
@@ -35,26 +38,40 @@ class VerdictQueue:
         session: of the model that judges; if jobs have originals, it takes points in their units.
         attack: which made the points.
         queue: of trials.
+        patience: seconds that a point waits for others, or longer where judging takes longer.
     """
 
-    def __init__(self, session: Session, attack: Attack, queue: TrialQueue) -> None:
-        self.session, self.attack, self.queue = session, attack, queue
+    def __init__(self, session: Session, attack: Attack, queue: TrialQueue, patience: float = math.inf) -> None:
+        self.session, self.attack, self.queue, self.patience = session, attack, queue, patience
         self._waiting: list[Candidates] = []
+        self._since = 0.0  # when the first of them came
+        self._took = 0.0  # seconds of the last judging
 
     def __len__(self) -> int:
         return sum(len(group.trials) for group in self._waiting)
 
     def add(self, candidates: Candidates) -> None:
         """Queue points for a verdict."""
+        if not self._waiting:
+            self._since = time.monotonic()
         self._waiting.append(candidates)
 
     def judge(self, live: int) -> Iterator[Outcome]:
         """Outcomes of images that are decided, once enough points wait, or `live` trials are too few to wait for."""
         enough = max(1, min(_JUDGED_TOGETHER, live)) if self.queue.exhausted else _JUDGED_TOGETHER
-        while len(self) >= enough:
+        while len(self) >= enough or self._late():
             groups, self._waiting = self._waiting, []
-            for group, points, labels in self._judged(groups):
+            start = time.monotonic()
+            judged = list(self._judged(groups))
+            self._took = time.monotonic() - start
+            for group, points, labels in judged:
                 yield from self._decided(group, points, labels)
+
+    def _late(self) -> bool:
+        """Whether points have waited so long that judging them now costs little of the time since."""
+        if not self._waiting:
+            return False
+        return time.monotonic() - self._since > max(self.patience, _COSTS * self._took)
 
     def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, Tensor, list[int]]]:
         points = torch.cat([group.points for group in groups])

@@ -12,10 +12,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+from robustkit.classifier.classifier import Classifier
+from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.identity import compared, digest, identity_of
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.runner import ModelRun
+from robustkit.evidence.opening import not_ours
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.evidence.tables import summarised
@@ -65,10 +68,12 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
     store = Store(out)
     try:
         identity = identity_of(evaluation)
-        _check_same(store, identity, evaluation)
+        probes = Probes(evaluation.data, evaluation.ids)
+        _check_same(store, identity, evaluation, probes)
         runs = [ModelRun(evaluation, classifier, store, watch) for classifier in evaluation.classifiers]
         if not all(each.complete for each in runs):
             _begin(store, evaluation, identity)
+            _remember_answers(store, evaluation, probes)
             for each in runs:
                 each.run()
         manifest = store.manifest()
@@ -80,11 +85,22 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
         store.close()
 
 
-def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation) -> None:
+def _asked(evaluation: Evaluation) -> list[tuple[str, Classifier]]:
+    """The models whose answers decide results, each with its role."""
+    attacked = [("model", each) for each in evaluation.classifiers]
+    return attacked + [("surrogate", each) for each in evaluation.surrogates]
+
+
+def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation, probes: Probes) -> None:
     """A folder without a single row may be used for anything; else only for what it was begun for, or more of it."""
+    if store.empty:
+        return
     before = store.manifest().get("identity")
-    if before is not None and not store.empty:
-        compared(before, identity, evaluation)
+    if before is None:
+        raise not_ours(store.folder, "it holds results and does not say of what")
+    compared(before, identity, evaluation)
+    for role, each in _asked(evaluation):
+        probes.check(store, role, each)
 
 
 def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> None:
@@ -102,6 +118,14 @@ def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> No
         robustkit=here["robustkit"], identity=identity, environment=here, finished=None,
         warnings=[*manifest.get("warnings", []), *mixed],
     )  # fmt: skip
+
+
+def _remember_answers(store: Store, evaluation: Evaluation, probes: Probes) -> None:
+    # Without rows, the answers in the store are those of a model that failed.
+    missing = [
+        (role, each) for role, each in _asked(evaluation) if store.empty or store.answer(role, each.name) is None
+    ]
+    store.set_answers(probes.record(role, each) for role, each in missing)
 
 
 def _command() -> str:

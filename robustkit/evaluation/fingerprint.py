@@ -10,7 +10,12 @@ from robustkit.models.hashing import hash_tensors
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 of what a module computes with: structure, weights, all buffers, plain settings and its own source."""
+    """SHA-256 of what a module computes with: structure, weights, all buffers, plain settings and its own source.
+
+    A forward may read more than that: lists, private attributes, other modules, settings that a library's repr leaves
+    out. Those show in the network's answers, which are stored beside this hash. What is hashed here also covers what
+    acts only on rare inputs or in the backward pass, and stays as it is, because runs on disk are recognised by it.
+    """
     values = {**model.state_dict(), **dict(model.named_buffers())}
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     state = hash_tensors(tensors, prefix=str(model), separator="")

@@ -22,7 +22,8 @@ from robustkit.evidence.store import Row, Store
 from robustkit.host.progress import ProgressWatch
 from robustkit.statistics.randomized_smoothing import radius_factor
 
-_COMMIT_SECONDS = 0.5  # a killed run does at most this much work twice
+_COMMIT_SECONDS = 0.5  # a finished image waits this long for its verdict, and then for its commit
+_JUDGED_AT_LEAST = 16  # clean images: fewer take as long on a CPU
 _READ_AT_ONCE = 64  # images read from the data set together
 _PICTURED = 24  # images whose witnesses are kept for the report
 
@@ -74,10 +75,16 @@ class ModelRun:
         ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
         self.watch.stage(f"{self.name} clean", len(self.evaluation.ids), ledger.clean_done)
         # The many copies of an image that is smoothed are worth a commit of its own.
-        for part in _parts(ledger.clean_todo, 1 if smoothed else _READ_AT_ONCE):
+        todo, size = ledger.clean_todo, 1 if smoothed else _JUDGED_AT_LEAST
+        while todo:
+            part, todo = todo[:size], todo[size:]
+            start = time.monotonic()
             x, y = self.evaluation.data.batch(part)
             ledger.write(self._clean_rows(session, self._checked(x, part), y, part))
             self.watch.advance(len(part), ledger.clean_correct / ledger.clean_done)
+            if not smoothed:
+                quick = time.monotonic() - start < _COMMIT_SECONDS / 2
+                size = min(2 * size, _READ_AT_ONCE) if quick else _JUDGED_AT_LEAST
 
     def _clean_rows(self, session: Session, images: Tensor, y: Tensor, part: Sequence[int]) -> list[Row]:
         """Predictions for clean images and, of a smoothed model, what is certain about them."""
@@ -102,24 +109,20 @@ class ModelRun:
         label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
         self.watch.stage(label, len(todo) + finished, finished)
         slots = evaluation.slots or (surrogate or session).sizes.at_once
+        pending = _Pending(ledger)
         outcomes = run(
             session, attack.attack, self._jobs(todo, attack, surrogate), slots=slots, seed=evaluation.seed,
-            surrogate=surrogate,
+            surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS,
         )  # fmt: skip
         pictured = set(evaluation.ids[:_PICTURED])
-        pending: list[Row] = []
-        committed = time.monotonic()
         try:
             for outcome in outcomes:
-                pending += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
+                pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
                 robust -= outcome.success
                 self.watch.advance(1, robust / len(evaluation.ids))
-                if time.monotonic() - committed > _COMMIT_SECONDS:
-                    ledger.write(pending)
-                    pending, committed = [], time.monotonic()
         finally:
             # Also when interrupted: what is finished is kept.
-            ledger.write(pending)
+            pending.write()
 
     def _jobs(self, todo: Sequence[int], attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
         """The images one after the other, read a few at a time."""
@@ -167,6 +170,27 @@ class ModelRun:
                     f"{self.name}: at {norm} {text} nothing can be certified: with sigma {how.sigma:g} and "
                     f"{how.n:,} copies no radius exceeds {most:.3g}; take a larger sigma or more copies."
                 )
+
+
+class _Pending:
+    """Rows that are not on the disk yet."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.rows: list[Row] = []
+        self._written = self._ticked = time.monotonic()
+
+    def tick(self, live: int) -> None:
+        """Write the rows if they would wait too long for the next tick."""
+        now = time.monotonic()
+        step, self._ticked = now - self._ticked, now
+        if self.rows and now + step - self._written > _COMMIT_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Commit the rows."""
+        self.ledger.write(self.rows)
+        self.rows, self._written = [], time.monotonic()
 
 
 def _parts(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -1,13 +1,17 @@
 """The pictures of a run, read from its store."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from robustkit.evidence.opening import not_ours
 from robustkit.evidence.run import Picture
 from robustkit.evidence.store import CleanRecord, PictureRecord, Store
+
+_SHAPE = re.compile(r"\d{1,9}( \d{1,9}){2}", re.ASCII)
 
 
 def load_pictures(store: Store) -> list[Picture]:
@@ -17,17 +21,24 @@ def load_pictures(store: Store) -> list[Picture]:
     pictures = []
     for record in store.picture_records():
         key = record.model, record.norm, record.eps_text, record.attack, record.sample
-        before = clean.setdefault(record.model, store.clean(record.model))[record.sample]
-        pictures.append(
-            Picture(*key, before.label, before.pred, attacked[key].adv_pred, _pixels(record, record.x),
-                    _pixels(record, record.x_adv))
-        )  # fmt: skip
+        if record.model not in clean:
+            clean[record.model] = store.clean(record.model)
+        before, after = clean[record.model].get(record.sample), attacked.get(key)
+        x, x_adv = _pixels(record, record.x), _pixels(record, record.x_adv)
+        if before is None or after is None or x is None or x_adv is None:
+            raise not_ours(store.folder, f"its picture of image {record.sample} does not fit")
+        pictures.append(Picture(*key, before.label, before.pred, after.adv_pred, x, x_adv))
     return pictures
 
 
-def _pixels(record: PictureRecord, data: bytes) -> NDArray[np.floating[Any]]:
+def _pixels(record: PictureRecord, data: bytes) -> NDArray[np.floating[Any]] | None:
+    """The pixels `[C, H, W]`; None if they do not have the shape that the record says, or are not finite."""
+    if not _SHAPE.fullmatch(record.shape):
+        return None
     shape = [int(side) for side in record.shape.split()]
+    count = math.prod(shape)
+    if not count or len(data) not in (4 * count, 8 * count):
+        return None
     # A witness of a float64 model is stored in float64: rounded, it would leave the ball.
-    is_double = len(data) == 8 * math.prod(shape)
-    flat: NDArray[np.floating[Any]] = np.frombuffer(data, dtype=np.float64 if is_double else np.float32)
-    return flat.reshape(shape)
+    pixels: NDArray[np.floating[Any]] = np.frombuffer(data, dtype=np.float64 if len(data) == 8 * count else np.float32)
+    return pixels.reshape(shape) if np.isfinite(pixels).all() else None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from robustkit.errors import UserError
 from robustkit.evidence.run import Run
-from robustkit.evidence.store import SCHEMA, Store, check_readable
+from robustkit.evidence.store import SCHEMA, Store
 from robustkit.evidence.tables import summarised
 from robustkit.host.arguments import checked_arguments
 
@@ -17,10 +17,9 @@ def load_run(folder: str | Path) -> Run:
         UserError: the folder has no evidence, it was written by another version, or another process writes to it.
     """
     path = Path(folder)
-    check_readable(path)
     store = Store(path, reading=True)
     try:
-        identity = store.manifest().get("identity")
+        identity = None if store.blank else store.manifest().get("identity")
         if identity is None:
             raise UserError(f"{path} holds no evidence yet; run the command that made it again.")
         if identity["schema"] != SCHEMA:

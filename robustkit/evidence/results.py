@@ -9,19 +9,28 @@ from robustkit.evidence.store import AttackRecord, CleanRecord
 from robustkit.statistics.intervals import proportion
 
 
-def clean_row(clean: Mapping[int, CleanRecord], smoothing: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The row of a model without an attack; `smoothing` is None for a plain model."""
+def clean_row(clean: Mapping[int, CleanRecord], smoothing: Mapping[str, Any] | None, waiting: int) -> dict[str, Any]:
+    """The row of a model without an attack.
+
+    Args:
+        clean: the clean images.
+        smoothing: None for a plain model.
+        waiting: images of the run that have no prediction yet.
+    """
     correct = sum(row.pred == row.label for row in clean.values())
     forwards = len(clean) * certificate_passes(smoothing)
     return {
         "norm": "-", "eps": 0.0, "eps_text": "0",
-        **result_row("clean", "clean", len(clean), correct, []), "forwards": forwards,
+        **result_row("clean", "clean", len(clean), correct, []), "forwards": forwards, "undecided": waiting,
         "abstained": None if smoothing is None else abstained_images(clean),
     }  # fmt: skip
 
 
 def threat_rows(
-    clean: Mapping[int, CleanRecord], groups: Mapping[str, Sequence[str]], records: Mapping[str, Sequence[AttackRecord]]
+    clean: Mapping[int, CleanRecord],
+    groups: Mapping[str, Sequence[str]],
+    records: Mapping[str, Sequence[AttackRecord]],
+    waiting: int,
 ) -> list[dict[str, Any]]:
     """One row for each attack, ensemble member and ensemble at one threat, and one for the worst case over all.
 
@@ -29,21 +38,29 @@ def threat_rows(
         clean: the clean images.
         groups: for each ensemble its members, for each other attack its own name.
         records: rows of each attack.
+        waiting: images of the run that have no clean prediction yet.
     """
-    n, robust = len(clean), {number for number, row in clean.items() if row.pred == row.label}
+    n, correct = len(clean), {number for number, row in clean.items() if row.pred == row.label}
+    robust, unattacked = set(correct), set[int]()
     rows, everything = [], []
     for column, names in groups.items():
         is_ensemble = names != [column]
-        left = {number for number, row in clean.items() if row.pred == row.label}
+        own = [record for name in names for record in records[name]]
+        standing = correct - {record.sample for record in own if record.success}
+        left, left_out = set(correct), set[int]()
         for name in names:
             left -= {record.sample for record in records[name] if record.success}
-            rows.append(result_row(name, "member" if is_ensemble else "attack", n, len(left), records[name]))
-        own = [record for name in names for record in records[name]]
+            open_here = standing - {record.sample for record in records[name]}
+            left_out |= open_here
+            role = "member" if is_ensemble else "attack"
+            rows.append(result_row(name, role, n, len(left), records[name], len(open_here), waiting))
         if is_ensemble:
-            rows.append(result_row(column, "ensemble", n, len(left), combined(own)))
+            rows.append(result_row(column, "ensemble", n, len(left), combined(own), len(left_out), waiting))
         robust &= left
+        unattacked |= left_out
         everything += own
-    rows.append(result_row("worst-case", "worst-case", n, len(robust), combined(everything)))
+    rest = len(unattacked & robust)
+    rows.append(result_row("worst-case", "worst-case", n, len(robust), combined(everything), rest, waiting))
     return rows
 
 
@@ -64,7 +81,9 @@ def _merged(first: AttackRecord, second: AttackRecord) -> AttackRecord:
     )
 
 
-def result_row(attack: str, role: str, n: int, correct: int, records: Sequence[AttackRecord]) -> dict[str, Any]:
+def result_row(
+    attack: str, role: str, n: int, correct: int, records: Sequence[AttackRecord], unattacked: int = 0, waiting: int = 0
+) -> dict[str, Any]:
     """The counts of one attack with its accuracy.
 
     Args:
@@ -73,13 +92,17 @@ def result_row(attack: str, role: str, n: int, correct: int, records: Sequence[A
         n: images.
         correct: how many of them are classified correctly under this attack.
         records: one row for each image that was attacked.
+        unattacked: how many of the `correct` images the attack has not reached yet. It may break all or none of them,
+            so the interval begins where they would be broken.
+        waiting: further images of the run, which have no clean prediction yet.
     """
-    share = proportion(correct, n)
+    share, least = proportion(correct, n), proportion(correct - unattacked, n)
     broken = sum(record.success for record in records)
     return {
-        "attack": attack, "role": role, "n": n, "correct": correct, "accuracy": share.value, "ci_low": share.low,
-        "ci_high": share.high, "ci_method": share.method, "attacked": len(records), "broken": broken,
-        "success_rate": broken / len(records) if records else float("nan"),
+        "attack": attack, "role": role, "n": n, "correct": correct, "accuracy": share.value, "ci_low": least.low,
+        "ci_high": share.high, "ci_method": "unfinished" if unattacked else share.method, "attacked": len(records),
+        "broken": broken, "success_rate": broken / len(records) if records else float("nan"),
         "forwards": sum(record.forwards for record in records),
         "backwards": sum(record.backwards for record in records),
+        "undecided": unattacked + waiting,
     }  # fmt: skip

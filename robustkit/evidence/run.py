@@ -54,6 +54,8 @@ class Run:
     - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson")
     - attacked, broken: images that this attack was run on, and that it broke; success_rate = broken / attacked
     - forwards, backwards: passes, summed over images; those of certificates stand in the clean row
+    - undecided: only in an unfinished run; images that have no verdict in this row yet. Those that were not attacked
+      yet count as correct, `ci_low` is the lower end if all of them break, and ci_method is "unfinished"
     - note: only if a model does no better than guessing on clean images; then in all of its rows
     - abstained: only if a model is smoothed; in its clean row the images on which it abstains, which count as wrong
 

@@ -25,12 +25,15 @@ def sample_rows(
     rows = []
     members = [(name, records[name]) for name in names if name != column]
     together = combined([record for name in names for record in records[name]])
+    unfinished = set().union(*(set(clean) - {record.sample for record in records[name]} for name in names))
     for name, own in [*members, (column, together)]:
         by_image = {record.sample: record for record in own}
         for number in sorted(clean):
             record = by_image.get(number)
             if record is None and (name != column or clean[number].pred == clean[number].label):
                 continue  # this member did not attack the image, or the run has not reached it
+            if name == column and record is not None and not record.success and number in unfinished:
+                continue  # later members may break it
             rows.append(_sample_row(name, clean[number], record))
     return rows
 

@@ -4,32 +4,17 @@ Everything else (CSV, HTML, tables) is computed from it and can be computed agai
 """
 
 import json
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from robustkit.errors import UserError
+from robustkit.evidence.manifest import checked_manifest
+from robustkit.evidence.opening import errors_explained, not_ours, open_for_reading, open_for_writing
 
 SCHEMA = 1  # increased whenever rows of an older version would mean something else
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS clean (
-    model TEXT, sample INT, label INT, pred INT, ranking TEXT, PRIMARY KEY (model, sample)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS certified (
-    model TEXT, sample INT, top INT, votes INT, probability REAL, linf REAL, l2 REAL, l1 REAL,
-    PRIMARY KEY (model, sample)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS attacked (
-    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, question INT, restart INT,
-    target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
-    PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS picture (
-    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, shape TEXT, x BLOB, x_adv BLOB,
-    PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID;
-"""
 
 
 @dataclass(frozen=True)
@@ -93,8 +78,22 @@ class PictureRecord:
     x_adv: bytes
 
 
+@dataclass(frozen=True)
+class AnswerRecord:
+    """The logits of a model at fixed points, by which it is recognised."""
+
+    role: str  # "model" or "surrogate"
+    model: str
+    images: int  # the first so many points are images of the run
+    logits: bytes  # [points, K] little-endian fp32
+
+
 Row = CleanRecord | CertificateRecord | AttackRecord | PictureRecord
-_TABLE_OF = {CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", PictureRecord: "picture"}
+_TABLE_OF = {
+    CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", PictureRecord: "picture",
+    AnswerRecord: "answers",
+}  # fmt: skip
+R = TypeVar("R", CleanRecord, CertificateRecord, AttackRecord, PictureRecord, AnswerRecord)
 
 
 class Store:
@@ -105,32 +104,32 @@ class Store:
         reading: open it for reading only; else it is created if need be, and locked.
 
     Raises:
-        UserError: the folder cannot be written, another process writes to it, or the file is not one of ours.
+        UserError: the folder cannot be read or written, another process writes to it, or the file is not one of ours.
     """
 
     def __init__(self, folder: Path | None, *, reading: bool = False) -> None:
         self.folder, self.reading = folder, reading
-        with _errors_explained(folder):
-            if folder is not None and not reading:
-                folder.mkdir(parents=True, exist_ok=True)
-            self._connection = _connected(folder, reading)
-        try:
-            with _errors_explained(folder):
-                if not reading:
-                    self._prepare()
-        except BaseException:
-            self._connection.close()
-            raise
+        self._opened = ExitStack()
+        with self._opened:
+            if reading:
+                assert folder is not None, "there is nothing to read in memory"
+                self._connection = open_for_reading(folder, self._opened)
+            else:
+                self._connection = open_for_writing(folder)
+                self._opened.callback(self._connection.close)
+            self._opened = self._opened.pop_all()
 
     def close(self) -> None:
         """Commit and release the file."""
-        try:
-            with _errors_explained(self.folder):
-                self._connection.commit()
-                if self.folder is not None and not self.reading:
-                    self._connection.execute("PRAGMA journal_mode=DELETE")
-        finally:
-            self._connection.close()
+        with self._opened, self._explained():
+            self._connection.commit()
+            if self.folder is not None and not self.reading:
+                self._connection.execute("PRAGMA journal_mode=DELETE")
+
+    @property
+    def blank(self) -> bool:
+        """Whether the file has no tables yet."""
+        return not self._read("SELECT 1 FROM sqlite_master LIMIT 1")
 
     @property
     def empty(self) -> bool:
@@ -139,47 +138,62 @@ class Store:
 
     def write(self, rows: Iterable[Row]) -> None:
         """Add rows in one transaction; a row that exists already is not changed."""
-        with _errors_explained(self.folder), self._connection:
+        with self._explained(), self._connection:
             for row in rows:
                 marks = ",".join("?" * len(fields(row)))
                 self._connection.execute(f"INSERT OR IGNORE INTO {_TABLE_OF[type(row)]} VALUES ({marks})", astuple(row))
 
     def set_manifest(self, **values: Any) -> None:
         """Set entries of the manifest."""
-        with _errors_explained(self.folder), self._connection:
+        with self._explained(), self._connection:
             for key, value in values.items():
                 self._connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, json.dumps(value)))
 
     def manifest(self) -> dict[str, Any]:
-        """All entries of the manifest."""
-        try:
-            return {key: json.loads(value) for key, value in self._read("SELECT key, value FROM run ORDER BY key")}
-        except ValueError:
-            raise UserError(f"The manifest in {self.folder}/run.sqlite is damaged; give another --out.") from None
+        """All entries of the manifest; empty if there are none yet."""
+        return checked_manifest(self._read("SELECT key, value FROM run ORDER BY key"), self.folder)
 
     def clean(self, model: str) -> dict[int, CleanRecord]:
         """Rows of clean images, by image, without their rankings, which can be long."""
         rows = self._read("SELECT model, sample, label, pred, '' FROM clean WHERE model = ?", model)
-        return {row[1]: CleanRecord(*row) for row in rows}
+        return {row.sample: row for row in self._records(CleanRecord, rows)}
 
     def certificates(self, model: str) -> dict[int, CertificateRecord]:
         """Certificates of a smoothed model, by image; empty for other models."""
         rows = self._read("SELECT * FROM certified WHERE model = ?", model)
-        return {row[1]: CertificateRecord(*row) for row in rows}
+        return {row.sample: row for row in self._records(CertificateRecord, rows)}
 
     def rankings(self, model: str, samples: Sequence[int]) -> dict[int, list[int]]:
         """The most likely wrong classes of some images, the most likely first."""
         marks = ",".join("?" * len(samples))
-        query = f"SELECT sample, ranking FROM clean WHERE model = ? AND sample IN ({marks})"
-        return {row[0]: [int(word) for word in row[1].split()] for row in self._read(query, model, *samples)}
+        query = f"SELECT * FROM clean WHERE model = ? AND sample IN ({marks})"
+        rows = self._records(CleanRecord, self._read(query, model, *samples))
+        if not all(_RANKING.fullmatch(row.ranking) for row in rows):
+            raise not_ours(self.folder, "a ranking is no list of classes")
+        return {row.sample: [int(word) for word in row.ranking.split()] for row in rows}
 
     def attack_records(self, model: str | None = None, **where: str) -> list[AttackRecord]:
         """Attacked images of one model, or of all, at the given norm, eps_text and attack."""
-        return [AttackRecord(*row) for row in self._rows("attacked", model, where)]
+        records = self._records(AttackRecord, self._rows("attacked", model, where))
+        if any(record.success not in (0, 1) for record in records):
+            raise not_ours(self.folder, "an attack neither succeeded nor failed")
+        return records
 
     def picture_records(self, model: str | None = None, **where: str) -> list[PictureRecord]:
         """Pictures of one model, or of all, at the given norm, eps_text and attack."""
-        return [PictureRecord(*row) for row in self._rows("picture", model, where)]
+        return self._records(PictureRecord, self._rows("picture", model, where))
+
+    def set_answers(self, answers: Iterable[AnswerRecord]) -> None:
+        """Set what models answer at fixed points."""
+        rows = list(answers)  # the models answer outside the transaction
+        with self._explained(), self._connection:
+            for row in rows:
+                self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", astuple(row))
+
+    def answer(self, role: str, model: str) -> AnswerRecord | None:
+        """What a model answered at fixed points; None in runs of versions that did not ask."""
+        rows = self._read("SELECT * FROM answers WHERE role = ? AND model = ?", role, model)
+        return next(iter(self._records(AnswerRecord, rows)), None)
 
     def _rows(self, table: str, model: str | None, where: dict[str, str]) -> list[Any]:
         terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}
@@ -187,58 +201,27 @@ class Store:
         return self._read(f"SELECT * FROM {table} WHERE {clause}", *terms.values())
 
     def _read(self, query: str, *values: str | int) -> list[Any]:
-        with _errors_explained(self.folder):
+        with self._explained():
             return self._connection.execute(query, values).fetchall()
 
-    def _prepare(self) -> None:
-        # One writer: the lock is held until the file is closed or the process dies.
-        self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        mode = self._connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-        self._connection.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
-        self._connection.executescript(_TABLES)
+    def _records(self, kind: type[R], rows: Iterable[Sequence[Any]]) -> list[R]:
+        """Rows as records; SQLite stores any type in any column, so each value is checked."""
+        types = [(field.name, field.type) for field in fields(kind)]
+        for row in rows:
+            for (name, expected), value in zip(types, row, strict=True):
+                if not _VALID[expected](value):
+                    raise not_ours(self.folder, f"{_TABLE_OF[kind]}.{name} is {str(value)[:40]!r}")
+        return [kind(*row) for row in rows]
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return errors_explained(self.folder, reading=self.reading)
 
 
-def _connected(folder: Path | None, reading: bool) -> sqlite3.Connection:
-    if folder is None:
-        return sqlite3.connect(":memory:")
-    file = folder / "run.sqlite"
-    if not reading:
-        return sqlite3.connect(file, timeout=2)
-    # After a kill, rows may still be in the journal beside the file; only a connection that may write reads them.
-    if file.with_name("run.sqlite-wal").exists():
-        return sqlite3.connect(file, timeout=2)
-    return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True, timeout=2)
-
-
-def check_readable(folder: Path) -> Path:
-    """The evidence file of a run folder.
-
-    Raises:
-        UserError: there is none.
-    """
-    file = folder / "run.sqlite"
-    if not file.is_file():
-        raise UserError(f"{folder} is no run folder: it has no run.sqlite; give the folder that an evaluation printed.")
-    return file
-
-
-@contextmanager
-def _errors_explained(folder: Path | None) -> Iterator[None]:
-    """Turn errors of the file system and of SQLite into a UserError: one sentence with the fix."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        text = str(error)
-        if "locked" in text:
-            raise UserError(f"Another robustkit is at work in {folder}; wait for it, or give another --out.") from None
-        if "full" in text:
-            raise UserError(
-                f"The disk is full, so {folder} could not be written; free some space and run the same command again, "
-                "it continues where it stopped."
-            ) from None
-        raise UserError(
-            f"{folder}/run.sqlite cannot be used ({text}); give another --out, or delete the file."
-        ) from None
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"The run folder {folder} cannot be written ({reason}); give another --out.") from None
+# By the type of a record's field. SQLite stores NaN as NULL.
+_VALID: dict[Any, Callable[[Any], bool]] = {
+    str: lambda value: isinstance(value, str),
+    bytes: lambda value: isinstance(value, bytes),
+    int: lambda value: isinstance(value, int) and -1 <= value < 1 << 53,
+    float: lambda value: value is None or isinstance(value, (int, float)),
+}
+_RANKING = re.compile(r"(\d{1,9}( \d{1,9})*)?", re.ASCII)

@@ -12,6 +12,7 @@ import pandas as pd
 from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
 from robustkit.evidence.guessing import NOTE, guessing
+from robustkit.evidence.opening import not_ours
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
@@ -46,20 +47,22 @@ def summarised(store: Store, folder: Path) -> Run:
     places: dict[str, Origins] = {}
     for entry in identity["models"]:
         model = _model_evidence(store, entry)
+        waiting = max(0, identity["n"] - len(model.clean))
         places[model.name] = origins(model.attacked, identity["threats"], groups)
         model = model._replace(attacked=carried_records(model.attacked, places[model.name]))
         warnings += _warnings(model)
-        own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing)}]
+        own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting)}]
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
-            own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups)]
+            own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups, waiting)]
             samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, groups)]
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
         warnings += [warning] if warning else []
         results += [{**row, "note": NOTE} for row in own] if warning else own
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
-    more = [*(["abstained"] if smoothed else []), *(["note"] if any("note" in row for row in results) else [])]
+    more = ["abstained"] * smoothed + ["undecided"] * any(row["undecided"] for row in results)
+    more += ["note"] * any("note" in row for row in results)
     return Run(
         folder=folder,
         manifest=manifest | {"warnings": [*manifest["warnings"], *warnings]} if warnings else manifest,
@@ -84,7 +87,11 @@ def _model_evidence(store: Store, entry: Mapping[str, Any]) -> ModelEvidence:
     for record in store.attack_records(name):
         attacked.setdefault((record.norm, record.eps_text, record.attack), []).append(record)
     certificates = {} if smoothing is None else store.certificates(name)
-    return ModelEvidence(name, store.clean(name), attacked, smoothing, certificates)
+    clean = store.clean(name)
+    without_clean = {record.sample for records in attacked.values() for record in records} - set(clean)
+    if without_clean or (smoothing is not None and set(certificates) != set(clean)):
+        raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of the clean image, or no certificate")
+    return ModelEvidence(name, clean, attacked, smoothing, certificates)
 
 
 def _warnings(model: ModelEvidence) -> list[str]:
@@ -94,11 +101,13 @@ def _warnings(model: ModelEvidence) -> list[str]:
     return contradictions(model.name, model.smoothing, model.clean, model.certificates, records)
 
 
-def _threat_results(model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rows:
-    rows = threat_rows(model.clean, groups, _records(model, threat, groups))
+def _threat_results(
+    model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]], waiting: int
+) -> Rows:
+    rows = threat_rows(model.clean, groups, _records(model, threat, groups), waiting)
     if model.smoothing is not None:
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
-        rows.append(result_row("certified", "certified", len(model.clean), len(images), []))
+        rows.append(result_row("certified", "certified", len(model.clean), len(images), [], 0, waiting))
     return rows
 
 

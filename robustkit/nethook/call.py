@@ -11,6 +11,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from robustkit.errors import UserError
 from robustkit.nethook.errors import StaleActivationError
+from robustkit.nethook.gradients import gradients
 from robustkit.nethook.hooked import Inputs
 from robustkit.nethook.structure import mapped, tensors
 
@@ -180,7 +181,7 @@ def assign_grads(calls: Sequence[Call], loss: Tensor, retain_graph: bool | None,
     for call in calls:
         mapped(call.edge, add, GradientEdge)
     inputs = list(edges.values())
-    values = torch.autograd.grad(loss, inputs, None, retain_graph, create_graph, allow_unused=True) if inputs else ()
+    values = gradients(loss, inputs, retain_graph=retain_graph, create_graph=create_graph) if inputs else ()
     grads = dict(zip(edges, values, strict=True))
     for call in calls:
         call.grads = [mapped(call.edge, lambda edge: grads[edge.node, edge.output_nr], GradientEdge)]

@@ -56,10 +56,12 @@ class _ModuleState:
     training: bool
     parameters: dict[str, nn.Parameter | None]
     buffers: dict[str, Tensor | None]
+    not_saved: frozenset[str]  # names of buffers that are no part of the state dict
 
     @staticmethod
     def of(module: nn.Module) -> "_ModuleState":
-        return _ModuleState(module, module.training, dict(module._parameters), dict(module._buffers))
+        not_saved = frozenset(module._non_persistent_buffers_set)
+        return _ModuleState(module, module.training, dict(module._parameters), dict(module._buffers), not_saved)
 
     def tensors(self) -> list[Tensor]:
         return [tensor for tensor in (*self.parameters.values(), *self.buffers.values()) if tensor is not None]
@@ -68,6 +70,9 @@ class _ModuleState:
         self.module.training = self.training
         _restore_entries(self.module._parameters, self.parameters)
         _restore_entries(self.module._buffers, self.buffers)
+        # A name that stays here would silently be left out of the state dict when a saved buffer takes it.
+        if self.module._non_persistent_buffers_set != self.not_saved:
+            self.module._non_persistent_buffers_set = set(self.not_saved)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.logits import logits_of
 from robustkit.errors import UserError
 from robustkit.nethook import Call, Trace
+from robustkit.nethook.gradients import gradients
 from robustkit.nethook.structure import mapped, tensors
 from robustkit.primitives.rows import padded
 
@@ -130,7 +131,7 @@ class Runner:
             value = None if score is None else score(logits).sum()
             grad, has_graph = None, value is not None and value.requires_grad
             if value is not None and has_graph:
-                (grad,) = torch.autograd.grad(value, fed, retain_graph=True, allow_unused=True)
+                (grad,) = gradients(value, [fed], retain_graph=True)
                 if trace is not None:
                     trace.grad(value)
         calls = {INPUT_KEY: RecordedCall(fed.detach(), None, grad)}

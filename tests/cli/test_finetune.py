@@ -55,6 +55,31 @@ def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit
     assert printed.err.count("No epoch was better than the start") == 1
 
 
+def test_a_second_training_in_the_folder_is_refused(robustkit, place):
+    from robustkit.host.lock import _HELD
+
+    _HELD[(place / "tuned").resolve()] = -1  # as a process or thread at work has it
+    try:
+        refused(robustkit(*TUNE), "at work in tuned")
+    finally:
+        _HELD.clear()
+    assert robustkit(*TUNE).status == 0
+
+
+def test_a_history_is_replaced_in_one_step(robustkit, place, monkeypatch):
+    robustkit(*TUNE)
+    before = (place / "tuned" / "history.csv").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    printed = robustkit(*TUNE)
+
+    assert printed.status == 2
+    assert (place / "tuned" / "history.csv").read_bytes() == before
+
+
 def test_an_explanation_trains_nothing(robustkit, place):
     printed = robustkit(*TUNE, "--explain")
 

@@ -213,6 +213,23 @@ def test_a_report_that_cannot_be_made_is_refused_in_one_line(robustkit, place):
     assert written.err.startswith("Error: ")
 
 
+@pytest.mark.parametrize("out", [(), ("-o", "x.html")])
+def test_a_report_is_written_before_its_reader_can_leave(out, robustkit, place, monkeypatch):
+    from robustkit import reports
+
+    def leave(*_):
+        raise KeyboardInterrupt
+
+    robustkit(*SMALL, "--out", "a")
+    files = [place / "a" / "report.html", place / "a" / "results.csv", place / "a" / "samples.csv"]
+    for file in files:
+        file.unlink()
+    monkeypatch.setattr(reports, "print_tables", leave)
+
+    assert robustkit("report", "a", *out).status == 130
+    assert all(file.exists() for file in ([place / "x.html"] if out else files))
+
+
 def test_an_interrupted_run_says_how_to_resume_and_is_reported_as_unfinished(robustkit, place, monkeypatch):
     with monkeypatch.context() as patch:
         interrupted_after(1, patch)

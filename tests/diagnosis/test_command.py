@@ -33,7 +33,7 @@ def diagnose(tmp_path, monkeypatch, capsys):
     """`robustkit diagnose WORDS...` in a folder with `net.py` and `digits.npz`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(NET)
-    save(tmp_path / "digits.npz", *images(16))
+    save(tmp_path / "digits.npz", *images(32))
     monkeypatch.setattr(sys, "argv", ["robustkit"])
 
     def command(*words):
@@ -50,11 +50,13 @@ def diagnose(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("model", "words", "status", "verdict"),
-    [("clean", (), 0, "clear"), ("rounded", (), 3, "masked"), ("noisy", (), 3, "stochastic"),
-     ("large_logits", ("--loss", "ce"), 3, "loss saturated"), ("constant", (), 4, "inconclusive")],
+    [("clean", (), 0, "clear"), ("clean", ("--no-proof",), 4, "inconclusive"),
+     ("rounded", ("--no-proof",), 3, "masked"), ("noisy", ("--no-proof",), 3, "stochastic"),
+     ("large_logits", ("--no-proof", "--loss", "ce"), 3, "loss saturated"),
+     ("constant", ("--no-proof",), 4, "inconclusive")],
 )  # fmt: skip
 def test_the_exit_status_is_the_verdict(diagnose, tmp_path, model, words, status, verdict):
-    ended = diagnose("-m", f"net.py:{model}", "--eps", "0.2", "--no-proof", *words)
+    ended = diagnose("-m", f"net.py:{model}", "--eps", "0.2", *words)
 
     assert ended.status == status
     assert verdict.upper() in ended.out
@@ -64,7 +66,7 @@ def test_the_exit_status_is_the_verdict(diagnose, tmp_path, model, words, status
 def test_the_terminal_shows_the_layer_the_line_the_remedy_and_the_proof(diagnose):
     out = " ".join(diagnose("-m", "net.py:rounded", "--eps", "0.2").out.split())
 
-    for text in ("quantise", "step <-", "torch.round", "--bpda quantise", "0.0 % by pgd", "16 images", "seed 0"):
+    for text in ("quantise", "step <-", "torch.round", "--bpda quantise", "0.0 % by pgd", "32 images", "seed 0"):
         assert text in out
     assert "does not prove robustness" in out
 

@@ -68,6 +68,30 @@ def test_max_pooling_of_near_ties_is_far_from_linear_but_convex():
     assert measured.mixed.max() < 1e-6
 
 
+class LeftOut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.cat([0 * grad[:, :2], 2 * grad[:, 2:]], 1)
+
+
+def test_what_a_backward_pass_leaves_out_is_the_share_of_the_response_that_comes_from_there():
+    measured, parts = response_of(LeftOut.apply), V.square()
+
+    assert torch.allclose(measured.missing, parts[:, :2].sum(1) / parts.sum(1), atol=1e-3)
+
+
+@pytest.mark.parametrize("function", [torch.relu, nn.MaxPool1d(4)], ids=["kink", "tie"])
+def test_a_backward_pass_that_chooses_one_side_of_a_kink_leaves_nothing_out(function):
+    measured = response_of(function, torch.zeros(3, 4), V)
+
+    assert measured.fidelity_small.max() < 0.95
+    assert (measured.missing == 0).all()
+
+
 def test_several_arguments_move_together():
     a, b = A, A.flip(0)
     measured = response(

@@ -21,13 +21,13 @@ def test_an_ordinary_trained_network_raises_no_alarm_and_is_not_called_robust():
 
     assert diagnosis.verdict == "clear"
     assert diagnosis.culprits == diagnosis.source == diagnosis.prescription == ()
-    assert diagnosis.proof is None
+    assert diagnosis.proof.excludes_masking
     assert "does not prove robustness" in str(diagnosis)
     assert "does not prove robustness" in diagnosis.to_dict()["caveat"]
 
 
 def test_an_adversarially_trained_network_raises_no_alarm():
-    diagnosis = diagnosed(hardened(), 32)
+    diagnosis = diagnosed(hardened(), 32, prove=True)
 
     assert diagnosis.verdict == "clear"
     assert {row.verdict for row in diagnosis.rows} == {"faithful"}
@@ -40,7 +40,10 @@ def test_a_stock_architecture_raises_no_alarm(name):
     model, x = random_network(lambda: build(weights=None, num_classes=10).eval(), 3, 3, 6, 6)
     x = nn.functional.interpolate(x, size=32, mode="bilinear")
 
-    assert diagnose(model, x, torch.zeros(3, dtype=torch.int64), eps="8/255", prove=False).verdict == "clear"
+    diagnosis = diagnose(model, x, torch.zeros(3, dtype=torch.int64), eps="8/255", prove=False)
+
+    assert diagnosis.culprits == ()
+    assert "No call" in diagnosis.reason
 
 
 def test_a_transformer_whose_attention_takes_a_fast_path_raises_no_alarm():
@@ -53,12 +56,15 @@ def test_a_transformer_whose_attention_takes_a_fast_path_raises_no_alarm():
 
     model, x = random_network(build, 6, 4, 4, 4)
 
-    assert diagnose(model, x, torch.zeros(6, dtype=torch.int64), eps="8/255", prove=False).verdict == "clear"
+    diagnosis = diagnose(model, x, torch.zeros(6, dtype=torch.int64), eps="8/255", prove=False)
+
+    assert diagnosis.culprits == ()
+    assert "No call" in diagnosis.reason
 
 
 def test_a_layer_that_already_has_a_surrogate_gradient_is_no_culprit():
     straight_through = Lambda(lambda x: x + (torch.round(x * 8) / 8 - x).detach())
-    diagnosis = diagnosed(nn.Sequential(straight_through, base()), 32)
+    diagnosis = diagnosed(nn.Sequential(straight_through, base()), 32, prove=True)
 
     assert diagnosis.verdict == "clear"
     assert diagnosis.rows[0].verdict == "surrogate"
@@ -85,6 +91,6 @@ def test_a_network_that_is_curved_by_its_depth_raises_no_alarm_but_has_a_note():
     model = Lambda(body)
     diagnosis = diagnosed(model, 16, eps=1)
 
-    assert diagnosis.verdict == "clear"
+    assert diagnosis.culprits == ()
     assert diagnosis.whole.fidelity < 0.1
     assert "says nothing of a move of size eps" in diagnosis.notes[0]

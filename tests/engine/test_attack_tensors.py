@@ -164,6 +164,14 @@ def test_more_queries_keep_the_images_that_fewer_queries_broke():
     assert torch.equal(few.x_adv[few.success], many.x_adv[few.success])
 
 
+@pytest.mark.parametrize("numbers", [[1] * 12, range(11), range(13), [0, *range(11)]])
+def test_numbers_that_do_not_tell_the_images_apart_are_refused(numbers):
+    made = problem("cnn", 1, 8, 8)
+
+    with pytest.raises(UserError, match="different numbers"):
+        attack(made.model, made.x, made.y, SHORT, numbers=numbers)
+
+
 def test_the_callers_label_type_does_not_matter():
     made = problem("mlp", 1, 8, 8)
     results = [attack(made.model, made.x, made.y.to(kind), SHORT) for kind in (torch.int64, torch.int32, torch.uint8)]

@@ -50,14 +50,16 @@ def run(
     Args:
         request: what may grow.
         folder: of the run.
-        calls: how often each model answers before it interrupts the run.
+        calls: how often each model answers before it interrupts the run, after it was recognised by one answer.
         shift: added to a weight of each model.
         model: arguments of each `Classifier`.
         more: arguments of `evaluate`.
     """
     models = []
     for name in request.models:
-        network = Failing(cnn() if "cnn" in name else linear(), calls, error=KeyboardInterrupt)
+        network = Failing(
+            cnn() if "cnn" in name else linear(), None if calls is None else 1 + calls, error=KeyboardInterrupt
+        )
         with torch.no_grad():
             network.model[-1].bias[3] += shift
         models.append(Classifier(network, name=name, **(ABOUT_SMOOTHING if name == "smoothed" else {}), **model or {}))
@@ -300,7 +302,7 @@ def test_a_value_that_is_no_weight_makes_another_model(buffer, tmp_path):
         run_of(Scaled(0.1, buffer=buffer), tmp_path)
 
 
-def test_a_finished_run_queries_no_model_and_keeps_its_times(tmp_path):
+def test_a_finished_run_asks_its_model_only_who_it_is_and_keeps_its_times(tmp_path):
     queries: list[int] = []
 
     def counting() -> nn.Module:
@@ -312,7 +314,7 @@ def test_a_finished_run_queries_no_model_and_keeps_its_times(tmp_path):
     queries.clear()
     again = run_of(counting(), tmp_path)
 
-    assert not queries
+    assert queries == [COUNT + 32]  # its images, and noise
     assert again.results.equals(first.results)
     assert again.manifest == first.manifest
 

@@ -39,7 +39,9 @@ def _file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("attack", [PGD, APGD, FGSM, ILA])
-@pytest.mark.parametrize("loss", [ce, "lib/mine.py:ce", nn.CrossEntropyLoss(reduction="none")], ids=str)
+@pytest.mark.parametrize(
+    "loss", [ce, "lib/mine.py:ce", nn.CrossEntropyLoss(reduction="none")], ids=["function", "file", "module"]
+)
 @pytest.mark.parametrize("targets", [0, 2])
 def test_an_own_copy_of_cross_entropy_gives_the_bits_of_ours(attack, loss, targets):
     x, y = data(12)
@@ -91,7 +93,7 @@ def test_functions_that_close_over_other_values_are_other_losses():
         (lambda logits, y: 3, "a tensor"),
         (7, "no loss called '7'"),
     ],
-    ids=str,
+    ids=["mean", "detached", "failing", "no function", "no file", "mean of a module", "no tensor", "a number"],
 )
 def test_a_loss_that_cannot_be_climbed_is_refused_in_one_line(loss, words):
     with pytest.raises(UserError, match=words) as error:

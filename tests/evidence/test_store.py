@@ -43,8 +43,9 @@ DAMAGE = {
     "scribbled over": scribbled,
     "of another program": foreign,
     "with broken JSON": changed("UPDATE run SET value = '{' WHERE key = 'identity'"),
+    "without identity": changed("DELETE FROM run"),
 }
-NOTHING = {"empty": lambda file: file.write_bytes(b""), "without identity": changed("DELETE FROM run")}
+NOTHING = {"empty": lambda file: file.write_bytes(b"")}
 
 
 @pytest.mark.parametrize("damage", [*DAMAGE, *NOTHING])
@@ -122,6 +123,76 @@ def test_a_second_writer_is_refused(tmp_path):
     first.close()
 
     Store(tmp_path).close()
+
+
+def test_a_run_at_work_cannot_be_reported_and_is_not_called_damaged(tmp_path):
+    run(tmp_path)
+    writer = Store(tmp_path)
+    writer.set_manifest(key=1)
+    with pytest.raises(UserError, match="at work") as error:
+        load_run(tmp_path)
+    writer.close()
+
+    assert "damaged" not in str(error.value)
+    assert "--out" not in str(error.value)
+
+
+def killed(folder):
+    """A run whose process was killed: its rows are in the journal."""
+    run(folder / "run")
+    store = Store(folder / "run")
+    store.write([CleanRecord("sequential", 999, 1, 1, "")])
+    (folder / "copy").mkdir()
+    for file in (folder / "run").iterdir():
+        (folder / "copy" / file.name).write_bytes(file.read_bytes())
+    store.close()
+    return folder / "copy"
+
+
+@pytest.mark.parametrize(
+    "words", ["attempt to write a readonly database", "unable to open database file", "disk I/O error"]
+)
+def test_a_killed_run_is_read_where_nothing_can_be_written_beside_it(words, tmp_path, monkeypatch):
+    folder = killed(tmp_path)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert "run.sqlite-wal" in before
+    connect = sqlite3.connect
+
+    def refusing(place, **more):
+        if folder.name in str(place):
+            raise sqlite3.OperationalError(words)
+        return connect(place, **more)
+
+    monkeypatch.setattr(sqlite3, "connect", refusing)
+
+    assert load_run(folder).results.n[0] == 9
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "words", ["database or disk is full", "disk I/O error", "attempt to write a readonly database"]
+)
+def test_good_evidence_on_a_full_or_read_only_disk_is_not_called_damaged(words, tmp_path, monkeypatch):
+    run(tmp_path)
+
+    def refusing(*_, **__):
+        raise sqlite3.OperationalError(words)
+
+    monkeypatch.setattr(sqlite3, "connect", refusing)
+    for use in (load_run, run):
+        with pytest.raises(UserError) as error:
+            use(tmp_path)
+
+        assert not any(word in str(error.value) for word in ("damaged", "delete", "\n"))
+
+
+def test_a_pipe_in_place_of_the_file_is_refused(tmp_path):
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no named pipes here")
+    os.mkfifo(tmp_path / "run.sqlite")
+    for use in (load_run, run):
+        with pytest.raises(UserError, match="regular file"):
+            use(tmp_path)
 
 
 def test_a_row_that_is_there_stays_as_it_is(tmp_path):

@@ -6,8 +6,11 @@ import warnings
 
 import pytest
 import torch
+from robustkit.attacks import PGD
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+import robustkit
 from robustkit.errors import UserError
 from robustkit.nethook import (
     CompiledModelError,
@@ -91,6 +94,24 @@ def test_gradients_under_a_reentrant_checkpoint_are_an_error(context):
     with pytest.raises(ReentrantCheckpointError, match="use_reentrant=False"), context(net):
         net(vectors().requires_grad_())
     assert hook_count(net) == 0
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("use", ["attack", "diagnose", "trace"])
+def test_an_input_gradient_through_a_reentrant_checkpoint_is_an_error_that_names_the_fix(use):
+    # Around a function, not around layers: no hook meets it.
+    net = seeded(lambda: Net(lambda net, x: net.fc(checkpoint(torch.sin, x, use_reentrant=True)), fc=nn.Linear(6, 3)))
+    x = vectors().sigmoid()
+    with torch.no_grad():
+        y = net(x).argmax(1)
+    uses = {
+        "attack": lambda: robustkit.attack(net, x, y, PGD(0.1, steps=2)),
+        "diagnose": lambda: robustkit.diagnose(net, x, y, eps=0.1),
+        "trace": lambda: robustkit.trace(net, x, y, attack="fgsm", eps=0.1),
+    }
+
+    with pytest.raises(ReentrantCheckpointError, match="use_reentrant=False"):
+        uses[use]()
 
 
 def test_values_under_a_reentrant_checkpoint_are_recorded():

@@ -58,6 +58,16 @@ def test_weights_buffers_modes_gradients_and_flags_are_restored(fails):
     assert all(a is b for a, b in zip(objects, [*net.parameters(), *net.buffers(), net.conv.weight.grad], strict=True))
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_buffer_that_forward_registers_leaves_nothing_behind(persistent):
+    net = nn.Linear(6, 6)
+    with restored(net):
+        net.register_buffer("seen", torch.ones(1), persistent=persistent)
+
+    assert list(net.buffers()) == []
+    assert net._non_persistent_buffers_set == set()
+
+
 def test_without_weights_everything_but_their_values_is_restored():
     net = seeded(Trained)
     before = copy.deepcopy(net.state_dict())

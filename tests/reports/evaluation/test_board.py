@@ -52,6 +52,13 @@ def frame(run: Run, *rows: tuple[str, str]) -> pd.DataFrame:
     return pd.DataFrame([one | {"attack": attack, "role": role} for attack, role in rows])
 
 
+def test_an_attack_that_had_nothing_to_attack_spent_its_passes_on_no_image(run: Run) -> None:
+    one = run.results.iloc[1].to_dict() | {"role": "attack", "attacked": 0, "forwards": 0, "backwards": 0}
+    (row,) = result_rows(pd.DataFrame([one]))
+
+    assert row.images == 0
+
+
 def test_members_find_their_ensemble_before_and_behind_them(run: Run) -> None:
     before = [("a", "member"), ("b", "member"), ("one", "ensemble"), ("c", "member"), ("two", "ensemble")]
     behind = [("one", "ensemble"), ("a", "member"), ("b", "member"), ("two", "ensemble"), ("c", "member")]

@@ -1,5 +1,6 @@
 """What lies in a run's folder beside its evidence stands on its page."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -67,6 +68,41 @@ def test_the_report_draws_the_history_of_a_training(run):
 
     assert "epoch 2 was kept" in page
     assert "clean 90.0 %" in page
+
+
+FOREIGN = {
+    "another table": b"date,price\n1,2\n",
+    "nothing": b"",
+    "a header": b"epoch,val_clean,val_ce,val_worst,best\n",
+    "texts": b"epoch,val_clean,val_ce,val_worst,best\none,x,x,x,True\n",
+    "no truth": b"epoch,val_clean,val_ce,val_worst,best\n1,1,1,1,maybe\n",
+    "infinity": b"epoch,val_clean,val_ce,val_worst,best\n1,inf,1,1,True\n",
+    "bytes": bytes(range(256)),
+    "ragged lines": b"a,b\n1,2,3\n4\n",
+    "an open quote": b'epoch,"val_clean\n1,2',
+    "valid JSON": b'{"rows": [], "culprits": 3}',
+    "rows of another kind": b'{"rows": [{"layer": 3}], "culprits": []}',
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+@pytest.mark.parametrize("name", ["history.csv", "diagnosis.json"])
+def test_a_foreign_file_beside_the_evidence_does_not_cost_the_page(name, content, run):
+    (run.folder / name).write_bytes(FOREIGN[content])
+    write_report([run], run.folder / "report.html")
+
+    assert f"{name} in the folder of the run was not written by robustkit" in (run.folder / "report.html").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_a_diagnosis_with_other_values_does_not_cost_the_page(found, run):
+    text = json.loads(found.to_json())
+    text |= {"eps": "x", "notes": 3, "verdict": None, "whole": dict.fromkeys(text["whole"], "x")}
+    (run.folder / "diagnosis.json").write_text(json.dumps(text), encoding="utf-8")
+    write_report([run], run.folder / "report.html")
+
+    assert (run.folder / "report.html").is_file()
 
 
 def test_the_marks_of_two_trainings_do_not_share_an_id(run, tmp_path):

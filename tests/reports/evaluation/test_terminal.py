@@ -49,7 +49,8 @@ def test_the_reader_is_told_what_the_numbers_cannot_say(single: Run) -> None:
     text = " ".join(printed(single).split())
 
     assert "upper bound on robust accuracy under these attacks" in text
-    assert "differences below about 4.4 points are not visible at n=504" in text
+    assert "Resolution (power 80 %, level 5 %)" in text
+    assert "and n=504: on 504 other images" in text
     assert all(warning in text for warning in single.manifest["warnings"])
 
 

@@ -1,0 +1,104 @@
+"""The verdict on the network: from what was measured layer by layer, and from what the attacks of the proof show.
+
+A low fidelity alone is no masking: a straight-through estimator or a recurrent network can have one, and attacks
+succeed. And a high fidelity does not exclude it. So a verdict needs a proof, except where the measurements leave no
+doubt: no gradient reaches the image, the model draws at random, or rounding destroys the gradient of the loss.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .assessment import LOST, Assessment
+from .calls import CallRun
+from .proof import ENOUGH, Proof
+from .record import Verdict
+from .subject import Subject
+from .verdicts import MASKING, WHOLE_FAITHFUL, median, share
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The verdict on the network, and one sentence that gives the reason."""
+
+    verdict: Verdict
+    reason: str
+
+
+def conclude(assessment: Assessment, proof: Proof | None) -> Conclusion:
+    """The verdict that follows from the verdicts of all calls, the numbers of the whole network and the proof."""
+    culprits, whole, verdicts = assessment.culprits, assessment.whole, assessment.verdicts
+    causes = {verdicts[run.site] for run in culprits}
+    places, count = _places(culprits), sum(run.leaf for run in assessment.calls.runs)
+    zero = share(whole.zero)
+    if causes & {*MASKING} and (assessment.blocked or (proof is not None and proof.shows_masking)):
+        return Conclusion("masked", f"Gradients are masked at {places} (of {count} calls), so a robust accuracy "
+                          "measured with them is no evidence.")  # fmt: skip
+    if proof is not None and proof.shows_masking and not causes:
+        return Conclusion("masked", f"Gradient attacks miss {proof.missed} of {proof.n} images that another attack "
+                          "breaks, so a robust accuracy measured with them is no evidence; no call that was looked at "
+                          "says why.")  # fmt: skip
+    if "stochastic" in causes:
+        return Conclusion("stochastic", f"{places} draws at random, so an attack must average over draws, and a "
+                          "verdict over answers.")  # fmt: skip
+    if "loss saturated" in causes:
+        return Conclusion("loss saturated", "The loss has no usable gradient for "
+                          f"{_percent(share(whole.lost))} of the images.")  # fmt: skip
+    if zero > LOST:
+        return Conclusion("inconclusive", f"The input gradient is exactly zero for {_percent(zero)} of the images, "
+                          "and no layer says why.")  # fmt: skip
+    suspects = f" at {places}" if causes else ""
+    if proof is None:
+        tested = f"Gradients may mislead{suspects}" if causes else f"No call of {count} masks its gradient"
+        return Conclusion("inconclusive", f"{tested}, but no attack has tested it; run it with the proof.")
+    return _from_proof(assessment, proof, suspects)
+
+
+def _from_proof(assessment: Assessment, proof: Proof, suspects: str) -> Conclusion:
+    """The verdict where the proof shows no masking."""
+    count = sum(run.leaf for run in assessment.calls.runs)
+    if not proof.attack_search:
+        return Conclusion("inconclusive", "No attack without gradients could be tried in this norm, so masked "
+                          "gradients cannot be excluded.")  # fmt: skip
+    most = f"{100 * proof.most_missed:.0f} points"
+    if not proof.excludes_masking:
+        few = f"; give at least {ENOUGH} images" if proof.n < ENOUGH else ""
+        return Conclusion("inconclusive", f"Gradient attacks miss {proof.missed} of {proof.n} images that another "
+                          f"attack breaks{suspects and f', perhaps{suspects}'}: too few to call them masked, too many "
+                          f"to exclude that robust accuracy is up to {most} too high{few}.")  # fmt: skip
+    tied = " Its wrong classes tie, so trust targeted attacks." if "tied logits" in assessment.verdicts.values() else ""
+    calls = f"The gradient{suspects} is not faithful, but attacks succeed with it" if suspects else (
+        f"No call of {count} masks its gradient")  # fmt: skip
+    return Conclusion("clear", f"{calls}: attacks without it lower robust accuracy by at most {most}.{tied}")
+
+
+def notes(assessment: Assessment, subject: Subject) -> tuple[str, ...]:
+    """What else a reader should know."""
+    whole, sentences, loss = assessment.whole, [], subject.loss
+    if median(whole.fidelity) < WHOLE_FAITHFUL:
+        sentences.append(
+            "From image to margin the gradient says nothing of a move of size eps, by depth or by curved code in a "
+            "forward method; use many small steps, restarts, and an attack without gradients."
+        )
+    if share(whole.correct) < 0.5:
+        sentences.append(
+            f"Only {_percent(share(whole.correct))} of the images are classified correctly; few can be attacked."
+        )
+    if loss != "ce" and share(whole.lost_ce) > LOST:
+        sentences.append(
+            f"Cross-entropy would have no usable gradient for {_percent(share(whole.lost_ce))} of the images; {loss} "
+            "has. Tools that climb cross-entropy see a wall here."
+        )
+    classifier = subject.classifier
+    if classifier.bpda or classifier.eot or classifier.probabilities:
+        sentences.append(
+            "The remedies given with the model are used by the attacks of the proof, not by the measurements."
+        )
+    return tuple(sentences)
+
+
+def _places(runs: Sequence[CallRun]) -> str:
+    return ", ".join(f"'{run.site.layer}'" if run.site.layer else "the model's own forward" for run in runs)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %"

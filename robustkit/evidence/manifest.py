@@ -1,0 +1,121 @@
+"""The manifest of a run, checked when it is read: a report relies on the types that robustkit wrote."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from robustkit.evidence.opening import not_ours
+from robustkit.primitives.threat import NORMS, radius
+
+Check = Callable[[Any], bool]
+
+_DEEPEST = 20  # lists and objects within each other
+_LONGEST_NAME = 4096
+_LONGEST_TEXT = 1 << 22  # more than a command line may have
+# Without large exponents, which an exact fraction would write out.
+_NUMBER = r"\d{0,40}(\.\d{0,40})?(e[+-]?\d{1,2})?"
+_RADIUS = re.compile(rf"\+?{_NUMBER}(/{_NUMBER})?", re.ASCII | re.IGNORECASE)
+
+
+def checked_manifest(rows: Iterable[tuple[Any, Any]], folder: Path | None) -> dict[str, Any]:
+    """The entries of a manifest from their JSON texts. Once it has an identity, it has all other entries too.
+
+    Raises:
+        UserError: an entry is not what robustkit writes; the sentence names it.
+    """
+    manifest = {}
+    for key, text in rows:
+        try:
+            manifest[key] = json.loads(text)
+            valid = (
+                isinstance(key, str) and _depth(manifest[key]) <= _DEEPEST and _ENTRIES.get(key, _any)(manifest[key])
+            )
+        except (TypeError, ValueError, RecursionError):
+            valid = False
+        if not valid:
+            raise not_ours(folder, f"its manifest has an unusable entry {str(key)[:40]!r}")
+    missing = sorted(set(_ENTRIES) - set(manifest))
+    if "identity" in manifest and missing:
+        raise not_ours(folder, f"its manifest has no entry {missing[0]!r}")
+    return manifest
+
+
+def _any(value: Any) -> bool:
+    return True
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max((_depth(each) for each in inner), default=0)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+
+
+def _name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_NAME
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 53
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_number, value.values()))
+
+
+def _identity(value: Any) -> bool:
+    return isinstance(value, dict) and all(check(value.get(key)) for key, check in _IDENTITY.items()) and not (
+        # In L0 nothing can be certified.
+        any("smoothing" in model for model in value["models"]) and any(norm == "L0" for norm, _ in value["threats"])
+    )  # fmt: skip
+
+
+def _named(value: Any) -> bool:
+    """A list of objects with different names."""
+    objects = isinstance(value, list) and all(isinstance(each, dict) and _name(each.get("name")) for each in value)
+    return objects and len({each["name"] for each in value}) == len(value)
+
+
+def _models(value: Any) -> bool:
+    return _named(value) and all(_smoothing(each["smoothing"]) for each in value if "smoothing" in each)
+
+
+def _smoothing(value: Any) -> bool:
+    return isinstance(value, dict) and all(_number(value.get(key)) for key in ("sigma", "n", "n0", "alpha"))
+
+
+def _dataset(value: Any) -> bool:
+    return isinstance(value, dict) and all(_name(value.get(key)) for key in ("name", "split", "sha256"))
+
+
+def _threats(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, list) and len(each) == 2 and each[0] in NORMS
+        and isinstance(each[1], str) and _RADIUS.fullmatch(each[1].strip()) is not None
+        and radius(each[0], each[1]) >= 0
+        for each in value
+    )  # fmt: skip
+
+
+_IDENTITY: dict[str, Check] = {
+    "schema": _whole, "n": _whole, "models": _models, "dataset": _dataset, "class_names": _texts,
+    "threats": _threats, "attacks": _named, "seed": _whole,
+}  # fmt: skip
+_ENTRIES: dict[str, Check] = {
+    "identity": _identity, "robustkit": _name, "created": _name, "command": _text, "seconds": _numbers,
+    "warnings": _texts, "environment": lambda value: isinstance(value, dict),
+    "finished": lambda value: value is None or _name(value),
+}  # fmt: skip

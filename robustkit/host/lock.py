@@ -1,0 +1,64 @@
+"""One process at work in a folder: a lock that the system releases when the process ends, however it ends."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from robustkit.errors import UserError
+
+_HELD: dict[Path, int] = {}  # folders locked by this process, each with the thread that may lock it again
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """A context in which no other process holds the lock of `folder`; it is created, and removed if it stays empty.
+
+    On Windows, and on file systems without locks, nothing is locked.
+
+    Raises:
+        UserError: the folder is locked already, or it cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder.resolve()
+    except OSError as error:
+        raise UserError(f"The folder {folder} cannot be written ({error.strerror}); give another --out.") from None
+    if _HELD.get(place) == threading.get_ident():
+        yield
+        return
+    if place in _HELD:
+        raise _at_work(folder)
+    handle = _lock(place, folder)
+    _HELD[place] = threading.get_ident()
+    try:
+        yield
+    finally:
+        del _HELD[place]
+        if handle is not None:
+            os.close(handle)
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _lock(place: Path, folder: Path) -> int | None:
+    """The open folder, locked until it is closed."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise _at_work(folder) from None
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _at_work(folder: Path) -> UserError:
+    return UserError(f"Another robustkit is at work in {folder}; wait for it, or give another --out.")

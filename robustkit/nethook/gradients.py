@@ -1,0 +1,36 @@
+"""`torch.autograd.grad`, with an error that names the fix where a checkpoint prevents it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustkit.nethook.errors import ReentrantCheckpointError
+
+
+def gradients(
+    outputs: Tensor,
+    inputs: Sequence[Any],
+    grad_outputs: Tensor | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of `outputs` with respect to tensors or gradient edges; None where there is none.
+
+    Raises:
+        ReentrantCheckpointError: the graph contains a re-entrant checkpoint, which only allows `.backward()`.
+    """
+    try:
+        return torch.autograd.grad(
+            outputs, inputs, grad_outputs, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
+        )
+    except RuntimeError as error:
+        # torch raises no class of its own.
+        if "use_reentrant=True" not in str(error):
+            raise
+    raise ReentrantCheckpointError(
+        "The model runs layers under re-entrant checkpointing, where no gradient with respect to the input can be "
+        "computed; call torch.utils.checkpoint.checkpoint with use_reentrant=False, or turn its checkpointing off."
+    )

@@ -1,0 +1,135 @@
+"""The verdict on a network is what attacks show, not what a layer's numbers suggest."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustkit.diagnosis import Proof
+from robustkit.masked_defenses import fit
+from tests.diagnosis.nets import Lambda, base, culprits, diagnosed, remedies
+
+
+class HalfBackward(torch.autograd.Function):
+    """The identity, whose backward pass leaves out the left half of the pixels."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return torch.cat([torch.zeros_like(grad[..., :4]), grad[..., 4:]], -1)
+
+
+class Rounded(nn.Module):
+    """Activations in four bits, with a straight-through estimator as in quantisation-aware training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.clamp(0, 4)
+        return x + (torch.round(x * 15 / 4) * 4 / 15 - x).detach()
+
+
+class Reader(nn.Module):
+    """An LSTM that reads an image row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(8, 32, batch_first=True), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(16 * x.flatten(1, 2))[0][:, -1])
+
+
+def quantised() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), Rounded(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
+        Rounded(), nn.Flatten(), nn.Linear(512, 10),
+    )  # fmt: skip
+
+
+def sigmoid_mlp() -> nn.Module:
+    return nn.Sequential(Lambda(lambda x: 16 * x.flatten(1)), nn.Linear(64, 12), nn.Sigmoid(), nn.Linear(12, 10))
+
+
+@cache
+def trained(build, epochs: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return fit(build(), epochs=epochs)
+
+
+def proof(missed: int, n: int) -> Proof:
+    return Proof(1.0, "pgd", 0.5, "", None, "", n, "square", missed)
+
+
+def test_tanh_over_the_logits_is_masked_and_undone():
+    diagnosis = diagnosed(nn.Sequential(base(), nn.Tanh()), 64, prove=True, eps=0.1)
+
+    assert diagnosis.verdict == "masked"
+    assert culprits(diagnosis) == [("1", "saturated")]
+    assert diagnosis.proof.after < diagnosis.proof.before - 0.1
+
+
+def test_tanh_inside_a_forward_is_masked_although_no_layer_says_so():
+    body = base()
+    diagnosis = diagnosed(Lambda(lambda x: torch.tanh(body(x))), 64, prove=True, eps=0.1)
+
+    assert diagnosis.verdict == "masked"
+    assert "no call" in diagnosis.reason
+    assert diagnosis.proof.attack_search.startswith("square")
+
+
+def test_a_backward_that_leaves_out_half_of_the_pixels_is_masked_and_undone():
+    diagnosis = diagnosed(nn.Sequential(Lambda(HalfBackward.apply), base()), 32, prove=True, eps=0.1)
+
+    assert diagnosis.verdict == "masked"
+    assert culprits(diagnosis) == [("0", "partial backward")]
+    assert remedies(diagnosis) == {"bpda"}
+    assert diagnosis.proof.after < diagnosis.proof.before - 0.1
+
+
+@pytest.mark.parametrize(
+    ("build", "epochs", "eps"), [(quantised, 8, 0.1), (Reader, 12, 0.3), (sigmoid_mlp, 30, 0.3)],
+    ids=["straight-through", "LSTM", "sigmoid"],
+)  # fmt: skip
+@pytest.mark.parametrize("count", [32, 64])
+def test_an_honest_network_on_which_attacks_succeed_is_clear(build, epochs, eps, count):
+    diagnosis = diagnosed(trained(build, epochs), count, prove=True, eps=eps)
+
+    assert diagnosis.verdict == "clear"
+    assert diagnosis.culprits == diagnosis.source == ()
+
+
+def test_nothing_is_clear_before_an_attack_has_tested_it():
+    diagnosis = diagnosed(base(), 32)
+
+    assert diagnosis.verdict == "inconclusive"
+    assert "no attack has tested" in diagnosis.reason
+
+
+def test_a_few_images_on_which_no_attack_is_better_show_nothing():
+    diagnosis = diagnosed(base(), 16, prove=True)
+
+    assert diagnosis.proof.missed == 0
+    assert diagnosis.verdict == "inconclusive"
+    assert "at least 29 images" in diagnosis.reason
+
+
+def test_between_clear_and_masked_there_are_undecided_numbers_of_missed_images():
+    verdicts = [(each.excludes_masking, each.shows_masking) for each in (proof(missed, 64) for missed in range(10))]
+
+    assert verdicts == 3 * [(True, False)] + 4 * [(False, False)] + 3 * [(False, True)]
+
+
+@pytest.mark.parametrize("share", [0, 1 / 64, 1 / 8, 1 / 2])
+def test_more_images_never_turn_clear_into_masked_or_masked_into_clear(share):
+    decided = [proof(int(share * n), n) for n in range(16, 513, 64)]
+
+    assert not (any(each.excludes_masking for each in decided) and any(each.shows_masking for each in decided))
+
+
+def test_without_an_attack_without_gradients_nothing_is_excluded():
+    assert not proof(0, 64)._replace(attack_search="").excludes_masking
+    assert diagnosed(base(), 32, prove=True, eps=8, norm="L0").verdict == "inconclusive"

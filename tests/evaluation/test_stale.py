@@ -1,0 +1,210 @@
+"""Evidence of a network that has changed where no weight and no source shows it is neither shown nor continued."""
+
+import copy
+import functools
+import sqlite3
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustkit import UserError, evaluate
+from robustkit.classifier.classifier import Classifier
+from robustkit.evaluation.answers import Probes
+from robustkit.evaluation.fingerprint import fingerprint
+from robustkit.evidence.store import Store
+from tests.networks import Noisy, Rounding
+from tests.small import cnn, data, evidence, linear
+
+COUNT = 8
+
+
+def run_of(model, folder, attacks="fgsm", **more):
+    return evaluate(model, dataset=data(COUNT), attacks=attacks, eps="0.1", out=folder, **more)
+
+
+def scaled(x: Tensor, by: float) -> Tensor:
+    return x * by
+
+
+def forward_by(self, x):
+    return self.model(self.change(x))
+
+
+class ByList(nn.Module):
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.model, self.gains = linear(), [gain]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x * self.gains[0])
+
+
+class ByDict(ByList):
+    def __init__(self, gain: float) -> None:
+        super().__init__(1)
+        self.gains = {0: gain}
+
+
+class ByTensor(ByList):
+    def __init__(self, gain: float) -> None:
+        super().__init__(1)
+        self.gains = torch.tensor([gain])
+
+
+class ByPrivateName(ByList):
+    def __init__(self, gain: float) -> None:
+        super().__init__(1)
+        self._gain = gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x * self._gain)
+
+
+class ByPartial(ByList):
+    def __init__(self, gain: float) -> None:
+        super().__init__(1)
+        self.change = functools.partial(scaled, by=gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(self.change(x))
+
+
+class ByConstant(ByList):
+    """Reads a number of another module."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__(1)
+        sys.modules[__name__].GAIN = gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x * GAIN)
+
+
+class Attending(nn.Module):
+    """A library's module one of whose settings is not in its repr."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = nn.MultiheadAttention(8, 4 if gain == 1 else 1, batch_first=True)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.attention(x[:, 0], x[:, 0], x[:, 0])[0].flatten(1))
+
+
+GAIN = 1.0
+KINDS = [ByList, ByDict, ByTensor, ByPrivateName, ByPartial, ByConstant, Attending]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_network_that_answers_otherwise_is_another_network(kind, tmp_path):
+    run_of(kind(1.0), tmp_path)
+    before = evidence(tmp_path)
+    assert fingerprint(kind(1.0)) == fingerprint(kind(0.5))
+    for attacks in ("fgsm", ["fgsm", "noise"]):
+        changed = kind(0.5)
+        with pytest.raises(UserError, match="answers") as error:
+            run_of(changed, tmp_path, attacks)
+
+        assert "--out" in str(error.value)
+        assert evidence(tmp_path) == before
+    assert run_of(kind(1.0), tmp_path).manifest["finished"]
+
+
+def test_a_surrogate_that_answers_otherwise_is_another_one(tmp_path):
+    run_of(linear(), tmp_path, surrogates=ByList(1.0))
+
+    with pytest.raises(UserError, match="surrogate bylist"):
+        run_of(linear(), tmp_path, surrogates=ByList(0.5))
+
+
+def test_a_randomized_network_is_recognised_by_its_seeded_answers(tmp_path):
+    def noisy(gain: float) -> nn.Module:
+        return Noisy(ByList(gain), spread=0.05)
+
+    first = run_of(noisy(1.0), tmp_path)
+
+    assert run_of(noisy(1.0), tmp_path).results.equals(first.results)
+    with pytest.raises(UserError, match="answers"):
+        run_of(noisy(0.5), tmp_path)
+
+
+class Quantised(nn.Module):
+    """Rounds its own values, so that one last bit may move an answer far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), Rounding(2), nn.Conv2d(16, 16, 3), Rounding(2))
+        self.head = nn.Linear(16 * 36, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).flatten(1))
+
+
+class OnAnotherMachine(nn.Module):
+    """The same network with other last bits: what follows a convolution is computed in another precision."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x.double()).float()
+
+
+@pytest.mark.parametrize("network", [linear, cnn, Quantised])
+def test_other_last_bits_are_not_another_network(network):
+    store, probes = Store(None), Probes(from_data(), range(COUNT))
+    here = network().eval()
+    store.set_answers([probes.record("model", Classifier(here, name="m"))])
+
+    probes.check(store, "model", Classifier(OnAnotherMachine(here), name="m"))
+
+
+def from_data():
+    from robustkit.data import from_tensors
+
+    return from_tensors(*data(COUNT))
+
+
+def test_a_run_without_answers_is_continued_and_gets_them(tmp_path):
+    run_of(linear(), tmp_path)
+    opened = sqlite3.connect(tmp_path / "run.sqlite")
+    opened.execute("DROP TABLE answers")
+    opened.close()
+    run_of(linear(), tmp_path, ["fgsm", "noise"])
+
+    assert len(evidence(tmp_path)["answers"]) == 1
+
+
+def test_a_grown_run_compares_the_images_that_it_began_with(tmp_path):
+    for samples in (2, 8):
+        run_of(ByList(1.0), tmp_path, samples=samples)
+
+    with pytest.raises(UserError, match="answers"):
+        run_of(ByList(0.5), tmp_path)
+
+
+def test_answers_of_a_model_that_failed_are_forgotten(tmp_path):
+    with pytest.raises(UserError, match="NaN"):
+        run_of(ByList(float("nan")), tmp_path)
+
+    run_of(ByList(1.0), tmp_path)
+    assert run_of(ByList(1.0), tmp_path).manifest["finished"]
+
+
+@pytest.mark.parametrize("change", ["images = -1", "logits = x''", "logits = x'0011'", "images = 'x'"])
+def test_tampered_answers_are_refused(change, tmp_path):
+    run_of(linear(), tmp_path)
+    opened = sqlite3.connect(tmp_path / "run.sqlite")
+    opened.execute(f"UPDATE answers SET {change}")
+    opened.commit()
+    opened.close()
+    with pytest.raises(UserError) as error:
+        run_of(linear(), tmp_path)
+
+    assert "\n" not in str(error.value)
