@@ -1,6 +1,8 @@
 """Small networks and wrappers around networks that the tests share; each shows one trait."""
 
+import os
 import random
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -131,3 +133,64 @@ class AlwaysTraining(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x)
+
+
+class Private(nn.Module):
+    """A model with noise on its logits that no seed of a global generator fixes."""
+
+    def __init__(self, model: nn.Module, source: str, spread: float = 1.0) -> None:
+        super().__init__()
+        self.model, self.source, self.spread = model, source, spread
+        self._torch, self._numpy, self._python = torch.Generator(), np.random.default_rng(0), random.Random(0)
+        self._calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._calls += 1
+        draws: dict[str, Callable[[], float]] = {
+            "torch.Generator": lambda: torch.rand((), generator=self._torch).item(),
+            "numpy's Generator": self._numpy.random,
+            "random.Random": self._python.random,
+            "os.urandom": lambda: os.urandom(1)[0] / 256,
+            "the clock": lambda: time.perf_counter_ns() % 997 / 997,
+            "a count of its calls": lambda: self._calls % 2,
+        }
+        number = draws[self.source]()
+        logits: Tensor = self.model(x)
+        return logits + self.spread * number * torch.arange(logits.shape[1])
+
+
+class Coin(nn.Module):
+    """Two classes by the first pixel, right with probability `right` in each row, whatever the other pixels."""
+
+    def __init__(self, right: float = 0.7) -> None:
+        super().__init__()
+        self.right = right
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = torch.where(torch.rand(len(x)) < self.right, 1.0, -1.0) * (x.flatten(1)[:, 0] - 0.5)
+        return torch.stack([side, -side], 1)
+
+
+class OneOfThree(nn.Module):
+    """An ensemble that draws one member for the whole batch; one member in three has the opposite logits."""
+
+    def __init__(self, model: nn.Module, opposite: float = 1 / 3) -> None:
+        super().__init__()
+        self.model, self.opposite = model, opposite
+
+    def forward(self, x: Tensor) -> Tensor:
+        sign = -1 if torch.rand(()).item() < self.opposite else 1
+        return sign * self.model(x)
+
+
+class BatchStatistics(nn.Module):
+    """Dropout, then BatchNorm with the statistics of the batch, in a forward that `eval()` does not reach."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.dropout(x, 0.1, training=True)
+        logits: Tensor = self.model(nn.functional.batch_norm(x, None, None, training=True))
+        return logits

@@ -19,6 +19,8 @@ WINGS = ("attacks", "defenses", "reports")
 # From the ground up: a room imports itself and rooms on lower floors, nothing beside it and nothing above.
 FLOORS = (
     ("errors", "version"),
+    ("limits",),
+    ("paths",),
     ("host",),
     ("primitives", "nethook"),
     ("statistics",),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 from torch import nn
 
+from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent
@@ -124,7 +125,13 @@ def ablate(
 
 
 def jobs_of(cells: Sequence[Cell], seeds: int) -> list[PlannedTraining]:
-    """All trainings in their order: main effects of every seed come before any interaction."""
+    """All trainings in their order: main effects of every seed come before any interaction.
+
+    Raises:
+        UserError: there are too many.
+    """
+    limits.require_at_most("seeds", seeds, limits.SEEDS)
+    limits.require_at_most("The number of trainings, cells times seeds,", len(cells) * seeds, limits.TRAININGS)
     order = [(len(cell.changed) > 1, seed, number) for seed in range(seeds) for number, cell in enumerate(cells)]
     return [PlannedTraining(cells[number], seed) for _, seed, number in sorted(order)]
 

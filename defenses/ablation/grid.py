@@ -1,10 +1,12 @@
 """Axes of recipe choices, and the cells of an ablation's plan in their order."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Literal
 
+from robustkit import limits
 from robustkit.errors import UserError, unknown
 from robustkit.primitives.registry import value_of
 
@@ -103,10 +105,13 @@ def cells_of(axes: Sequence[Axis], plan: str) -> list[Cell]:
     """The cells of a plan: the baseline, then those with one change, then, in a full plan, those with more.
 
     Raises:
-        UserError: there is no such plan.
+        UserError: there is no such plan, or it has too many cells.
     """
     if plan not in PLANS:
         raise unknown("plan", plan, PLANS)
+    sizes = [len(axis.levels) for axis in axes]
+    count = math.prod(sizes) if plan == "full" else 1 + sum(sizes) - len(sizes)
+    limits.require_at_most("The number of cells of the grid", count, limits.TRAININGS)
     most = 1 if plan == "main-effects" else len(axes)
     return [cell for changes in range(most + 1) for cell in _with_changes(tuple(axes), changes)]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack
@@ -13,6 +14,7 @@ from robustkit.primitives.threat import ball, norm_name
 from .gaussian import Gaussian
 from .nfgsm import NFGSM
 
+_DIGITS = 9  # of the number of replays
 _FEW_STEPS = 3  # attacks of at most so many gradient steps can be overfitted from one epoch to the next
 _RS_STEP = 1.25  # in units of eps: Wong et al. 2020, arXiv:2001.03994
 
@@ -77,10 +79,13 @@ def stronger(inner: InnerAttack) -> InnerAttack | None:
 
 
 def _free(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:
-    if not arguments.isdecimal() or int(arguments) < 2:
-        raise UserError(f"{spec!r} needs the number of replays, at least 2; write free:4.")
+    replays = int(arguments) if arguments.isdecimal() and len(arguments) <= _DIGITS else 0
+    if not 2 <= replays <= limits.REPLAYS:
+        raise UserError(
+            f"{limits.shown(spec)} needs the number of replays, from 2 to {limits.REPLAYS:,}; write free:4."
+        )
     # The attack is used where no optimizer step is taken: BatchNorm statistics, Fisher information.
-    return _one_step(norm, eps, 1.0), int(arguments)
+    return _one_step(norm, eps, 1.0), replays
 
 
 def _rs_fgsm(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:

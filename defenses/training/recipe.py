@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from robustkit import limits
 from robustkit.errors import UserError, unknown
 from robustkit.primitives.protocol import Attack
 
@@ -109,6 +110,9 @@ class Recipe:
                 kind = "true or false" if isinstance(each.default, bool) else "a text"
                 raise UserError(f"{each.name} must be {kind}, not {value!r}.")
         self._whole(1, "epochs", "batch", "accumulate", "patience")
+        limits.require_at_most("epochs", self.epochs, limits.EPOCHS)
+        limits.require_at_most("batch", self.batch, limits.TRAINING_BATCH)
+        limits.require_at_most("accumulate", self.accumulate, limits.TRAINING_BATCH)
         self._whole(0, "seed")
         self._between(0, 1, "warmup", "eps_warmup")
         # At 1 an average would never change, momentum never decay, and the labels carry no information.
@@ -124,7 +128,7 @@ class Recipe:
             if value is None and name in _MAY_BE_NONE:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
-                raise UserError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+                raise UserError(f"{name} must be a whole number of at least {least}, not {limits.shown(value)}.")
 
     def _between(self, low: float, high: float, *names: str, below: bool = False) -> None:
         for name in names:

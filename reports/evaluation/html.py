@@ -17,7 +17,7 @@ from robustkit.host.files import write_text
 from ..shared.figures import Figure, Legend
 from ..shared.rendering import render, styles
 from ..shared.words import printable
-from . import figures, smoothing, tables
+from . import figures, randomized, smoothing, tables
 from .board import Board, EvaluationProgress, boards
 from .extra_parts import ExtraPart, extra_parts
 from .gallery import RULE, GalleryEntry, gallery
@@ -56,6 +56,7 @@ class Section(NamedTuple):
     gallery: list[GalleryEntry]
     costs: list[tables.CostBlock]
     certified: list[str]
+    randomized: list[str]
     methods: str
     unchecked: list[str]
     extra_parts: list[ExtraPart]
@@ -110,6 +111,7 @@ def _section(board: Board, number: int) -> Section:
         gallery=gallery(board),
         costs=tables.cost_blocks(board),
         certified=smoothing.notes(board),
+        randomized=randomized.notes(board),
         methods=methods(board),
         unchecked=unchecked(board),
         extra_parts=extra_parts(board, prefix),

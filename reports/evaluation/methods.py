@@ -3,7 +3,7 @@
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
 from ..shared.words import percent
-from . import smoothing
+from . import randomized, smoothing
 from .board import Board
 from .manifest import attacks
 
@@ -24,7 +24,8 @@ def methods(board: Board) -> str:
         "point; an attack's own claim of success is not used. Worst-case means that an image counts as robust only "
         "if no attack broke it: the mean over images of the minimum over attacks. "
         "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
-        f"classified correctly. {_scope(board)}{smoothing.methods(board)}{_TRANSFERRED if board.transferred else ''}"
+        f"classified correctly. {_scope(board)}{smoothing.methods(board)}{randomized.methods(board)}"
+        f"{_TRANSFERRED if board.transferred else ''}"
     )
 
 
@@ -46,7 +47,7 @@ def unchecked(board: Board) -> list[str]:
         f"Stronger attacks: the robust accuracies are upper bounds{proven}.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
         f"Other changes of the input: {others}rotations, shifts, patches, blur, weather or new data.",
-        "Randomness of a model: where outputs are random, the most frequent prediction is judged, not each one.",
+        "Randomness of a model: an attacker who predicts its random numbers, or may try again, was not considered.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",
     ]

@@ -1,5 +1,6 @@
 """The frame `Run.results` as typed rows, and the order in which attacks are read."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import pandas as pd
 
 from ..shared.words import interval, percent, printable
 
+_FINE = 10**6  # shares that are no counts are written as so many parts
 UNFINISHED = "unfinished"  # as `Run.results` names the method of such an interval
 
 
@@ -40,8 +42,11 @@ class ResultRow:
     broken: int
     forwards: int
     backwards: int
-    abstained: int = 0  # clean images on which a smoothed model abstains
+    abstained: int = 0  # clean images on which a smoothed or randomized model abstains
     undecided: int = 0  # images of an unfinished run without a verdict in this row
+    one_draw: float = math.nan  # accuracy of a single draw with its interval; NaN unless the model is randomized
+    one_draw_low: float = math.nan
+    one_draw_high: float = math.nan
 
     @property
     def percent(self) -> str:
@@ -66,6 +71,18 @@ class ResultRow:
     def count(self) -> str:
         """Images classified correctly, of all images."""
         return f"{self.correct}/{self.n}"
+
+    @property
+    def one_draw_percent(self) -> str:
+        """The accuracy of a single draw as text; empty unless the model is randomized."""
+        return "" if math.isnan(self.one_draw) else percent(round(self.one_draw * _FINE), _FINE)
+
+    @property
+    def one_draw_interval(self) -> str:
+        """Its 95 % interval as text; empty unless the model is randomized."""
+        if math.isnan(self.one_draw):
+            return ""
+        return interval(self.one_draw_low, self.one_draw_high, round(self.one_draw * _FINE), _FINE)
 
     @property
     def images(self) -> int:
@@ -105,6 +122,9 @@ def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
             forwards=_count(row["forwards"]),
             backwards=_count(row["backwards"]),
             abstained=_count(row.get("abstained")),
+            one_draw=float(row.get("draw_accuracy", math.nan)),
+            one_draw_low=float(row.get("draw_ci_low", math.nan)),
+            one_draw_high=float(row.get("draw_ci_high", math.nan)),
             undecided=_count(row.get("undecided")),
         )
         for row in results.to_dict("records")

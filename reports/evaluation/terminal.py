@@ -14,12 +14,13 @@ from robustkit.evidence.run import Run
 
 from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
 from ..shared.words import DASH, UNKNOWN, per_image, printable
+from . import randomized, smoothing
 from .board import Board, boards
 from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
-from .smoothing import notes
 
 COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
+OF_RANDOMIZED = ("one draw", "its interval")
 # What a narrow terminal leaves out, in this order; the interval is never left out.
 DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n", "broke"))
 
@@ -34,8 +35,9 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
     with wide_enough(console):
         for board in boards(runs):
             threats: list[ThreatLabel | None] = [*board.threats]
+            columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
             for threat in threats or [None]:
-                console.print(fitting_table(partial(_table, board, threat), COLUMNS, DROPS, console))
+                console.print(fitting_table(partial(_table, board, threat), columns, DROPS, console))
             print_notes(console, _notes(board))
 
 
@@ -95,11 +97,12 @@ def _lines(board: Board, model: str, threat: ThreatLabel | None) -> Iterator[tup
 
 def _texts(cell: ResultRow) -> dict[str, str]:
     """The columns of one line; signs as ASCII, because the encoding of a pipe may have no others."""
-    bounds = cell.interval.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")
     texts = {
         "accuracy": cell.percent.replace(UNKNOWN, "-").replace("≤", "<="),
-        "95 % interval": f"({bounds})" if "=" in bounds else bounds,
+        "95 % interval": _bounds(cell.interval),
         "k/n": cell.count,
+        "one draw": cell.one_draw_percent,
+        "its interval": _bounds(cell.one_draw_interval),
     }
     if cell.role not in ("clean", "certified"):
         texts["broke"] = f"{cell.broken} of {cell.attacked}"
@@ -109,12 +112,18 @@ def _texts(cell: ResultRow) -> dict[str, str]:
     return texts
 
 
+def _bounds(interval: str) -> str:
+    bounds = interval.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")
+    return f"({bounds})" if "=" in bounds else bounds
+
+
 def _notes(board: Board) -> Iterator[str]:
     for state in board.states:
         yield f"Unfinished: {state.done} of {state.planned} images; numbers under attack are partial."
     if board.threats:
         yield "worst-case: an upper bound on robust accuracy under these attacks; a stronger attack can only lower it."
-        yield from notes(board)
+        yield from smoothing.notes(board)
+        yield from randomized.notes(board)
         yield "passes/image: forwards+backwards for each image attacked."
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."

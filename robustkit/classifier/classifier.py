@@ -12,14 +12,18 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 import torch
 from torch import Tensor, nn
 
+from robustkit import limits
 from robustkit.classifier.batch_sizes import BatchSizes
+from robustkit.classifier.generators import reseed
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.isolation import exact_arithmetic, untouched
 from robustkit.classifier.oracle import Oracle, Plain
-from robustkit.classifier.randomized import Randomized, is_randomized, reseed
+from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.reference import PassCount, Reference
+from robustkit.classifier.repeatability import Repeatability, repeatability
 from robustkit.classifier.search import Search, SearchOptions
 from robustkit.classifier.session import Session
+from robustkit.classifier.shared_draws import rows_share_draws
 from robustkit.classifier.smoothed import Smoothed
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
@@ -29,9 +33,11 @@ from robustkit.host.text import encodable
 from robustkit.models.preprocessing import Normalised, network_in
 
 DRAWS_PER_QUERY = 20  # of a randomized or smoothed model, unless `eot` says otherwise; AutoAttack's number
-DRAWS_PER_VERDICT = 64
+DRAWS_PER_VERDICT = 1024  # at most; with them a majority of 58 % is significant
+_FEWEST_DRAWS = 64  # with fewer no verdict after some points of the same image could ever be significant
 _SMALL = 3 * 64 * 64  # values per image up to which a tile has 64 images
-_PROBED = 4  # images queried again and again, to see whether the model is randomized
+_PROBED = 4  # images queried again and again, to see whether the model repeats its answers
+_COPIED = 2  # images queried in copies, to see whether the rows of a batch share random numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +56,7 @@ class Classifier:
         bpda: layers by name (or glob), each with the differentiable function whose gradient the search takes in its
             place, None for the identity. Forward values stay. Athalye et al. 2018, arXiv:1802.00420, section 4.1.
         eot: draws of a randomized or smoothed model averaged per query; None takes 20.
-        draws: answers of a randomized model per verdict, which is their plurality.
+        draws: the most answers of a randomized model per verdict; it takes as many as it needs, from 32 on.
         probabilities: the model returns probabilities; the search climbs on their logarithms.
         smoothing: attack and judge the class that the model predicts most often under this noise.
 
@@ -86,9 +92,13 @@ class Classifier:
             raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
         if (mean is None) != (std is None):
             raise UserError("mean and std belong together: give both or neither.")
-        if self.draws < 1 or (self.eot is not None and self.eot < 1):
-            raise UserError("eot and draws count answers of the model, so each must be at least 1.")
-        object.__setattr__(self, "bpda", dict(self.bpda))
+        if self.eot is not None and self.eot < 1:
+            raise UserError("eot counts answers of the model per query, so it must be at least 1.")
+        if self.draws < _FEWEST_DRAWS:
+            raise UserError(f"draws={self.draws} can prove no verdict; allow at least {_FEWEST_DRAWS}.")
+        limits.require_at_most("eot, the draws per query,", self.eot or 1, limits.DRAWS_PER_QUERY)
+        limits.require_at_most("draws", self.draws, limits.DRAWS)
+        object.__setattr__(self, "bpda", dict(self.bpda or {}))
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))
         object.__setattr__(self, "name", encodable(self.name))
@@ -123,27 +133,32 @@ class Classifier:
             seed: of the global generators inside the context, for models that draw from them.
 
         Raises:
-            UserError: a normalisation layer stays in train mode, or a model to be smoothed is randomized.
+            UserError: a normalisation layer stays in train mode, the model does not repeat its answers after seeding,
+                or a model to be smoothed is randomized.
         """
         given = self.input
         with untouched(self.model, seed), torch.inference_mode(mode=False), exact_arithmetic(given.device):
             tile = 64 if images[0].numel() <= _SMALL else 16
             reference = Reference(self.model, given, self._sizes(given, tile, images[0].shape), PassCount())
-            randomized = is_randomized(lambda: reference.forward(images[:_PROBED]), seed)
-            if randomized and self.smoothing is not None:
+            repeats = repeatability(lambda: reference.forward(images[:_PROBED]), seed)
+            if repeats.randomized and self.smoothing is not None:
                 raise UserError(
                     f"{self.name} is randomized, and only a network that repeats its answers can be smoothed; switch "
                     "its own randomness off, or evaluate it without smoothing."
                 )
             reseed(seed)
-            search = Search(reference, self._search_options(), images[:tile], foldable=not randomized)
-            yield Session(self.name, reference, search, self._oracle(reference, search, randomized, seed))
+            search = Search(reference, self._search_options(), images[:tile], foldable=not repeats.randomized)
+            oracle = self._oracle(reference, search, repeats, images[:_COPIED])
+            yield Session(self.name, reference, search, oracle, seed, repeats)
 
-    def _oracle(self, reference: Reference, search: Search, randomized: bool, seed: int) -> Oracle:
+    def _oracle(self, reference: Reference, search: Search, repeats: Repeatability, images: Tensor) -> Oracle:
         eot = DRAWS_PER_QUERY if self.eot is None else self.eot
         if self.smoothing is not None:
-            return Smoothed(reference, search, self.smoothing, eot, seed)
-        return Randomized(reference, search, eot, self.draws, seed) if randomized else Plain(reference, search)
+            return Smoothed(reference, search, self.smoothing, eot, repeats.seed)
+        if not repeats.randomized:
+            return Plain(reference, search)
+        together = 1 if rows_share_draws(reference.forward, images, repeats.seed) else reference.sizes.tile
+        return Randomized(reference, search, eot, self.draws, repeats.seed, together)
 
     def _search_options(self) -> SearchOptions:
         return SearchOptions(self.fold, self.channels_last, self.compile, self.bf16, self.bpda, self.probabilities)

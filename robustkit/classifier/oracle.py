@@ -1,5 +1,6 @@
 """What answers queries and passes verdicts: one oracle each for plain, randomized and smoothed models."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -8,13 +9,31 @@ from torch import Tensor
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
 from robustkit.primitives.protocol import Attack, Seen, State
+from robustkit.statistics.single_draw import FreshDraws
 
 
 class OracleCost(NamedTuple):
     """Passes of one image."""
 
     query: int  # forwards for one query, and as many backwards for its gradient
-    verdict: int  # forwards for one verdict
+    verdict: int  # forwards for one verdict; of a randomized model the fewest
+
+
+class Look(NamedTuple):
+    """Which of an image's verdicts one is: it names the noise of a randomized model, and divides the level of tests."""
+
+    key: int  # of the trial's noise, or of the clean image's
+    number: int = 0  # counts the points of the image that the attack had judged, from 1; 0 for the clean image
+    most: int = 1  # how many points of the image the attack may have judged
+    final: bool = True  # whether this verdict ends a trial, so that an uncertain point deserves all draws
+
+
+class PointVerdicts(NamedTuple):
+    """What an oracle says about points, row by row."""
+
+    scores: Tensor  # [n, K] of the unmodified model: logits, or votes
+    labels: Tensor  # [n] int64 the classes they speak for; -1 where a smoothed or randomized model abstains
+    forwards: list[int]  # passes spent on each point
 
 
 class Oracle(Protocol):
@@ -37,13 +56,11 @@ class Oracle(Protocol):
     def judge(self, points: Tensor) -> Tensor:
         """`[n, K]` scores of the unmodified model at points `[n, *S]` in [0, 1]: logits, or votes."""
 
-    def decide(self, scores: Tensor, tests: int = 1) -> Tensor:
-        """`[n]` int64 classes that scores `[n, K]` of `judge` speak for; -1 where a smoothed model abstains.
+    def verdicts(self, points: Tensor, looks: Sequence[Look]) -> PointVerdicts:
+        """What the unmodified model says at points `[n, *S]` in [0, 1], each with its look."""
 
-        Args:
-            scores: of `judge`.
-            tests: how many points of one image may be judged; of a smoothed model all verdicts together keep to alpha.
-        """
+    def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
+        """How often single answers at points `[n, *S]` are the classes `y`; None where every answer is the same."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,11 @@ class Plain:
         """fp32 logits."""
         return self.reference.logits(points)
 
-    def decide(self, scores: Tensor, tests: int = 1) -> Tensor:
+    def verdicts(self, points: Tensor, looks: Sequence[Look]) -> PointVerdicts:
         """The class of the largest logit."""
-        return scores.argmax(1)
+        logits = self.judge(points)
+        return PointVerdicts(logits, logits.argmax(1), [1] * len(points))
+
+    def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
+        """None: a plain model draws nothing."""
+        return None

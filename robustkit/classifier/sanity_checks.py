@@ -8,6 +8,7 @@ from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.randomized import Randomized
+from robustkit.classifier.rows_apart import check_rows_apart
 from robustkit.classifier.session import Session
 from robustkit.errors import UserError
 
@@ -88,13 +89,10 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     Raises:
         UserError: the model fails on them, returns NaN, or an image's answer depends on the rest of its batch.
     """
-    if isinstance(session.oracle, Randomized):
-        cost = session.oracle.cost
-        return [
-            f"{classifier.name} is randomized: an attack sees the mean of {cost.query} draws per query, and each "
-            f"verdict is the plurality of {cost.verdict} draws."
-        ]
     tile = images[torch.arange(16, device=images.device) % len(images)]
+    if isinstance(session.oracle, Randomized):
+        check_rows_apart(session, tile)
+        return [_about_draws(classifier, session.oracle)]
     reversed_tile = torch.flip(tile, [0]).clone()
     reversed_tile[0] = 1 - reversed_tile[0]  # one image is replaced, too
     logits, other = session.logits(tile), session.logits(reversed_tile).flip(0)
@@ -111,6 +109,25 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
         return ["The model answers the same query alike every time, so there is nothing to average: eot is not used."]
     return [] if classifier.probabilities else _probabilities(logits)
+
+
+def changed_since_start(classifier: Classifier, session: Session) -> list[str]:
+    """A warning if the model answers otherwise at the end of a session than at its start."""
+    if session.repeatability.lasts():
+        return []
+    return [
+        f"{classifier.name} answers the same images otherwise now than at the start (it counts its calls, or keeps "
+        "something between them), so trust none of its verdicts; make its forward depend on its input alone."
+    ]
+
+
+def _about_draws(classifier: Classifier, oracle: Randomized) -> str:
+    shared = " All rows of a batch get the same random numbers, so each draw is sent alone."
+    return (
+        f"{classifier.name} is randomized: an attack sees the mean of {oracle.eot} draws per query, and a point counts "
+        f"as broken only if a class other than the label is significantly the most frequent one in up to "
+        f"{oracle.draws:,} fresh draws.{shared if oracle.together == 1 else ''}"
+    )
 
 
 def _probabilities(logits: Tensor) -> list[str]:

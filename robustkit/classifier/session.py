@@ -1,5 +1,6 @@
 """A model that is ready to be queried: what is true only while `Classifier.session()` lasts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -7,13 +8,17 @@ from torch import Tensor, nn
 
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.input_format import InputFormat
-from robustkit.classifier.oracle import Oracle
+from robustkit.classifier.oracle import Look, Oracle, PointVerdicts
 from robustkit.classifier.reference import PassCount, Reference
+from robustkit.classifier.repeatability import Repeatability
 from robustkit.classifier.search import Search
 from robustkit.nethook import Trace
+from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, FeatureAttack, Seen, State
+from robustkit.statistics.single_draw import FreshDraws
 
 _JUDGED_AT_ONCE = 64
+_CLEAN = 1 << 40  # apart from the seeds of attacks' noise
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Session:
     reference: Reference
     search: Search
     oracle: Oracle
+    seed: int
+    repeatability: Repeatability
 
     @property
     def network(self) -> nn.Module:
@@ -56,6 +63,29 @@ class Session:
     def judge(self, points: Tensor) -> Tensor:
         """`[N, K]` scores of the unmodified model at any number of points, on the CPU."""
         return torch.cat([self.oracle.judge(part) for part in torch.split(points, _JUDGED_AT_ONCE)]).cpu()
+
+    def clean_verdicts(self, images: Tensor, numbers: Sequence[int]) -> PointVerdicts:
+        """What the unmodified model says about clean images, on the CPU.
+
+        Args:
+            images: `[N, *S]` in [0, 1].
+            numbers: name the images, and so their noise.
+        """
+        looks = self._clean_looks(numbers)
+        parts = [
+            self.oracle.verdicts(images[start : start + _JUDGED_AT_ONCE], looks[start : start + _JUDGED_AT_ONCE])
+            for start in range(0, len(images), _JUDGED_AT_ONCE)
+        ]
+        scores, labels = torch.cat([part.scores for part in parts]), torch.cat([part.labels for part in parts])
+        return PointVerdicts(scores.cpu(), labels.cpu(), [forwards for part in parts for forwards in part.forwards])
+
+    def clean_draws(self, images: Tensor, y: Sequence[int], numbers: Sequence[int]) -> list[FreshDraws] | None:
+        """How often single answers to clean images are their classes `y`; None where every answer is the same."""
+        return self.oracle.fresh_draws(images, y, self._clean_looks(numbers))
+
+    def _clean_looks(self, numbers: Sequence[int]) -> list[Look]:
+        keys = noise.keys(self.seed + _CLEAN, torch.tensor(list(numbers), dtype=torch.int64))
+        return [Look(key) for key in keys.tolist()]
 
     def prepared(self, attack: Attack, images: Tensor) -> Attack:
         """`attack` as it can be run on this model: an attack on a layer gets the shape of the layer's output.

@@ -16,7 +16,7 @@ from torch import Tensor
 from robustkit.classifier import smoothing
 from robustkit.classifier.answers import Forward
 from robustkit.classifier.batch_sizes import tiled
-from robustkit.classifier.oracle import OracleCost
+from robustkit.classifier.oracle import Look, OracleCost, PointVerdicts
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
 from robustkit.classifier.smoothing import Poll, Smoothing
@@ -24,6 +24,7 @@ from robustkit.errors import UserError
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, FeatureAttack, Seen, State
 from robustkit.statistics.randomized_smoothing import ABSTAINS, predict
+from robustkit.statistics.single_draw import FreshDraws
 
 _STREAM = 3  # apart from the noise that an attack draws of its own
 
@@ -68,8 +69,18 @@ class Smoothed:
         return smoothing.verdict_votes(logits, points, self.smoothing, self.seed, at_once).float()
 
     def decide(self, scores: Tensor, tests: int = 1) -> Tensor:
-        """The class with significantly more votes than any other, -1 where there is none."""
+        """The class with significantly more votes than any other, -1 where there is none; `tests` share alpha."""
         return predict(scores, self.smoothing.alpha / tests)
+
+    def verdicts(self, points: Tensor, looks: Sequence[Look]) -> PointVerdicts:
+        """By the votes of noisy copies; all points of an image that an attack has judged share alpha."""
+        scores = self.judge(points)
+        labels = [self.decide(row[None], look.most) for row, look in zip(scores, looks, strict=True)]
+        return PointVerdicts(scores, torch.cat(labels), [self.smoothing.judges] * len(points))
+
+    def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
+        """None: the smoothed model's answer is the class of most copies."""
+        return None
 
     def poll(self, images: Tensor, numbers: Sequence[int]) -> Poll:
         """The votes of noisy copies of clean images; `numbers` name the images, and with the seed fix their noise."""

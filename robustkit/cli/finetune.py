@@ -80,7 +80,7 @@ def _work(options: dict[str, Any], team: "defenses.Team") -> None:
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
     echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
-    words = f"--model {out / 'model.safetensors'} --dataset {options['dataset']}{_smoothing_words(recipe.attack)}"
+    words = f"{_model_words(options)} --dataset {options['dataset']}{_smoothing_words(recipe.attack)}"
     echo(f"Use it: robustkit evaluate {words}")
 
 
@@ -96,7 +96,7 @@ def _inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
 def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned") -> None:
     """Name the tuned model, and write it and the history of its training."""
     from robustkit.host.files import write_text
-    from robustkit.models.model_file import save_model
+    from robustkit.models.model_file import architecture_of, save_model
 
     from .wings import defenses
 
@@ -106,9 +106,18 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
             echo(note, err=True)
     model.name = f"{model.name}-tuned"
     file = options["out"] / "model.safetensors"
-    save_model(file, model, options["model"], model.name, {"recipe": str(tuned.recipe)})
+    save_model(file, model, architecture_of(options["model"]), model.name, {"recipe": str(tuned.recipe)})
     defenses.drop_weights(options["out"])
     write_text(options["out"] / "history.csv", tuned.history.to_csv(index=False, lineterminator="\n"))
+
+
+def _model_words(options: dict[str, Any]) -> str:
+    """The options that name the tuned model; they name the user's code too, because weights must not choose it."""
+    from robustkit.primitives import user_code
+
+    file = options["out"] / "model.safetensors"
+    code = options["model"]
+    return f"--model {code} --weights {file}" if user_code.is_file(code) else f"--model {file}"
 
 
 def _smoothing_words(attack: object) -> str:

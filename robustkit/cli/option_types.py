@@ -5,7 +5,9 @@ from typing import Any
 
 import click
 
-_DIGITS = 18  # more are no number of images
+from robustkit.limits import shown
+
+_DIGITS = 18  # of a count: more do not fit into 64 bits, and Python reads at most 4,300
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -19,7 +21,7 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic only sin
         try:
             return value if isinstance(value, list) else [float(part) for part in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r} is not a list of numbers; write for example 0.485,0.456,0.406.", param, ctx)
+            self.fail(f"{shown(value)} is not a list of numbers; write for example 0.485,0.456,0.406.", param, ctx)
 
 
 class CountOr(click.ParamType):  # type: ignore[type-arg]
@@ -34,9 +36,28 @@ class CountOr(click.ParamType):  # type: ignore[type-arg]
         text = str(value).strip().lower()
         if text == self.word:
             return self.word
-        if not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
-            self.fail(f"{value!r} is neither a whole number of at least 1 nor {self.word!r}.", param, ctx)
+        if not text.isdecimal() or not text.isascii() or len(text) > _DIGITS or int(text) < 1:
+            self.fail(f"{shown(value)} is neither a whole number of at least 1 nor {self.word!r}.", param, ctx)
         return int(text)
+
+
+class OpenShare(click.ParamType):  # type: ignore[type-arg]
+    """A number between two others, both excluded; nan, which click's own type lets through, is none."""
+
+    name = "SHARE"
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = low, high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        try:
+            share = float(value)
+        except ValueError:
+            share = self.low
+        if not self.low < share < self.high:
+            self.fail(f"{shown(value)} is no number above {self.low:g} and below {self.high:g}.", param, ctx)
+        return share
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -47,6 +68,6 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Seconds."""
         match = re.fullmatch(r"(\d+\.?\d*)\s*([smh])", str(value).strip().lower())
-        if match is None:
-            self.fail(f"{value!r} is no time; write for example 90s, 10m or 2h.", param, ctx)
+        if match is None or len(match[1]) > _DIGITS:
+            self.fail(f"{shown(value)} is no time; write for example 90s, 10m or 2h.", param, ctx)
         return float(match[1]) * _SECONDS[match[2]]

@@ -9,7 +9,7 @@ import click
 from robustkit.errors import UserError
 
 from .config import read_config
-from .option_types import CountOr, NumberList
+from .option_types import CountOr, NumberList, OpenShare
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -19,7 +19,7 @@ config_option = click.option(
     help="TOML file with these options; the command line takes precedence.",
 )  # fmt: skip
 val_share_option = click.option(
-    "--val-share", type=click.FloatRange(0, 0.5, min_open=True, max_open=True), metavar="SHARE",
+    "--val-share", type=OpenShare(0, 0.5), metavar="SHARE",
     help="Hold out a share of the training images, for data without a validation split.",
 )  # fmt: skip
 batch_size_option = click.option(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from robustkit.errors import UserError, neighbours, no_file, unknown
 from robustkit.host.arguments import checked_arguments
-from robustkit.host.files import expanded
+from robustkit.limits import shortened
+from robustkit.paths import user_path
 
 from .arrays import SUFFIXES, load_arrays
 from .arrays import from_tensors as from_tensors
@@ -53,8 +54,8 @@ def load_dataset(
             raise UserError(
                 f"image_size is for folders of pictures; the size of {name.lower()} is fixed, so leave it out."
             )
-        return _load_named(name.lower(), split, None if data_dir is None else expanded(data_dir), download)
-    path = expanded(name)
+        return _load_named(name.lower(), split, None if data_dir is None else user_path(data_dir), download)
+    path = user_path(name)
     if path.suffix.lower() in SUFFIXES and path.is_file():
         return load_arrays(path, split)
     if path.is_dir():
@@ -69,7 +70,7 @@ def held_out(data: Dataset, share: float) -> tuple[Dataset, Dataset]:
         UserError: one of the two would be empty.
     """
     order = pick(len(data))
-    cut = round(share * len(order))
+    cut = round(share * len(order)) if 0 < share < 1 else 0
     if not 0 < cut < len(order):
         raise UserError(f"A share of {share:g} of {len(data)} images leaves one part empty; choose another.")
     return DatasetPart(data, tuple(order[cut:])), DatasetPart(data, tuple(order[:cut]), split_name="val")
@@ -115,8 +116,8 @@ def _require_split(name: str, split: str, splits: tuple[str, ...]) -> None:
 def _not_found(name: str, path: Path) -> UserError:
     if path.is_file():
         return UserError(
-            f"{path} is no data set; pass a folder of pictures, or a file ending in {' or '.join(SUFFIXES)}."
+            f"{shortened(path)} is no data set; pass a folder of pictures, or a file ending in {' or '.join(SUFFIXES)}."
         )
     if len(path.parts) > 1 or path.suffix:
-        return no_file(f"There is no file or folder {path}", path, "check the path of the data set")
-    return unknown("data set", str(path), [*NAMES, *neighbours(path)])
+        return no_file(f"There is no file or folder {shortened(path)}", path, "check the path of the data set")
+    return unknown("data set", shortened(path), [*NAMES, *neighbours(path)])

@@ -4,7 +4,6 @@ A file with images `x` and labels `y` is one split; a file with several splits h
 """
 
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,9 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
+from robustkit.limits import shortened
 
+from .array_sizes import check_member, check_size
 from .checks import checked_class_names, checked_images
 from .dataset import DatasetOrigin, TensorData, UsualThreat
 
@@ -26,6 +28,7 @@ Read = Callable[[str], Any]
 
 THREATS = (UsualThreat("Linf", "8/255"),)
 SUFFIXES = (".npz", ".safetensors")
+_FLOAT_BYTES = 4  # images become float32, whatever they are stored as
 
 
 @checked_arguments
@@ -44,7 +47,7 @@ def from_tensors(
     Raises:
         UserError: an image or a label is invalid; the message names the first one.
     """
-    images = checked_images(x.detach().cpu(), y.detach().cpu(), name)
+    images = checked_images(x.detach(), y.detach(), name)
     names = checked_class_names(None if class_names is None else tuple(class_names), images.y, name)
     return TensorData(name, split, names, THREATS, images.x, images.y)
 
@@ -58,18 +61,21 @@ def load_arrays(path: Path, split: str) -> TensorData:
     names, read = _npz(path) if path.suffix.lower() == ".npz" else _safetensors(path)
     splits = tuple(sorted(name[2:] for name in names if name.startswith("x_") and f"y_{name[2:]}" in names))
     if splits and split not in splits and "x" not in names:
-        raise UserError(f"{path} has no arrays for a split called {split!r}; there are {', '.join(splits)}.")
+        listed = shortened(", ".join(splits))
+        raise UserError(f"{shortened(path)} has no arrays for a split called {split!r}; there are {listed}.")
     if split not in (*splits, "test"):
-        raise UserError(f"{path} has no arrays x_{split} and y_{split}; leave out the split to use its arrays x and y.")
+        raise UserError(
+            f"{shortened(path)} has no arrays x_{split} and y_{split}; leave out the split to use its arrays x and y."
+        )
     x_name, y_name = (f"x_{split}", f"y_{split}") if split in splits else ("x", "y")
     missing = [key for key in (x_name, y_name) if key not in names]
     if missing:
-        listed = ", ".join(sorted(names)) or "nothing"
+        listed = shortened(", ".join(sorted(names))) or "nothing"
         raise UserError(
-            f"{path} has no array {' and no '.join(missing)} (it has: {listed}); save the images as x and the labels "
-            "as y, or those of each split as x_train, y_train, x_test, y_test."
+            f"{shortened(path)} has no array {' and no '.join(missing)} (it has: {listed}); save the images as x and "
+            "the labels as y, or those of each split as x_train, y_train, x_test, y_test."
         )
-    class_names = [str(name) for name in read("class_names").tolist()] if "class_names" in names else None
+    class_names = _class_names(read("class_names"), path) if "class_names" in names else None
     x, y = (_tensor(read(key), key, path) for key in (x_name, y_name))
     data = from_tensors(x, y, name=path.stem, class_names=class_names, split=split)
     return replace(data, origin=DatasetOrigin(str(path), splits=splits))
@@ -77,6 +83,8 @@ def load_arrays(path: Path, split: str) -> TensorData:
 
 def _npz(path: Path) -> tuple[list[str], Read]:
     def read(key: str) -> NDArray[np.generic]:
+        with _readable(path), zipfile.ZipFile(path) as archive:
+            check_member(archive, key, path)
         with _readable(path), np.load(path, allow_pickle=False) as file:
             return file[key]  # type: ignore[no-any-return]
 
@@ -89,34 +97,50 @@ def _safetensors(path: Path) -> tuple[list[str], Read]:
 
     def read(key: str) -> Tensor:
         with _readable(path), safe_open(path, "pt") as file:
+            check_size(file.get_slice(key).get_shape(), _FLOAT_BYTES, key, path)
             return file.get_tensor(key)  # type: ignore[no-any-return]
 
     with _readable(path), safe_open(path, "pt") as file:
         return list(file.keys()), read
 
 
+def _class_names(array: NDArray[np.generic] | Tensor, path: Path) -> list[str]:
+    if array.ndim != 1 or array.shape[0] > limits.CLASSES:
+        raise UserError(
+            f"The array class_names in {shortened(path)} has the shape {shortened(list(array.shape))}; "
+            f"save one name per class, and at most {limits.CLASSES:,}."
+        )
+    names = [str(name) for name in array.tolist()]
+    if max(map(len, names), default=0) > limits.CLASS_NAME:
+        raise UserError(f"A class name in {shortened(path)} has more than {limits.CLASS_NAME} letters; shorten it.")
+    return names
+
+
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     """Turn errors of reading a file into a `UserError` that names the file and the reason."""
-    from safetensors import SafetensorError
-
     try:
         yield
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, SafetensorError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # broken archives make zipfile, zlib and numpy raise almost anything
         if "allow_pickle" in str(error):
             raise UserError(
-                f"{path} contains Python objects, and reading them could run code; save plain number arrays."
+                f"{shortened(path)} contains Python objects, and reading them could run code; save plain number arrays."
             ) from error
-        kind = path.suffix.lower()
-        raise UserError(f"{path} is not a whole {kind} file ({error}); save or copy it again.") from error
+        kind, reason = path.suffix.lower(), shortened(str(error) or type(error).__name__)
+        raise UserError(f"{shortened(path)} is not a whole {kind} file ({reason}); save or copy it again.") from error
 
 
 def _tensor(array: NDArray[np.generic] | Tensor, key: str, path: Path) -> Tensor:
     if isinstance(array, Tensor):
         return array
-    if array.dtype.kind not in "biuf":
-        raise UserError(f"The array {key} in {path} has the type {array.dtype}, not numbers; save it as numbers.")
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise UserError(
+            f"The array {shortened(key)} in {shortened(path)} has the type {shortened(array.dtype)}, not numbers of at "
+            "most 64 bits; save it as those."
+        )
     # torch has no arrays in another byte order, and few operations for uint16 and larger.
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)
-    return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
+    return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))

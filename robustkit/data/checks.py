@@ -8,8 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from robustkit import limits
 from robustkit.errors import UserError
 
+# torch hardly computes with floats of 8 bits.
+_OF_IMAGES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Rounding of a resize or of a division in float32 overshoots by about 1e-7; a wrong scale by far more.
 OVERSHOOT = 1e-6
 
@@ -29,8 +32,8 @@ def checked_images(x: Tensor, y: Tensor, source: str) -> LabelledImages:
     Raises:
         UserError: they are not images with labels; the message names the first invalid one.
     """
-    labels = _labels(y, source)
-    images = _scaled(_channels_first(x, source))
+    labels = _labels(_plain(y, "labels y", source), source)
+    images = _scaled(_channels_first(_plain(x, "images x", source), source))
     if len(images) != len(labels):
         raise UserError(
             f"{source} has {len(images)} images but {len(labels)} labels; there must be one label per image."
@@ -57,6 +60,24 @@ def checked_class_names(given: tuple[str, ...] | None, y: Tensor, source: str) -
     return given
 
 
+def _plain(values: Tensor, what: str, source: str) -> Tensor:
+    """`values` on the CPU.
+
+    Raises:
+        UserError: they are no plain array of numbers.
+    """
+    kind = (
+        "nested" if values.is_nested
+        else "quantised" if values.is_quantized
+        else "without values (on the device meta)" if values.is_meta
+        else "sparse" if values.layout != torch.strided
+        else None
+    )  # fmt: skip
+    if kind is not None:
+        raise UserError(f"The {what} of {source} must be a plain tensor, not one that is {kind}.")
+    return values.cpu()
+
+
 def _labels(y: Tensor, source: str) -> Tensor:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -68,6 +89,13 @@ def _labels(y: Tensor, source: str) -> Tensor:
     if (y < 0).any():
         first = int((y < 0).nonzero()[0])
         raise UserError(f"Labels of {source} must be 0 or more; image {first} has the label {int(y[first])}.")
+    # A name per class is made of the largest label, and a model of as many classes.
+    if (y >= limits.CLASSES).any():
+        first = int((y >= limits.CLASSES).nonzero()[0])
+        raise UserError(
+            f"Labels of {source} must be below {limits.CLASSES:,}; image {first} has the label {int(y[first])}: number "
+            "the classes from 0."
+        )
     return y
 
 
@@ -81,8 +109,13 @@ def _channels_first(x: Tensor, source: str) -> Tensor:
     # Only uint8 arrays are pictures for sure; a float array could be [N, 8, 3, 3] on purpose.
     if x.dtype == torch.uint8 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
         x = x.permute(0, 3, 1, 2)
-    if x.dtype != torch.uint8 and not x.is_floating_point():
+    if x.dtype not in _OF_IMAGES:
         raise UserError(f"The images x of {source} must be floats in [0, 1] or uint8, not {_dtype(x)}.")
+    if x[:1].numel() > limits.IMAGE_VALUES:
+        raise UserError(
+            f"The images x of {source} have {x[0].numel():,} values each, more than {limits.IMAGE_VALUES:,}; resize "
+            "them."
+        )
     return x.contiguous()
 
 

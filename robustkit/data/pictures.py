@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import UserError
+from robustkit.limits import shortened
 
 from .dataset import DatasetOrigin, UsualThreat, hash_of_labels, pixel_fingerprint
 
@@ -55,7 +56,7 @@ class LazyData:
         # The same files resized to another shape are other images.
         digest.update(repr(self.shape).encode())
         for number in ids:
-            raw = self.files[number].read_bytes()
+            raw = read_file(self.files[number])
             digest.update(f"{len(raw)}\n".encode())
             digest.update(raw)
         return digest.hexdigest()
@@ -74,6 +75,18 @@ class LazyData:
         return f"image {number} of {self.name}" if self.files is None else str(self.files[number])
 
 
+def read_file(path: Path) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{shortened(path)} cannot be read ({error.strerror}); replace or remove it.") from None
+
+
 def decode(items: MapStyleDataset, number: int, place: str) -> Tensor:
     """One image; `place` names it in errors.
 
@@ -82,5 +95,8 @@ def decode(items: MapStyleDataset, number: int, place: str) -> Tensor:
     """
     try:
         return items[number][0]
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow raises SyntaxError for some broken PNG files
-        raise UserError(f"{place} cannot be decoded ({error}); replace or remove it.") from error
+    except UserError:
+        raise
+    except Exception as error:  # a broken file makes Pillow raise almost anything
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise UserError(f"{place} cannot be decoded ({shortened(reason)}); replace or remove it.") from error

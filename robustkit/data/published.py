@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from robustkit.errors import UserError
+from robustkit.limits import shortened
 
 from .dataset import DatasetOrigin, UsualThreat
 from .pictures import LazyData, decode
@@ -50,8 +51,6 @@ def load_published(name: str, split: str, data_dir: Path, download: bool) -> Laz
 
 
 def _open(name: str, split: str, data_dir: Path, download: bool) -> Any:
-    import pickle
-
     from torchvision import datasets
     from torchvision.transforms import ToTensor
 
@@ -59,16 +58,16 @@ def _open(name: str, split: str, data_dir: Path, download: bool) -> Any:
     selection: dict[str, Any] = {"split": split} if name == "svhn" else {"train": split == "train"}
     try:
         return build(str(data_dir), transform=ToTensor(), download=download, **selection)
-    # torchvision raises all of these for missing, truncated or wrong files; a failed download is an OSError.
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError, AssertionError, pickle.UnpicklingError) as error:
+    except Exception as error:  # torchvision raises almost anything for missing, truncated or wrong files
         raise UserError(_failure(name, data_dir, download, error)) from error
 
 
 def _failure(name: str, data_dir: Path, download: bool, error: Exception) -> str:
-    reason = (str(error) or type(error).__name__).split("\n")[0].rstrip(".:")
+    reason = shortened((str(error) or type(error).__name__).split("\n")[0].rstrip(".:"))
+    place = shortened(data_dir)
     if download:
-        return f"{name} could not be downloaded to {data_dir} ({reason}); copy torchvision's files of it there by hand."
+        return f"{name} could not be downloaded to {place} ({reason}); copy torchvision's files of it there by hand."
     if "not found" in reason.lower():
         fix = "pass --download to download it there, or another --data-dir DIR"
-        return f"There is no whole copy of {name} in {data_dir}; {fix}."
-    return f"The files of {name} in {data_dir} cannot be read ({reason}); remove them and pass --download."
+        return f"There is no whole copy of {name} in {place}; {fix}."
+    return f"The files of {name} in {place} cannot be read ({reason}); remove them and pass --download."

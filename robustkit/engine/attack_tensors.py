@@ -1,7 +1,7 @@
 """Attack tensors with one attack: the library's short way in."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.sanity_checks import checked_images, checked_labels, checked_model
+from robustkit.classifier.oracle import PointVerdicts
+from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
 from robustkit.data import tensor_of
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
@@ -23,6 +24,7 @@ from robustkit.errors import UserError
 from robustkit.host.progress import shown_progress
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
+from robustkit.statistics.single_draw import FreshDraws
 
 Array = Tensor | NDArray[Any]
 
@@ -35,10 +37,11 @@ class Attacked:
     # itself where it was not attacked
     success: Tensor  # [N] bool, classified correctly before and wrongly (or as the target) at `x_adv`
     clean_correct: Tensor  # [N] bool
-    prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed model abstains
+    prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed or randomized model abstains
     queries: Tensor  # [N] int64 queries of the deciding trial, 0 where clean wrong
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
+    right_draws: Tensor  # [N] float64 share of single answers at `x_adv` that are right; 0 or 1 unless randomized
 
     @property
     def clean_accuracy(self) -> float:
@@ -49,6 +52,11 @@ class Attacked:
     def robust_accuracy(self) -> float:
         """Share classified correctly before and after: an upper bound on the true robust accuracy."""
         return (self.clean_correct & ~self.success).double().mean().item()
+
+    @property
+    def single_draw_accuracy(self) -> float:
+        """The probability that one answer at `x_adv` is right, mean over images; of a randomized model's draws."""
+        return self.right_draws.mean().item()
 
     @property
     def attack_success_rate(self) -> float:
@@ -121,12 +129,12 @@ def attack(
             queried = _classifier(surrogate, bounds)
             other = stack.enter_context(queried.session(images, seed))
             _warn(queried, other, images)
-        scores = judge.judge(own)
+        clean = judge.clean_verdicts(own, names)
+        scores = clean.scores
         ranked = scores if other is None else other.judge(images)
         y = checked_labels(y.cpu(), len(x), min(scores.shape[1], ranked.shape[1]))
         targets = _checked_targets(target, y, ranked.shape[1])
-        prediction = judge.oracle.decide(scores)
-        correct = prediction == y
+        correct = clean.labels == y
         kept = [None if exact is None else Original(image, classifier.bounds) for image in own]
         rows = zip(names, images, y.tolist(), ranked, targets, kept, correct.tolist(), strict=True)
         jobs = [_job(method, *row) for *row, attacked in rows if attacked]
@@ -137,9 +145,14 @@ def attack(
             outcomes.append(outcome)
             robust -= outcome.success
             watch.advance(1, robust / len(x))
+        left = (~correct).nonzero().flatten().tolist()
+        spared = judge.clean_draws(own[left], y[left].tolist(), [names[row] for row in left])
+        for warning in changed_since_start(classifier, judge):
+            warnings.warn(warning, stacklevel=2)
     row_of = {number: row for row, number in enumerate(names)}
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
-    return _gathered(own.cpu(), prediction, correct, judge.oracle.cost.verdict, outcomes)
+    draws = dict(zip(left, spared or [], strict=False)) | {each.sample: each.draws for each in outcomes if each.draws}
+    return _with_draws(_gathered(own.cpu(), y, clean, outcomes), y, draws)
 
 
 def _attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
@@ -205,12 +218,13 @@ def _job(
     return Job(number, x, y, loss_targets, original=original)
 
 
-def _gathered(
-    images: Tensor, prediction: Tensor, correct: Tensor, clean_cost: int, outcomes: list[Outcome]
-) -> Attacked:
+def _gathered(images: Tensor, y: Tensor, clean: PointVerdicts, outcomes: list[Outcome]) -> Attacked:
     points = images.clone()
     zeros = torch.zeros(len(points), dtype=torch.int64, device="cpu")
-    result = Attacked(points, torch.zeros_like(correct), correct, prediction, zeros, zeros + clean_cost, zeros.clone())
+    correct, forwards = clean.labels == y, zeros + torch.tensor(clean.forwards, device="cpu")
+    result = Attacked(
+        points, torch.zeros_like(correct), correct, clean.labels.clone(), zeros, forwards, zeros.clone(), zeros.double()
+    )
 
     def column(name: str) -> Tensor:
         return torch.tensor([getattr(outcome, name) for outcome in outcomes], dtype=torch.int64, device="cpu")
@@ -225,3 +239,13 @@ def _gathered(
     result.backwards[at] = column("backwards")
     # Equal values have the caller's bits, the sign of a zero included.
     return replace(result, x_adv=torch.where(points == images, images, points))
+
+
+def _with_draws(result: Attacked, y: Tensor, draws: Mapping[int, FreshDraws]) -> Attacked:
+    """The result with the shares of single answers that are right; without draws all answers are the prediction."""
+    right = (result.prediction == y).double()
+    for row, each in draws.items():
+        right[row] = each.estimation / each.draws
+    spared = torch.tensor([row for row in draws if not result.clean_correct[row]], dtype=torch.int64)
+    result.forwards[spared] += torch.tensor([2 * draws[row].draws for row in spared.tolist()], dtype=torch.int64)
+    return replace(result, right_draws=right)

@@ -8,6 +8,7 @@ from torch import Tensor
 from robustkit.engine.originals import Original
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.randomized_smoothing import ABSTAINS
+from robustkit.statistics.single_draw import FreshDraws
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,13 @@ class Outcome:
     x: Tensor  # [*S] the clean image, on the CPU
     x_adv: Tensor  # [*S] the judged point, inside ball and box: the witness, or the last point tried; with an original
     # in its units and type
-    label: int  # what the unmodified model predicts there, -1 where it abstains
+    label: int  # what the unmodified model predicts there, -1 where a smoothed or randomized model abstains
     queries: int  # of the deciding trial
     restart: int
     loss_target: int  # -1 for none
     forwards: int  # over all trials of the image, judging included
     backwards: int
+    draws: FreshDraws | None = None  # single answers at `x_adv`, of a randomized model
 
 
 @dataclass
@@ -50,7 +52,8 @@ class Trial:
     job: Job
     restarts: int  # per loss target
     number: int = 0  # the trials of one image run one after the other
-    forwards: int = 0  # over all trials of the image so far
+    looks: int = 0  # points judged, over all trials of the image so far
+    forwards: int = 0  # likewise
     backwards: int = 0
 
     @property

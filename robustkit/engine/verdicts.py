@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from robustkit.classifier.oracle import Look
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome, Trial, most_verdicts
 from robustkit.engine.trial_queue import TrialQueue
@@ -75,15 +76,20 @@ class VerdictQueue:
 
     def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, Tensor, list[int]]]:
         points = torch.cat([group.points for group in groups])
-        samples = [trial.job.sample for group in groups for trial in group.trials]
+        trials = [trial for group in groups for trial in group.trials]
+        samples = [trial.job.sample for trial in trials]
         check_finite(points, samples, "input gradient")
         points = self._exact(groups, points)
-        scores = self.session.oracle.judge(points)
-        check_finite(scores, samples, "output")
-        labels = self.session.oracle.decide(scores, most_verdicts(self.attack)).tolist()
+        for trial in trials:
+            trial.looks += 1
+        verdicts = self.session.oracle.verdicts(points, [look for group in groups for look in self._looks(group)])
+        check_finite(verdicts.scores, samples, "output")
+        for trial, forwards in zip(trials, verdicts.forwards, strict=True):
+            trial.forwards += forwards
+        labels = verdicts.labels.tolist()
         for group in groups:
             count = len(group.trials)
-            yield group, points[:count].cpu(), labels[:count]
+            yield group, points[:count], labels[:count]
             points, labels = points[count:], labels[count:]
 
     def _exact(self, groups: list[Candidates], points: Tensor) -> Tensor:
@@ -95,21 +101,31 @@ class VerdictQueue:
         images = torch.stack([each.image for each in originals])
         return ball.project_exact_around(images, originals[0].bounds, x, points)
 
+    def _looks(self, group: Candidates) -> list[Look]:
+        most = most_verdicts(self.attack)
+        rows = zip(group.states.trial.key.tolist(), group.trials, group.final, strict=True)
+        return [Look(key, trial.looks, most, final) for key, trial, final in rows]
+
     def _decided(self, group: Candidates, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
-        queries, cost = group.states.queries.tolist(), self.session.oracle.cost
+        looks = self._looks(group)
         for row, (trial, label) in enumerate(zip(group.trials, labels, strict=True)):
-            trial.forwards += cost.verdict
-            job = trial.job
-            success = job.lost(label)
+            success = trial.job.lost(label)
             if not success and not group.final[row]:
                 self._go_on(group, row)
             elif not success and not trial.last:
                 self.queue.retry(trial)
             else:
-                yield Outcome(
-                    job.sample, success, job.x.cpu(), points[row], label, queries[row], trial.restart,
-                    trial.loss_target, trial.forwards, trial.backwards,
-                )  # fmt: skip
+                yield self._outcome(group, row, points[row], label, looks[row])
+
+    def _outcome(self, group: Candidates, row: int, point: Tensor, label: int, look: Look) -> Outcome:
+        trial, queries = group.trials[row], int(group.states.queries[row])
+        job = trial.job
+        draws = self.session.oracle.fresh_draws(point.unsqueeze(0), [job.y], [look])
+        trial.forwards += sum(2 * each.draws for each in draws or [])
+        return Outcome(
+            job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
+            trial.forwards, trial.backwards, draws[0] if draws else None,
+        )  # fmt: skip
 
     def _go_on(self, group: Candidates, row: int) -> None:
         """The search network was wrong about a point: its trial goes on, or its own last point is judged."""

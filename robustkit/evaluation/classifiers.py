@@ -14,10 +14,10 @@ from robustkit.classifier.smoothing import Smoothing
 from robustkit.data import Dataset
 from robustkit.errors import UserError
 from robustkit.evaluation.request import EvaluationRequest, Model
-from robustkit.host.files import expanded
 from robustkit.host.progress import ProgressWatch
 from robustkit.models import is_checkpoint, load_model
 from robustkit.models.cache import SUFFIX
+from robustkit.paths import user_path
 
 
 def attacked_classifiers(request: EvaluationRequest, data: Dataset, device: torch.device) -> tuple[Classifier, ...]:
@@ -159,9 +159,9 @@ def names_from_files(name: str, model: Model, weights: str | Path | None) -> lis
     core = name.removesuffix("-smoothed")
     suffix = name.removeprefix(core)
     if weights is not None and is_checkpoint(weights):
-        path = expanded(weights).resolve()
+        path = user_path(weights).resolve()
         first = path.stem if path.stem.startswith(core) else f"{core}-{path.stem}"
         return [first + suffix, f"{core}-{path.parent.name}-{path.stem}{suffix}"]
     if isinstance(model, str) and model.endswith(SUFFIX):
-        return [name, f"{core}-{expanded(model).resolve().parent.name}{suffix}"]
+        return [name, f"{core}-{user_path(model).resolve().parent.name}{suffix}"]
     return [name]

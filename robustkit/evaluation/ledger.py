@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from robustkit.evaluation.plan import Plan, PlannedAttack
-from robustkit.evidence.store import AttackRecord, CleanRecord, PictureRecord, Row, Store
+from robustkit.evidence.store import AttackRecord, CleanRecord, DrawRecord, PictureRecord, Row, Store
 
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
 
@@ -94,8 +94,10 @@ class Ledger:
         where = {"norm": attack.threat.norm, "eps_text": attack.smaller, "attack": attack.name}
         records = [row for row in self.store.attack_records(self.model, **where) if row.sample in fresh]
         pictures = [row for row in self.store.picture_records(self.model, **where) if row.sample in fresh]
-        copies: list[AttackRecord | PictureRecord] = [
+        draws = [row for row in self.store.draw_records(self.model, **where) if row.sample in fresh]
+        copies: list[AttackRecord | DrawRecord | PictureRecord] = [
             *(replace(row, eps_text=text, forwards=0, backwards=0) for row in records),
+            *(replace(row, eps_text=text) for row in draws),
             *(replace(row, eps_text=text) for row in pictures),
         ]
         self.write(copies)

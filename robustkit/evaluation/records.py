@@ -6,9 +6,10 @@ from torch import Tensor
 
 from robustkit.engine.jobs import Outcome, likeliest
 from robustkit.evaluation.plan import PlannedAttack
-from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, PictureRecord
+from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, DrawRecord, PictureRecord
 from robustkit.primitives.threat import NORMS, ball
 from robustkit.statistics.randomized_smoothing import Certified
+from robustkit.statistics.single_draw import FreshDraws
 
 _RANKED = 1000  # wrong classes remembered per image, for attacks that aim at the likeliest
 _PICTURE_VALUES = 3 * 256 * 256  # of the largest image whose pixels are kept
@@ -34,10 +35,20 @@ def certificate_records(
     return [CertificateRecord(model, *row) for row in rows]
 
 
+def clean_draw_records(
+    model: str, numbers: Sequence[int], draws: Sequence[FreshDraws], verdicts: Sequence[int]
+) -> list[DrawRecord]:
+    """Single answers of a randomized model to clean images; `verdicts` are the forwards of their verdicts."""
+    return [
+        DrawRecord(model, "-", "0", "clean", number, *each, forwards + 2 * each.draws)
+        for number, each, forwards in zip(numbers, draws, verdicts, strict=True)
+    ]
+
+
 def attack_records(
     model: str, attack: PlannedAttack, outcome: Outcome, *, pictured: bool
-) -> list[AttackRecord | PictureRecord]:
-    """The outcome of an attack on one image, and the pixels before and after if they are kept."""
+) -> list[AttackRecord | DrawRecord | PictureRecord]:
+    """The outcome of an attack on one image, single answers there, and the pixels before and after if they are kept."""
     x, x_adv = outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)
     linf, l2, l1, l0 = (ball(norm, 0).distance(x, x_adv).item() for norm in NORMS)
     key = (model, attack.threat.norm, attack.threat.eps_text, attack.name, outcome.sample)
@@ -45,10 +56,12 @@ def attack_records(
         *key, int(outcome.success), outcome.label, outcome.queries, outcome.restart, outcome.loss_target,
         linf, l2, l1, int(l0), outcome.forwards, outcome.backwards,
     )  # fmt: skip
+    rows: list[AttackRecord | DrawRecord | PictureRecord] = [record]
+    rows += [] if outcome.draws is None else [DrawRecord(*key, *outcome.draws, 0)]
     if not pictured or outcome.x.numel() > _PICTURE_VALUES:
-        return [record]
+        return rows
     shape = " ".join(str(side) for side in outcome.x.shape)
-    return [record, PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))]
+    return [*rows, PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))]
 
 
 def _ranking(scores: Tensor, label: int) -> str:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from robustkit.classifier.randomized import ALPHA, FRESH, Randomized
 from robustkit.errors import UserError
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
@@ -34,6 +35,25 @@ class RunLog:
                 key = f"{self.model} {stage}"
                 seconds[key] = round(seconds.get(key, 0) + time.monotonic() - start, 3)
                 self.store.set_manifest(seconds=seconds)
+
+    def note_randomized(self, oracle: Randomized, *, begun: bool) -> None:
+        """Keep how a randomized model is judged, which the tables need to know.
+
+        Args:
+            oracle: of the model.
+            begun: whether there are rows of the model.
+
+        Raises:
+            UserError: those rows were judged in another way.
+        """
+        noted = self.store.manifest().get("randomized", {})
+        setting = {"eot": oracle.eot, "draws": oracle.draws, "alpha": ALPHA, "fresh": FRESH}
+        if begun and noted.get(self.model) != setting:
+            raise UserError(
+                f"The rows of {self.model} in this run folder were judged in another way than this version judges a "
+                "randomized model; give another --out."
+            )
+        self.store.set_manifest(randomized={**noted, self.model: setting})
 
     def warn(self, text: str) -> None:
         """Keep a warning, once, and tell the watch."""

@@ -7,14 +7,15 @@ from contextlib import ExitStack
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.sanity_checks import checked_images, checked_model, checked_scores
+from robustkit.classifier.randomized import Randomized
+from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
 from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
 from robustkit.engine.jobs import Job, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
 from robustkit.evaluation.ledger import Ledger
 from robustkit.evaluation.plan import PlannedAttack
-from robustkit.evaluation.records import attack_records, certificate_records, clean_records
+from robustkit.evaluation.records import attack_records, certificate_records, clean_draw_records, clean_records
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
 from robustkit.evidence.guessing import guessing
@@ -63,6 +64,8 @@ class ModelRun:
             for each in evaluation.surrogates:
                 self._warn(each, surrogates[each.name], images)
             self._warn_out_of_reach(images[0].numel())
+            if isinstance(session.oracle, Randomized):
+                self.log.note_randomized(session.oracle, begun=bool(self.ledger.clean_done))
             with self.log.timed("clean"):
                 self._judge_clean(session)
             self._warn_if_guessing()
@@ -70,6 +73,8 @@ class ModelRun:
                 with self.log.timed(f"{attack.threat.norm} {attack.threat.eps_text} {attack.name}"):
                     surrogate = surrogates[attack.surrogate] if attack.surrogate is not None else None
                     self._attack(session, attack, surrogate)
+            for warning in changed_since_start(self.classifier, session):
+                self.log.warn(warning)
 
     def _judge_clean(self, session: Session) -> None:
         ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
@@ -90,8 +95,13 @@ class ModelRun:
         """Predictions for clean images and, of a smoothed model, what is certain about them."""
         oracle = session.oracle
         if not isinstance(oracle, Smoothed):
-            scores = checked_scores(session.judge(images), y, self.name, part)
-            return [*clean_records(self.name, part, y, oracle.decide(scores), scores)]
+            verdicts = session.clean_verdicts(images, part)
+            scores = checked_scores(verdicts.scores, y, self.name, part)
+            draws = session.clean_draws(images, y.tolist(), part)
+            return [
+                *clean_records(self.name, part, y, verdicts.labels, scores),
+                *([] if draws is None else clean_draw_records(self.name, part, draws, verdicts.forwards)),
+            ]
         votes = oracle.poll(images, part)
         scores = checked_scores(votes.estimation.cpu(), y, self.name, part)
         certified = votes.certified(oracle.smoothing, images[0].numel())

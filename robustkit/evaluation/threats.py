@@ -1,11 +1,11 @@
 """Threat models out of the texts that a caller gives: norms and radii."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import NamedTuple
 
 from robustkit.errors import UserError
-from robustkit.primitives.threat import NormName, norm_name, radius
+from robustkit.limits import shortened
+from robustkit.primitives.threat import NormName, exact, norm_name, radius
 
 _EXAMPLE = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10"}
 
@@ -55,7 +55,9 @@ def threats_of(norms: Sequence[str], radii: Sequence[str], usual: Sequence[tuple
 def _pair(text: str) -> tuple[NormName | None, str]:
     norm, colon, eps = text.strip().rpartition(":")
     try:
-        Fraction(eps)
-    except (ValueError, ZeroDivisionError):
-        raise UserError(f"{text!r} is no radius; write a number or a fraction such as 8/255, or L2:0.5.") from None
+        exact(eps)
+    except UserError:
+        raise UserError(
+            f"{shortened(text)!r} is no radius; write a number or a fraction such as 8/255, or L2:0.5."
+        ) from None
     return (norm_name(norm) if colon else None), eps

@@ -19,7 +19,7 @@ def certificate_passes(smoothing: Mapping[str, Any] | None) -> int:
 
 
 def abstained_images(clean: Mapping[int, CleanRecord]) -> int:
-    """Number of images on which a smoothed model abstains; they count as wrong."""
+    """Number of images on which a smoothed or randomized model abstains; they count as wrong."""
     return sum(row.pred == ABSTAINS for row in clean.values())
 
 

@@ -31,7 +31,9 @@ def checked_manifest(rows: Iterable[tuple[Any, Any]], folder: Path | None) -> di
         try:
             manifest[key] = json.loads(text)
             valid = (
-                isinstance(key, str) and _depth(manifest[key]) <= _DEEPEST and _ENTRIES.get(key, _any)(manifest[key])
+                isinstance(key, str)
+                and _depth(manifest[key]) <= _DEEPEST
+                and (_ENTRIES | _FURTHER).get(key, _any)(manifest[key])
             )
         except (TypeError, ValueError, RecursionError):
             valid = False
@@ -97,6 +99,13 @@ def _smoothing(value: Any) -> bool:
     return isinstance(value, dict) and all(_number(value.get(key)) for key in ("sigma", "n", "n0", "alpha"))
 
 
+def _randomized(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(each, dict) and all(_number(each.get(key)) for key in ("eot", "draws", "alpha", "fresh"))
+        for each in value.values()
+    )
+
+
 def _dataset(value: Any) -> bool:
     return isinstance(value, dict) and all(_name(value.get(key)) for key in ("name", "split", "sha256"))
 
@@ -119,3 +128,4 @@ _ENTRIES: dict[str, Check] = {
     "warnings": _texts, "environment": lambda value: isinstance(value, dict),
     "finished": lambda value: value is None or _name(value),
 }  # fmt: skip
+_FURTHER: dict[str, Check] = {"randomized": _randomized}

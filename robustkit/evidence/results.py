@@ -5,24 +5,33 @@ from dataclasses import replace
 from typing import Any
 
 from robustkit.evidence.certificates import abstained_images, certificate_passes
+from robustkit.evidence.single_draws import SingleDraws, clean_extras
 from robustkit.evidence.store import AttackRecord, CleanRecord
 from robustkit.statistics.intervals import proportion
 
 
-def clean_row(clean: Mapping[int, CleanRecord], smoothing: Mapping[str, Any] | None, waiting: int) -> dict[str, Any]:
+def clean_row(
+    clean: Mapping[int, CleanRecord],
+    smoothing: Mapping[str, Any] | None,
+    waiting: int,
+    draws: SingleDraws | None = None,
+) -> dict[str, Any]:
     """The row of a model without an attack.
 
     Args:
         clean: the clean images.
-        smoothing: None for a plain model.
+        smoothing: None unless the model is smoothed.
         waiting: images of the run that have no prediction yet.
+        draws: None unless the model is randomized.
     """
     correct = sum(row.pred == row.label for row in clean.values())
-    forwards = len(clean) * certificate_passes(smoothing)
+    forwards = len(clean) * certificate_passes(smoothing) if draws is None else draws.clean_forwards
+    never_abstains = smoothing is None and draws is None
     return {
         "norm": "-", "eps": 0.0, "eps_text": "0",
         **result_row("clean", "clean", len(clean), correct, []), "forwards": forwards, "undecided": waiting,
-        "abstained": None if smoothing is None else abstained_images(clean),
+        "abstained": None if never_abstains else abstained_images(clean),
+        **({} if draws is None else clean_extras(draws)),
     }  # fmt: skip
 
 

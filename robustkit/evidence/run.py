@@ -57,22 +57,29 @@ class Run:
     - undecided: only in an unfinished run; images that have no verdict in this row yet. Those that were not attacked
       yet count as correct, `ci_low` is the lower end if all of them break, and ci_method is "unfinished"
     - note: only if a model does no better than guessing on clean images; then in all of its rows
-    - abstained: only if a model is smoothed; in its clean row the images on which it abstains, which count as wrong
+    - abstained: only if a model is smoothed or randomized; in its clean row the images on which it abstains, which
+      count as wrong
+    - draw_accuracy, draw_ci_low, draw_ci_high: only if a model is randomized; the probability that a single one of its
+      answers is right, mean over images at their last points, with a 95 % interval (the other columns are about the
+      class that it answers most often)
 
     `samples` has one row per model x norm x eps x attack x image, with the columns SAMPLE_COLUMNS:
 
     - model, norm, eps, eps_text, attack, sample (the image's number in the data set), label
-    - clean_pred, adv_pred: predicted classes without and with the attack; -1 where a smoothed model abstains
+    - clean_pred, adv_pred: predicted classes without and with the attack; -1 where a smoothed or randomized model
+      abstains
     - verdict: "clean-wrong", "broken" or "robust"
     - question: after how many queries the image was broken; restart, target: of the trial that broke it
     - linf, l2, l1, l0: distances between the image and the attacked point
     - forwards, backwards: passes
+    - draw_accuracy: only if a model is randomized; the share of 16 fresh answers at the attacked point that are right
 
     Of a smoothed model, rows of the attack "certified" have the verdict "clean-wrong", "certified" or "uncertified",
     the certain class in adv_pred, and its radius in the row's norm in a column of their own, `radius`.
 
     `manifest` has the keys "robustkit" (version), "identity" (what determines the result), "environment", "created",
-    "finished" (None while unfinished), "command", "seconds" (per stage), "warnings" (sentences).
+    "finished" (None while unfinished), "command", "seconds" (per stage), "warnings" (sentences), and
+    "randomized" (by randomized model: how it is judged).
     """
 
     folder: Path

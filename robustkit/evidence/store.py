@@ -24,7 +24,7 @@ class CleanRecord:
     model: str
     sample: int
     label: int
-    pred: int  # -1 where a smoothed model abstains
+    pred: int  # -1 where a smoothed or randomized model abstains
     ranking: str  # the most likely wrong classes, as "3 1 7"
 
 
@@ -65,6 +65,21 @@ class AttackRecord:
 
 
 @dataclass(frozen=True)
+class DrawRecord:
+    """Single answers of a randomized model at the last point of one attack on one image, or at the clean image."""
+
+    model: str
+    norm: str  # "-", "0" and "clean" for the clean image
+    eps_text: str
+    attack: str
+    sample: int
+    draws: int  # in each half, as in `FreshDraws`
+    selection: int
+    estimation: int
+    forwards: int  # for the verdict on the clean image and these draws; 0 where the attack's row counts them
+
+
+@dataclass(frozen=True)
 class PictureRecord:
     """One image before and after an attack, as the bytes of its floats."""
 
@@ -88,12 +103,13 @@ class AnswerRecord:
     logits: bytes  # [points, K] little-endian fp32
 
 
-Row = CleanRecord | CertificateRecord | AttackRecord | PictureRecord
+Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | PictureRecord
 _TABLE_OF = {
-    CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", PictureRecord: "picture",
+    CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
+    PictureRecord: "picture",
     AnswerRecord: "answers",
 }  # fmt: skip
-R = TypeVar("R", CleanRecord, CertificateRecord, AttackRecord, PictureRecord, AnswerRecord)
+R = TypeVar("R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, PictureRecord, AnswerRecord)
 
 
 class Store:
@@ -177,6 +193,14 @@ class Store:
         records = self._records(AttackRecord, self._rows("attacked", model, where))
         if any(record.success not in (0, 1) for record in records):
             raise not_ours(self.folder, "an attack neither succeeded nor failed")
+        return records
+
+    def draw_records(self, model: str, **where: str) -> list[DrawRecord]:
+        """Single answers of one randomized model, at the given norm, eps_text and attack."""
+        records = self._records(DrawRecord, self._rows("drawn", model, where))
+        if any(not 0 <= min(row.selection, row.estimation) <= max(row.selection, row.estimation) <= row.draws
+               or row.draws < 1 for row in records):  # fmt: skip
+            raise not_ours(self.folder, "an image has more right draws than draws")
         return records
 
     def picture_records(self, model: str | None = None, **where: str) -> list[PictureRecord]:

@@ -17,6 +17,14 @@ from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
 from robustkit.evidence.samples import sample_rows
+from robustkit.evidence.single_draws import (
+    DRAW_COLUMN,
+    RESULT_EXTRAS,
+    SingleDraws,
+    sample_extras,
+    single_draws,
+    threat_extras,
+)
 from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, Store
 from robustkit.primitives.threat import norm_name, radius
 
@@ -34,6 +42,7 @@ class ModelEvidence(NamedTuple):
     attacked: dict[tuple[str, str, str], list[AttackRecord]]  # by norm, eps_text and attack
     smoothing: Mapping[str, Any] | None  # sigma, n, n0 and alpha of a smoothed model
     certificates: dict[int, CertificateRecord]  # by image; empty unless the model is smoothed
+    draws: SingleDraws | None  # of a randomized model
 
 
 def summarised(store: Store, folder: Path) -> Run:
@@ -46,12 +55,15 @@ def summarised(store: Store, folder: Path) -> Run:
     warnings: list[str] = []
     places: dict[str, Origins] = {}
     for entry in identity["models"]:
-        model = _model_evidence(store, entry)
+        model = _model_evidence(store, entry, entry["name"] in manifest.get("randomized", {}))
         waiting = max(0, identity["n"] - len(model.clean))
         places[model.name] = origins(model.attacked, identity["threats"], groups)
-        model = model._replace(attacked=carried_records(model.attacked, places[model.name]))
+        model = model._replace(
+            attacked=carried_records(model.attacked, places[model.name]),
+            draws=None if model.draws is None else model.draws.carried(places[model.name]),
+        )
         warnings += _warnings(model)
-        own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting)}]
+        own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
             own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups, waiting)]
@@ -61,13 +73,19 @@ def summarised(store: Store, folder: Path) -> Run:
         results += [{**row, "note": NOTE} for row in own] if warning else own
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
-    more = ["abstained"] * smoothed + ["undecided"] * any(row["undecided"] for row in results)
-    more += ["note"] * any("note" in row for row in results)
+    randomized = bool(manifest.get("randomized"))
+    further = [
+        *(["abstained"] if smoothed or randomized else []),
+        *(["undecided"] if any(row["undecided"] for row in results) else []),
+        *(["note"] if any("note" in row for row in results) else []),
+        *(RESULT_EXTRAS if randomized else ()),
+    ]
+    measured = [*(["radius"] if smoothed else []), *([DRAW_COLUMN] if randomized else [])]
     return Run(
         folder=folder,
         manifest=manifest | {"warnings": [*manifest["warnings"], *warnings]} if warnings else manifest,
-        results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, more, []),
-        samples=_frame(samples, SAMPLE_COLUMNS, ["radius"] if smoothed else [], _WHOLE),
+        results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, further, []),
+        samples=_frame(samples, SAMPLE_COLUMNS, measured, _WHOLE),
         pictures=carried_pictures(load_pictures(store), places),
         class_names=tuple(identity["class_names"]),
     )
@@ -81,7 +99,7 @@ def _columns(names: Iterable[str]) -> dict[str, list[str]]:
     return groups
 
 
-def _model_evidence(store: Store, entry: Mapping[str, Any]) -> ModelEvidence:
+def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) -> ModelEvidence:
     name, smoothing = entry["name"], entry.get("smoothing")
     attacked: dict[tuple[str, str, str], list[AttackRecord]] = {}
     for record in store.attack_records(name):
@@ -91,7 +109,10 @@ def _model_evidence(store: Store, entry: Mapping[str, Any]) -> ModelEvidence:
     without_clean = {record.sample for records in attacked.values() for record in records} - set(clean)
     if without_clean or (smoothing is not None and set(certificates) != set(clean)):
         raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of the clean image, or no certificate")
-    return ModelEvidence(name, clean, attacked, smoothing, certificates)
+    draws = single_draws(store.draw_records(name)) if randomized else None
+    if draws is not None and set(draws.clean) != set(clean):
+        raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of single draws")
+    return ModelEvidence(name, clean, attacked, smoothing, certificates, draws)
 
 
 def _warnings(model: ModelEvidence) -> list[str]:
@@ -108,6 +129,8 @@ def _threat_results(
     if model.smoothing is not None:
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
         rows.append(result_row("certified", "certified", len(model.clean), len(images), [], 0, waiting))
+    if model.draws is not None:
+        return threat_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows
 
 
@@ -116,6 +139,8 @@ def _threat_samples(model: ModelEvidence, threat: Mapping[str, Any], groups: Map
     rows = [row for column, names in groups.items() for row in sample_rows(model.clean, column, names, records)]
     if model.smoothing is not None:
         rows += certified_rows(model.clean, model.certificates, threat["norm"], threat["eps"])
+    if model.draws is not None:
+        return sample_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from robustkit.errors import UserError
+from robustkit.limits import shortened
 from robustkit.version import __version__
 
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pandas")
@@ -37,9 +38,9 @@ def chosen_device(text: str) -> torch.device:
     try:
         device = torch.device(text)
         torch.zeros(1, device=device).item()
-    except Exception as error:  # each kind of device that torch knows and this build lacks fails in its own way
-        reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
-        raise UserError(f"The device {text!r} cannot be used ({reason}); try --device auto.") from None
+    except Exception as error:  # a kind of device whose package is missing: AttributeError, ImportError and others
+        reason = shortened((str(error) or type(error).__name__).splitlines()[0].split(". ")[0])
+        raise UserError(f"The device {shortened(text)!r} cannot be used ({reason}); try --device auto.") from None
     return device
 
 

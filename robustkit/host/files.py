@@ -59,26 +59,6 @@ def write_text(path: Path, text: str) -> None:
         raise UserError(f"Cannot write {path}: {reason}. Free some space there or choose another folder.") from error
 
 
-def expanded(path: str | Path) -> Path:
-    """The path with the home folder for `~`.
-
-    Raises:
-        UserError: there is no such user.
-    """
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise UserError(f"There is no home folder for {path}; write the path out.") from None
-
-
-def is_file(path: Path) -> bool:
-    """Whether there is a regular file; also False for what can be no path, such as one of 5,000 letters."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def check_report_target(path: Path) -> None:
     """Check that a report may be written to `path`: there is nothing, or an older report.
 

@@ -10,9 +10,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from robustkit.host.files import PART, expanded, replace_file
+from robustkit.errors import UserError
+from robustkit.host.files import PART, replace_file
+from robustkit.limits import shortened
 
 SUFFIX = ".safetensors"
+_LETTERS = 50  # of the names of model and data set in the name of a file; the rest of it is a hash
 _NAME = re.compile(r"[\w.-]+-[0-9a-f]{12}\.safetensors")  # as `path_of` makes it
 _UNFINISHED = re.compile(r"\.[\w.-]+-[0-9a-f]{1,12}\.safetensors\.\w+\.part")
 
@@ -28,11 +31,18 @@ class CacheEntry(NamedTuple):
 
 
 def folder() -> Path:
-    """The cache folder: `$ROBUSTKIT_CACHE/models`, or `models` in the user's cache folder."""
+    """The cache folder: `$ROBUSTKIT_CACHE/models`, or `models` in the user's cache folder.
+
+    Raises:
+        UserError: ROBUSTKIT_CACHE names the home folder of no user.
+    """
     import platformdirs
 
     chosen = os.environ.get("ROBUSTKIT_CACHE")
-    root = expanded(chosen) if chosen else platformdirs.user_cache_path("robustkit")
+    try:
+        root = Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("robustkit")
+    except RuntimeError:
+        raise UserError(f"ROBUSTKIT_CACHE={shortened(chosen)}: there is no such user; write the whole path.") from None
     return root / "models"
 
 
@@ -40,7 +50,8 @@ def path_of(model: str, dataset: str, identity: Mapping[str, object]) -> Path:
     """The file of a model on a data set; `identity` (plain JSON) is everything else that decides its weights."""
     canonical = json.dumps({**identity, "model": model}, sort_keys=True, separators=(",", ":"))
     safe = "".join(letter if letter.isalnum() or letter in "_-." else "_" for letter in f"{model}-{dataset}")
-    return folder() / f"{safe}-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}{SUFFIX}"
+    # File systems allow names of 255 bytes, of which a letter takes at most 4.
+    return folder() / f"{safe[:_LETTERS]}-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}{SUFFIX}"
 
 
 def store(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -58,13 +69,23 @@ def store(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) 
 
 def metadata(path: Path) -> dict[str, str] | None:
     """The header of a file, or None if it is missing or broken."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     try:
+        if not path.is_file():  # a pipe would never answer
+            return None
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})
-    except (OSError, SafetensorError):
+    except Exception:  # unreadable, broken, or too large to map: not ours, whatever the reason
         return None
+
+
+def has(path: Path) -> bool:
+    """Whether the file of a model is there and may be looked up; an unreadable cache only means: not cached."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def entries() -> list[CacheEntry]:
@@ -94,10 +115,12 @@ def _entry(path: Path) -> CacheEntry:
     header = metadata(path) or {}
     # The file name starts with the model's name, also if the header is broken.
     model = header.get("model", path.stem.split("-")[0])
-    accuracy = header.get("val_accuracy")
     dataset = header.get("dataset", "")
+    return CacheEntry(path, model, dataset, path.lstat().st_size, _number(header.get("val_accuracy")))
+
+
+def _number(text: str | None) -> float | None:
     try:
-        measured = None if accuracy is None else float(accuracy)
-    except ValueError:  # others may have written it
-        measured = None
-    return CacheEntry(path, model, dataset, path.stat().st_size, measured)
+        return None if text is None else float(text)
+    except ValueError:
+        return None

@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.errors import UserError, no_file
-from robustkit.host.files import is_file
+from robustkit.limits import shortened
+from robustkit.paths import user_path
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 ALWAYS_STRIPPED = ("module.", "_orig_mod.")  # DataParallel, torch.compile
@@ -34,12 +36,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: the file is missing or broken, loading it could run code, or it has no state dict.
     """
-    if not is_file(path):
-        raise no_file(f"There is no checkpoint {path}", path, "check the path given as --weights")
+    path = user_path(path)
+    if not path.is_file():
+        raise no_file(f"There is no checkpoint {shortened(path)}", path, "check the path given as --weights")
     if path.stat().st_size == 0:
-        raise UserError(f"The checkpoint {path} is empty; save or copy it again.")
+        raise UserError(f"The checkpoint {shortened(path)} is empty; save or copy it again.")
     content = _read_safetensors(path) if path.suffix.lower() == ".safetensors" else _read_torch_file(path)
-    return _state_dict(_unwrapped(content), path)
+    return _state_dict(_unwrapped(content, path), path)
 
 
 def load_weights(network: nn.Module, state: Mapping[str, Tensor], path: Path, name: str) -> None:
@@ -59,43 +62,93 @@ def load_weights(network: nn.Module, state: Mapping[str, Tensor], path: Path, na
     ]
     if missing or unexpected or shapes:
         raise UserError(_difference(path, name, missing, unexpected, shapes))
-    broken = [key for key in expected if key in given and not given[key].isfinite().all()]
-    if broken:
-        raise UserError(f"The weight {broken[0]} in {path} has NaN or infinity; take an earlier checkpoint.")
+    for key in expected:
+        if key in given:
+            require_usable(given[key], expected[key], f"The weight {shortened(key)} in {shortened(path)}")
     network.load_state_dict({key: given[key] for key in expected if key in given}, strict=False)
 
 
+def require_usable(given: Tensor, expected: Tensor, what: str) -> None:
+    """Refuse a weight that cannot stand for `expected`, which has the same shape; `what` names it.
+
+    Raises:
+        UserError: it is sparse, quantised, of another kind of numbers or not finite.
+    """
+    kind = (
+        "is sparse" if given.layout != torch.strided
+        else "is quantised" if given.is_quantized
+        else "has no values (it was saved on the device meta)" if given.is_meta and not expected.is_meta
+        else f"has the type {_dtype(given)}, the network has {_dtype(expected)}" if _differs(given, expected)
+        else None
+    )  # fmt: skip
+    if kind is not None:
+        raise UserError(f"{what} {kind}; save the plain weights of the network.")
+    # torch does not compute with floats of 8 bits.
+    values = given.float() if given.is_floating_point() and given.itemsize == 1 else given
+    if not values.isfinite().all():
+        raise UserError(f"{what} has NaN or infinity; take an earlier checkpoint.")
+
+
+def _differs(given: Tensor, expected: Tensor) -> bool:
+    """Whether a conversion would change more than the precision. Averages of checkpoints have floats as counters."""
+    whole = not given.is_floating_point() and not given.is_complex()
+    return given.is_complex() != expected.is_complex() or (whole and expected.is_floating_point())
+
+
+def _dtype(values: Tensor) -> str:
+    return str(values.dtype).removeprefix("torch.")
+
+
 def _read_safetensors(path: Path) -> object:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} is not a whole safetensors file ({error}); save or copy it again.") from error
+    except Exception as error:  # what safetensors raises for a file that is too large to map is no error of its own
+        raise _not_whole(path, "safetensors file", error) from error
 
 
 def _read_torch_file(path: Path) -> object:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about pickle versions, for its own developers
+            _refuse_packed(path)
             return torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)|class ([\w.]+)", str(error))
         if named is None:
-            raise UserError(f"{path} is not a whole checkpoint; save or copy it again.") from error
+            raise UserError(f"{shortened(path)} is not a whole checkpoint; save or copy it again.") from error
         raise UserError(
-            f"{path} contains Python objects ({named[1] or named[2]}), and loading those could run code; "
-            "save the state dict instead: torch.save(model.state_dict(), path)."
+            f"{shortened(path)} contains Python objects ({shortened(named[1] or named[2])}), and loading those could "
+            "run code; save the state dict instead: torch.save(model.state_dict(), path)."
         ) from error
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        message = "" if isinstance(error, KeyError) else str(error).split("\n")[0]
-        reason = message or type(error).__name__
-        raise UserError(f"{path} is not a whole checkpoint ({reason}); save or copy it again.") from error
+    except Exception as error:  # a broken file makes torch raise almost anything
+        raise _not_whole(path, "checkpoint", error) from error
 
 
-def _unwrapped(content: object) -> object:
+def _refuse_packed(path: Path) -> None:
+    """Refuse compressed records: torch writes none, and a small file could fill the memory."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if any(info.file_size > info.compress_size for info in archive.infolist()):
+                raise UserError(f"{shortened(path)} is a compressed archive, not a file of torch; unpack it first.")
+
+
+def _not_whole(path: Path, kind: str, error: Exception) -> UserError:
+    message = "" if isinstance(error, KeyError) else str(error).split("\n")[0]
+    reason = shortened(message or type(error).__name__)
+    return UserError(f"{shortened(path)} is not a whole {kind} ({reason}); save or copy it again.")
+
+
+def _unwrapped(content: object, path: Path) -> object:
+    seen = set[int]()
     while isinstance(content, Mapping):
+        # torch files can hold a dict that contains itself.
+        if id(content) in seen:
+            raise UserError(f"{shortened(path)} has no state dict (a dict that contains itself); save one.")
+        seen.add(id(content))
         inner = next((content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)), None)
         if inner is None:
             break
@@ -106,8 +159,10 @@ def _unwrapped(content: object) -> object:
 def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
     state = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not state or not all(isinstance(key, str) for key in state):
-        kind = f"keys {_listed(map(str, content))}" if isinstance(content, Mapping) else type(content).__name__
-        raise UserError(f"{path} has no state dict ({kind}); save one: torch.save(model.state_dict(), path).")
+        kind = f"keys {_listed(content)}" if isinstance(content, Mapping) else type(content).__name__
+        raise UserError(
+            f"{shortened(path)} has no state dict ({kind}); save one: torch.save(model.state_dict(), path)."
+        )
     return {_without_prefix(key): value for key, value in state.items()}
 
 
@@ -130,7 +185,7 @@ def _difference(path: Path, name: str, missing: list[str], unexpected: list[str]
     parts += [_listed(f"{key} is {in_file}, not {in_network}" for key, in_file, in_network in shapes)] if shapes else []
     classes = None if missing or unexpected else _other_class_count(shapes)
     fix = f"pass --num-classes {classes}" if classes else "it is of another architecture: name that one as the model"
-    return f"{path} does not fit {name}: {'; '.join(parts)}; {fix}."
+    return f"{shortened(path)} does not fit {name}: {'; '.join(parts)}; {fix}."
 
 
 def _other_class_count(shapes: list[ShapeMismatch]) -> int | None:
@@ -141,7 +196,7 @@ def _other_class_count(shapes: list[ShapeMismatch]) -> int | None:
     return first_axes.pop()[0] if only_first_axis and len(first_axes) == len(layers) == 1 else None
 
 
-def _listed(names: Iterable[str]) -> str:
+def _listed(names: Iterable[object]) -> str:
     listed = list(names)
     more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
-    return ", ".join(listed[:LISTED]) + more
+    return ", ".join(shortened(name) for name in listed[:LISTED]) + more

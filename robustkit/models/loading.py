@@ -1,23 +1,24 @@
 """Load a model by its name, with its weights, as a classifier of pixels."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from robustkit import limits
 from robustkit.data import Dataset
 from robustkit.errors import UserError, no_file, unknown
 from robustkit.host.arguments import checked_arguments
-from robustkit.host.files import expanded, is_file
+from robustkit.limits import shortened
+from robustkit.paths import user_path
 from robustkit.primitives import user_code
 
 from . import pretrained
 from .clean_training import CleanRecipe
 from .compatibility import require_compatible
 from .image_spec import image_spec_of
-from .model_file import read_description
+from .model_file import description_of_weights, read_description, require_name
 from .pixels import PixelModel
 from .sources import TIMM, ModelRequest, checkpoint_model, published_model, trained_model, user_model
 
@@ -59,11 +60,17 @@ def load_model(
         UserError: name, weights and data do not make a model; the message names the fix.
     """
     require_known(name)
+    if num_classes is not None:
+        limits.require_at_most("num_classes", num_classes, limits.CLASSES)
     description = read_description(name)
     if description is None:
+        # The normalisation belongs to the weights, whoever names the network.
+        of_weights = description_of_weights(weights)
+        if of_weights is not None and mean is None and std is None:
+            mean, std = of_weights.mean, of_weights.std
         request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std)
     elif weights is not None or train or retrain:
-        raise UserError(f"{name} has weights of its own; leave out --weights, --train and --retrain.")
+        raise UserError(f"{shortened(name)} has weights of its own; leave out --weights, --train and --retrain.")
     else:
         architecture, _, classes, mean, std = description
         request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std)
@@ -90,10 +97,14 @@ def require_known(name: str) -> None:
     Raises:
         UserError: there is none.
     """
+    description = read_description(name)
+    if description is not None:
+        require_name(description, name)
+        name = description.architecture
     if name.startswith(TIMM):
         pretrained.require_timm(name.removeprefix(TIMM))
-    elif user_code.address(name) is None and read_description(name) is None and name not in model_names():
-        raise _unknown_model(name)
+    elif user_code.address(name) is None and name not in model_names():
+        raise _unknown_model(name) if description is None else unknown("model", shortened(name), model_names())
 
 
 def _loaded(
@@ -138,27 +149,27 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
 
 
 def _unknown_model(name: str) -> UserError:
-    path = expanded(name)
-    if os.path.isdir(path):
+    path, shown = user_path(name), shortened(name)
+    if path.is_dir():
         return UserError(
-            f"{name} is a folder and no model; a network that another library loads from it, such as a Hugging Face "
+            f"{shown} is a folder and no model; a network that another library loads from it, such as a Hugging Face "
             "model, comes from a function of yours: --model FILE.py:FUNCTION."
         )
     if path.suffix.lower() in _CHECKPOINTS:
-        return UserError(f"{name} does not say what network it is for; pass --model NAME --weights {name}.")
+        return UserError(f"{shown} does not say what network it is for; pass --model NAME --weights {shown}.")
     if len(path.parts) > 1 or path.suffix:
         return no_file(
-            f"There is no model {name}",
+            f"There is no model {shown}",
             path,
             "a model is a name of robustkit list models, timm:NAME or FILE.py:FUNCTION",
         )
-    return unknown("model", name, model_names())
+    return unknown("model", shown, model_names())
 
 
 def is_checkpoint(weights: str | Path) -> bool:
     """Whether weights are those of a file, and not published ones called by name."""
-    path = expanded(weights)
-    return isinstance(weights, Path) or is_file(path) or bool(path.suffix) or len(path.parts) > 1
+    path = user_path(weights)
+    return isinstance(weights, Path) or path.is_file() or bool(path.suffix) or len(path.parts) > 1
 
 
 def _silent(text: str, share: float | None) -> None:

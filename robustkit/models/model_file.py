@@ -1,4 +1,7 @@
-"""Model files: checkpoints that also say which network they are for, so that `--model FILE` is enough."""
+"""Model files: checkpoints that also say which network they are for, so that `--model FILE` is enough.
+
+For a network that a user's file builds it is not enough: a checkpoint is data, and data never chooses what code is run.
+"""
 
 import json
 from collections.abc import Mapping
@@ -7,13 +10,19 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from robustkit import limits
 from robustkit.errors import UserError, no_file
-from robustkit.host.files import check_no_special_file, is_file
+from robustkit.host.files import check_no_special_file
+from robustkit.limits import shortened
+from robustkit.paths import user_path
+from robustkit.primitives import user_code
 
 from . import cache
 from .pixels import PixelModel
 
 _KEY = "robustkit"
+# Of a description that `save_model` wrote: names are paths at most, and statistics belong to pixels.
+_LETTERS, _CHANNELS, _LARGEST = 4096, 1024, 1e9
 
 
 class Description(NamedTuple):
@@ -26,21 +35,78 @@ class Description(NamedTuple):
     std: list[float] | None
 
 
-def read_description(path: str) -> Description | None:
+def read_description(path: str | Path) -> Description | None:
     """The description in the header of a model file, or None if `path` does not end as one.
+
+    The architecture may be any text: `require_name` tells whether it is more than data.
 
     Raises:
         UserError: there is no such file, or it has no description.
     """
-    if not path.endswith(cache.SUFFIX):
+    if not str(path).endswith(cache.SUFFIX):
         return None
-    if not is_file(Path(path)):
-        raise no_file(f"There is no file {path}", Path(path), "check the path of the model")
-    text = (cache.metadata(Path(path)) or {}).get(_KEY)
-    if text is None:
-        raise UserError(f"{path} does not say what network it is for; pass --model NAME --weights {path}.")
-    entries = json.loads(text)
-    return Description(**{key: entries[key] for key in Description._fields})
+    file = user_path(path)
+    if not file.is_file():
+        raise no_file(f"There is no file {shortened(path)}", file, "check the path of the model")
+    text = (cache.metadata(file) or {}).get(_KEY)
+    description = None if text is None else _parsed(text)
+    if description is None:
+        place = shortened(path)
+        raise UserError(f"{place} does not say what network it is for; pass --model NAME --weights {place}.")
+    return description
+
+
+def description_of_weights(weights: str | Path | None) -> Description | None:
+    """The description in the header of weights, or None if they have none."""
+    if weights is None or not str(weights).endswith(cache.SUFFIX):
+        return None
+    text = (cache.metadata(user_path(weights)) or {}).get(_KEY)
+    return None if text is None else _parsed(text)
+
+
+def require_name(description: Description, path: str) -> None:
+    """Refuse a description that names a file with code: weights are data, and data never chooses what is run.
+
+    Raises:
+        UserError: the sentence has the options that name the code on the command line.
+    """
+    name = description.architecture
+    if user_code.is_file(name):
+        raise UserError(
+            f"The weights {shortened(path)} were trained with {shortened(name)}, and weights must not choose which "
+            f"code is run; if you trust that file, pass --model {shortened(name)} --weights {shortened(path)}."
+        )
+
+
+def architecture_of(model: str) -> str:
+    """The name that builds a model's network: the one in its description, or `model` itself."""
+    description = read_description(model)
+    return model if description is None else description.architecture
+
+
+def _parsed(text: str) -> Description | None:
+    """The description in a text; None if it is not as `save_model` writes it."""
+    try:
+        entries = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entries, dict) or not entries.keys() >= {*Description._fields}:
+        return None
+    architecture, name, classes, mean, std = (entries[key] for key in Description._fields)
+    texts = all(isinstance(value, str) and 0 < len(value) <= _LETTERS for value in (architecture, name))
+    count = type(classes) is int and 0 < classes <= limits.CLASSES
+    if not texts or not count or not all(_is_statistic(value) for value in (mean, std)):
+        return None
+    return Description(architecture, shortened(name), classes, mean, std)
+
+
+def _is_statistic(value: object) -> bool:
+    """Whether a value is one finite number for each channel, or None."""
+    if value is None:
+        return True
+    if not isinstance(value, list) or not 0 < len(value) <= _CHANNELS:
+        return False
+    return all(isinstance(each, float | int) and not isinstance(each, bool) and abs(each) < _LARGEST for each in value)
 
 
 def check_replaceable(path: Path) -> None:

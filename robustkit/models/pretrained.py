@@ -1,13 +1,19 @@
 """Networks with published weights, from torchvision and timm."""
 
+import hashlib
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlparse
 
 from torch import nn
 
 from robustkit.errors import UserError, unknown
+from robustkit.limits import shortened
 
 DEFAULT = "default"
+_HASH = re.compile(r"-([a-f0-9]{8,})\.")  # the start of a SHA-256, in the name of each file of torch and torchvision
 
 
 class Pretrained(NamedTuple):
@@ -49,11 +55,34 @@ def torchvision_pretrained(name: str, weights: str) -> Pretrained:
         raise unknown(f"checkpoint file or published weights of {name}", weights, weight_names(name))
     entry = getattr(torchvision.models.get_model_weights(name), chosen)
     try:
+        _require_whole(_cached(entry.url))
         network = torchvision.models.get_model(name, weights=entry)
     except (OSError, RuntimeError) as error:  # URLError is an OSError, a wrong hash a RuntimeError
         raise _not_downloaded(name, error) from error
     images: Any = entry.transforms()
     return Pretrained(network, entry.name, len(entry.meta["categories"]), images.crop_size[0], images.mean, images.std)
+
+
+def _cached(url: str) -> Path:
+    """Where torch keeps the download."""
+    from torch.hub import get_dir
+
+    return Path(get_dir(), "checkpoints", Path(urlparse(url).path).name)
+
+
+def _require_whole(file: Path) -> None:
+    """Refuse a cached download that is not what was published: torch compares hashes only while it downloads.
+
+    Raises:
+        UserError: it is another file. torchvision would run code in it.
+        OSError: it cannot be read.
+    """
+    published = _HASH.search(file.name)
+    if published is None or not file.exists():
+        return
+    whole = file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest().startswith(published[1])
+    if not whole:
+        raise UserError(f"{shortened(file)} is not the file that was published (its hash differs); delete it.")
 
 
 def timm_build(name: str, num_classes: int) -> nn.Module:

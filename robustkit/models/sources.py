@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from robustkit.data import NAMES
 from robustkit.errors import UserError
-from robustkit.host.files import expanded
+from robustkit.paths import user_path
 from robustkit.primitives import user_code
 
 from . import adaptation, checkpoint, factory, pretrained
@@ -48,7 +48,7 @@ def user_model(request: ModelRequest) -> PixelModel:
     network = built.network.cpu()
     source = f"{built.origin} of {where.file.name}"
     if request.weights is not None:
-        path = expanded(request.weights)
+        path = user_path(request.weights)
         checkpoint.load_weights(network, checkpoint.read_state(path), path, where.name)
         source += f", weights of {path.name}"
     classes = request.num_classes or _last_width(network)
@@ -61,7 +61,7 @@ def user_model(request: ModelRequest) -> PixelModel:
 def checkpoint_model(request: ModelRequest) -> PixelModel:
     """A known architecture with the weights of a checkpoint."""
     assert request.weights is not None
-    path = expanded(request.weights)
+    path = user_path(request.weights)
     state = checkpoint.read_state(path)
     classes = request.classes or IMAGENET_CLASSES
     adapted = _adapted(request, classes, _stem_of(state))

@@ -45,7 +45,7 @@ def load_or_train(model: PixelModel, data: Dataset, recipe: CleanRecipe, retrain
     count = len(images.train)
     model.source = f"{model.name}, trained here on {data.name} ({data.split} split, {count} images)"
     path = cache.path_of(model.name, data.name, _identity(model, data, recipe))
-    if not retrain and path.exists():
+    if not retrain and cache.has(path):
         if _read(model, path):
             return
         report(f"the cached model {path} is broken, so it is trained again", None)

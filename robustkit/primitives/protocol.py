@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives.rows import Rows
 from robustkit.primitives.threat import NORMS, Ball, NormName, ball, norm_name
@@ -156,6 +157,8 @@ class Attack(ABC):
                 raise UserError(f"{type(self).__name__}: {each.name} must be true or false, not {value!r}.")
         self.at_least(1, "restarts")
         self.at_least(0, "targets")
+        limits.require_at_most(f"{type(self).__name__}: restarts", self.restarts, limits.RESTARTS)
+        limits.require_at_most(f"{type(self).__name__}: targets", self.targets, limits.CLASSES)
 
     @cached_property
     def ball(self) -> Ball:
@@ -167,9 +170,13 @@ class Attack(ABC):
         for name in names:
             value = getattr(self, name)
             kind_of = Integral if isinstance(least, int) else Real
-            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= float(value) < _MOST:
+            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= _exact(value) < _MOST:
                 kind = "a whole number" if isinstance(least, int) else "a number"
-                raise UserError(f"{type(self).__name__}: {name} must be {kind} of at least {least}, not {value!r}.")
+                raise UserError(
+                    f"{type(self).__name__}: {name} must be {kind} of at least {least}, not {limits.shown(value)}."
+                )
+            if isinstance(value, Integral):
+                limits.require_at_most(f"{type(self).__name__}: {name}", int(value), limits.COUNT)
 
     def at_least_or_none(self, least: float, name: str) -> None:
         """The same for one hyper-parameter that may be None."""
@@ -249,6 +256,11 @@ class FeatureAttack(Attack):
     @abstractmethod
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
         """`[B]` the value that the attack maximises, from logits `[B, K]` and features `[B, *F]`."""
+
+
+def _exact(value: Real) -> int | float:
+    # A float holds no integer of 400 digits.
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def begin(trials: Trials, query: Tensor) -> State:

@@ -18,8 +18,8 @@ from torch import nn
 
 from robustkit.errors import UserError, unknown
 from robustkit.host.failures import described_error
-from robustkit.host.files import expanded
 from robustkit.host.text import encodable
+from robustkit.paths import user_path
 from robustkit.primitives.hyper_parameters import as_text, default_of, json_value, typed
 from robustkit.primitives.hyper_parameters import parameters as parameters
 from robustkit.primitives.hyper_parameters import value_of as value_of
@@ -201,7 +201,7 @@ def name_of(kind: type[Attack]) -> str:
 def _class_of(own: "re.Match[str]") -> type[Attack]:
     """The attack that a specification of the form `FILE.py[:CLASS]...` names."""
     file, name = own["file"], own["kind"]
-    module = import_unchanged(expanded(file))
+    module = import_unchanged(user_path(file))
     attacks = _attacks_in(module)
     if not name:
         return _only(attacks, file)

@@ -5,6 +5,7 @@ norm. `project_exact` returns the point that is judged: inside the ball in float
 """
 
 import math
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +14,9 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from robustkit import limits
 from robustkit.errors import UserError, unknown
+from robustkit.limits import shortened
 from robustkit.primitives import noise
 from robustkit.primitives.rounding import Bounds, inward, rounded_towards, scaled, wide
 from robustkit.primitives.rows import along
@@ -233,6 +236,8 @@ class L0(Ball):
         return torch.where(chosen, (noise.uniform(finer(key), draw, x.shape[1:]) >= 0.5).to(x), x)
 
 
+# What `Fraction` accepts, in ASCII; nan and inf are among the words that it refuses.
+_NUMBER = re.compile(r"[+-]?([0-9]+(/[0-9]+)?|([0-9]+\.[0-9]*|\.?[0-9]+)([eE](?P<exponent>[+-]?[0-9]{1,9}))?)")
 _BALLS: dict[str, type[Ball]] = {"Linf": Linf, "L2": L2, "L1": L1, "L0": L0}
 
 
@@ -256,9 +261,9 @@ def norm_name(text: str) -> NormName:
 def radius(norm: NormName, eps: float | str | Fraction) -> float:
     """The radius as a number, checked: texts are exact fractions ("8/255"), Linf radii at most 1."""
     try:
-        value = float(Fraction(eps)) if isinstance(eps, str) else float(eps)
-    except (ValueError, ZeroDivisionError, OverflowError):
-        raise UserError(f"{eps!r} is no radius; write a number or a fraction such as 8/255.") from None
+        value = float(exact(eps)) if isinstance(eps, str) else float(eps)
+    except OverflowError:
+        raise UserError("A radius must be a number that a float can hold; check eps.") from None
     if not math.isfinite(value) or value < 0:
         raise UserError(f"A radius must be zero or more and finite; eps is {eps}.")
     if value > 1e9:
@@ -269,6 +274,21 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     if norm == "L0" and value != int(value):
         raise UserError(f"An L0 radius counts changed values, so eps must be a whole number, not {eps}.")
     return value
+
+
+def exact(text: str) -> Fraction:
+    """The number that a text such as "8/255", "0.5" or "1e-3" stands for.
+
+    Raises:
+        UserError: it is no such text, or has more digits than any radius needs.
+    """
+    parts = _NUMBER.fullmatch(text.strip())
+    if parts is None or len(text) > limits.DIGITS or abs(int(parts["exponent"] or 0)) > limits.EXPONENT:
+        raise UserError(f"{shortened(text)!r} is no radius; write a number or a fraction such as 8/255.")
+    try:
+        return Fraction(text)
+    except ZeroDivisionError:
+        raise UserError(f"{text!r} is no radius; write a number or a fraction such as 8/255.") from None
 
 
 def project_l1(delta: Tensor, x: Tensor, eps: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from typing import NamedTuple, cast
 
 from robustkit.errors import UserError, no_file
 from robustkit.host.failures import described_error
-from robustkit.host.files import expanded, is_file
 from robustkit.host.text import encodable
+from robustkit.limits import shortened
+from robustkit.paths import user_path
 
 
 class Address(NamedTuple):
@@ -43,8 +44,13 @@ def address(name: str) -> Address | None:
     # Split at the last colon: a Windows path has a colon itself.
     file, colon, function = name.rpartition(":")
     if colon and file.endswith(".py"):
-        return Address(expanded(file), function)
-    return Address(expanded(name), "") if name.endswith(".py") else None
+        return Address(user_path(file), function)
+    return Address(user_path(name), "") if name.endswith(".py") else None
+
+
+def is_file(name: str) -> bool:
+    """Whether a name stands for something in a Python file of the user."""
+    return name.endswith(".py") or name.rpartition(":")[0].endswith(".py")
 
 
 def load_function(where: Address) -> LoadedFunction:
@@ -81,8 +87,8 @@ def import_file(file: Path) -> ImportedFile:
     Raises:
         UserError: there is no such file, or it fails.
     """
-    if not is_file(file):
-        raise no_file(f"There is no file {file}", file, "check the path")
+    if not file.is_file():
+        raise no_file(f"There is no file {shortened(file)}", file, "check the path")
     folder = file.resolve().parent
     digest = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}_{digest}", file.resolve())
@@ -116,7 +122,7 @@ def import_unchanged(file: Path) -> ModuleType:
     Raises:
         UserError: there is no such file, or it fails.
     """
-    if not is_file(file):
+    if not file.is_file():
         raise UserError(f"There is no file {file}; check the path.")
     path = file.resolve()
     if path not in _MODULES or _MODULES[path].code != file_code(path):

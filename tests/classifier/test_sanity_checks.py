@@ -115,10 +115,6 @@ def test_small_logits_are_no_probabilities():
     assert changed(lambda logits: logits * 1e-3) == []
 
 
-def test_a_tiny_difference_of_logits_is_no_randomness():
-    assert changed(lambda logits: logits + 1e-7 * torch.rand_like(logits)) == []
-
-
 def test_a_model_whose_logits_are_all_equal_passes():
     assert changed(lambda logits: logits * 0) == []
 

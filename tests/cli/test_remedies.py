@@ -49,7 +49,11 @@ def test_a_randomized_model_is_averaged_and_the_report_says_so(ask, place):
     row = results(place).loc["fgsm"]
 
     assert "mean of 3 draws" in " ".join(printed.out.split())
-    assert (row.forwards, row.backwards) == (row.attacked * (3 + 64), row.attacked * 3)
+    assert "one draw" in printed.out
+    assert row.backwards == row.attacked * 3
+    # At least 32 draws for each verdict, in stages that double, and 32 for the accuracy of one.
+    assert row.forwards - row.backwards >= row.attacked * 64
+    assert (row.forwards - row.backwards) % 32 == 0
 
 
 def test_a_randomized_run_gives_equal_bytes_for_any_batch_size(ask, place):

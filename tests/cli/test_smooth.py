@@ -79,7 +79,7 @@ def test_a_tuning_with_noise_prints_the_command_that_evaluates_the_smoothed_mode
     assert robustkit(*words, *more).status == 0
     results = pd.read_csv(place / "again" / "results.csv")
     assert results.role.tolist() == ["clean", "attack", "worst-case", "certified"]
-    assert results.model[0] == "net.factory-tuned-smoothed"
+    assert results.model[0] == "net.factory-model-smoothed"  # after the checkpoint model.safetensors
 
 
 def test_a_dry_run_prints_the_passes_of_the_noisy_copies(robustkit, place):

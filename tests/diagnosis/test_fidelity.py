@@ -86,7 +86,8 @@ def test_what_a_backward_pass_leaves_out_is_the_share_of_the_response_that_comes
 
 @pytest.mark.parametrize("function", [torch.relu, nn.MaxPool1d(4)], ids=["kink", "tie"])
 def test_a_backward_pass_that_chooses_one_side_of_a_kink_leaves_nothing_out(function):
-    measured = response_of(function, torch.zeros(3, 4), V)
+    # The largest move is not that of the first input, to which the gradient of a tie goes.
+    measured = response_of(function, torch.zeros(3, 4), -V)
 
     assert measured.fidelity_small.max() < 0.95
     assert (measured.missing == 0).all()

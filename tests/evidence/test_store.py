@@ -98,11 +98,10 @@ def test_a_folder_without_evidence_is_no_run(tmp_path):
 
 def test_reading_a_run_does_not_write(tmp_path):
     run(tmp_path)
-    before = (tmp_path / "run.sqlite").read_bytes()
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     load_run(tmp_path)
 
-    assert (tmp_path / "run.sqlite").read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["run.sqlite"]
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_two_can_read_one_run_at_once(tmp_path):
@@ -224,7 +223,7 @@ def test_a_place_below_a_file_cannot_be_written(tmp_path):
         run(tmp_path / "file" / "run")
 
 
-def test_a_finished_run_is_one_file(tmp_path):
+def test_the_evidence_of_a_finished_run_is_one_file(tmp_path):
     run(tmp_path)
 
-    assert [file.name for file in tmp_path.iterdir()] == ["run.sqlite"]
+    assert [file.name for file in tmp_path.glob("run.sqlite*")] == ["run.sqlite"]

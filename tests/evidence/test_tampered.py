@@ -27,6 +27,7 @@ def run(folder: Path) -> object:
 def original(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("original")
     run(folder)
+    (folder / "report.html").unlink()
     return folder
 
 

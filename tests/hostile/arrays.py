@@ -64,9 +64,8 @@ def deflated_zeros(size: int) -> bytes:
     return first * (size // block) + rest.compress(bytes(size % block)) + rest.flush()
 
 
-def npz_bomb(path: Path) -> None:
+def npz_bomb(path: Path, count: int = 900_000) -> None:
     """3.5 GiB of zeros as images of 64 x 64 in 4 MB: the sizes and the header are right."""
-    count = 900_000
     head = npy_header((count, 1, 64, 64), "|u1")
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     body = packer.compress(head) + packer.flush(zlib.Z_FULL_FLUSH) + deflated_zeros(count * 4096)
@@ -133,8 +132,9 @@ NPZ = "a.npz"
 _F8 = torch.zeros(4, 1, 8, 8).to(torch.float8_e4m3fn)
 ARRAY_FILES = {
     "a bomb of 3.5 GiB": HostileFile(NPZ, npz_bomb),
+    "a bomb of 200 MiB": HostileFile(NPZ, lambda path: npz_bomb(path, 50_000)),
     **{f"a claimed shape {shape}"[:60]: HostileFile(NPZ, claimed(shape)) for shape in
-       [(10**9, 3, 224, 224), (10**18,), (2**62, 2**62), (-1, 1, 8, 8), (4, 1, 8), "abc", (4.5, 1, 8, 8), None,
+       [(10**9, 3, 224, 224), (10**18,), (2**62, 2**62), (-1, 1, 8, 8), (4, 1, 8, 8, 8), "abc", (4.5, 1, 8, 8), None,
         (True, 1, 8, 8), (), (0,), (4, 1, 0, 8), (10**400, 1, 1, 1)]},
     **{f"a claimed type {descr}"[:60]: HostileFile(NPZ, claimed((4, 1, 8, 8), descr)) for descr in
        ["|O", "<f99", "", 5, None, [("a", "<f4")], "<M8[s]", "|V4", "<c8", "<U1", "|S0", "f4" * 5000]},

@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -37,16 +38,21 @@ def nested(depth: int) -> dict[str, object]:
     return content
 
 
-def with_weight(weight: torch.Tensor) -> Callable[[Path], object]:
-    return saved({**small_state(), "1.weight": weight})
+def with_weight(make: Callable[[], torch.Tensor]) -> Callable[[Path], object]:
+    def write(path: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls these kinds of tensors new or deprecated
+            torch.save({**small_state(), "1.weight": make()}, path)
 
-
-def sparse() -> torch.Tensor:
-    return torch.eye(64)[:10].to_sparse()
+    return write
 
 
 def quantised() -> torch.Tensor:
     return torch.quantize_per_tensor(torch.zeros(10, 64), 0.1, 0, torch.qint8)
+
+
+def ragged() -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
 
 
 def packed_torch_file(path: Path) -> None:
@@ -76,16 +82,16 @@ TORCH_FILES = {
     "keys of numbers": HostileFile("a.pt", saved({1: torch.zeros(2), "a": torch.zeros(2)})),
     "a key of 1 MB": HostileFile("a.pt", saved({"k" * 10**6: torch.zeros(2)})),
     "keys with escape codes": HostileFile("a.pt", saved({"\x1b[2J\x1b]0;x\x07\nError": torch.zeros(2)})),
-    "a sparse weight": HostileFile("a.pt", with_weight(sparse())),
-    "a sparse weight by rows": HostileFile("a.pt", with_weight(torch.eye(64)[:10].to_sparse_csr())),
-    "a weight without values": HostileFile("a.pt", with_weight(torch.zeros(10, 64, device="meta"))),
-    "a quantised weight": HostileFile("a.pt", with_weight(quantised())),
-    "a complex weight": HostileFile("a.pt", with_weight(torch.zeros(10, 64, dtype=torch.complex64))),
-    "a weight of whole numbers": HostileFile("a.pt", with_weight(torch.zeros(10, 64, dtype=torch.int64))),
-    "a weight of truth values": HostileFile("a.pt", with_weight(torch.zeros(10, 64, dtype=torch.bool))),
-    "a ragged weight": HostileFile("a.pt", with_weight(torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]))),
-    "NaN": HostileFile("a.pt", with_weight(torch.full((10, 64), torch.nan))),
-    "one value shown 1e15 times": HostileFile("a.pt", with_weight(torch.zeros(1).expand(10**15))),
+    "a sparse weight": HostileFile("a.pt", with_weight(torch.eye(64)[:10].to_sparse)),
+    "a sparse weight by rows": HostileFile("a.pt", with_weight(torch.eye(64)[:10].to_sparse_csr)),
+    "a weight without values": HostileFile("a.pt", with_weight(lambda: torch.zeros(10, 64, device="meta"))),
+    "a quantised weight": HostileFile("a.pt", with_weight(quantised)),
+    "a complex weight": HostileFile("a.pt", with_weight(lambda: torch.zeros(10, 64, dtype=torch.complex64))),
+    "a weight of whole numbers": HostileFile("a.pt", with_weight(lambda: torch.zeros(10, 64, dtype=torch.int64))),
+    "a weight of truth values": HostileFile("a.pt", with_weight(lambda: torch.zeros(10, 64, dtype=torch.bool))),
+    "a ragged weight": HostileFile("a.pt", with_weight(ragged)),
+    "NaN": HostileFile("a.pt", with_weight(lambda: torch.full((10, 64), torch.nan))),
+    "one value shown 1e15 times": HostileFile("a.pt", with_weight(lambda: torch.zeros(1).expand(10**15))),
     "compressed records": HostileFile("a.pt", packed_torch_file),
     "a script": HostileFile("a.pt", raw(b"import os\nos.system('touch CODE_RAN')\n")),
     "zeros": HostileFile("a.pt", raw(bytes(100_000))),

@@ -4,8 +4,7 @@
 PATHS = (
     "/", "/proc/self", "/dev", "/dev/zero", "/dev/stdin", "/proc/self/mem", "/proc/self/fd", "~nobody",
     "~nosuchuser/a.npz", "~", "", " ", ".", "..", "a" * 300, "a/" * 3000, "b" * 5000 + ".npz", "nul\x00.npz",
-    "a\nb.npz",
-    "\x1b[2J.npz", "\udcff.npz",
+    "a\nb.npz", "\x1b[2J.npz", "\udcff.npz",
     "file:///etc/passwd", "http://localhost/a.npz", "a.npz/b", "-", "--", "*", "%s%n", "$HOME", "con", "C:\\a.npz",
 )  # fmt: skip
 

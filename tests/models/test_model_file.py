@@ -1,30 +1,32 @@
 import pytest
 import torch
+import torchvision
 from safetensors.torch import save_file
-from torch import nn
 
 from robustkit.errors import UserError
 from robustkit.models import PixelModel, load_model
 from robustkit.models.model_file import read_description, save_model
 
+NAME = "shufflenet_v2_x0_5"
+
 
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> PixelModel:
-    """A model that `net.py:make` builds, in an empty current folder."""
+    """A model in an empty current folder."""
     monkeypatch.chdir(tmp_path)
-    code = "from torch import nn\n\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
-    (tmp_path / "net.py").write_text(code)
     with torch.random.fork_rng():
-        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    return PixelModel(network, name="small", source="a test", num_classes=10, mean=[0.25], std=[0.5])
+        network = torchvision.models.get_model(NAME, weights=None, num_classes=10).eval()
+    return PixelModel(
+        network, name="small", source="a test", num_classes=10, size=32, gray=True, mean=[0.25], std=[0.5]
+    )
 
 
 def test_a_model_file_is_a_model_by_itself(small, tmp_path):
-    save_model(tmp_path / "model.safetensors", small, "net.py:make", "small-tuned", {})
-    loaded = load_model(str(tmp_path / "model.safetensors"), dataset="digits")
+    save_model(tmp_path / "model.safetensors", small, NAME, "small-tuned", {})
+    loaded = load_model(str(tmp_path / "model.safetensors"), dataset="digits").eval()
     x = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
-    assert torch.equal(small(x), loaded(x))
+    assert torch.equal(small.eval()(x), loaded(x))
     assert loaded.name == "small-tuned"
     with pytest.raises(UserError, match="weights of its own"):
         load_model(str(tmp_path / "model.safetensors"), dataset="digits", weights="default")
@@ -32,7 +34,7 @@ def test_a_model_file_is_a_model_by_itself(small, tmp_path):
 
 def test_equal_models_have_equal_bytes(small, tmp_path):
     for name in "abcdef":
-        save_model(tmp_path / f"{name}.safetensors", small, "net.py:make", "small", {"recipe": "r", "start": "s"})
+        save_model(tmp_path / f"{name}.safetensors", small, NAME, "small", {"recipe": "r", "start": "s"})
 
     assert len({(tmp_path / f"{name}.safetensors").read_bytes() for name in "abcdef"}) == 1
 

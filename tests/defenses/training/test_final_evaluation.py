@@ -77,7 +77,7 @@ def test_verdicts_after_a_training_are_fp32_inside_the_ball_and_true(judged):
     assert nearest.max() > 0.99 * EPS
 
     # The model in the written file predicts at the judged points what the table reports.
-    tuned = load_model("tuned/model.safetensors", dataset=data).eval()
+    tuned = load_model("net.py:net", weights="tuned/model.safetensors", dataset=data).eval()
     with torch.no_grad():
         wrong = tuned(points).argmax(1) != y[owner]
     right = len(data) - len(set(owner[wrong].tolist()))

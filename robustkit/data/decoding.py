@@ -1,0 +1,65 @@
+"""Decode one picture file into a tensor. The file is untrusted: its kind and its size are checked before its pixels."""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from robustkit import limits
+from robustkit.errors import UserError
+from robustkit.limits import shortened
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# Pillow reads the kind from the content, not from the name, and has loaders that start other programs: EPS in a file
+# called .png would run Ghostscript.
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Reads pictures as RGB; the short side is resized to `resize`, and the centre of side `crop` is cut out."""
+
+    files: tuple[Path, ...]
+    labels: tuple[int, ...]
+    resize: int | None = None
+    crop: int | None = None
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        """The picture, `[3, H, W]` float32 in [0, 1], and its label."""
+        from PIL import Image, UnidentifiedImageError
+        from torchvision.transforms import functional
+
+        with warnings.catch_warnings(), self.files[number].open("rb") as file:
+            warnings.simplefilter("ignore")  # Pillow's, about its own limit, palettes and EXIF data
+            try:
+                picture = Image.open(file, formats=FORMATS)
+            except UnidentifiedImageError:
+                kinds = ", ".join(FORMATS)
+                raise UserError(
+                    f"{self._place(number)} cannot be decoded: it is none of the kinds that are read ({kinds}); "
+                    "replace or remove it."
+                ) from None
+            self._check_size(picture, number)
+            pixels = picture.convert("RGB")
+            if self.resize is not None and self.crop is not None:
+                pixels = functional.center_crop(functional.resize(pixels, self.resize), self.crop)
+            return functional.to_tensor(pixels), self.labels[number]
+
+    def _check_size(self, picture: "Image", number: int) -> None:
+        short, long = sorted(picture.size)
+        size, place = f"{picture.size[0]}x{picture.size[1]}", self._place(number)
+        if short * long > limits.PICTURE_PIXELS:
+            raise UserError(f"{place} has {size} pixels; at most {limits.PICTURE_PIXELS:,} are decoded.")
+        if self.resize is not None and long * self.resize**2 > limits.PICTURE_PIXELS * short:
+            raise UserError(f"{place} is too narrow to be resized ({size}); cut it first.")
+        if self.resize is None and 3 * short * long > limits.IMAGE_VALUES:
+            raise UserError(
+                f"{place} has {size} pixels; a network gets at most {limits.IMAGE_VALUES // 3:,}: pass --image-size."
+            )
+
+    def _place(self, number: int) -> str:
+        return shortened(self.files[number])
