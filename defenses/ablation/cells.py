@@ -1,7 +1,6 @@
 """One training of an ablation: run it, judge it on test images, and store the outcome in one file."""
 
 import hashlib
-import shutil
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,6 +14,7 @@ from torch import nn
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError
+from robustkit.host.files import PART
 from robustkit.host.progress import ProgressWatch
 from robustkit.models.hashing import hash_tensors
 from robustkit.models.preprocessing import network_in
@@ -23,6 +23,7 @@ from robustkit.primitives.threat import norm_name, radius
 from ..cost.cost import memory
 from ..inner_attack.diverged import Diverged
 from ..training.finetuning import finetune
+from ..training.progress import CHECKPOINT
 from ..training.recipe import Recipe
 from ..training.selection import Judge
 from ..training.tensor_file import read_tensors, write_tensors
@@ -150,9 +151,11 @@ def stored_outcome(path: Path, identity: dict[str, Any]) -> TrainingOutcome | No
 
 
 def discard(folder: Path) -> None:
-    """Delete a training's checkpoint folder, and its parent folder once that is empty."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Delete a training's checkpoint, and its folder and the one above once they are empty."""
+    for file in (folder / CHECKPOINT, *folder.glob(f".{CHECKPOINT}.*{PART}")):
+        file.unlink(missing_ok=True)
     with suppress(OSError):
+        folder.rmdir()
         folder.parent.rmdir()
 
 

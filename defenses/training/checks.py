@@ -81,7 +81,7 @@ def _width(model: nn.Module, data: Dataset, device: torch.device) -> int:
     x, _ = data.batch([0])
     with untouched(model), torch.no_grad():
         try:
-            logits = logits_of(model(x.to(device)))
+            logits = logits_of(model(x.to(device)), len(x))
         except Exception as error:
             raise _shape_error(x.shape[1:], error) from error
     if not bool(logits.isfinite().all()):

@@ -18,7 +18,7 @@ from .selection import ValidationScore
 from .stepping import Stepper
 
 _FORMAT = 1
-_FILE = "training.safetensors"
+CHECKPOINT = "training.safetensors"
 MODEL_FILE = "model.safetensors"  # as `robustkit finetune` writes it
 
 
@@ -62,7 +62,7 @@ class TrainingCheckpoint:
     @property
     def file(self) -> Path:
         """The path of the file."""
-        return self.folder / _FILE
+        return self.folder / CHECKPOINT
 
     def write(self, progress: TrainingProgress, stepper: Stepper, best: Mapping[str, Tensor]) -> None:
         """Replace the file by the current state, completely or not at all.
@@ -117,12 +117,12 @@ def drop_weights(folder: Path) -> None:
     Raises:
         UserError: a file is broken, or the folder cannot be written to.
     """
-    content = tensor_file.read_tensors(folder / _FILE)
+    content = tensor_file.read_tensors(folder / CHECKPOINT)
     if content is None or not is_finished(content) or "best" not in content.groups:
         return
     best, stored = content.groups["best"], _model_weights(folder)
     if hash_tensors(best).digest() == hash_tensors(stored).digest():
-        tensor_file.write_tensors(folder / _FILE, {}, {**content.notes, "best": hash_tensors(best).hexdigest()})
+        tensor_file.write_tensors(folder / CHECKPOINT, {}, {**content.notes, "best": hash_tensors(best).hexdigest()})
 
 
 def is_finished(content: tensor_file.FileContent) -> bool:
@@ -176,7 +176,7 @@ def resume(content: tensor_file.FileContent, stepper: Stepper) -> tuple[Training
         best = groups["best"]
     except (KeyError, TypeError, ValueError, RuntimeError):
         stepper.network.load_state_dict(before)
-        raise UserError(f"{_FILE} is incomplete; remove it, or give another --out.") from None
+        raise UserError(f"{CHECKPOINT} is incomplete; remove it, or give another --out.") from None
     return progress, best
 
 

@@ -60,8 +60,10 @@ def _table(board: Board, threat: ThreatLabel | None, shown: list[str]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for model in board.models:
         for i, (name, texts, style) in enumerate(_lines(board, model, threat)):
-            first = [Text(model if i == 0 else "")] if several else []
-            table.add_row(*first, Text(name), *(Text(texts.get(column, "")) for column in shown), style=style)
+            first = [Text(printable(model) if i == 0 else "")] if several else []
+            table.add_row(
+                *first, Text(printable(name)), *(Text(texts.get(column, "")) for column in shown), style=style
+            )
         table.add_section()
     return table
 

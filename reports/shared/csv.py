@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from robustkit.host.files import write_text
+from robustkit.host.text import csv_cell
 
 
 def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None = None) -> None:
     """Write `frame` as CSV to `path`; floats are the shortest text that reads back as the same number.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe before it, in column names too.
 
     Args:
         path: the file; replaced in one step.
@@ -22,4 +26,7 @@ def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None =
     if columns is not None:
         further = sorted(set(map(str, frame.columns)) - set(columns))
         frame = frame[[column for column in columns if column in frame.columns] + further]
+    frame = frame.rename(columns=csv_cell)
+    for name in frame.columns[[not is_numeric_dtype(kind) for kind in frame.dtypes]]:
+        frame[name] = frame[name].map(csv_cell)
     write_text(path, frame.to_csv(index=False, lineterminator="\n", na_rep=""))

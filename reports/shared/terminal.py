@@ -11,6 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from robustkit.host.text import printable
+
 PIPED_RICH: Final = 80  # columns that rich assumes when it does not write to a terminal
 PIPED: Final = 100  # columns that we assume then: our tables need a few more
 
@@ -50,11 +52,11 @@ def fitting_table(
 def empty_table(title: Sequence[str]) -> Table:
     """A table without columns, in the look of all our tables, with the parts of its title above it."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.title, table.title_justify, table.title_style = Text(" · ".join(title)), "left", "bold"
+    table.title, table.title_justify, table.title_style = Text(printable(" · ".join(title))), "left", "bold"
     return table
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print sentences below a table, each indented by one column."""
     for note in notes:
-        console.print(Padding(Text(note), (0, 0, 0, 1)))
+        console.print(Padding(Text(printable(note)), (0, 0, 0, 1)))

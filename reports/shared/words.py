@@ -3,6 +3,8 @@
 import math
 from typing import Final
 
+from robustkit.host.text import printable as printable
+
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
@@ -55,8 +57,3 @@ def in_plain_words(norm: str, eps_text: str) -> str:
         "L0": f"when up to {eps_text} pixel values may change",
     }
     return allowed.get(norm, f"within {norm} {eps_text}")
-
-
-def printable(text: str) -> str:
-    """`text` without control characters: a model's name must not move the cursor or break a page."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

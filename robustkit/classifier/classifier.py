@@ -28,6 +28,8 @@ from robustkit.classifier.smoothed import Smoothed
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
+from robustkit.host.arguments import check_fields
+from robustkit.host.text import encodable
 from robustkit.models.preprocessing import Normalised, network_in
 
 DRAWS_PER_QUERY = 20  # of a randomized or smoothed model, unless `eot` says otherwise; AutoAttack's number
@@ -79,11 +81,13 @@ class Classifier:
     smoothing: Smoothing | None = None
 
     def __post_init__(self, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+        object.__setattr__(self, "bpda", self.bpda or {})
         if not isinstance(self.model, nn.Module):
             raise UserError(
                 f"A model is a torch.nn.Module, not {type(self.model).__name__}; load a name with "
                 "robustkit.load_model, and call a function in the forward of a module."
             )
+        check_fields(self, mean=mean, std=std)
         if not self.bounds[0] < self.bounds[1]:
             raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
         if (mean is None) != (std is None):
@@ -97,6 +101,7 @@ class Classifier:
         object.__setattr__(self, "bpda", dict(self.bpda or {}))
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))
+        object.__setattr__(self, "name", encodable(self.name))
         if mean is not None and std is not None:
             object.__setattr__(self, "model", Normalised(self.model, mean, std, self.bounds))
 

@@ -8,30 +8,60 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 
+_USUAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_NESTED = 8  # a model may wrap its logits into that many tuples and dicts
 
-def logits_of(output: Any) -> Tensor:
+
+def logits_of(output: Any, rows: int | None = None) -> Tensor:
     """`[B, K]` logits, K >= 2, from a tensor, a tuple, a dict or an object with `.logits`.
 
-    One logit per image is read as a binary classifier's and becomes the two logits (0, z).
+    One logit per image is read as a binary classifier's and becomes the two logits (0, z). Whole numbers and float8
+    become fp32.
+
+    Args:
+        output: what the model returned.
+        rows: how many images it got; None does not check.
 
     Raises:
-        UserError: the output has no such part, or its shape is not `[B, K]`.
+        UserError: the output has no such part, or it is no plain tensor of real numbers of shape `[B, K]`.
     """
-    logits = _tensor(output)
-    if logits.is_complex():
-        raise UserError(
-            "The logits of a classifier are real numbers, and this model returns complex ones; return their real part."
-        )
-    if logits.dim() == 1:
+    logits = output if type(output) is Tensor else _tensor(output, _NESTED)
+    if logits.is_meta or logits.is_nested or logits.layout is not torch.strided or logits.dtype not in _USUAL:
+        logits = _usual(logits)
+    shape = logits.shape
+    if len(shape) == 1:
         logits = logits.unsqueeze(1)
-    if logits.dim() != 2:
-        raise UserError(f"A classifier must return logits [images, classes]; this model returned {list(logits.shape)}.")
-    if logits.shape[1] == 1:
+        shape = logits.shape
+    if len(shape) != 2 or not shape[1]:
+        raise UserError(f"A classifier must return logits [images, classes]; this model returned {list(shape)}.")
+    if rows is not None and shape[0] != rows:
+        raise UserError(
+            f"The model returned {shape[0]} rows of logits for {rows} images; let it return one row for each image."
+        )
+    if shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     return logits
 
 
-def _tensor(output: Any) -> Tensor:
+def _usual(logits: Tensor) -> Tensor:
+    if logits.is_meta or logits.is_nested or logits.layout is not torch.strided or logits.is_quantized:
+        raise UserError(
+            f"The model returned {_kind(logits)}; let it return a plain tensor of logits [images, classes]."
+        )
+    if logits.is_complex():
+        raise UserError("The model returned complex numbers, which have no largest; let it return real logits.")
+    return logits.float()
+
+
+def _kind(logits: Tensor) -> str:
+    if logits.is_meta:
+        return "a tensor without values (on the meta device)"
+    if logits.is_nested:
+        return "a nested tensor"
+    return "a quantized tensor" if logits.is_quantized else f"a sparse tensor ({logits.layout})"
+
+
+def _tensor(output: Any, depth: int) -> Tensor:
     if isinstance(output, Tensor):
         return output
     named = getattr(output, "logits", None)
@@ -42,6 +72,6 @@ def _tensor(output: Any) -> Tensor:
             if isinstance(output.get(name), Tensor):
                 return output[name]  # type: ignore[no-any-return]
         raise UserError(f"The model returned a dict without 'logits'; its keys are {', '.join(map(str, output))}.")
-    if isinstance(output, (tuple, list)) and output:
-        return _tensor(output[0])
+    if isinstance(output, (tuple, list)) and output and depth:
+        return _tensor(output[0], depth - 1)
     raise UserError(f"The model returned {type(output).__name__}; wrap it so that it returns a tensor of logits.")

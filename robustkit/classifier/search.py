@@ -104,7 +104,8 @@ class Search:
             points = query  # autograd refuses to write into what it differentiates in
         options = self.options
         with torch.autocast(self.input.device.type, torch.bfloat16) if options.bf16 else nullcontext():
-            logits = logits_of(self.reference.model(points) if under_hooks else self._searched(points))
+            output = self.reference.model(points) if under_hooks else self._searched(points)
+        logits = logits_of(output, len(points))
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
         logits = logits.to(query.dtype)
         return logits.clamp(min=torch.finfo(logits.dtype).tiny).log() if options.probabilities else logits

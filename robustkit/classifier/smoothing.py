@@ -15,6 +15,7 @@ from torch import Tensor
 
 from robustkit import limits
 from robustkit.errors import UserError
+from robustkit.host.arguments import check_fields
 from robustkit.primitives import noise
 from robustkit.statistics.randomized_smoothing import Certified, certify, fewest_copies, largest_radius
 
@@ -49,6 +50,7 @@ class Smoothing:
     alpha: float = 0.001
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 < self.sigma < math.inf:
             raise UserError(f"sigma must be a positive number, not {self.sigma}.")
         if not 0 < self.alpha < 0.5:

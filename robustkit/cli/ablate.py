@@ -21,6 +21,7 @@ from .options import (
     val_share_option,
 )
 from .output import command_line, dataset_label, output_folder
+from .terminal import echo
 from .training import TrainingInputs, model_of, training_inputs
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .wings import defenses, reports
 
 _OUT = Path("robustkit-ablation")
+_REPORTS = ("ablation.html", "ablation.csv", "ablation-runs.csv")
 
 
 @click.command()
@@ -65,14 +67,13 @@ def ablate(**options: Any) -> None:
     if options["explain"]:
         _explain(options)
         return
-    with output_folder(options["out"], "The same command goes on after the last epoch that was stored."):
+    with output_folder(options["out"], _REPORTS, "The same command goes on after the last epoch that was stored."):
         _work(options)
 
 
 def _work(options: dict[str, Any]) -> None:
-    from rich.console import Console
-
     from robustkit.host.bars import Bars
+    from robustkit.host.console import SafeConsole
     from robustkit.host.environment import chosen_device
 
     from .wings import defenses, reports
@@ -88,8 +89,8 @@ def _work(options: dict[str, Any]) -> None:
         )  # fmt: skip
     context = _context(options, inputs, ablation, model.name)
     reports.write_ablation(ablation.frame, ablation.runs, options["out"], context)
-    reports.print_ablation(ablation.frame, context, Console())
-    click.echo(f"\n{options['out']}{os.sep}  ablation.html  ablation.csv  ablation-runs.csv")
+    reports.print_ablation(ablation.frame, context, SafeConsole())
+    echo(f"\n{options['out']}{os.sep}  ablation.html  ablation.csv  ablation-runs.csv")
 
 
 def _context(
@@ -122,12 +123,12 @@ def _explain(options: dict[str, Any]) -> None:
     defenses.checked_cells(cells, base, model, ground)
     cost = defenses.explained(model, train, baseline, eps=threat.eps_text, norm=threat.norm, held_out=len(val))
     jobs = defenses.jobs_of(cells, options["seeds"])
-    click.echo(f"{len(jobs)} trainings, in this order:")
+    echo(f"{len(jobs)} trainings, in this order:")
     for job in jobs:
-        click.echo(f"  {job.name}")
-    click.echo(f"The baseline:\n{cost}")
+        echo(f"  {job.name}")
+    echo(f"The baseline:\n{cost}")
     minutes = len(jobs) * cost.seconds / 60
-    click.echo(f"If all take as long: at most {minutes:.1f} min, plus the attack on the test images.")
+    echo(f"If all take as long: at most {minutes:.1f} min, plus the attack on the test images.")
 
 
 def _inputs(options: dict[str, Any]) -> TrainingInputs:

@@ -4,6 +4,8 @@ import click
 
 from robustkit.errors import UserError
 
+from .terminal import echo
+
 
 @click.group()
 def cache() -> None:
@@ -16,8 +18,8 @@ def entries() -> None:
     from robustkit.models import cache as models
 
     for entry in models.entries():
-        click.echo(f"{entry.model:<24}{entry.dataset:<12}{entry.bytes / 1e6:8.1f} MB  {entry.path}")
-    click.echo(f"The cache is {models.folder()}")
+        echo(f"{entry.model:<24}{entry.dataset:<12}{entry.bytes / 1e6:8.1f} MB  {entry.path}")
+    echo(f"The cache is {models.folder()}")
 
 
 @cache.command()
@@ -30,4 +32,4 @@ def clear(name: str | None) -> None:
     if name is not None and not deleted:
         raise UserError(f"Nothing in the cache is called {name!r}; see robustkit cache list.")
     for path in deleted:
-        click.echo(f"deleted {path}")
+        echo(f"deleted {path}")

@@ -2,6 +2,8 @@
 
 import click
 
+from .terminal import echo
+
 
 @click.command("list")
 @click.argument("kind", type=click.Choice(["attacks", "models", "datasets"]))
@@ -14,27 +16,25 @@ def _attacks() -> None:
     from robustkit.primitives import registry
 
     for name, members in registry.ENSEMBLES.items():
-        click.echo(f"{name:<10} ensemble: {' -> '.join(members)}")
+        echo(f"{name:<10} ensemble: {' -> '.join(members)}")
     for name in registry.names():
         base, preset = registry.VARIANTS.get(name, (name, {}))
         attack = registry.classes()[base]
         defaults = {key: field.default for key, field in registry.parameters(attack).items()}
         values = ",".join(f"{key}={value}" for key, value in {**defaults, **preset}.items())
-        click.echo(f"{name:<10} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {values}")
-    click.echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
+        echo(f"{name:<10} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {values}")
+    echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
 
 
 def _models() -> None:
     from robustkit.models import model_names
 
-    click.echo("\n".join(model_names()))
-    click.echo(
-        "timm:NAME (with the extra 'timm'), path/file.py:NAME for a function that returns a module, or for a module"
-    )
+    echo("\n".join(model_names()))
+    echo("timm:NAME (with the extra 'timm'), path/file.py:NAME for a function that returns a module, or for a module")
 
 
 def _datasets() -> None:
     from robustkit.data import NAMES
 
-    click.echo("\n".join(NAMES))
-    click.echo("a folder with one sub-folder of pictures per class, FILE.npz, FILE.safetensors (arrays x and y)")
+    echo("\n".join(NAMES))
+    echo("a folder with one sub-folder of pictures per class, FILE.npz, FILE.safetensors (arrays x and y)")

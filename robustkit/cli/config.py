@@ -13,6 +13,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_LARGEST = 1_000_000  # bytes of a configuration
+
 
 def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
     """Use the file's entries as the defaults of all other options; click calls this before it reads those.
@@ -23,10 +25,16 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
     if value is None:
         return
     try:
+        if not value.is_file() or value.stat().st_size > _LARGEST:
+            raise UserError(f"{value} is no file of at most {_LARGEST // 1000} kB; check --config.")
         entries = tomllib.loads(value.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"The file {value} cannot be read ({error.strerror}); check --config.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise UserError(f"{value} is nested too deeply; check --config.") from None
+    except UserError:
+        raise
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise UserError(f"{value} is no valid TOML ({error}).") from None
     ctx.default_map = _by_parameter(ctx.command, entries)
 

@@ -17,6 +17,7 @@ from .options import (
 )
 from .output import command_line, dataset_label, output_folder
 from .requests import evaluation_of_one_model
+from .terminal import echo
 
 if TYPE_CHECKING:
     from robustkit.diagnosis import Diagnosis
@@ -42,15 +43,14 @@ def diagnose(**options: Any) -> int:
     4 inconclusive. Clear does not mean robust.
     """
     require_model(options)
-    with output_folder(options["out"]):
+    with output_folder(options["out"], ("diagnosis.html", "diagnosis.json")):
         return STATUS[_work(options).verdict]
 
 
 def _work(options: dict[str, Any]) -> "Diagnosis":
-    from rich.console import Console
-
     from robustkit.diagnosis import diagnose as examine
     from robustkit.host.bars import Bars
+    from robustkit.host.console import SafeConsole
 
     from .wings import reports
 
@@ -66,6 +66,6 @@ def _work(options: dict[str, Any]) -> "Diagnosis":
         )  # fmt: skip
     context = reports.DiagnosisContext(dataset_label(evaluation.data), command_line())
     reports.write_diagnosis(diagnosis, out, context)
-    reports.print_diagnosis(diagnosis, Console())
-    click.echo(f"\n{out}{os.sep}  diagnosis.html  diagnosis.json")
+    reports.print_diagnosis(diagnosis, SafeConsole())
+    echo(f"\n{out}{os.sep}  diagnosis.html  diagnosis.json")
     return diagnosis

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from .options import data_of
 from .requests import smoothing_of
+from .terminal import echo
 
 if TYPE_CHECKING:
     from robustkit.classifier.smoothing import Smoothing
@@ -31,7 +30,7 @@ def print_plan(options: dict[str, Any]) -> None:
     if smoothing is not None:
         check_smoothable(planned)
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
-    click.echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
+    echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
     _print_costs(planned, images, len(options["models"]), options["eot"], smoothing)
 
 
@@ -41,7 +40,7 @@ def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smo
     copies = 1 if smoothing is None else eot or DRAWS_PER_QUERY
     per_verdict = 1 if smoothing is None else smoothing.judges
     per_clean_image = 1 if smoothing is None else smoothing.polled
-    click.echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
+    echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
     forwards = backwards = 0
     for cell in planned.attacks:
         trials, cost = cell.attack.trials, cell.attack.cost
@@ -50,15 +49,15 @@ def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smo
         cell_backwards = images * trials * cost.backwards * per_query
         forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
         threat = f"{cell.threat.norm} {cell.threat.eps_text}"
-        click.echo(f"  {cell.name:<28}{threat:<14}{trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
+        echo(f"  {cell.name:<28}{threat:<14}{trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
     if smoothing is not None:
-        click.echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
-    click.echo(
+        echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
+    echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
         "backwards of one image; broken images leave early, and later members of an ensemble get only the images left."
     )
     if smoothing is not None:
-        click.echo(
+        echo(
             f"Smoothed: {copies} noisy copies per query, {per_verdict:,} per verdict and {per_clean_image:,} per clean "
             f"image; a point that looks broken and is not adds {per_verdict:,}. No L2 radius exceeds "
             f"{smoothing.reach:.3g}."

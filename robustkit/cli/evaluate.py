@@ -21,8 +21,9 @@ from .options import (
     smoothing_options,
     weights_options,
 )
-from .output import check_writable, remove_if_empty, write_evaluation
+from .output import EVALUATION, check_writable, remove_if_empty, write_evaluation
 from .requests import evaluation_request
+from .terminal import echo
 
 if TYPE_CHECKING:
     from robustkit.evaluation.resolved import Evaluation
@@ -77,14 +78,14 @@ def evaluate(**options: Any) -> None:
 
         print_plan(options)
         return
-    check_writable(options["out"] or _RUNS)
     place = options["out"] or _RUNS
+    check_writable(place, EVALUATION if options["out"] else ())
     try:
         _work(options)
     except KeyboardInterrupt:
         out = options["out"]
         results = f"Finished images are stored in {out}. " if out is not None and out.exists() else ""
-        click.echo(f"Interrupted. {results}The same command goes on where it stopped.", err=True)
+        echo(f"Interrupted. {results}The same command goes on where it stopped.", err=True)
         sys.exit(130)
     finally:
         remove_if_empty(place)
@@ -100,7 +101,7 @@ def _work(options: dict[str, Any]) -> None:
         out = options["out"] = options["out"] or _RUNS / _folder_name(evaluation)
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
-    click.echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
+    echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
 
 
 def _folder_name(evaluation: "Evaluation") -> str:

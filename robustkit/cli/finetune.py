@@ -11,9 +11,10 @@ import click
 from robustkit.errors import UserError
 
 from .options import data_of, input_options, require_model, run_options, threat_options, val_share_option
-from .output import output_folder, write_evaluation
+from .output import EVALUATION, output_folder, write_evaluation
 from .processes import process_team
 from .requests import evaluation_before_and_after
+from .terminal import echo
 from .training import TrainingInputs, model_of, training_inputs
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def finetune(**options: Any) -> None:
             if team.first:
                 _explain(options)
             return
-        place = output_folder(options["out"], "The same command goes on after the last epoch that was stored.")
+        advice = "The same command goes on after the last epoch that was stored."
+        place = output_folder(options["out"], (*EVALUATION, "history.csv"), advice)
         with place if team.first else nullcontext():
             _work(options, team)
 
@@ -77,9 +79,9 @@ def _work(options: dict[str, Any], team: "defenses.Team") -> None:
         evaluation = evaluation_before_and_after([before, model], options, test, threat, bars)
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
-    click.echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
+    echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
     words = f"{_model_words(options)} --dataset {options['dataset']}{_smoothing_words(recipe.attack)}"
-    click.echo(f"Use it: robustkit evaluate {words}")
+    echo(f"Use it: robustkit evaluate {words}")
 
 
 def _inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
@@ -101,7 +103,7 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
     if options["quiet"]:
         # Notes are results, not progress: --quiet does not hide them.
         for note in tuned.notes:
-            click.echo(note, err=True)
+            echo(note, err=True)
     model.name = f"{model.name}-tuned"
     file = options["out"] / "model.safetensors"
     save_model(file, model, architecture_of(options["model"]), model.name, {"recipe": str(tuned.recipe)})
@@ -129,6 +131,9 @@ def _smoothing_words(attack: object) -> str:
 
 
 def _check_unused(out: Path) -> None:
+    from robustkit.models.model_file import check_replaceable
+
+    check_replaceable(out / "model.safetensors")
     if (out / "run.sqlite").exists() and not (out / "training.safetensors").exists():
         raise UserError(f"{out} holds an evaluation and no training; give another --out.")
 
@@ -142,4 +147,4 @@ def _explain(options: dict[str, Any]) -> None:
     with Bars(options["quiet"]) as bars:
         model = model_of(options, test, bars)
     defenses.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)
-    click.echo(defenses.explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))
+    echo(defenses.explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))

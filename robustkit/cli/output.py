@@ -1,71 +1,89 @@
 """What commands write: their output folder, the files of an evaluation, and labels in reports."""
 
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from robustkit.errors import UserError
+from robustkit.host.files import check_report_target
 from robustkit.host.lock import locked
+
+from .terminal import echo
 
 if TYPE_CHECKING:
     from robustkit.data import Dataset
     from robustkit.evidence.run import Run
 
 
+EVALUATION = ("report.html", "results.csv", "samples.csv")
+
+
 @contextmanager
-def output_folder(folder: Path, advice: str = "") -> Iterator[None]:
+def output_folder(folder: Path, reports: Sequence[str], advice: str = "") -> Iterator[None]:
     """A context for work that writes into `folder`.
 
     The folder is created, tested and locked before the work, and removed after it if it is empty. Ctrl-C prints
     `advice` and ends the command with status 130.
 
+    Args:
+        folder: the folder.
+        reports: names of the reports that will be written there.
+        advice: how to go on after Ctrl-C.
+
     Raises:
-        UserError: the folder cannot be created or written, or another process writes to it.
+        UserError: the folder cannot be created or written, another process writes to it, or something else than a
+            report has the name of one.
     """
-    check_writable(folder)
+    check_writable(folder, reports)
     try:
         with locked(folder):
             yield
     except KeyboardInterrupt:
-        click.echo(f"Interrupted. {advice}".strip(), err=True)
+        echo(f"Interrupted. {advice}".strip(), err=True)
         sys.exit(130)
     finally:
         remove_if_empty(folder)
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path, reports: Sequence[str] = ()) -> None:
     """Create the folder and a file in it, so that an unwritable folder is an error before the work, not after it.
 
+    Args:
+        folder: the folder.
+        reports: names of the reports that will be written there.
+
     Raises:
-        UserError: the folder cannot be created or written.
+        UserError: the folder cannot be created or written, or something else than a report has the name of one.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(f"The folder {folder} cannot be written ({error.strerror}); give another --out.") from None
+        tempfile.TemporaryFile(dir=folder).close()
+        for name in reports:
+            check_report_target(folder / name)
+    except (OSError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"The folder {folder} cannot be written ({reason}); give another --out.") from None
 
 
 def remove_if_empty(folder: Path) -> None:
     """Remove the folder if it is empty, for example after a command that failed."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: a zero byte in the path
         folder.rmdir()
 
 
 def write_evaluation(run: "Run", folder: Path) -> None:
     """Write the CSV files and the HTML report of an evaluation, and print its table."""
-    from rich.console import Console
+    from robustkit.host.console import SafeConsole
 
     from .wings import reports
 
     run.write(folder)
-    reports.print_table(run, Console())
+    reports.print_table(run, SafeConsole())
 
 
 def dataset_label(data: "Dataset") -> str:

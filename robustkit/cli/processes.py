@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from robustkit.errors import UserError
 
-from .failure import print_error
+from .terminal import print_error
 
 if TYPE_CHECKING:
     from .wings import defenses

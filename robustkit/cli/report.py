@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from .terminal import echo
+
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -11,9 +13,8 @@ import click
               help="HTML file. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Print the table of each run and write the HTML report of all of them together."""
-    from rich.console import Console
-
     from robustkit.evidence.reading import load_run
+    from robustkit.host.console import SafeConsole
 
     from .wings import reports
 
@@ -23,5 +24,5 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     for run in loaded if out is None else []:
         reports.write_csv(run, run.folder)
     reports.write_report(loaded, target)
-    reports.print_tables(loaded, Console())
-    click.echo(f"\n{target}")
+    reports.print_tables(loaded, SafeConsole())
+    echo(f"\n{target}")

@@ -18,6 +18,7 @@ from .options import (
 )
 from .output import command_line, dataset_label, output_folder
 from .requests import evaluation_of_one_model
+from .terminal import echo
 
 if TYPE_CHECKING:
     from robustkit.evaluation.resolved import Evaluation
@@ -43,14 +44,13 @@ _FEW = 3
 def trace(**options: Any) -> None:
     """Where a perturbation grows, layer by layer: a table, trace.html with pictures, trace.csv and trace.json."""
     require_model(options)
-    with output_folder(options["out"]):
+    with output_folder(options["out"], ("trace.html", "trace.csv", "trace.json")):
         _work(options)
 
 
 def _work(options: dict[str, Any]) -> None:
-    from rich.console import Console
-
     from robustkit.host.bars import Bars
+    from robustkit.host.console import SafeConsole
 
     from .wings import reports
 
@@ -60,11 +60,11 @@ def _work(options: dict[str, Any]) -> None:
         evaluation = evaluation_of_one_model(options, options["attack"], bars)
         traced, pictures = _traced(evaluation, options, bars)
     for text in dict.fromkeys(str(warning.message) for warning in caught):
-        click.echo(f"Warning: {text}", err=True)
+        echo(f"Warning: {text}", err=True)
     context = reports.TraceContext(dataset_label(evaluation.data), evaluation.data.class_names, command_line())
     reports.write_trace(traced, pictures, out, context)
-    reports.print_trace(traced, Console())
-    click.echo(f"\n{out}{os.sep}  trace.html  trace.csv  trace.json")
+    reports.print_trace(traced, SafeConsole())
+    echo(f"\n{out}{os.sep}  trace.html  trace.csv  trace.json")
 
 
 def _traced(evaluation: "Evaluation", options: dict[str, Any], bars: "Bars") -> "tuple[Traced, Album]":

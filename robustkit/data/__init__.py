@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from robustkit.errors import UserError, neighbours, no_file, unknown
+from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
 from robustkit.paths import user_path
 
@@ -26,6 +27,7 @@ from .tensors import tensor_of as tensor_of
 NAMES = ("digits", *PUBLISHED, "imagenet")
 
 
+@checked_arguments
 def load_dataset(
     name: str,
     split: str = "test",

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from robustkit import limits
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
 
 from .array_sizes import check_member, check_size
@@ -30,6 +31,7 @@ SUFFIXES = (".npz", ".safetensors")
 _FLOAT_BYTES = 4  # images become float32, whatever they are stored as
 
 
+@checked_arguments
 def from_tensors(
     x: Tensor, y: Tensor, *, name: str = "tensors", class_names: Sequence[str] | None = None, split: str = "test"
 ) -> TensorData:

@@ -14,6 +14,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import exact_arithmetic, untouched
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments
 from robustkit.nethook import Layers, unwrap
 from robustkit.primitives import losses
 from robustkit.primitives.threat import ball, norm_name
@@ -35,6 +36,7 @@ _FEW = 8
 _TRIED = 3  # saturated calls, from the last on, whose remedy is tried
 
 
+@checked_arguments
 def diagnose(
     model: nn.Module | Classifier,
     x: Tensor,

@@ -50,7 +50,7 @@ class Subject:
     def logits(self, points: Tensor) -> Tensor:
         """Logits of the model itself, with a graph if gradients are on; every call starts from the same seed."""
         draws.reseed(self.seed)
-        return logits_of(self.classifier.model(self.classifier.input.fed(points)))
+        return logits_of(self.classifier.model(self.classifier.input.fed(points)), len(points))
 
 
 def as_float64(values: Tensor) -> Tensor:

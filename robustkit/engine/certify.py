@@ -12,10 +12,12 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments
 from robustkit.statistics import randomized_smoothing
 from robustkit.statistics.randomized_smoothing import Certified
 
 
+@checked_arguments
 def predict(
     model: nn.Module | Classifier,
     x: Tensor,
@@ -48,6 +50,7 @@ def predict(
     return randomized_smoothing.predict(votes, alpha)
 
 
+@checked_arguments
 def certify(
     model: nn.Module | Classifier,
     x: Tensor,

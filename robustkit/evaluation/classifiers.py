@@ -17,6 +17,7 @@ from robustkit.evaluation.request import EvaluationRequest, Model
 from robustkit.host.progress import ProgressWatch
 from robustkit.models import is_checkpoint, load_model
 from robustkit.models.cache import SUFFIX
+from robustkit.paths import user_path
 
 
 def attacked_classifiers(request: EvaluationRequest, data: Dataset, device: torch.device) -> tuple[Classifier, ...]:
@@ -158,9 +159,9 @@ def names_from_files(name: str, model: Model, weights: str | Path | None) -> lis
     core = name.removesuffix("-smoothed")
     suffix = name.removeprefix(core)
     if weights is not None and is_checkpoint(weights):
-        path = Path(weights).expanduser().resolve()
+        path = user_path(weights).resolve()
         first = path.stem if path.stem.startswith(core) else f"{core}-{path.stem}"
         return [first + suffix, f"{core}-{path.parent.name}-{path.stem}{suffix}"]
     if isinstance(model, str) and model.endswith(SUFFIX):
-        return [name, f"{core}-{Path(model).expanduser().resolve().parent.name}{suffix}"]
+        return [name, f"{core}-{user_path(model).resolve().parent.name}{suffix}"]
     return [name]

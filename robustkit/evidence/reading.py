@@ -6,8 +6,10 @@ from robustkit.errors import UserError
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import SCHEMA, Store
 from robustkit.evidence.tables import summarised
+from robustkit.host.arguments import checked_arguments
 
 
+@checked_arguments
 def load_run(folder: str | Path) -> Run:
     """A finished or unfinished run, read from its folder.
 

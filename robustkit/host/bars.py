@@ -2,18 +2,19 @@
 
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from typing_extensions import Self
+
+from .console import SafeConsole
 
 
 class Bars:
     """A `ProgressWatch` for terminals. A context manager, because bars must end before tables are printed."""
 
     def __init__(self, quiet: bool) -> None:
-        self.console = Console(stderr=True, quiet=quiet, soft_wrap=True)
+        self.console = SafeConsole(stderr=True, quiet=quiet, soft_wrap=True)
         self._bars = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=self.console,
             disable=quiet or not self.console.is_terminal,
         )  # fmt: skip

@@ -1,13 +1,22 @@
-"""Atomic writing of files: a temporary file in the same folder gets the content and then replaces the old file."""
+"""Atomic writing of files: a temporary file in the same folder gets the content and then replaces the old file.
+
+Never replaced are symbolic links, devices, pipes and folders; and no report replaces evidence, weights or code.
+"""
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from robustkit.errors import UserError
+from robustkit.host.text import encodable
 
 PART = ".part"  # the ending of what a killed process leaves behind
+
+_REPORTS: Final = (".html", ".htm", ".csv", ".json")  # endings of the files that a newer report may replace
+_START = 512  # bytes of a file that show whether it is text
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -15,7 +24,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
     Raises:
         OSError: the folder cannot be created or written, or the disk is full; an old file is then unchanged.
+        UserError: `path` is a link, a device or another thing that is no file.
     """
+    check_no_special_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, because os.replace is atomic only within one file system.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
@@ -34,16 +45,54 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` as UTF-8 to `path`, replacing the old file in one step; line ends stay as given.
+    """Write a report as UTF-8 to `path`, replacing an older one in one step; line ends stay as given.
 
     Raises:
-        UserError: the folder cannot be made or written to, or the disk is full; `path` is as it was before.
+        UserError: the folder cannot be made or written to, the disk is full, or `path` is something that no report
+            may replace; it is as it was before.
     """
     try:
-        replace_file(path, text.encode())
+        check_report_target(path)
+        replace_file(path, encodable(text).encode())
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise UserError(f"Cannot write {path}: {reason}. Free some space there or choose another folder.") from error
+
+
+def check_report_target(path: Path) -> None:
+    """Check that a report may be written to `path`: there is nothing, or an older report.
+
+    Raises:
+        UserError: there is evidence, a model, code, or no regular file.
+        OSError: it cannot be read.
+    """
+    check_no_special_file(path)
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        start = file.read(_START)
+    if path.suffix.lower() not in _REPORTS or b"\0" in start:
+        raise UserError(f"{path} exists and is no report, so it is not replaced; give another --out, or move it away.")
+
+
+def check_no_special_file(path: Path) -> None:
+    """Check that `path` may be replaced by a file: it is a regular file, or nothing.
+
+    Raises:
+        UserError: it is a link, a folder, a device or a pipe.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path} is {_kind(mode)} and no file, so it is not replaced; give another --out.")
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    return "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
 
 
 def _umask() -> int:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from robustkit.limits import shortened
 
 SUFFIX = ".safetensors"
 _LETTERS = 50  # of the names of model and data set in the name of a file; the rest of it is a hash
+_NAME = re.compile(r"[\w.-]+-[0-9a-f]{12}\.safetensors")  # as `path_of` makes it
+_UNFINISHED = re.compile(r"\.[\w.-]+-[0-9a-f]{1,12}\.safetensors\.\w+\.part")
 
 
 class CacheEntry(NamedTuple):
@@ -86,18 +89,26 @@ def has(path: Path) -> bool:
 
 
 def entries() -> list[CacheEntry]:
-    """All cached models, by name."""
-    return [_entry(path) for path in sorted(folder().glob(f"*{SUFFIX}"))]
+    """All cached models, by name; files that were not written here are none."""
+    return [_entry(path) for path in sorted(folder().glob(f"*{SUFFIX}")) if _is_ours(path)]
 
 
 def clear(name: str | None = None) -> list[Path]:
     """Delete the cached models of that name, or all; returns the deleted files."""
     deleted = [entry.path for entry in entries() if name in (None, entry.model)]
     if name is None:
-        deleted += sorted(folder().glob(f".*{PART}"))
+        deleted += [path for path in sorted(folder().glob(f".*{PART}")) if _UNFINISHED.fullmatch(path.name)]
     for path in deleted:
         path.unlink(missing_ok=True)
     return deleted
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this package wrote a file: by its name and, unless it is broken, by its header."""
+    if not _NAME.fullmatch(path.name) or path.is_symlink() or not path.is_file():
+        return False
+    header = metadata(path)
+    return header is None or {"model", "dataset"} <= set(header)
 
 
 def _entry(path: Path) -> CacheEntry:

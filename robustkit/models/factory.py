@@ -6,7 +6,8 @@ from typing import NamedTuple
 from torch import nn
 
 from robustkit.errors import UserError
-from robustkit.primitives.user_code import Address, described_error, load_function
+from robustkit.host.failures import described_error
+from robustkit.primitives.user_code import Address, load_function
 
 
 class Built(NamedTuple):
@@ -31,7 +32,9 @@ def build(where: Address, num_classes: int | None) -> Built:
     extra = {"num_classes": num_classes} if num_classes is not None and _accepts(function, "num_classes") else {}
     try:
         network = function(**extra)
-    except Exception as error:
+    except (UserError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # also SystemExit
         raise UserError(f"{where.function}() in {where.file} failed: {described_error(error)}.") from error
     if not isinstance(network, nn.Module):
         raise UserError(
@@ -42,4 +45,7 @@ def build(where: Address, num_classes: int | None) -> Built:
 
 def _accepts(function: object, parameter: str) -> bool:
     assert callable(function)
-    return parameter in inspect.signature(function).parameters
+    try:
+        return parameter in inspect.signature(function).parameters
+    except ValueError:  # some builtins have no signature
+        return False

@@ -9,6 +9,7 @@ import torch
 from robustkit import limits
 from robustkit.data import Dataset
 from robustkit.errors import UserError, no_file, unknown
+from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
 from robustkit.paths import user_path
 from robustkit.primitives import user_code
@@ -25,6 +26,7 @@ _CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 DEFAULT_RECIPE = CleanRecipe()
 
 
+@checked_arguments
 def load_model(
     name: str,
     *,

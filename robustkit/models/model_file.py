@@ -12,6 +12,7 @@ from torch import Tensor
 
 from robustkit import limits
 from robustkit.errors import UserError, no_file
+from robustkit.host.files import check_no_special_file
 from robustkit.limits import shortened
 from robustkit.paths import user_path
 from robustkit.primitives import user_code
@@ -106,6 +107,17 @@ def _is_statistic(value: object) -> bool:
     if not isinstance(value, list) or not 0 < len(value) <= _CHANNELS:
         return False
     return all(isinstance(each, float | int) and not isinstance(each, bool) and abs(each) < _LARGEST for each in value)
+
+
+def check_replaceable(path: Path) -> None:
+    """Check that a model may be written to `path`: there is no file, or one that `save_model` wrote.
+
+    Raises:
+        UserError: there is something else, such as weights of the user.
+    """
+    check_no_special_file(path)
+    if path.exists() and _KEY not in (cache.metadata(path) or {}):
+        raise UserError(f"{path} was not written by robustkit, so it is not replaced; give another --out, or move it.")
 
 
 def save_model(path: Path, model: PixelModel, architecture: str, name: str, more: Mapping[str, str]) -> None:

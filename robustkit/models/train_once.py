@@ -93,5 +93,5 @@ def _store(model: PixelModel, path: Path, data: Dataset, recipe: CleanRecipe, ac
     }
     try:
         cache.store(path, model.network.state_dict(), metadata)
-    except OSError as error:
+    except (OSError, UserError) as error:
         report(f"the trained model could not be kept in {path.parent} ({error}); it will be trained again", None)

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustkit.errors import UserError, unknown
-from robustkit.primitives.user_code import address, described_error, user_function
+from robustkit.host.failures import described_error
+from robustkit.primitives.user_code import address, user_function
 
 
 @dataclass(frozen=True)

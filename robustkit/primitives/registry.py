@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from robustkit.errors import UserError, unknown
+from robustkit.host.failures import described_error
+from robustkit.host.text import encodable
 from robustkit.paths import user_path
 from robustkit.primitives.hyper_parameters import as_text, default_of, json_value, typed
 from robustkit.primitives.hyper_parameters import parameters as parameters
@@ -26,7 +28,6 @@ from robustkit.primitives.user_code import (
     address,
     class_code,
     code_of,
-    described_error,
     import_unchanged,
     user_function,
 )
@@ -192,7 +193,7 @@ def name_of(kind: type[Attack]) -> str:
             return name
     name, module = kind.__name__.lower(), inspect.getmodule(kind)
     if kind.__module__.startswith("robustkit_user_") and module is not None:
-        return f"{Path(str(module.__file__)).stem}.{name}".lower()
+        return encodable(f"{Path(str(module.__file__)).stem}.{name}".lower())
     taken = name in names() or name in ENSEMBLES
     return f"{kind.__module__.rpartition('.')[2]}.{name}".lower() if taken else name
 

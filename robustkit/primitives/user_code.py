@@ -1,9 +1,11 @@
 """Python files of the user: `path/file.py:NAME` names a function or a class in one."""
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -12,6 +14,8 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import NamedTuple, cast
 
 from robustkit.errors import UserError, no_file
+from robustkit.host.failures import described_error
+from robustkit.host.text import encodable
 from robustkit.limits import shortened
 from robustkit.paths import user_path
 
@@ -25,7 +29,7 @@ class Address(NamedTuple):
     @property
     def name(self) -> str:
         """The name in reports: "file.function"."""
-        return f"{self.file.stem}.{self.function}"
+        return encodable(f"{self.file.stem}.{self.function}")
 
 
 class LoadedFunction(NamedTuple):
@@ -86,7 +90,7 @@ def import_file(file: Path) -> ImportedFile:
     if not file.is_file():
         raise no_file(f"There is no file {shortened(file)}", file, "check the path")
     folder = file.resolve().parent
-    digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}_{digest}", file.resolve())
     assert spec is not None
     assert spec.loader is not None
@@ -97,11 +101,14 @@ def import_file(file: Path) -> ImportedFile:
     before = set(sys.modules)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:  # a file may also call exit()
         del sys.modules[module.__name__]
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise UserError(f"{file} cannot be imported: {described_error(error)}.") from error
     finally:
-        sys.path.remove(str(folder))
+        with contextlib.suppress(ValueError):  # the file may have changed the path itself
+            sys.path.remove(str(folder))
         neighbours = _remove_modules(set(sys.modules) - before - {module.__name__}, folder)
     return ImportedFile(module, _sha256((file, *sorted(neighbours))))
 
@@ -115,8 +122,10 @@ def import_unchanged(file: Path) -> ModuleType:
     Raises:
         UserError: there is no such file, or it fails.
     """
+    if not file.is_file():
+        raise UserError(f"There is no file {file}; check the path.")
     path = file.resolve()
-    if not file.is_file() or path not in _MODULES or _MODULES[path].code != file_code(path):
+    if path not in _MODULES or _MODULES[path].code != file_code(path):
         _MODULES[path] = ImportedFile(import_file(file).module, file_code(path))
     return _MODULES[path].module
 
@@ -171,11 +180,6 @@ def instructions(code: CodeType) -> str:
     """The compiled code of a function and of those within it, without names of files and numbers of lines."""
     constants = [instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
     return f"{code.co_code.hex()} {code.co_names} {constants}"
-
-
-def described_error(error: Exception) -> str:
-    """The kind and the text of an error, without a full stop."""
-    return f"{type(error).__name__}: {error}".rstrip(".")
 
 
 def _remove_modules(names: set[str], folder: Path) -> set[Path]:

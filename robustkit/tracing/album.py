@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.host.arguments import checked_arguments
 
 from .focus import Aim, Focus, NoFeatureMapError, focus
 from .followed import followed
@@ -90,6 +91,7 @@ class Album:
     rule: str = RULE
 
 
+@checked_arguments
 def album(
     model: nn.Module | Classifier,
     traced: Traced,

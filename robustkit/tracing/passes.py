@@ -127,7 +127,7 @@ class Runner:
             self._trace(layers, input=True, grad=score is not None, edit=None if score is None else _no_views) as trace,
         ):
             # A copy, because the model may write into its input, which is a row of the trace.
-            logits = logits_of(self.classifier.model(fed.clone()))
+            logits = logits_of(self.classifier.model(fed.clone()), len(fed))
             value = None if score is None else score(logits).sum()
             grad, has_graph = None, value is not None and value.requires_grad
             if value is not None and has_graph:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments
 from robustkit.nethook import select, unwrap
 from robustkit.primitives.protocol import Attack
 
@@ -30,6 +31,7 @@ from .points import GIVEN, Pairs, PerturbationOrigin, correct_pairs, crafted_poi
 from .traced import GROUPS, CallTrace, Traced, members
 
 
+@checked_arguments
 def trace(
     model: nn.Module | Classifier,
     x: Tensor,

@@ -60,3 +60,35 @@ def test_a_report_is_as_readable_as_any_other_new_file(tmp_path: Path) -> None:
     write_text(tmp_path / "report.html", "")
 
     assert (tmp_path / "report.html").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def things(folder: Path) -> dict[str, Path]:
+    """What no report may replace, by its kind."""
+    (folder / "target.html").write_text("mine")
+    (folder / "link.html").symlink_to("target.html")
+    os.mkfifo(folder / "pipe.html")
+    (folder / "folder.html").mkdir()
+    (folder / "run.sqlite").write_bytes(b"SQLite format 3\0")
+    (folder / "evidence.html").write_bytes(b"SQLite format 3\0")
+    (folder / "model.py").write_text("def factory(): ...")
+    return {path.name: path for path in folder.iterdir() if path.name != "target.html"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes in folders")
+@pytest.mark.parametrize("name", ["link.html", "pipe.html", "folder.html", "run.sqlite", "evidence.html", "model.py"])
+def test_a_report_replaces_no_link_pipe_folder_evidence_or_code(name: str, tmp_path: Path) -> None:
+    path = things(tmp_path)[name]
+    before = path.lstat()
+
+    with pytest.raises(UserError, match="not replaced"):
+        write_text(path, "report")
+
+    assert path.lstat().st_mtime_ns == before.st_mtime_ns
+    assert path.lstat().st_mode == before.st_mode
+    assert (tmp_path / "target.html").read_text() == "mine"
+
+
+def test_a_name_with_bytes_that_are_no_utf8_can_stand_in_a_report(tmp_path: Path) -> None:
+    write_text(tmp_path / "report.html", "caf\udce9")
+
+    assert (tmp_path / "report.html").read_text() == "caf\\udce9"

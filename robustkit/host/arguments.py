@@ -1,0 +1,116 @@
+"""Arguments of the library compared with their annotations, so that a wrong type is one sentence and no deep error."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, fields
+from functools import wraps
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from torch import Tensor
+
+from robustkit.errors import UserError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MANY: Final = 1000  # elements of a list that are looked at
+
+
+def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which now refuses arguments of the wrong type with a `UserError`."""
+    signature, hints = inspect.signature(function), _hints(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs).arguments
+        check_types(function.__name__, {name: value for name, value in given.items() if name in hints}, hints)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_fields(value: Any, **further: object) -> None:
+    """Check the fields of a dataclass's object, and its `InitVar`s, which are given by name.
+
+    Raises:
+        UserError: one has the wrong type.
+    """
+    kind = type(value)
+    hints = {name: hint.type if isinstance(hint, InitVar) else hint for name, hint in _hints(kind).items()}
+    own = {field.name: getattr(value, field.name) for field in fields(kind)}
+    check_types(kind.__name__, {**own, **further}, hints)
+
+
+def check_types(name: str, values: Mapping[str, object], hints: Mapping[str, object]) -> None:
+    """Check values by their names against annotations.
+
+    Raises:
+        UserError: one does not fit; the sentence names it.
+    """
+    for key, value in values.items():
+        if key in hints and not fits(value, hints[key]):
+            raise UserError(f"{name}(): {key} must be {_words(hints[key])}, not {type(value).__name__}.")
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is what an annotation says; True for annotations that say nothing about a value alone."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, each) for each in inner)
+    if origin is Literal:
+        return any(value == each for each in inner)
+    if origin is tuple:
+        return isinstance(value, (tuple, list)) and _elements_fit(value, inner)
+    if isinstance(origin, type):
+        return _is_collection(value, origin, inner)
+    if hint is None:
+        return value is None
+    return _is_one(value, hint) if isinstance(hint, type) else True
+
+
+def _is_one(value: object, kind: type) -> bool:
+    if kind in (float, int):
+        return isinstance(value, Real if kind is float else Integral)
+    if kind is bool:
+        return isinstance(value, (bool, np.bool_))
+    if getattr(kind, "_is_protocol", False):
+        there = dir(value)
+        return not isinstance(value, type) and all(
+            name in there for base in kind.__mro__ if getattr(base, "_is_protocol", False)
+            for name in vars(base) if not name.startswith("_") or name == "__len__"
+        )  # fmt: skip
+    return isinstance(value, kind)
+
+
+def _is_collection(value: object, origin: type, inner: tuple[Any, ...]) -> bool:
+    if origin is Sequence and isinstance(value, (Tensor, np.ndarray)):
+        return True
+    if not isinstance(value, origin) or isinstance(value, (str, bytes)):
+        return False
+    if isinstance(value, (list, tuple)) and inner:
+        return _elements_fit(value, (inner[0], ...))
+    return True
+
+
+def _elements_fit(value: Sequence[object], inner: tuple[Any, ...]) -> bool:
+    if len(inner) == 2 and inner[1] is ...:
+        return all(fits(each, inner[0]) for each in value[:_MANY])
+    return len(value) == len(inner) and all(map(fits, value, inner))
+
+
+def _hints(of: Any) -> dict[str, Any]:
+    try:
+        return {name: hint for name, hint in get_type_hints(of).items() if name != "return"}
+    except NameError:  # names that only type checkers import
+        return {}
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(_words(each) for each in get_args(hint))
+    if hint in (None, NoneType):
+        return "None"
+    return hint.__name__ if get_origin(hint) is None and isinstance(hint, type) else str(hint).replace("typing.", "")

@@ -1,0 +1,63 @@
+"""An exception is the user's, the model's or ours, by the frames that it passed."""
+
+import pytest
+import torch
+from torch import nn
+
+from robustkit.errors import UserError
+from robustkit.host.failures import as_users_error, described_error, users_code
+from robustkit.models.hashing import hash_tensors
+
+
+class Raising(nn.Module):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), SystemExit(0), StopIteration(), MemoryError(), OSError(5, "no"), BaseException("base")]
+)
+def test_whatever_a_forward_raises_is_one_sentence_with_its_line(error):
+    sentence = rf"test_failures\.py failed in line \d+ \(forward\): {type(error).__name__}"
+
+    with pytest.raises(UserError, match=sentence), users_code():
+        Raising(error)(torch.zeros(1))
+
+
+def test_a_layer_that_gets_the_wrong_shape_is_the_models_failure():
+    with pytest.raises(UserError, match=r"model failed on its input: RuntimeError: .*mat1 and mat2"), users_code():
+        called(nn.Linear(3, 2))
+
+
+def called(network: nn.Module) -> None:
+    """Call a network from a frame of ours, as an oracle does."""
+    exec(compile("network(x)", "oracle.py", "exec"), {"__name__": "robustkit.oracle"},
+         {"network": network, "x": torch.zeros(1, 4)})  # fmt: skip
+
+
+def test_ctrl_c_and_our_own_errors_pass_unchanged():
+    for error in (KeyboardInterrupt(), UserError("mine")):
+        with pytest.raises(type(error)) as passed, users_code():
+            raise error
+
+        assert passed.value is error
+
+
+def test_a_bug_of_ours_is_not_blamed_on_the_caller():
+    with pytest.raises(AttributeError) as bug:
+        hash_tensors({"a": None})
+
+    assert as_users_error(bug.value) is None
+    assert described_error(bug.value).startswith("AttributeError")
+
+
+def test_an_error_whose_text_fails_is_described_by_its_kind():
+    class OddError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert described_error(OddError()) == "OddError"
