@@ -62,7 +62,7 @@ class Reference:
         """The logits, or None if memory is short."""
 
         def probe(numbers: Tensor) -> _Logits:
-            return _Logits(self.forward(made_up(numbers, points.shape[1:]).to(points)))
+            return _Logits(self.forward(_within(points, made_up(numbers, points.shape[1:]).to(points))))
 
         whole = self.sizes.layout(_KIND, probe).whole
         size = self.sizes.fit(len(points), self.sizes.tile, _KIND) if whole else len(points)
@@ -75,3 +75,9 @@ class Reference:
             return self.sizes.answer(ask, size, _KIND, points.device, probe).logits[: len(points)]
         except torch.OutOfMemoryError:
             return None
+
+
+def _within(points: Tensor, images: Tensor) -> Tensor:
+    """Made-up images of [0, 1], moved into the range of the points where that is another one."""
+    low, high = points.amin(), points.amax()
+    return images if bool(low >= 0) and bool(high <= 1) else low + (high - low) * images

@@ -88,7 +88,7 @@ def test_a_run_with_a_surrogate_gradient_is_another_run(tmp_path):
     model, x, y = rounded(4)
     ask = {"dataset": (x, y), "attacks": "fgsm", "eps": 0.1, "norm": "Linf", "out": tmp_path}
     robustkit.evaluate(model, **ask)
-    with pytest.raises(UserError, match=r"bpda\.quantise was absent, now identity"):
+    with pytest.raises(UserError, match=r"bpda\.quantise was not set, now identity"):
         robustkit.evaluate(model, bpda={"quantise": None}, **ask)
 
 

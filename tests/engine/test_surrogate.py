@@ -68,7 +68,7 @@ def test_a_transfer_evaluation_names_its_surrogate_model_and_refuses_another_one
     row = run.results[run.results.attack == "fgsm@smallconvnet"].iloc[0]
     assert run.manifest["identity"]["surrogates"][0]["name"] == "smallconvnet"
     assert row.broken == by_hand.success.sum()
-    with pytest.raises(UserError, match="surrogate smallconvnet: sha256"):
+    with pytest.raises(UserError, match="surrogate smallconvnet: its weights"):
         robustkit.evaluate(made.model, surrogates=made.model, **ask)
 
 

@@ -65,7 +65,9 @@ WRONG: dict[str, dict[str, list[object]]] = {
 CASES = [(entry, key, value) for entry, keys in WRONG.items() for key, values in keys.items() for value in values]
 
 
-@pytest.mark.parametrize(("entry", "key", "value"), CASES, ids=lambda each: ascii(each)[:30])
+@pytest.mark.parametrize(
+    ("entry", "key", "value"), CASES, ids=[f"{entry}-{key}-{number}" for number, (entry, key, _) in enumerate(CASES)]
+)
 def test_a_wrong_type_is_refused_in_one_sentence_that_names_the_argument(entry, key, value):
     function, given = GIVEN[entry]
 
