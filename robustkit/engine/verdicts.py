@@ -14,7 +14,7 @@ from torch import Tensor
 
 from robustkit.classifier.oracle import Look
 from robustkit.classifier.session import Session
-from robustkit.engine.jobs import Job, Outcome, Trial, likeliest, most_verdicts
+from robustkit.engine.jobs import Outcome, Trial, likeliest, most_verdicts
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, State
@@ -88,18 +88,21 @@ class VerdictQueue:
         for trial, forwards in zip(trials, verdicts.forwards, strict=True):
             trial.forwards += forwards
         decided = zip(points, verdicts.scores, verdicts.labels.tolist(), strict=True)
-        labels = [self._settled(trial.job, *row) for trial, row in zip(trials, decided, strict=True)]
+        labels = [self._settled(trial, *row) for trial, row in zip(trials, decided, strict=True)]
         for group in groups:
             count = len(group.trials)
             yield group, points[:count], labels[:count]
             points, labels = points[count:], labels[count:]
 
-    def _settled(self, job: Job, point: Tensor, scores: Tensor, label: int) -> int:
+    def _settled(self, trial: Trial, point: Tensor, scores: Tensor, label: int) -> int:
         """The class at a point: one that does not break the image where the other leads by no more than rounding."""
+        job, before = trial.job, self.session.passes.forwards
         if not job.lost(label):
             return label
         other = job.y if job.target is None else likeliest(scores, job.target)[0]
-        return label if self.session.oracle.sure(point, scores, label, other) else other
+        sure = self.session.oracle.sure(point, scores, label, other)
+        trial.forwards += self.session.passes.forwards - before
+        return label if sure else other
 
     def _exact(self, groups: list[Candidates], points: Tensor) -> Tensor:
         ball, x = self.attack.ball, torch.cat([group.states.trial.x for group in groups])

@@ -5,7 +5,7 @@ import torch
 from robustkit.attacks import PGD
 from torch import Tensor, nn
 
-from robustkit import Classifier, attack
+from robustkit import Attacked, Classifier, attack
 
 
 class ByBatch(nn.Module):
@@ -21,17 +21,27 @@ class ByBatch(nn.Module):
         return torch.stack([torch.ones_like(value), 1 + self.gain * (value - 0.5) - moved], 1)
 
 
-def broken(model: nn.Module, beyond: float) -> bool:
-    """Whether one step to 0.5 + beyond counts as an error of the class of 0.4."""
+def one_step(model: nn.Module, beyond: float) -> Attacked:
+    """The result of one step from 0.4 to 0.5 + beyond, where the other class begins."""
     x = torch.full((1, 1, 2, 2), 0.4, dtype=torch.float64)
     # A step of the whole radius, so that the point is known.
     method = PGD(eps=0.1 + beyond, norm="Linf", steps=1, step_size=0.1 + beyond, random_start=False)
-    return bool(attack(model, x, torch.zeros(1, dtype=torch.int64), method).success)
+    return attack(model, x, torch.zeros(1, dtype=torch.int64), method)
+
+
+def broken(model: nn.Module, beyond: float) -> bool:
+    return bool(one_step(model, beyond).success)
 
 
 @pytest.mark.parametrize(("beyond", "expected"), [(1e-2, True), (3e-6, False)])
 def test_a_point_that_other_batch_sizes_classify_correctly_breaks_no_image(beyond, expected):
     assert broken(ByBatch(spread=2e-6), beyond) == expected
+
+
+def test_the_forwards_of_a_close_call_are_counted():
+    far, near = (one_step(ByBatch(spread=2e-6), beyond).forwards.item() for beyond in (1e-2, 3e-6))
+
+    assert near - far == 1 + 2 + 3 + 5 + 8 + 16 + 33 + 64
 
 
 def test_a_float64_model_is_judged_by_float64_logits():
