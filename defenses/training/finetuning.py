@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from robustkit.data import Dataset, TensorData, given_dataset
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
-from robustkit.host.failures import users_code
 from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.models.preprocessing import network_in
@@ -73,7 +72,7 @@ def finetune(
         if recipe not in PRESETS:
             raise UserError(f"There is no preset {recipe!r}; take one of {', '.join(PRESETS)}.")
         recipe = PRESETS[recipe]
-    with processes(_device_of(model)) as team, team.fail_together(), users_code():
+    with processes(_device_of(model)) as team, team.fail_together():
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
         inner = inner_attack_of(recipe, norm, eps)
         team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))

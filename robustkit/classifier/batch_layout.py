@@ -112,7 +112,7 @@ def orders(size: int, count: int) -> Iterator[Tensor]:
     """
     generator = torch.Generator().manual_seed(size)
     for _ in range(count):
-        circle = torch.randperm(size, generator=generator)
+        circle = torch.randperm(size, generator=generator, device="cpu")
         yield torch.empty_like(circle).index_copy(0, circle, circle.roll(1))
 
 
@@ -148,11 +148,11 @@ def same_bits(one: Rows, other: Rows) -> bool:
 def _largest_class(probe: Probe, size: int, traces: list[Tensor]) -> Tensor:
     """The places that agree about three images and are computed alike: of several such sets the largest."""
     classes: dict[tuple[bytes, ...], list[int]] = {}
-    kinds = [_fingerprints(probe(torch.full((size,), image))) for image in range(_TRIED_ALONE)]
+    kinds = [_fingerprints(probe(torch.full((size,), image, device="cpu"))) for image in range(_TRIED_ALONE)]
     kinds += [[_bytes(row) for row in trace] for trace in traces]
     for place, key in enumerate(zip(*kinds, strict=True)):
         classes.setdefault(key, []).append(place)
-    return torch.tensor(max(classes.values(), key=len))
+    return torch.tensor(max(classes.values(), key=len), device="cpu")
 
 
 def _fingerprints(answer: Rows) -> list[bytes]:

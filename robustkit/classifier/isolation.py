@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from robustkit.errors import UserError
-from robustkit.host.failures import users_code
 from robustkit.nethook.restore import restored
 
 
@@ -19,9 +18,9 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
 
     Raises:
         UserError: a normalisation layer would use the statistics of the batch, so that the output for an image would
-            depend on the other images; or the user's code in the model fails, now or while the context lasts.
+            depend on the other images.
     """
-    with users_code(), restored(model, weights=False):
+    with restored(model, weights=False):
         torch.manual_seed(seed)
         model.eval()
         _check_eval(model)

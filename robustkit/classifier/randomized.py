@@ -95,7 +95,7 @@ class Randomized:
             for point, look, seed in zip(points, looks, _seeds_of(_VERDICT, looks), strict=True)
         ]
         scores, labels, forwards = zip(*each, strict=True)
-        return PointVerdicts(torch.stack(scores), torch.tensor(labels), list(forwards))
+        return PointVerdicts(torch.stack(scores), torch.tensor(labels, device="cpu"), list(forwards))
 
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
         """Draws that no query and no verdict used."""
@@ -163,7 +163,7 @@ def _seeds(stream: int, key: Tensor, number: Tensor) -> list[int]:
 
 def _seeds_of(stream: int, looks: Sequence[Look]) -> list[int]:
     columns = [look.key for look in looks], [look.number for look in looks]
-    return _seeds(stream, *(torch.tensor(column, dtype=torch.int64) for column in columns))
+    return _seeds(stream, *(torch.tensor(column, dtype=torch.int64, device="cpu") for column in columns))
 
 
 def _mean(draws: Seen) -> Seen:

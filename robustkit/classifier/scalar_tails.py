@@ -127,7 +127,7 @@ def _witness(call: _Call) -> Witness | None:
 
 
 def _witnesses(call: _Call) -> Iterator[Witness]:
-    names = torch.arange(len(call.places))
+    names = torch.arange(len(call.places), device="cpu")
     tried = (3 * noise.normal(noise.keys(0, names), 0, (_TRIED,))).to(call.dtype)
     tried[:, ::2].abs_()  # a power of a negative number is none
     vectorised = call.of_tensors([torch.cat([row, row.new_ones(_LENGTH - _TRIED)]) for row in tried.clone()])
@@ -140,4 +140,4 @@ def _witnesses(call: _Call) -> Iterator[Witness]:
 
 def _filled(shape: torch.Size, stride: tuple[int, ...], value: float, dtype: torch.dtype) -> Tensor:
     needed = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    return torch.full((max(needed, 1),), value, dtype=dtype).as_strided(shape, stride)
+    return torch.full((max(needed, 1),), value, dtype=dtype, device="cpu").as_strided(shape, stride)

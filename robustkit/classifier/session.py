@@ -84,7 +84,7 @@ class Session:
         return self.oracle.fresh_draws(images, y, self._clean_looks(numbers))
 
     def _clean_looks(self, numbers: Sequence[int]) -> list[Look]:
-        keys = noise.keys(self.seed + _CLEAN, torch.tensor(list(numbers), dtype=torch.int64))
+        keys = noise.keys(self.seed + _CLEAN, torch.tensor(list(numbers), dtype=torch.int64, device="cpu"))
         return [Look(key) for key in keys.tolist()]
 
     def prepared(self, attack: Attack, images: Tensor) -> Attack:

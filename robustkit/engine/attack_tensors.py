@@ -246,6 +246,7 @@ def _with_draws(result: Attacked, y: Tensor, draws: Mapping[int, FreshDraws]) ->
     right = (result.prediction == y).double()
     for row, each in draws.items():
         right[row] = each.estimation / each.draws
-    spared = torch.tensor([row for row in draws if not result.clean_correct[row]], dtype=torch.int64)
-    result.forwards[spared] += torch.tensor([2 * draws[row].draws for row in spared.tolist()], dtype=torch.int64)
+    spared = torch.tensor([row for row in draws if not result.clean_correct[row]], dtype=torch.int64, device="cpu")
+    passes = [2 * draws[row].draws for row in spared.tolist()]
+    result.forwards[spared] += torch.tensor(passes, dtype=torch.int64, device="cpu")
     return replace(result, right_draws=right)

@@ -1,14 +1,12 @@
 """Whose code failed: an exception's traceback says whether it was the user's, the model's layers, or ours.
 
 A model, an attack, a surrogate gradient or a data set of the user may raise anything, at any time, `SystemExit` too.
-Rather than a handler at each call there is one around all the work with a model (`isolation.untouched`) and one around
-each command; both ask this module.
+Rather than a handler at each call there is one around each command, which asks this module. In Python the user's own
+exception reaches the user as it is.
 """
 
 import os
 import sysconfig
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Literal, NamedTuple
 
@@ -25,24 +23,6 @@ class CodePlace(NamedTuple):
     file: str
     line: int
     function: str
-
-
-@contextmanager
-def users_code() -> Iterator[None]:
-    """A context for work with a user's model: if it fails through the user's code, that is the user's error.
-
-    Raises:
-        UserError: whose code failed, where and how. Ctrl-C and our own errors pass unchanged.
-    """
-    try:
-        yield
-    except (UserError, KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:
-        explained = as_users_error(error)
-        if explained is None:
-            raise
-        raise explained from error
 
 
 def as_users_error(error: BaseException) -> UserError | None:

@@ -7,6 +7,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from robustkit.classifier.batch_layout import BatchLayout
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.session import Session
 from robustkit.engine.attack_tensors import Attacked
@@ -312,6 +313,7 @@ def _send_each_row_once(session: Session) -> None:
     """No padding and no comparison of batch sizes from here on; the passes so far are forgotten."""
     sizes = session.sizes
     sizes.fit = lambda rows, slots, kind: rows  # type: ignore[method-assign]
+    sizes.layout = lambda kind, probe, size=None: BatchLayout.full(sizes.tile)  # type: ignore[method-assign]
     sizes.answer = lambda ask, rows, *_: ask(torch.arange(rows))  # type: ignore[method-assign]
     session.passes.forwards = session.passes.backwards = 0
 

@@ -72,7 +72,7 @@ def test_a_replaced_buffer_is_restored():
 def test_everything_is_restored_after_an_exception():
     net, state = model(), torch.random.get_rng_state()
     before = net.body[1].running_mean.clone()
-    with pytest.raises(UserError, match="ZeroDivisionError"), untouched(net):
+    with pytest.raises(ZeroDivisionError), untouched(net):
         torch.rand(int(net.body[1].running_mean.add_(1).numel()) // 0)
 
     assert net.training
