@@ -87,7 +87,7 @@ class Classifier:
                 f"A model is a torch.nn.Module, not {type(self.model).__name__}; load a name with "
                 "robustkit.load_model, and call a function in the forward of a module."
             )
-        check_fields(self, mean=mean, std=std)
+        check_fields(self)
         if not self.bounds[0] < self.bounds[1]:
             raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
         if (mean is None) != (std is None):

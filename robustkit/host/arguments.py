@@ -79,7 +79,7 @@ def _is_one(value: object, kind: type) -> bool:
     if getattr(kind, "_is_protocol", False):
         there = dir(value)
         return not isinstance(value, type) and all(
-            name in there for base in kind.__mro__ if getattr(base, "_is_protocol", False)
+            name in there or hasattr(value, name) for base in kind.__mro__ if getattr(base, "_is_protocol", False)
             for name in vars(base) if not name.startswith("_") or name == "__len__"
         )  # fmt: skip
     return isinstance(value, kind)

@@ -13,7 +13,8 @@ _HELD: dict[Path, int] = {}  # folders locked by this process, each with the thr
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """A context in which no other process holds the lock of `folder`; it is created, and removed if it stays empty.
+    """A context in which no other process holds the lock of `folder`; a folder that is created here and stays empty
+    is removed.
 
     On Windows, and on file systems without locks, nothing is locked.
 
@@ -21,6 +22,7 @@ def locked(folder: Path) -> Iterator[None]:
         UserError: the folder is locked already, or it cannot be created.
     """
     try:
+        new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         place = folder.resolve()
     except OSError as error:
@@ -38,8 +40,9 @@ def locked(folder: Path) -> Iterator[None]:
         del _HELD[place]
         if handle is not None:
             os.close(handle)
-        with suppress(OSError):
-            folder.rmdir()
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _lock(place: Path, folder: Path) -> int | None:

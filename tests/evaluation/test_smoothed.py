@@ -200,7 +200,7 @@ def test_an_interruption_keeps_the_certificate_of_every_finished_image(tmp_path)
         (Smoothing(SIGMA, n=300, n0=20), "smoothing.n was 200, now 300"),
         (Smoothing(SIGMA, n=200, n0=30), "smoothing.n0 was 20, now 30"),
         (Smoothing(SIGMA, n=200, n0=20, alpha=0.01), "smoothing.alpha was 0.001, now 0.01"),
-        (None, "smoothing.sigma was 0.2, now absent"),
+        (None, "smoothing.sigma was 0.2, now not set"),
     ],
     ids=str,
 )

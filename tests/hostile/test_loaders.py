@@ -194,7 +194,7 @@ def test_a_long_name_of_a_data_set_still_names_a_file(place):
     from robustkit.models import cache
 
     path = cache.path_of("resnet18", "ü" * 5000, {"recipe": 1})
-    cache.store(path, {"weight": torch.zeros(2)}, {"val_accuracy": "a lot"})
+    cache.store(path, {"weight": torch.zeros(2)}, {"model": "resnet18", "dataset": "ü", "val_accuracy": "a lot"})
 
     assert [entry.val_accuracy for entry in cache.entries()] == [None]
 
