@@ -42,10 +42,22 @@ def subject(name: str, norm: str) -> AttackUnderTest:
 
 every_attack = pytest.mark.parametrize(("name", "norm"), CASES, ids=[f"{name}-{norm}" for name, norm in CASES])
 MODEL_CHECKS = [check for check in CHECKS if check not in STATE_CHECKS]
+# What these check is the same code in every norm, so each attack is checked in its first one.
+IN_ONE_NORM = {
+    "a_success_cancels_the_restarts", "few_classes_are_enough", "logits_of_any_float_type_will_do",
+    "the_caller_gets_everything_back_as_it_was", "the_machine_never_does_less_than_what_is_counted",
+    "the_model_comes_back_as_it_was_when_it_fails", "a_target_is_reached_by_that_class_alone",
+    "a_flip_to_another_class_counts_in_a_targeted_trial", "a_black_box_attack_needs_no_gradient",
+}  # fmt: skip
+MODEL_CASES = [
+    pytest.param(check, name, norm, id=f"{check.__name__}-{name}-{norm}")
+    for name, norm in CASES
+    for check in MODEL_CHECKS
+    if check.__name__ not in IN_ONE_NORM or norm == classes()[name].norms[0]
+]
 
 
-@every_attack
-@pytest.mark.parametrize("check", MODEL_CHECKS, ids=[check.__name__ for check in MODEL_CHECKS])
+@pytest.mark.parametrize(("check", "name", "norm"), MODEL_CASES)
 def test_every_attack_keeps_the_contract(check, name, norm):
     check(subject(name, norm))
 

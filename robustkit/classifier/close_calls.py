@@ -11,7 +11,7 @@ from torch import Tensor
 from robustkit.classifier.reference import Reference
 
 _SIZES = (1, 2, 3, 5, 8, 16, 33, 64)
-_CLOSE = 1e4  # units of rounding, of the largest logit: differences between batch sizes were seen up to 40
+_CLOSE = 1e3  # units of rounding, of the largest logit: differences between batch sizes were seen up to 40
 _CLOSE_MOST = 0.1  # of the largest logit, for weights of 8 or 16 bits
 _SAFETY = 4  # times the largest difference that is seen
 _LEAST, _LEAST_COARSE = 8, 2  # units of rounding, in case that no difference is seen; of 32 and 64 bits, and of fewer

@@ -38,7 +38,8 @@ def test_a_tuning_writes_its_model_history_and_report_once(robustkit, place):
 def test_the_tuned_model_is_evaluated_by_its_weights_and_its_own_code(robustkit, place):
     robustkit(*TUNE)
     printed = robustkit(
-        "evaluate", "-q", "-m", "net.py:factory", "--weights", "tuned/model.safetensors", "-a", "fgsm", "--eps", "0.1", "--out", "again",
+        "evaluate", "-q", "-m", "net.py:factory", "--weights", "tuned/model.safetensors", "-a", "fgsm", "--eps", "0.1",
+        "--out", "again",
     )  # fmt: skip
     again, first = (pd.read_csv(place / name / "results.csv").set_index("model") for name in ("again", "tuned"))
 

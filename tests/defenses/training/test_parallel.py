@@ -250,6 +250,7 @@ def test_torchrun_tunes_and_reports_once(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_torchrun_reports_an_error_once(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     done = torchrun(tmp_path, "--set", "batch=2")
