@@ -47,7 +47,8 @@ IN_ONE_NORM = {
     "a_success_cancels_the_restarts", "few_classes_are_enough", "logits_of_any_float_type_will_do",
     "the_caller_gets_everything_back_as_it_was", "the_machine_never_does_less_than_what_is_counted",
     "the_model_comes_back_as_it_was_when_it_fails", "a_target_is_reached_by_that_class_alone",
-    "a_flip_to_another_class_counts_in_a_targeted_trial", "a_black_box_attack_needs_no_gradient",
+    "a_flip_to_another_class_counts_in_a_targeted_trial", "pixels_of_any_range_are_attacked_alike",
+    "a_black_box_attack_needs_no_gradient",
 }  # fmt: skip
 MODEL_CASES = [
     pytest.param(check, name, norm, id=f"{check.__name__}-{name}-{norm}")
