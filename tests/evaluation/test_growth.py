@@ -244,6 +244,7 @@ def vars_of(picture: Picture) -> dict[str, object]:
     return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in vars(picture).items()}
 
 
+@pytest.mark.slow
 def test_a_run_to_which_radii_and_norms_are_added_has_the_tables_of_one_that_had_them_at_once():
     few = settings(
         max_examples=2, stateful_step_count=4, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
