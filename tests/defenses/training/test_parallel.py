@@ -238,6 +238,7 @@ def torchrun(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_torchrun_tunes_and_reports_once(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     done = torchrun(tmp_path, "--set", "epochs=1", "--set", "lr=0.01")
