@@ -25,6 +25,8 @@ SECONDS = 300  # for a busy machine; a process that hangs is ended
 # Sums in another order: after ten steps some units in the last place of the weights, which are about 1.
 CLOSE = {"atol": 2e-6, "rtol": 1e-5}
 
+pytestmark = pytest.mark.slow  # several processes, each of which imports torch
+
 
 class Ends(NamedTuple):
     first: dict[str, Any]
@@ -238,7 +240,6 @@ def torchrun(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_torchrun_tunes_and_reports_once(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     done = torchrun(tmp_path, "--set", "epochs=1", "--set", "lr=0.01")
@@ -251,7 +252,6 @@ def test_torchrun_tunes_and_reports_once(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_torchrun_reports_an_error_once(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     done = torchrun(tmp_path, "--set", "batch=2")
