@@ -5,8 +5,9 @@ On a CPU the kernels that torch picks, and so the last bits of a logit, depend o
 size at all. So there is one reference size, the tile. Before its first use it is proven that a row's answer depends
 neither on its place in the tile nor on the other rows; where it does, fewer rows of a tile are used, or one at a time
 (`robustkit.classifier.batch_layout`). Any other size is compared with the tile once, bit for bit, on made-up images
-and on the rows it was needed for; a size that differs is answered in tiles from then on. The results are remembered as
-long as the module lives and is built the same way.
+and on the rows it was needed for; a size that differs is answered in tiles from then on. A size below the tile is
+answered in a tile that is filled up, until the filling has cost as much as the comparison. The results are remembered
+as long as the module lives and is built the same way.
 """
 
 from collections.abc import Callable
@@ -26,10 +27,12 @@ R = TypeVar("R", bound=Rows)
 
 Sizes = set[tuple[str, int]]
 Layouts = dict[str, BatchLayout]
+Filling = dict[tuple[str, int], int]
 
 _LEAST = 16  # smaller sizes were never seen to agree on a CPU
+_COMPARISON = 4  # batches of a size that comparing it takes
 _WORTH_A_NOTE = 0.8  # share of a batch's rows that are used: with more, hardly any time is lost
-_COMPARED: WeakKeyDictionary[nn.Module, dict[object, tuple[Sizes, Sizes, Layouts]]] = WeakKeyDictionary()
+_COMPARED: WeakKeyDictionary[nn.Module, dict[object, tuple[Sizes, Sizes, Layouts, Filling]]] = WeakKeyDictionary()
 
 
 @dataclass
@@ -45,6 +48,7 @@ class BatchSizes:
         proven: other sizes with the bits of the tile, of each kind of query.
         refused: sizes with other bits.
         layouts: how the rows of each kind of query are laid out in tiles.
+        filling: rows that filled up a tile so far, of each kind of query and size below the tile.
     """
 
     tile: int
@@ -53,6 +57,7 @@ class BatchSizes:
     proven: Sizes = field(default_factory=set)
     refused: Sizes = field(default_factory=set)
     layouts: Layouts = field(default_factory=dict)
+    filling: Filling = field(default_factory=dict)
     _numbers: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)  # made once: each step needs them
 
     @classmethod
@@ -67,10 +72,10 @@ class BatchSizes:
             watched: see the class.
         """
         threads = torch.get_num_threads(), torch.backends.mkldnn.enabled
-        proven, refused, layouts = _COMPARED.setdefault(network, {}).setdefault(
-            (_build(network), threads, tile, *traits), (set(), set(), {})
+        compared = _COMPARED.setdefault(network, {}).setdefault(
+            (_build(network), threads, tile, *traits), (set(), set(), {}, {})
         )
-        return cls(tile, exact, watched, proven, refused, layouts)
+        return cls(tile, exact, watched, *compared)
 
     @property
     def at_once(self) -> int:
@@ -136,7 +141,7 @@ class BatchSizes:
             self.proven.add((kind, rows))
             return ask(everything)
         in_tiles = asked(ask, everything, layout)
-        if layout.whole and not layout.alone and layout.repeats and (kind, rows) not in self.refused:
+        if layout.whole and not layout.alone and layout.repeats and self._pays(kind, rows):
             same = same_bits(ask(everything), in_tiles)
             same = same and (probe is None or agrees(probe, layout, rows, watched=self.watched))
             (self.proven if same else self.refused).add((kind, rows))
@@ -150,6 +155,13 @@ class BatchSizes:
         if kind not in self.layouts:
             self.layouts[kind] = best_layout(probe, size, watched=self.watched)
         return self.layouts[kind]
+
+    def _pays(self, kind: str, rows: int) -> bool:
+        """Whether a size is worth a comparison by now."""
+        if (kind, rows) in self.refused:
+            return False
+        self.filling[kind, rows] = self.filling.get((kind, rows), 0) + self.tile - rows
+        return rows > self.tile or self.filling[kind, rows] >= _COMPARISON * rows
 
     def _usable(self, size: int, kind: str) -> bool:
         return (kind, size) not in self.refused or size % self.tile == 0

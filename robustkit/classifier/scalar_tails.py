@@ -45,6 +45,11 @@ class ScalarTails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unclear = False
         self._tried: set[object] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would import its compiler, which takes a second or two, to keep it away from this class."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute the operation, then try it."""
         kwargs = kwargs or {}

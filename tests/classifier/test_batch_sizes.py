@@ -43,6 +43,16 @@ def test_a_batch_size_with_equal_bits_is_checked_once_and_then_used():
     assert model.sizes == [10]
 
 
+def test_a_size_below_the_tile_is_checked_once_filling_up_has_cost_as_much():
+    sizes, model = BatchSizes(64, exact=True), Model()
+    asked = []
+    for _ in range(6):  # each fills 32 rows; the comparison takes four batches of 32
+        assert torch.equal(answered(sizes, model, 32), torch.arange(32).double())
+        asked.append(list(model.sizes))
+
+    assert asked == [[64], [64], [64], [64, 32], [32], [32]]
+
+
 def test_a_batch_size_with_other_bits_is_computed_in_tiles():
     sizes, model = BatchSizes(4, exact=True), Model(10)
     for batches in ([4, 4, 4, 10], [4, 4, 4]):
