@@ -13,10 +13,12 @@ def catalogue(kind: str) -> None:
 
 
 def _attacks() -> None:
-    from robustkit.primitives import registry
+    from robustkit.primitives import ensembles, registry
 
-    for name, members in registry.ENSEMBLES.items():
-        echo(f"{name:<10} ensemble: {' -> '.join(members)}")
+    for name in ensembles.names():
+        usual, in_l1 = ensembles.members(name, "Linf"), ensembles.members(name, "L1")
+        other = f"; in L1 {' -> '.join(in_l1)}" if in_l1 != usual else ""
+        echo(f"{name:<10} ensemble: {' -> '.join(usual)}{other}")
     for name in registry.names():
         base, preset = registry.VARIANTS.get(name, (name, {}))
         attack = registry.classes()[base]

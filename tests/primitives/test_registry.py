@@ -8,8 +8,8 @@ import torch
 from robustkit.attacks import APGD, FGSM, PGD, Square
 
 from robustkit.errors import UserError
+from robustkit.primitives import ensembles
 from robustkit.primitives.registry import (
-    ENSEMBLES,
     VARIANTS,
     build,
     classes,
@@ -41,10 +41,10 @@ def test_every_hyper_parameter_but_the_radius_has_a_default(name):
     assert [field.name for field in fields(classes()[name]) if field.default is MISSING] == ["eps"]
 
 
-@pytest.mark.parametrize("ensemble", ENSEMBLES)
+@pytest.mark.parametrize("ensemble", ensembles.names())
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
 def test_every_member_of_an_ensemble_builds(ensemble, norm):
-    assert all(build(member, norm, "0.5").ball.eps == 0.5 for member in ENSEMBLES[ensemble])
+    assert all(build(member, norm, "0.5").ball.eps == 0.5 for member in ensembles.members(ensemble, norm))
 
 
 def test_a_specification_sets_hyper_parameters():
