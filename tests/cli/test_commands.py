@@ -74,7 +74,7 @@ def test_attacks_are_listed_with_their_hyper_parameters(robustkit):
     printed = robustkit("list", "attacks")
 
     assert printed.status == 0
-    for name in ("fgsm", "pgd", "apgd-ce", "apgd-t", "square", "noise", "standard"):
+    for name in ("fgsm", "pgd", "apgd-ce", "apgd-t", "square", "noise", "standard", "autoattack", "autoattack-rand"):
         assert any(line.split()[0] == name for line in printed.out.splitlines())
     assert "steps=" in printed.out
 

@@ -134,6 +134,7 @@ def test_what_is_spelled_builds_the_same_attack(attack):
 def test_a_description_has_every_hyper_parameter_but_the_threat_model():
     assert described(Square(0.1, queries=9)) == {
         "attack": "Square", "restarts": 1, "targets": 0, "queries": 9, "p_init": 0.8,
+        "shrink_over": None,
     }  # fmt: skip
 
 
