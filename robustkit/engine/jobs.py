@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from robustkit.engine.nearness import Nearness
 from robustkit.engine.originals import Original
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.randomized_smoothing import ABSTAINS
@@ -43,6 +44,7 @@ class Outcome:
     forwards: int  # over all trials of the image, judging included
     backwards: int
     draws: FreshDraws | None = None  # single answers at `x_adv`, of a randomized model
+    nearness: Nearness | None = None  # of the best point, where it was asked for and the image is not broken
 
 
 @dataclass
