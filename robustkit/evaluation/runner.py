@@ -125,15 +125,18 @@ class ModelRun:
             session, attack.attack, self._jobs(todo, attack, surrogate), slots=slots, seed=evaluation.seed,
             surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS,
         )  # fmt: skip
-        pictured = set(evaluation.ids[:_PICTURED])
+        pictured, blind = set(evaluation.ids[:_PICTURED]), False
         try:
             for outcome in outcomes:
                 pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
                 robust -= outcome.success
                 self.watch.advance(1, robust / len(evaluation.ids))
+                blind |= outcome.blind
         finally:
             # Also when interrupted: what is finished is kept.
             pending.write()
+            if blind:
+                self.log.warn(_about_zero_gradients(attack.surrogate or self.name, attack.column))
 
     def _jobs(self, todo: Sequence[int], attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
         """The images one after the other, read a few at a time."""
@@ -186,6 +189,14 @@ class ModelRun:
                     f"{self.name}: at {norm} {text} nothing can be certified: with sigma {how.sigma:g} and "
                     f"{how.n:,} copies no radius exceeds {most:.3g}; take a larger sigma or more copies."
                 )
+
+
+def _about_zero_gradients(model: str, attack: str) -> str:
+    # Without counts, so that a run that was interrupted says the same.
+    return (
+        f"{model}: on images that {attack} did not break, half of its gradients or more are exactly zero, so that it "
+        "says nothing about them; find the layer, or the loss that saturates, with robustkit diagnose."
+    )
 
 
 class _Pending:
