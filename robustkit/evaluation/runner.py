@@ -13,6 +13,7 @@ from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
 from robustkit.engine.jobs import Job, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
+from robustkit.evaluation.ensemble_fit import misfits
 from robustkit.evaluation.ledger import Ledger
 from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evaluation.records import attack_records, certificate_records, clean_draw_records, clean_records
@@ -64,6 +65,7 @@ class ModelRun:
             for each in evaluation.surrogates:
                 self._warn(each, surrogates[each.name], images)
             self._warn_out_of_reach(images[0].numel())
+            self._warn_of_misfits(session, images)
             if isinstance(session.oracle, Randomized):
                 self.log.note_randomized(session.oracle, begun=bool(self.ledger.clean_done))
             with self.log.timed("clean"):
@@ -177,6 +179,13 @@ class ModelRun:
         warning = guessing(self.name, self.ledger.clean_correct, self.ledger.clean_done, classes)
         if warning:
             self.watch.say(warning)
+
+    def _warn_of_misfits(self, session: Session, images: Tensor) -> None:
+        columns = [column.name for column in self.evaluation.plan.columns if column.name.startswith("autoattack")]
+        if columns:
+            classes, randomized = session.logits(images[:1]).shape[1], isinstance(session.oracle, Randomized)
+            for sentence in misfits(columns, randomized=randomized, classes=classes):
+                self.log.warn(f"{self.name}: {sentence}")
 
     def _warn_out_of_reach(self, values: int) -> None:
         how = self.classifier.smoothing
