@@ -130,15 +130,16 @@ class ModelRun:
         pictured, blind = set(evaluation.ids[:_PICTURED]), False
         try:
             for outcome in outcomes:
+                if outcome.blind and not blind:
+                    # Before its row is on the disk, so that a run that is killed does not forget it.
+                    self.log.warn(_about_zero_gradients(attack.surrogate or self.name, attack.column))
+                    blind = True
                 pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
                 robust -= outcome.success
                 self.watch.advance(1, robust / len(evaluation.ids))
-                blind |= outcome.blind
         finally:
             # Also when interrupted: what is finished is kept.
             pending.write()
-            if blind:
-                self.log.warn(_about_zero_gradients(attack.surrogate or self.name, attack.column))
 
     def _jobs(self, todo: Sequence[int], attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
         """The images one after the other, read a few at a time."""

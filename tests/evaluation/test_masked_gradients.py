@@ -8,8 +8,8 @@ from rich.console import Console
 from robustkit.reports import print_table
 from torch import nn
 
-from robustkit import evaluate, load_dataset, masked_defenses
-from tests.small import cnn, data, evaluated, linear
+from robustkit import evaluate, load_dataset, load_run, masked_defenses
+from tests.small import Recorder, cnn, data, evaluated, linear
 
 
 class Rounded(nn.Module):
@@ -56,6 +56,16 @@ def test_a_lone_attack_whose_gradients_are_zero_says_so():
     run = evaluated(Rounded(), None, dataset=data(20), attacks="pgd:steps=10", eps="0.1")
 
     assert "exactly zero" in warnings_of(run)
+
+
+def test_a_run_that_was_interrupted_still_says_so(tmp_path):
+    request = {"dataset": data(20), "attacks": "pgd:steps=10", "eps": "0.1"}
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(Rounded(), tmp_path, **request, watch=Recorder(stop_after=30))
+    assert "exactly zero" in warnings_of(load_run(tmp_path))
+
+    whole = evaluated(Rounded(), tmp_path, **request)
+    assert warnings_of(whole).count("exactly zero") == 1
 
 
 def test_a_loss_that_saturates_is_told(base):
