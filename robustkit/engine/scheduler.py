@@ -21,7 +21,7 @@ from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, Seen, State
-from robustkit.primitives.rows import along, finite
+from robustkit.primitives.rows import along
 
 _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
 
@@ -124,8 +124,7 @@ class Scheduler:
             self._halve()
             return 0
         live = self.slots.live
-        self._count(live, seen.backwards)
-        self._check_gradient(live, seen.all_grads)
+        self._count(live, seen)
         self.slots.state = self.attack.step(before, seen)
         self._release(live, before, self._candidates(live, before, seen.label))
         return len(live)
@@ -152,20 +151,28 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _count(self, live: list[int], gradients: int) -> None:
+    def _count(self, live: list[int], seen: Seen) -> None:
         forwards = self.queried.oracle.cost.query
-        backwards = forwards * gradients
+        backwards, without = forwards * seen.backwards, self._without_gradient(live, seen)
         for row in live:
             trial = self.slots.trials[row]
             assert trial is not None
             trial.forwards += forwards
             trial.backwards += backwards
+            trial.zero_backwards += backwards if row in without else 0
 
-    def _check_gradient(self, live: list[int], grad: Tensor) -> None:
-        # A sign of NaN is zero, and would pass for "no gradient".
-        if not finite(grad):
+    def _without_gradient(self, live: list[int], seen: Seen) -> set[int]:
+        """Rows whose gradients are all exactly zero, once it is clear that none is NaN or infinite."""
+        if not seen.backwards:
+            return set()
+        grad = seen.all_grads
+        # Sums decide in nearly all cases: one pass over the values, which matters for small networks.
+        sums = grad.flatten(1).sum(1).tolist()
+        # A sign of NaN is zero, and would pass for "no gradient". A sum of finite values may overflow.
+        if not all(map(math.isfinite, sums)):
             samples = [trial.job.sample for trial in self.slots.trials if trial is not None]
             check_finite(grad[self.slots.rows(live)], samples, "input gradient")
+        return {row for row in live if sums[row] == 0 and not bool(grad[row].any())}
 
     def _candidates(self, live: list[int], state: State, label: Tensor) -> set[int]:
         """Rows whose query is a point of the ball that the search network gets wrong (or as targeted)."""

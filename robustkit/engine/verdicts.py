@@ -171,7 +171,7 @@ class VerdictQueue:
         trial.forwards += sum(2 * each.draws for each in draws or [])
         return Outcome(
             job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
-            trial.forwards, trial.backwards, draws[0] if draws else None,
+            trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
         )  # fmt: skip
 
     def _go_on(self, group: Candidates, row: int) -> None:
