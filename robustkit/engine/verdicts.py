@@ -55,7 +55,7 @@ class VerdictQueue:
         self.margins = margins
         self._waiting: list[Candidates] = []
         self._since = 0.0  # when the first of them came
-        self._took = 0.0  # seconds of the last judging
+        self._took = [0.0]  # seconds of each judging; the first may have compared batch sizes, too
 
     def __len__(self) -> int:
         return sum(len(group.trials) for group in self._waiting)
@@ -73,7 +73,7 @@ class VerdictQueue:
             groups, self._waiting = self._waiting, []
             start = time.monotonic()
             judged = list(self._judged(groups))
-            self._took = time.monotonic() - start
+            self._took.append(time.monotonic() - start)
             near = self._measured(judged)
             for group, points, labels in judged:
                 yield from self._decided(group, points, labels, near)
@@ -82,7 +82,7 @@ class VerdictQueue:
         """Whether points have waited so long that judging them now costs little of the time since."""
         if not self._waiting:
             return False
-        return time.monotonic() - self._since > max(self.patience, _COSTS * self._took)
+        return time.monotonic() - self._since > max(self.patience, _COSTS * min(self._took[-2:]))
 
     def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, Tensor, list[int]]]:
         points = torch.cat([group.points for group in groups])
