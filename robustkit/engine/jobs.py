@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from robustkit.engine.nearness import Nearness
 from robustkit.engine.originals import Original
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.randomized_smoothing import ABSTAINS
@@ -44,6 +45,7 @@ class Outcome:
     backwards: int
     draws: FreshDraws | None = None  # single answers at `x_adv`, of a randomized model
     zero_backwards: int = 0  # backward passes of queries whose gradients were all exactly zero
+    nearness: Nearness | None = None  # of the best point, where it was asked for and the image is not broken
 
     @property
     def blind(self) -> bool:

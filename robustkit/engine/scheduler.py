@@ -12,8 +12,10 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Job, Outcome, Trial
+from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
@@ -35,6 +37,7 @@ def run(
     surrogate: Session | None = None,
     judge: Session | None = None,
     patience: float = math.inf,
+    measure: bool = False,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
 
@@ -49,14 +52,18 @@ def run(
             point of each trial and nothing else.
         judge: of the same model for points in the units of the jobs' originals; None where jobs have none.
         patience: seconds that a point waits for others to be judged with; outcomes do not depend on it.
+        measure: how near images that are not broken are to the wrong classes (`robustkit.engine.nearness`). Only for an
+            attack that keeps its best point, on a model that always answers alike; of others nothing is measured.
     """
     jobs = iter(jobs)
     first = next(jobs, None)
     if first is None:
         return
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
+    plain = surrogate is None and isinstance(session.oracle, Plain)
+    margins = Margins(attack.eps, attack.norm) if measure and plain and attack.keeps_best else None
     scheduler = Scheduler(
-        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience
+        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience, margins
     )
     while scheduler.admit():
         live = scheduler.step()
@@ -77,17 +84,18 @@ class Scheduler:
         most: rows in flight.
         seed: of all noise.
         patience: seconds that a point waits for others to be judged with.
+        margins: to measure nearness with.
     """
 
     def __init__(
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
-        seed: int, patience: float = math.inf,
+        seed: int, patience: float = math.inf, margins: Margins | None = None,
     ) -> None:  # fmt: skip
         self.queried, self.attack, self.most = queried, attack, most
         self.transfers = queried is not session
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
-        self.waiting = VerdictQueue(judge, attack, self.queue, patience)
+        self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""

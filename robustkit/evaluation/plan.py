@@ -4,6 +4,7 @@ Within a norm the radii ascend, because an image that is broken at a smaller rad
 same point.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +25,8 @@ class Member:
     name: str  # the column's name, or "column/member"
     attack: Attack
     in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
+    below: float = math.inf  # it attacks the images whose nearness ratio, where it was measured, is below this
+    measures: bool = False  # whether it measures the ratio
 
     def at(self, threat: Threat) -> Attack:
         """The attack in one threat model."""
@@ -37,7 +40,8 @@ class Member:
             norm: {key: value for key, value in other.items() if usual.get(key) != value}
             for norm, other in others.items()
         }
-        return {"name": self.name, **usual, **differing}
+        near = {"below": self.below} if self.below < math.inf else {}
+        return {"name": self.name, **usual, **differing, **near, **({"measures": True} if self.measures else {})}
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class PlannedAttack:
     attack: Attack
     surrogate: str | None
     smaller: str | None  # text of the next smaller radius of the same norm
+    below: float = math.inf  # as in `Member`
+    measures: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,8 @@ class Plan:
             for column in self.columns:
                 for member in column.members:
                     attack = member.at(threat)
-                    planned.append(PlannedAttack(threat, column.name, member.name, attack, column.surrogate, smaller))
+                    planned.append(PlannedAttack(threat, column.name, member.name, attack, column.surrogate, smaller,
+                                                 member.below, member.measures))  # fmt: skip
             before = threat
         return tuple(planned)
 
@@ -101,7 +108,7 @@ def plan(attacks: Sequence[str | Attack], threats: Sequence[Threat], surrogates:
         UserError: an attack is unknown, given twice, or has no form for one of the norms.
     """
     if not attacks:
-        raise UserError("No attack is given; name one, for example pgd, or the ensemble standard.")
+        raise UserError("No attack is given; name one, for example pgd, or the ensemble default.")
     queried: Sequence[str | None] = surrogates or [None]
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
     names = [column.name for column in columns]
@@ -116,7 +123,7 @@ def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Colu
     if isinstance(attack, Attack):
         return _single(registry.spelled(attack) + where, attack, surrogate)
     if ensembles.is_ensemble(attack):
-        name = attack.strip().lower() + where
+        name = ensembles.name_of(attack) + where
         return Column(name, tuple(_members(attack, name)), surrogate)
     built = registry.build(attack, threat.norm, threat.eps_text)
     return _single(registry.title(attack) + where, built, surrogate)
@@ -124,11 +131,10 @@ def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Colu
 
 def _members(ensemble: str, column: str) -> Iterator[Member]:
     """The members of an ensemble; those of other norms only where they differ."""
-    usual = ensembles.members(ensemble, "Linf")
-    for number, text in enumerate(usual):
+    for number, (text, label, below, measures) in enumerate(ensembles.stages(ensemble, "Linf")):
         by_norm = {norm: ensembles.members(ensemble, norm)[number] for norm in ("L2", "L1")}
         others = {norm: registry.build(other, norm, _ANY) for norm, other in by_norm.items() if other != text}
-        yield Member(f"{column}/{registry.parsed(text)[0]}", registry.build(text, "Linf", _ANY), others)
+        yield Member(f"{column}/{label}", registry.build(text, "Linf", _ANY), others, below, measures)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

@@ -1,5 +1,6 @@
 """One model's part of an evaluation: clean images first, then every attack of the plan, rows committed as they come."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -117,6 +118,7 @@ class ModelRun:
         """Attack the images that are neither finished nor already broken."""
         ledger, evaluation = self.ledger, self.evaluation
         ledger.carry_over(attack)
+        ledger.pass_over(attack)
         todo, finished = ledger.todo(attack), len(ledger.finished(attack))
         robust = ledger.robust(attack)
         label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
@@ -125,7 +127,7 @@ class ModelRun:
         pending = _Pending(ledger)
         outcomes = run(
             session, attack.attack, self._jobs(todo, attack, surrogate), slots=slots, seed=evaluation.seed,
-            surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS,
+            surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.measures,
         )  # fmt: skip
         pictured, blind = set(evaluation.ids[:_PICTURED]), False
         try:
@@ -142,13 +144,15 @@ class ModelRun:
             pending.write()
 
     def _jobs(self, todo: Sequence[int], attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
-        """The images one after the other, read a few at a time."""
+        """The images one after the other, read a few at a time; targeted attacks aim at near classes, if known."""
+        near = {} if math.isinf(attack.below) else self.ledger.near(attack)
         for part in _parts(todo, _READ_AT_ONCE):
             x, y = self.evaluation.data.batch(part)
             images = self._checked(x, part)
             rankings = self._rankings(images, y, part, surrogate)
             for number, image, label in zip(part, images, y.tolist(), strict=True):
-                yield Job(number, image, label, loss_targets_of(attack.attack, rankings[number]))
+                ranking = self.ledger.store.near_classes(near[number]) if number in near else rankings[number]
+                yield Job(number, image, label, loss_targets_of(attack.attack, ranking))
 
     def _rankings(
         self, images: Tensor, y: Tensor, part: Sequence[int], surrogate: Session | None
