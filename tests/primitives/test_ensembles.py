@@ -1,8 +1,8 @@
 import pytest
 from robustkit.attacks import APGD, FAB, Square
 
-from robustkit.primitives.ensembles import is_ensemble, members, names
-from robustkit.primitives.registry import build, parsed
+from robustkit.primitives.ensembles import is_ensemble, members, names, stages
+from robustkit.primitives.registry import build
 
 NORMS = ["Linf", "L2", "L1"]
 
@@ -23,7 +23,7 @@ def published(norm, restarts, targets):
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("norm", ["L2", "L1"])
 def test_a_member_has_one_name_in_all_norms(name, norm):
-    usual, here = ([parsed(text)[0] for text in texts] for texts in (members(name, "Linf"), members(name, norm)))
+    usual, here = ([stage.label for stage in stages(name, each)] for each in ("Linf", norm))
 
     assert here == usual
     assert len(set(usual)) == len(usual)
