@@ -6,6 +6,7 @@ class must lead by more than rounding, so that the caller's own forward says the
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -55,7 +56,7 @@ class VerdictQueue:
         self.margins = margins
         self._waiting: list[Candidates] = []
         self._since = 0.0  # when the first of them came
-        self._took = [0.0]  # seconds of each judging; the first may have compared batch sizes, too
+        self._took = deque([0.0], maxlen=2)  # seconds of the last judgings; one may have compared batch sizes
 
     def __len__(self) -> int:
         return sum(len(group.trials) for group in self._waiting)
@@ -82,7 +83,7 @@ class VerdictQueue:
         """Whether points have waited so long that judging them now costs little of the time since."""
         if not self._waiting:
             return False
-        return time.monotonic() - self._since > max(self.patience, _COSTS * min(self._took[-2:]))
+        return time.monotonic() - self._since > max(self.patience, _COSTS * min(self._took))
 
     def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, Tensor, list[int]]]:
         points = torch.cat([group.points for group in groups])
