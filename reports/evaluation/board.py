@@ -92,7 +92,7 @@ class Board:
         return next((cell for cell in self._at(model, threat) if cell.role == "certified"), None)
 
     def attack_rows(self, model: str, threat: ThreatLabel) -> list[OrderedRow]:
-        """The model's attacks, each ensemble followed by its members."""
+        """The model's attacks, each ensemble followed by its members, and the audit."""
         return in_reading_order(self._at(model, threat))
 
     def class_name(self, label: int) -> str:
@@ -144,7 +144,7 @@ def progress(run: Run) -> EvaluationProgress | None:
     # A row of results may count images that no attack has reached yet, so the samples are counted as well.
     attacked = run.samples.groupby(["model", "norm", "eps_text", "attack"], sort=False).size().to_dict()
     keys = zip(attacks["model"], attacks["norm"], attacks["eps_text"], attacks["attack"], strict=True)
-    counts = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member"]), "n"]] or [0]
+    counts = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member", "audit"]), "n"]] or [0]
     undecided = int(run.results["undecided"].max()) if "undecided" in run.results and len(run.results) else 0
     done = min(*counts, *(int(attacked.get(key, 0)) for key in keys), planned - undecided)
     return EvaluationProgress(max(0, done), planned)

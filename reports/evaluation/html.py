@@ -17,7 +17,7 @@ from robustkit.host.files import write_text
 from ..shared.figures import Figure, Legend
 from ..shared.rendering import render, styles
 from ..shared.words import printable
-from . import figures, randomized, smoothing, tables
+from . import audit, figures, randomized, smoothing, tables
 from .board import Board, EvaluationProgress, boards
 from .extra_parts import ExtraPart, extra_parts
 from .gallery import RULE, GalleryEntry, gallery
@@ -57,6 +57,7 @@ class Section(NamedTuple):
     costs: list[tables.CostBlock]
     certified: list[str]
     randomized: list[str]
+    audit: list[str]
     methods: str
     unchecked: list[str]
     extra_parts: list[ExtraPart]
@@ -112,6 +113,7 @@ def _section(board: Board, number: int) -> Section:
         costs=tables.cost_blocks(board),
         certified=smoothing.notes(board),
         randomized=randomized.notes(board),
+        audit=audit.notes(board),
         methods=methods(board),
         unchecked=unchecked(board),
         extra_parts=extra_parts(board, prefix),

@@ -132,12 +132,12 @@ def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
 
 
 def in_reading_order(rows: Sequence[ResultRow]) -> list[OrderedRow]:
-    """The attacks of one model at one threat, each ensemble followed by its members."""
+    """The attacks of one model at one threat, each ensemble followed by its members, and the audit."""
     ensembles = [row.attack for row in rows if row.role == "ensemble"]
     owners = _owners(rows, ensembles)
     order: list[OrderedRow] = []
     for row in rows:
-        if row.role not in ("attack", "ensemble"):
+        if row.role not in ("attack", "ensemble", "audit"):
             continue
         order.append(OrderedRow(row, None))
         if row.role == "ensemble":

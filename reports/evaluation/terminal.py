@@ -14,7 +14,7 @@ from robustkit.evidence.run import Run
 
 from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
 from ..shared.words import DASH, UNKNOWN, per_image, printable
-from . import randomized, smoothing
+from . import audit, randomized, smoothing
 from .board import Board, boards
 from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
@@ -81,10 +81,10 @@ def _lines(board: Board, model: str, threat: ThreatLabel | None) -> Iterator[tup
     if threat is None:
         return
     for row in board.attack_rows(model, threat):
-        if row.ensemble:
-            # A member attacks only what the members before it left: an accuracy of its own would mislead.
+        if row.ensemble or row.cell.role == "audit":
+            # These attack only images that other attacks left: an accuracy of their own would mislead.
             shown = {name: text for name, text in _texts(row.cell).items() if name in ("broke", "passes/image")}
-            yield f"  {row.name}", shown, "dim"
+            yield f"  {row.name}" if row.ensemble else row.name, shown, "dim"
         else:
             yield row.name, _texts(row.cell), ""
     worst = board.worst(model, threat)
@@ -124,6 +124,7 @@ def _notes(board: Board) -> Iterator[str]:
         yield "worst-case: an upper bound on robust accuracy under these attacks; a stronger attack can only lower it."
         yield from smoothing.notes(board)
         yield from randomized.notes(board)
+        yield from audit.notes(board)
         yield "passes/image: forwards+backwards for each image attacked."
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."

@@ -25,7 +25,7 @@ def print_plan(options: dict[str, Any]) -> None:
     checked_names(options["names"], len(options["models"]))
     data = data_of(options)
     threats = threats_of(options["norms"], options["radii"], data.threats)
-    planned = plan(options["attacks"], threats, options["surrogates"])
+    planned = plan(options["attacks"], threats, options["surrogates"], options["audit"])
     smoothing = smoothing_of(options)
     if smoothing is not None:
         check_smoothable(planned)
@@ -44,9 +44,10 @@ def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smo
     forwards = backwards = 0
     for cell in planned.attacks:
         trials, cost = cell.attack.trials, cell.attack.cost
+        attacked = images if cell.audit is None else min(images, cell.audit)
         per_query = copies if cell.surrogate is None else 1
-        cell_forwards = images * trials * ((cost.forwards - 1) * per_query + per_verdict)
-        cell_backwards = images * trials * cost.backwards * per_query
+        cell_forwards = attacked * trials * ((cost.forwards - 1) * per_query + per_verdict)
+        cell_backwards = attacked * trials * cost.backwards * per_query
         forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
         threat = f"{cell.threat.norm} {cell.threat.eps_text}"
         echo(f"  {cell.name:<28}{threat:<14}{trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")

@@ -55,6 +55,8 @@ _RUNS = Path("robustkit-runs")
 @click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
               help="8/255, 0.5 or L2:0.5, pixels in [0, 1]. Repeatable. [default: usual for the data]")  # fmt: skip
+@click.option("--audit", type=click.IntRange(min=1), metavar="K",
+              help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
 @samples_option(1000)
 @batch_size_option
 @device_option
@@ -69,7 +71,7 @@ def evaluate(**options: Any) -> None:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
 
     The same command again goes on where it stopped; a finished run is only printed. With more models, attacks,
-    samples, norms or radii it is extended.
+    samples, norms or radii, or an audit, it is extended.
     """
     if not options["models"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")

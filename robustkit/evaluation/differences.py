@@ -1,10 +1,12 @@
 """How a request differs from the run whose folder it names, setting by setting, in plain words.
 
-What only grows is no difference: more images, attacks, models, norms and radii.
+What only grows is no difference: more images, attacks, models, norms and radii, and a larger audit.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from robustkit.evidence.audit import AUDIT
 
 _CONTENT = {"sha256": "its weights, settings or code", "code": "its code"}
 _LONGEST = 60
@@ -16,6 +18,7 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         *(f"{key} was {_said(old[key])}, now {_said(new[key])}" for key in ("schema", "seed") if old[key] != new[key]),
         *_fewer_samples(old["n"], new["n"]),
         *(f"the radius {norm} {eps} is missing" for norm, eps in old["threats"] if [norm, eps] not in new["threats"]),
+        *_smaller_audit(old.get("audit", 0), new.get("audit", 0)),
         *_about_data(old["dataset"], new["dataset"]),
         *(text for kind in ("models", "attacks", "surrogates") for text in _about_entries(kind, old, new)),
     ]
@@ -23,6 +26,10 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _fewer_samples(old: int, new: int) -> list[str]:
     return [f"samples was {old}, now {new}"] if new < old else []
+
+
+def _smaller_audit(old: int, new: int) -> list[str]:
+    return [f"audit was {old}, now {new or 'not set'}"] if new < old else []
 
 
 def _about_data(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -35,6 +42,8 @@ def _about_data(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _about_entries(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     now = {entry["name"]: entry for entry in new.get(kind, [])}
     for entry in old.get(kind, []):
+        if kind == "attacks" and entry["name"].startswith(f"{AUDIT}/") and "audit" not in new:
+            continue  # named once, as the audit
         name = f"the {kind[:-1]} {entry['name']}"
         if entry["name"] not in now:
             yield f"{name} is missing"

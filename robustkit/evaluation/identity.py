@@ -1,6 +1,7 @@
 """What determines the result of a run, and the refusal to mix two runs that differ in it.
 
-A run may grow: more images, attacks, models, norms and radii. Nothing else may change under its evidence.
+A run may grow: more images, attacks, models, norms and radii, and a larger audit. Nothing else may change
+under its evidence.
 """
 
 import hashlib
@@ -31,6 +32,7 @@ def identity_of(evaluation: Evaluation) -> dict[str, Any]:
         "class_names": list(data.class_names),
         "threats": [[threat.norm, threat.eps_text] for threat in plan.threats],
         "attacks": plan.described(),
+        **({} if plan.audit is None else {"audit": plan.audit}),
         "seed": evaluation.seed,
     }
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from robustkit.evaluation.plan import Plan, PlannedAttack
+from robustkit.evidence.audit import draw
 from robustkit.evidence.store import (
     AttackRecord,
     CleanRecord,
@@ -26,10 +27,11 @@ class Ledger:
         model: name of the model.
         plan: all attacks of the run.
         ids: numbers of the images, in the order of work.
+        seed: of the run.
     """
 
-    def __init__(self, store: Store, model: str, plan: Plan, ids: Sequence[int]) -> None:
-        self.store, self.model, self.plan, self.ids = store, model, plan, ids
+    def __init__(self, store: Store, model: str, plan: Plan, ids: Sequence[int], seed: int) -> None:
+        self.store, self.model, self.plan, self.ids, self.seed = store, model, plan, ids, seed
         clean = store.clean(model)
         self._right = {number: row.pred == row.label for number, row in clean.items()}
         self._finished: dict[_Key, set[int]] = {}
@@ -69,8 +71,8 @@ class Ledger:
         return not self.clean_todo and not any(self.todo(attack) for attack in self.plan.attacks)
 
     def todo(self, attack: PlannedAttack) -> list[int]:
-        """Correctly classified images that this attack has not finished and its column has not broken."""
-        left = self.correct() - self.finished(attack) - self.broken(attack)
+        """Images meant for this attack that it has not finished and its column has not broken."""
+        left = self.targets(attack) - self.finished(attack) - self.broken(attack)
         return [number for number in self.ids if number in left]
 
     def finished(self, attack: PlannedAttack) -> set[int]:
@@ -79,7 +81,25 @@ class Ledger:
 
     def robust(self, attack: PlannedAttack) -> int:
         """How many images the attack's column has left standing so far."""
-        return len(self.correct() - self.broken(attack))
+        images = self.correct() if attack.audit is None else self.survivors(attack)
+        return len(images - self.broken(attack))
+
+    def targets(self, attack: PlannedAttack) -> set[int]:
+        """Images that the attack is meant for: all that are classified correctly; for an audit some random survivors.
+
+        Those of an audit are final once all other attacks at this threat have finished.
+        """
+        if attack.audit is None:
+            return self.correct()
+        # No number of draws makes AutoAttack fit for answers at random.
+        if self.model in self.store.manifest().get("randomized", {}):
+            return set()
+        return draw(self.seed, self.survivors(attack), attack.audit)
+
+    def survivors(self, attack: PlannedAttack) -> set[int]:
+        """Images that no attack at this threat broke, apart from audits."""
+        columns = {each.column: each for each in self.plan.attacks if each.threat == attack.threat and not each.audit}
+        return self.correct().difference(*(self.broken(each) for each in columns.values()))
 
     def correct(self) -> set[int]:
         """The images of the run that are classified correctly."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from robustkit.errors import UserError
 from robustkit.evaluation.threats import Threat
+from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.protocol import Attack
 
@@ -52,6 +53,7 @@ class Column:
     name: str
     members: tuple[Member, ...]
     surrogate: str | None = None  # the model that is queried, where it is not the attacked one
+    audit: int | None = None  # it attacks only so many random survivors of all other columns
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class PlannedAttack:
     below: float = math.inf  # as in `Member`
     measures: bool = False
     for_noise: bool = True
+    audit: int | None = None  # as in `Column`
 
 
 @dataclass(frozen=True)
@@ -93,26 +96,43 @@ class Plan:
             for column in self.columns:
                 for member in column.members:
                     attack = member.at(threat)
-                    planned.append(PlannedAttack(threat, column.name, member.name, attack, column.surrogate, smaller,
-                                                 member.below, member.measures, member.for_noise))  # fmt: skip
+                    planned.append(PlannedAttack(
+                        threat, column.name, member.name, attack, column.surrogate, smaller, member.below,
+                        member.measures, member.for_noise, column.audit,
+                    ))  # fmt: skip
             before = threat
         return tuple(planned)
+
+    @property
+    def audit(self) -> int | None:
+        """How many survivors are audited; None for no audit."""
+        return next((column.audit for column in self.columns if column.audit is not None), None)
 
     def described(self) -> list[dict[str, Any]]:
         """Every attack with all its hyper-parameters, for the manifest."""
         return [member.described() for column in self.columns for member in column.members]
 
 
-def plan(attacks: Sequence[str | Attack], threats: Sequence[Threat], surrogates: Sequence[str] = ()) -> Plan:
+def plan(
+    attacks: Sequence[str | Attack], threats: Sequence[Threat], surrogates: Sequence[str] = (), audit: int | None = None
+) -> Plan:
     """The plan for attack specifications, ensemble names and attack objects; each on every surrogate, if there are any.
 
+    With `audit`, AutoAttack on so many random survivors of all of them comes last at every threat.
+
     Raises:
-        UserError: an attack is unknown, given twice, or has no form for one of the norms.
+        UserError: an attack is unknown, given twice, or has no form for one of the norms; or transfer is audited.
     """
     if not attacks:
         raise UserError("No attack is given; name one, for example pgd, or the ensemble default.")
     queried: Sequence[str | None] = surrogates or [None]
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
+    if audit is not None:
+        if surrogates:
+            raise UserError(
+                "An audit attacks the models themselves, not a surrogate; leave out --audit or --surrogate."
+            )
+        columns = (*columns, Column(AUDIT, tuple(_members(ENSEMBLE, AUDIT)), audit=audit))
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:

@@ -70,6 +70,8 @@ class EvaluationRequest:
         surrogate_weights: of surrogates given by name, one each.
         smooth: sigma, or a `Smoothing`: attack and certify the class that a module, or a model given by name, predicts
             most often for noisy copies; a `Classifier` has its own.
+        audit: attack so many random survivors, which no attack broke, with AutoAttack, and bound the share of survivors
+            that the attacks missed; None for no audit. Can be added to a finished run.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -102,6 +104,7 @@ class EvaluationRequest:
     surrogates: Model | Sequence[Model] = ()
     surrogate_weights: Sequence[str | Path] = ()
     smooth: float | Smoothing | None = None
+    audit: int | None = None
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 
@@ -110,6 +113,9 @@ class EvaluationRequest:
             raise UserError(f"The number of samples must be a whole number of at least 1, not {self.samples!r}.")
         if self.batch_size != "auto" and (not isinstance(self.batch_size, int) or self.batch_size < 1):
             raise UserError(f"The batch size must be a whole number of at least 1, or auto, not {self.batch_size!r}.")
+
+        if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):
+            raise UserError(f"An audit attacks a whole number of at least 1 survivors, not {self.audit!r}.")
 
     @contextmanager
     def watched(self) -> Iterator["EvaluationRequest"]:

@@ -45,10 +45,10 @@ def resolve(request: EvaluationRequest) -> Evaluation:
     attacks = listed(request.attacks)
     norms, radii = _threat_texts(attacks, listed(request.norm), [str(value) for value in listed(request.eps)])
     threats = threats_of(norms, radii, data.threats)
-    plan(attacks, threats)  # before the models, which take longer
+    plan(attacks, threats, audit=request.audit)  # before the models, which take longer
     classifiers = attacked_classifiers(request, data, device)
     surrogates = surrogate_classifiers(request, data, device)
-    planned = plan(attacks, threats, [each.name for each in surrogates])
+    planned = plan(attacks, threats, [each.name for each in surrogates], request.audit)
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
     slots = None if request.batch_size == "auto" else request.batch_size
@@ -60,8 +60,11 @@ def check_smoothable(planned: Plan) -> None:
     """Check that a plan can be run on smoothed classifiers.
 
     Raises:
-        UserError: nothing can be certified in one of the norms, or an attack reads a layer of a single pass.
+        UserError: nothing can be certified in one of the norms, an attack reads a layer of a single pass, or an audit
+            is asked for.
     """
+    if planned.audit is not None:
+        raise UserError("AutoAttack, which --audit runs, is not made for smoothed models; leave --audit out.")
     if any(threat.norm == "L0" for threat in planned.threats):
         raise UserError("A smoothed classifier is certified in L2, L1 and Linf, and in L0 nothing is; leave L0 out.")
     for each in planned.attacks:

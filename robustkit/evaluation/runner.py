@@ -21,6 +21,7 @@ from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evaluation.records import attack_records, certificate_records, clean_draw_records, clean_records
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
+from robustkit.evidence.audit import ENSEMBLE
 from robustkit.evidence.guessing import guessing
 from robustkit.evidence.store import Row, Store
 from robustkit.host.progress import ProgressWatch
@@ -45,7 +46,7 @@ class ModelRun:
     def __init__(self, evaluation: Evaluation, classifier: Classifier, store: Store, watch: ProgressWatch) -> None:
         self.evaluation, self.classifier, self.watch = evaluation, classifier, watch
         self.name = classifier.name
-        self.ledger = Ledger(store, self.name, evaluation.plan, evaluation.ids)
+        self.ledger = Ledger(store, self.name, evaluation.plan, evaluation.ids, evaluation.seed)
         self.log = RunLog(store, self.name, watch)
 
     @property
@@ -187,9 +188,11 @@ class ModelRun:
             self.watch.say(warning)
 
     def _warn_of_misfits(self, session: Session, images: Tensor) -> None:
+        randomized = isinstance(session.oracle, Randomized)
         columns = [column.name for column in self.evaluation.plan.columns if column.name.startswith("autoattack")]
+        columns += [ENSEMBLE] if self.evaluation.plan.audit is not None and not randomized else []
         if columns:
-            classes, randomized = session.logits(images[:1]).shape[1], isinstance(session.oracle, Randomized)
+            classes = session.logits(images[:1]).shape[1]
             for sentence in misfits(columns, randomized=randomized, classes=classes):
                 self.log.warn(f"{self.name}: {sentence}")
 

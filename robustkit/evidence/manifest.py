@@ -79,10 +79,17 @@ def _numbers(value: Any) -> bool:
 
 
 def _identity(value: Any) -> bool:
-    return isinstance(value, dict) and all(check(value.get(key)) for key, check in _IDENTITY.items()) and not (
-        # In L0 nothing can be certified.
-        any("smoothing" in model for model in value["models"]) and any(norm == "L0" for norm, _ in value["threats"])
-    )  # fmt: skip
+    if not isinstance(value, dict) or not all(check(value.get(key)) for key, check in _IDENTITY.items()):
+        return False
+    # In L0 nothing can be certified.
+    smoothed = any("smoothing" in model for model in value["models"])
+    return _audit(value) and not (smoothed and any(norm == "L0" for norm, _ in value["threats"]))
+
+
+def _audit(identity: dict[str, Any]) -> bool:
+    """An audit has a size and members, or neither."""
+    members = any(entry["name"].startswith("audit/") for entry in identity["attacks"])
+    return _whole(identity["audit"]) and identity["audit"] > 0 and members if "audit" in identity else not members
 
 
 def _named(value: Any) -> bool:

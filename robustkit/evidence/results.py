@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from robustkit.evidence.audit import AUDIT, Audit
 from robustkit.evidence.certificates import abstained_images, certificate_passes
 from robustkit.evidence.single_draws import SingleDraws, clean_extras
 from robustkit.evidence.store import AttackRecord, CleanRecord
-from robustkit.statistics.intervals import proportion
+from robustkit.statistics.intervals import proportion, upper_bound
+
+# Methods of the interval of an audit.
+ONE_SIDED: Final = "clopper-pearson one-sided"
+EXACT: Final = "exact"  # all survivors were audited
 
 
 def clean_row(
@@ -40,14 +45,16 @@ def threat_rows(
     groups: Mapping[str, Sequence[str]],
     records: Mapping[str, Sequence[AttackRecord]],
     waiting: int,
+    audit: Audit | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each attack, ensemble member and ensemble at one threat, and one for the worst case over all.
+    """One row for each attack, ensemble member, ensemble and audit at one threat, and one for the worst case over all.
 
     Args:
         clean: the clean images.
-        groups: for each ensemble its members, for each other attack its own name.
+        groups: for each ensemble its members, for each other attack its own name; without the audit.
         records: rows of each attack.
         waiting: images of the run that have no clean prediction yet.
+        audit: None unless the model is audited.
     """
     n, correct = len(clean), {number for number, row in clean.items() if row.pred == row.label}
     robust, unattacked = set(correct), set[int]()
@@ -68,9 +75,31 @@ def threat_rows(
         robust &= left
         unattacked |= left_out
         everything += own
+    if audit is not None:
+        rows.append(audit_row(audit, settled=not (unattacked & robust or waiting)))
+        robust -= audit.broken
+        unattacked |= audit.undecided
+        everything += audit.all_records
     rest = len(unattacked & robust)
     rows.append(result_row("worst-case", "worst-case", n, len(robust), combined(everything), rest, waiting))
     return rows
+
+
+def audit_row(audit: Audit, *, settled: bool) -> dict[str, Any]:
+    """The row about the drawn images: how many of them the audit left, with a one-sided interval.
+
+    Args:
+        audit: of one model at one threat.
+        settled: whether all attacks have finished, so that the survivors are known.
+    """
+    own = [record for record in combined(audit.all_records) if record.sample in audit.drawn]
+    n, correct = len(audit.drawn), len(audit.drawn - audit.broken)
+    row = result_row(AUDIT, AUDIT, n, correct, own, len(audit.undecided))
+    if audit.undecided or not settled:
+        return row | {"ci_method": "unfinished"}
+    if n == audit.survivors:
+        return row | {"ci_low": row["accuracy"], "ci_high": row["accuracy"], "ci_method": EXACT}
+    return row | {"ci_low": 1 - upper_bound(n - correct, n), "ci_high": 1.0, "ci_method": ONE_SIDED}
 
 
 def combined(records: Sequence[AttackRecord]) -> list[AttackRecord]:

@@ -49,7 +49,10 @@ class Run:
     - model, dataset, split, norm ("-" for the clean row), eps (number), eps_text ("8/255"), attack
     - role: "clean"; "attack" (it attacked every correctly classified image); "member" (one stage of an ensemble, which
       attacked what the stages before it left); "ensemble"; "worst-case" (an image counts as robust if no attack broke
-      it); "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball)
+      it); "audit" (AutoAttack on random survivors, images that no other attack broke: n of them were drawn, `correct`
+      were not broken, and `ci_low` is the one-sided 95 % bound of Clopper and Pearson for the share of survivors that
+      AutoAttack does not break; ci_method is "exact" where all survivors were drawn);
+      "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball)
     - n: images; correct: images classified correctly under this attack; accuracy = correct / n
     - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson")
     - attacked, broken: images that this attack was run on, and that it broke; success_rate = broken / attacked

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from robustkit.evidence.audit import AUDIT, Audit
 from robustkit.evidence.results import combined
 from robustkit.evidence.run import SAMPLE_COLUMNS
 from robustkit.evidence.store import AttackRecord, CleanRecord
@@ -36,6 +37,12 @@ def sample_rows(
                 continue  # later members may break it
             rows.append(_sample_row(name, clean[number], record))
     return rows
+
+
+def audit_samples(clean: Mapping[int, CleanRecord], audit: Audit) -> list[dict[str, Any]]:
+    """The rows of an audit: one for each image that has a verdict."""
+    together = {record.sample: record for record in combined(audit.all_records)}
+    return [_sample_row(AUDIT, clean[number], together[number]) for number in sorted(together.keys() - audit.undecided)]
 
 
 def _sample_row(attack: str, clean: CleanRecord, record: AttackRecord | None) -> dict[str, Any]:

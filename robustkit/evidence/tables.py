@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from robustkit.evidence import masking_signs
+from robustkit.evidence.audit import AUDIT, Audit, audit_of, counted
 from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
 from robustkit.evidence.guessing import NOTE, guessing
@@ -17,7 +18,7 @@ from robustkit.evidence.opening import not_ours
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
-from robustkit.evidence.samples import sample_rows
+from robustkit.evidence.samples import audit_samples, sample_rows
 from robustkit.evidence.single_draws import (
     DRAW_COLUMN,
     RESULT_EXTRAS,
@@ -44,6 +45,7 @@ class ModelEvidence(NamedTuple):
     smoothing: Mapping[str, Any] | None  # sigma, n, n0 and alpha of a smoothed model
     certificates: dict[int, CertificateRecord]  # by image; empty unless the model is smoothed
     draws: SingleDraws | None  # of a randomized model
+    audits: Mapping[tuple[str, str], Audit]  # by norm and eps_text; empty unless the model is audited
 
 
 def summarised(store: Store, folder: Path) -> Run:
@@ -51,6 +53,7 @@ def summarised(store: Store, folder: Path) -> Run:
     manifest = store.manifest()
     identity = manifest["identity"]
     groups = _columns(entry["name"] for entry in identity["attacks"])
+    attacks = {column: names for column, names in groups.items() if column != AUDIT or "audit" not in identity}
     results: Rows = []
     samples: Rows = []
     warnings: list[str] = []
@@ -59,20 +62,25 @@ def summarised(store: Store, folder: Path) -> Run:
         model = _model_evidence(store, entry, entry["name"] in manifest.get("randomized", {}))
         waiting = max(0, identity["n"] - len(model.clean))
         places[model.name] = origins(model.attacked, identity["threats"], groups)
+        if "audit" in identity and model.draws is None:
+            model = model._replace(audits=_audits(model, places[model.name], identity, groups))
+            places[model.name] = counted(places[model.name], model.audits)
         model = model._replace(
             attacked=carried_records(model.attacked, places[model.name]),
             draws=None if model.draws is None else model.draws.carried(places[model.name]),
         )
         warnings += _warnings(model)
+        if "audit" in identity and model.draws is not None:
+            warnings.append(f"{model.name} is randomized, for which AutoAttack is not made; it is not audited.")
         own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
         signs = {} if identity.get("surrogates") else _masking_signs(model, identity["threats"], groups)
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
             sign = signs.get(f"{norm} {eps_text}")
             note = {"note": masking_signs.NOTE} if sign is not None and sign.masked else {}
-            rows = _threat_results(model, threat, groups, waiting)
+            rows = _threat_results(model, threat, attacks, waiting)
             own += [{"model": model.name, **threat, **row, **note} for row in rows]
-            samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, groups)]
+            samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, attacks)]
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
         warnings += [each for each in (warning, masking_signs.warning(model.name, signs)) if each]
         results += [{**row, "note": NOTE} for row in own] if warning else own
@@ -96,6 +104,20 @@ def summarised(store: Store, folder: Path) -> Run:
     )
 
 
+def _audits(
+    model: ModelEvidence, places: Origins, identity: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
+) -> dict[tuple[str, str], Audit]:
+    """The audits of a model by threat."""
+    carried = model._replace(attacked=carried_records(model.attacked, places))
+    return {
+        (norm, eps_text): audit_of(
+            identity["seed"], identity["audit"], model.clean, groups,
+            _records(carried, {"norm": norm, "eps_text": eps_text}, groups),
+        )
+        for norm, eps_text in identity["threats"]
+    }  # fmt: skip
+
+
 def _columns(names: Iterable[str]) -> dict[str, list[str]]:
     """For each ensemble its members, for each other attack its own name: "rk-1/first" belongs to "rk-1"."""
     groups: dict[str, list[str]] = {}
@@ -117,7 +139,7 @@ def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) ->
     draws = single_draws(store.draw_records(name)) if randomized else None
     if draws is not None and set(draws.clean) != set(clean):
         raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of single draws")
-    return ModelEvidence(name, clean, attacked, smoothing, certificates, draws)
+    return ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {})
 
 
 def _warnings(model: ModelEvidence) -> list[str]:
@@ -143,7 +165,8 @@ def _masking_signs(
 def _threat_results(
     model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]], waiting: int
 ) -> Rows:
-    rows = threat_rows(model.clean, groups, _records(model, threat, groups), waiting)
+    audit = model.audits.get((threat["norm"], threat["eps_text"]))
+    rows = threat_rows(model.clean, groups, _records(model, threat, groups), waiting, audit)
     if model.smoothing is not None:
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
         rows.append(result_row("certified", "certified", len(model.clean), len(images), [], 0, waiting))
@@ -155,6 +178,8 @@ def _threat_results(
 def _threat_samples(model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rows:
     records = _records(model, threat, groups)
     rows = [row for column, names in groups.items() for row in sample_rows(model.clean, column, names, records)]
+    audit = model.audits.get((threat["norm"], threat["eps_text"]))
+    rows += [] if audit is None else audit_samples(model.clean, audit)
     if model.smoothing is not None:
         rows += certified_rows(model.clean, model.certificates, threat["norm"], threat["eps"])
     if model.draws is not None:

@@ -34,6 +34,23 @@ def proportion(k: int, n: int) -> Proportion:
     return Proportion(k / n, float(interval.low), float(interval.high), method)
 
 
+def upper_bound(k: int, n: int) -> float:
+    """The largest share that is compatible with k of n: the one-sided 95 % bound of Clopper and Pearson, NaN for n = 0.
+
+    It is exact for draws with replacement and cautious for draws without.
+
+    Raises:
+        ValueError: k is not in 0..n.
+    """
+    if not 0 <= k <= n:
+        raise ValueError(f"A bound on a share needs 0 <= k <= n, not k = {k} and n = {n}.")
+    if n == 0:
+        return float("nan")
+    from scipy.stats import binomtest
+
+    return float(binomtest(k, n, alternative="less").proportion_ci(method="exact").high)
+
+
 def mean_of_shares(total: float, n: int) -> Proportion:
     """The mean of n numbers in [0, 1] that add up to `total`, with its 95 % interval.
 

@@ -47,9 +47,7 @@ def test_python_m_robustkit_is_robustkit():
 def test_a_dry_run_prints_the_plan_and_writes_nothing(robustkit, place):
     before = sorted(place.rglob("*"))
     # A model that would have to be trained: none is loaded.
-    printed = robustkit(
-        "evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "default", "--eps", "0.1", "--dry-run"
-    )
+    printed = robustkit("evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "default", "--eps", "0.1", "--dry-run")
 
     assert printed.status == 0
     assert all(word in printed.out for word in ("fgsm", "rk-1/first", "rk-1/square", "Linf 0.1", "30 images"))
@@ -68,6 +66,16 @@ def test_a_dry_runs_bound_is_never_exceeded(robustkit, place):
 
     assert 0 < spent.forwards.sum() <= forwards
     assert 0 < spent.backwards.sum() <= backwards
+
+
+def test_a_dry_run_counts_only_the_audited_survivors(robustkit):
+    words = ("evaluate", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1", "--dry-run")
+    few, all_of_them = (robustkit(*words, "--audit", count).out.splitlines() for count in ("2", "1000"))
+    ((few_name, *_, few_forwards, _),) = (line.split() for line in few if "audit/square" in line)
+    ((*_, all_forwards, _),) = (line.split() for line in all_of_them if "audit/square" in line)
+
+    assert few_name == "audit/square"
+    assert int(few_forwards.replace(",", "")) * 15 == int(all_forwards.replace(",", ""))
 
 
 def test_attacks_are_listed_with_their_hyper_parameters(robustkit):

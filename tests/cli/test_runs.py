@@ -10,6 +10,7 @@ import torch
 
 from tests.cli.conftest import DATA, MODEL, SMALL
 from tests.cli.test_bad_input import refused
+from tests.evaluation.test_autoattack import shorter
 from tests.small import data, evidence, linear, save
 
 FILES = {"report.html", "results.csv", "samples.csv", "run.sqlite"}
@@ -43,6 +44,19 @@ def test_a_run_folder_holds_four_files_which_pandas_reads(robustkit, place):
     assert (samples.verdict == "robust").sum() == results.correct[1]
     assert "robustkit" in manifest["command"]
     assert manifest["finished"]
+
+
+def test_an_audit_is_added_to_a_finished_run(robustkit, place, monkeypatch):
+    shorter(monkeypatch)
+    alone = robustkit(*SMALL, "--out", "run")
+    audited = robustkit(*SMALL, "--audit", "5", "--out", "run")
+    (row,) = pd.read_csv(place / "run" / "results.csv").query("role == 'audit'").itertuples()
+
+    assert alone.status == audited.status == 0
+    assert row.n == 5
+    assert f"audit: AutoAttack broke {row.broken} of 5 survivors" in audited.out
+    assert "audit" not in alone.out
+    refused(robustkit(*SMALL, "--out", "run"), "audit was 5", "--out")
 
 
 def test_without_out_the_same_command_finds_its_folder(robustkit, place):

@@ -205,6 +205,10 @@ CASES: dict[str, Change] = {
     "a data set as a text": identity(dataset="digits"),
     "class names as numbers": identity(class_names=[1, 2]),
     "a fraction of an image": identity(n=0.5),
+    "an audit without members": identity(audit=3),
+    "an audit of a text": identity(audit="3"),
+    "an audit of nothing": identity(audit=0, attacks=[{"name": "audit/square"}]),
+    "members of no audit": identity(attacks=[{"name": "audit/square"}]),
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from robustkit.statistics.intervals import proportion
+from robustkit.statistics.intervals import proportion, upper_bound
 
 
 def test_the_interval_of_a_textbook():
@@ -36,10 +36,25 @@ def test_no_image_gives_no_number():
     assert proportion(0, 0).method == "none"
 
 
+def test_the_one_sided_bound_is_its_formula():
+    for k, n in [(0, 1), (0, 7), (3, 40), (39, 40), (17, 1000)]:
+        assert upper_bound(k, n) == pytest.approx(stats.beta.ppf(0.95, k + 1, n - k))
+        # With a larger share, k or fewer would have a chance below 5 %.
+        assert stats.binom.cdf(k, n, upper_bound(k, n)) == pytest.approx(0.05)
+
+
+def test_the_one_sided_bound_of_no_miss_follows_the_rule_of_three():
+    assert upper_bound(0, 100) == pytest.approx(0.0295, abs=5e-5)
+    assert upper_bound(0, 300) == pytest.approx(0.00994, abs=5e-6)
+    assert upper_bound(5, 5) == 1
+    assert math.isnan(upper_bound(0, 0))
+
+
+@pytest.mark.parametrize("bound", [proportion, upper_bound])
 @pytest.mark.parametrize(("k", "n"), [(-1, 5), (6, 5), (1, 0), (0, -1)])
-def test_impossible_counts_are_refused(k, n):
+def test_impossible_counts_are_refused(k, n, bound):
     with pytest.raises(ValueError, match="0 <= k <= n"):
-        proportion(k, n)
+        bound(k, n)
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():

@@ -1,0 +1,94 @@
+"""The audit of a run: AutoAttack on some random survivors, which are images that no attack of the run broke.
+
+It estimates what the attacks of the run miss. An image that the audit breaks is broken, so the worst case counts it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import torch
+
+from robustkit.evidence.carried import Origins
+from robustkit.evidence.store import AttackRecord, CleanRecord
+from robustkit.primitives.noise import keys
+
+AUDIT: Final = "audit"  # column of the plan; attack and role in the tables
+ENSEMBLE: Final = "autoattack"
+
+_STREAM = 0x41554449  # keeps this order apart from the noise of attacks
+
+
+class Audit(NamedTuple):
+    """The audit of one model at one threat."""
+
+    survivors: int
+    drawn: set[int]
+    records: Mapping[str, Sequence[AttackRecord]]  # by member; of drawn images and of other survivors that it broke
+
+    @property
+    def broken(self) -> set[int]:
+        """The images that it broke, those of an earlier draw too."""
+        return {record.sample for records in self.records.values() for record in records if record.success}
+
+    @property
+    def undecided(self) -> set[int]:
+        """Drawn images without a verdict."""
+        unfinished = (self.drawn - {record.sample for record in records} for records in self.records.values())
+        return set[int]().union(*unfinished) - self.broken
+
+    @property
+    def all_records(self) -> list[AttackRecord]:
+        """The rows of all members, in the order of the members."""
+        return [record for records in self.records.values() for record in records]
+
+
+def draw(seed: int, survivors: Iterable[int], count: int) -> set[int]:
+    """`count` survivors, or all if there are fewer, chosen by the seed and the number of each image alone.
+
+    A smaller `count` draws some of the same images. An image that is drawn from many survivors is drawn from some of
+    them, too, if it is among these.
+    """
+    numbers = torch.tensor(sorted(survivors), dtype=torch.int64)
+    order = keys(seed, numbers, torch.full_like(numbers, _STREAM)).argsort(stable=True)
+    return set(numbers[order[:count]].tolist())
+
+
+def audit_of(
+    seed: int,
+    count: int,
+    clean: Mapping[int, CleanRecord],
+    groups: Mapping[str, Sequence[str]],
+    records: Mapping[str, Sequence[AttackRecord]],
+) -> Audit:
+    """The audit of one model at one threat.
+
+    Args:
+        seed: of the run.
+        count: how many survivors the run was asked to audit.
+        clean: the clean images.
+        groups: for each ensemble, and for the audit, its members; for each other attack its own name.
+        records: rows of each attack.
+    """
+    others = [name for column, names in groups.items() if column != AUDIT for name in names]
+    survivors = {number for number, row in clean.items() if row.pred == row.label}
+    survivors -= {record.sample for name in others for record in records[name] if record.success}
+    drawn = draw(seed, survivors, count)
+    own = {name: records[name] for name in groups[AUDIT]}
+    # More images are drawn from anew. What an earlier draw broke stays broken; its other rows no longer count.
+    broken = {record.sample for rows in own.values() for record in rows if record.success}
+    kept = drawn | (broken & survivors)
+    rows_of_kept = {name: [row for row in rows if row.sample in kept] for name, rows in own.items()}
+    return Audit(len(survivors), drawn, rows_of_kept)
+
+
+def counted(places: Origins, audits: Mapping[tuple[str, str], Audit]) -> Origins:
+    """The places without those of audited images that no longer count."""
+    kept = {
+        (*threat, name): {row.sample for row in rows}
+        for threat, audit in audits.items()
+        for name, rows in audit.records.items()
+    }
+    return {
+        key: {image: radius for image, radius in images.items() if key not in kept or image in kept[key]}
+        for key, images in places.items()
+    }

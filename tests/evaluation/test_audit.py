@@ -1,0 +1,194 @@
+"""An audit: AutoAttack on random survivors, the share that the attacks missed, and the worst case with the misses."""
+
+from typing import Any
+
+import pytest
+
+from robustkit import Classifier, Smoothing, UserError, load_run
+from robustkit.evidence.audit import draw
+from robustkit.evidence.run import Run
+from robustkit.primitives import ensembles
+from robustkit.statistics.intervals import upper_bound
+from tests.evaluation.test_autoattack import shorter
+from tests.networks import Noisy
+from tests.small import Recorder, broken, cnn, csv, data, evaluated, linear
+
+WEAK = {"dataset": data(30), "attacks": "noise:queries=2", "eps": "0.1"}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    shorter(monkeypatch)
+
+
+def run(folder: Any = None, model: Any = None, **more: Any) -> Run:
+    return evaluated(model or linear(), folder, **{**WEAK, **more})
+
+
+def row(done: Run, role: str = "audit", eps_text: str = "0.1") -> Any:
+    (found,) = done.results[(done.results.role == role) & (done.results.eps_text == eps_text)].itertuples()
+    return found
+
+
+def audited(done: Run, eps_text: str = "0.1") -> set[int]:
+    rows = done.samples[(done.samples.attack == "audit") & (done.samples.eps_text == eps_text)]
+    return set(rows["sample"])
+
+
+def survivors(done: Run, attack: str = "noise:queries=2") -> set[int]:
+    return set(done.samples["sample"][(done.samples.attack == attack) & (done.samples.verdict == "robust")])
+
+
+def test_the_seed_alone_draws_and_a_smaller_draw_is_part_of_a_larger_one():
+    images = set(range(100))
+
+    assert draw(0, reversed(range(100)), 10) == draw(0, images, 10)
+    assert len(draw(0, images, 10)) == 10
+    assert draw(0, images, 10) < draw(0, images, 20)
+    assert draw(0, images, 10) != draw(1, images, 10)
+    assert draw(0, {3, 5}, 10) == {3, 5}
+    assert draw(0, (), 10) == set()
+
+
+def test_what_is_drawn_of_many_stays_drawn_of_fewer():
+    assert draw(0, range(100), 10) & set(range(50)) <= draw(0, range(50), 10)
+
+
+def test_every_image_is_drawn_equally_often():
+    times = [sum(number in draw(seed, range(20), 5) for seed in range(400)) for number in range(20)]
+
+    # Binomial with mean 100 and standard deviation 8.7.
+    assert min(times) > 60
+    assert max(times) < 140
+
+
+def test_the_misses_of_a_weak_attack_are_counted_and_lower_the_worst_case():
+    done, alone = run(audit=8), run()
+    stronger = run(attacks="autoattack")
+    drawn = draw(0, survivors(alone), 8)
+    missed = drawn & broken(stronger, "autoattack")
+
+    assert 0 < len(missed) < 8
+    assert audited(done) == drawn
+    assert broken(done, "audit") == missed
+    assert (row(done).n, row(done).correct, row(done).attacked, row(done).broken) == (
+        8,
+        8 - len(missed),
+        8,
+        len(missed),
+    )
+    assert row(done).ci_low == 1 - upper_bound(len(missed), 8)
+    assert row(done, "worst-case").correct == row(alone, "worst-case").correct - len(missed)
+    assert f"audit: AutoAttack broke {len(missed)} of 8 survivors, which the worst case counts as" in str(done)
+
+
+def test_with_fewer_survivors_all_are_audited_and_the_share_is_exact():
+    done, alone = run(audit=1000), run()
+
+    assert audited(done) == survivors(alone)
+    assert row(done).ci_method == "exact"
+    assert row(done).ci_low == row(done).ci_high == row(done).accuracy
+    assert row(done, "worst-case").correct == row(run(attacks="autoattack"), "worst-case").correct
+    assert "these are all survivors" in " ".join(str(done).split())
+
+
+def test_without_survivors_nothing_is_audited():
+    done = run(attacks="autoattack", eps="1", audit=3)
+
+    assert row(done, eps_text="1").n == 0
+    assert "nothing was audited" in str(done)
+
+
+def test_the_batch_size_changes_nothing(tmp_path):
+    one, other = (run(tmp_path / str(size), audit=8, batch_size=size) for size in (1, 16))
+
+    assert csv(one, tmp_path / "1") == csv(other, tmp_path / "16")
+
+
+@pytest.mark.parametrize("after", [20, 31, 60, 66, 70])
+def test_an_interrupted_audit_goes_on_where_it_stopped(after, tmp_path):
+    settings = {"audit": 8, "eps": ["0.05", "0.1"]}
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", watch=Recorder(after), **settings)
+    cut = load_run(tmp_path / "cut")
+    done, whole = run(tmp_path / "cut", **settings), run(tmp_path / "whole", **settings)
+
+    assert cut.manifest["finished"] is None
+    assert set(cut.results.ci_method[cut.results.role == "audit"]) & {"unfinished"}
+    assert "unfinished" in str(cut)
+    assert csv(done, tmp_path / "cut") == csv(whole, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("more", [{}, {"audit": 12}, {"attacks": ["noise:queries=2", "fgsm"]}, {"eps": ["0.05", "0.1"]},
+                                  {"eps": ["0.1", "0.15"]}])  # fmt: skip
+@pytest.mark.parametrize("first", [None, 8])
+def test_a_run_gets_an_audit_later_and_an_audited_run_grows(first, more, tmp_path):
+    run(tmp_path / "grown", audit=first)
+    watch = Recorder()
+    grown = run(tmp_path / "grown", watch=watch, **{"audit": 8, **more})
+    at_once = run(tmp_path / "once", **{"audit": 8, **more})
+
+    assert csv(grown, tmp_path / "grown") == csv(at_once, tmp_path / "once")
+    assert csv(load_run(tmp_path / "grown"), tmp_path / "grown") == csv(at_once, tmp_path / "once")
+
+
+def test_an_audit_added_to_a_finished_run_repeats_no_attack(tmp_path):
+    run(tmp_path)
+    watch = Recorder()
+    run(tmp_path, audit=8, watch=watch)
+
+    assert all(total == finished for text, total, finished in watch.stages if "audit" not in text)
+
+
+def test_what_an_earlier_draw_broke_stays_broken_when_samples_are_added(tmp_path):
+    few = run(tmp_path, samples=12, audit=8)
+    more = run(tmp_path, audit=8)
+    drawn = draw(0, survivors(run()), 8)
+
+    assert broken(few, "audit") <= broken(more, "audit")
+    assert broken(few, "audit") - drawn
+    assert row(more).broken == len(broken(more, "audit") & drawn)
+    worst = row(run(), "worst-case").correct - len(broken(more, "audit"))
+    assert row(more, "worst-case").correct == worst
+
+
+@pytest.mark.parametrize(("audit", "words"), [(None, "audit was 8, now not set"), (4, "audit was 8, now 4")])
+def test_an_audit_is_not_taken_back(audit, words, tmp_path):
+    run(tmp_path, audit=8)
+
+    with pytest.raises(UserError, match=words):
+        run(tmp_path, audit=audit)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"audit": 0}, "at least 1 survivors"),
+        ({"audit": 2.5}, "at least 1 survivors"),
+        ({"surrogates": Classifier(cnn(), name="other")}, "--surrogate"),
+        ({"smooth": 0.2}, "smoothed"),
+        ({"model": Classifier(linear(), smoothing=Smoothing(0.2, n=12, n0=4))}, "smoothed"),
+        ({"norm": "L0", "eps": "3"}, "L0"),
+    ],
+)
+def test_an_audit_that_cannot_be_made_is_refused(more, words):
+    with pytest.raises(UserError, match=words):
+        run(**{"audit": 3, **more})
+
+
+def test_a_randomized_model_is_not_audited_and_others_are(tmp_path):
+    models = [Classifier(Noisy(linear(), spread=0.2), name="noisy", eot=2), Classifier(linear(), name="linear")]
+    run(tmp_path, models, dataset=data(8))
+    done = run(tmp_path, models, dataset=data(8), audit=3)
+
+    assert set(done.results.model[done.results.role == "audit"]) == {"linear"}
+    assert any("noisy is randomized" in text and "not audited" in text for text in done.manifest["warnings"])
+    assert csv(run(tmp_path, models, dataset=data(8), audit=3), tmp_path) == csv(done, tmp_path)
+
+
+def test_the_members_are_those_of_autoattack():
+    done = run(audit=2)
+    names = [each["name"] for each in done.manifest["identity"]["attacks"]]
+
+    assert names[1:] == [f"audit/{each.partition(':')[0]}" for each in ensembles.members("autoattack", "Linf")]
+    assert done.manifest["identity"]["audit"] == 2
