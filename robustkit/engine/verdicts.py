@@ -47,7 +47,8 @@ class VerdictQueue:
         self.session, self.attack, self.queue, self.patience = session, attack, queue, patience
         self._waiting: list[Candidates] = []
         self._since = 0.0  # when the first of them came
-        self._took = 0.0  # seconds of the last judging
+        # Seconds of the last two judgings. The quicker one counts: the first of a batch size also compares that size.
+        self._took = (0.0, 0.0)
 
     def __len__(self) -> int:
         return sum(len(group.trials) for group in self._waiting)
@@ -65,7 +66,7 @@ class VerdictQueue:
             groups, self._waiting = self._waiting, []
             start = time.monotonic()
             judged = list(self._judged(groups))
-            self._took = time.monotonic() - start
+            self._took = self._took[1], time.monotonic() - start
             for group, points, labels in judged:
                 yield from self._decided(group, points, labels)
 
@@ -73,7 +74,7 @@ class VerdictQueue:
         """Whether points have waited so long that judging them now costs little of the time since."""
         if not self._waiting:
             return False
-        return time.monotonic() - self._since > max(self.patience, _COSTS * self._took)
+        return time.monotonic() - self._since > max(self.patience, _COSTS * min(self._took))
 
     def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, Tensor, list[int]]]:
         points = torch.cat([group.points for group in groups])
