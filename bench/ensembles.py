@@ -14,11 +14,11 @@ import torch
 from subjects import Subject, zoo
 
 from robustkit import attack, load_dataset, load_model
-from robustkit.primitives import registry
+from robustkit.primitives import ensembles, registry
 
 BUDGETS = {
-    "thorough": registry.ENSEMBLES["thorough"],
-    "a tenth": registry.ENSEMBLES["standard"],
+    "thorough": ensembles.members("thorough", "Linf"),
+    "a tenth": ensembles.members("standard", "Linf"),
     "less": ("apgd-ce:steps=20", "apgd-t:steps=20,targets=3", "square:queries=200"),
     "more": ("apgd-ce:steps=50", "apgd-t:steps=30,targets=3", "square:queries=500"),
 }

@@ -1,9 +1,9 @@
 """Square Attack: random search with square windows that shrink; needs scores, not gradients.
 
-Andriushchenko et al. 2020, arXiv:1912.00049, and the schedule rescaled to the number of queries as AutoAttack uses
-it; the L1 form follows Croce & Hein 2021, arXiv:2103.01208, and their code. Ours differs: every image draws its own
-windows and signs (the authors' code draws one for a whole batch, whose images then succeed or fail together), windows
-may touch the last row and column (in L2 and L1 rarely), and images need not be square nor have channels.
+Andriushchenko et al. 2020, arXiv:1912.00049; the L1 form follows Croce & Hein 2021, arXiv:2103.01208, and their code.
+Ours differs: every image draws its own windows and signs (the authors' code draws one for a whole batch, whose images
+then succeed or fail together), windows may touch the last row and column (in L2 and L1 rarely), images need not be
+square nor have channels, and the windows reach their smallest size within the budget, unless `shrink_over` says more.
 Bad at: budgets below some hundred queries.
 """
 
@@ -32,11 +32,14 @@ class Square(Attack):
     Args:
         queries: forward passes per trial, at least 2.
         p_init: share of all pixels in the first window.
+        shrink_over: queries after which the windows would have their smallest size; None takes `queries`, AutoAttack
+            10,000 for its 5000 queries.
     """
 
     _: KW_ONLY
     queries: int = 5000
     p_init: float = 0.8
+    shrink_over: int | None = None
 
     sees = "logits"
     norms = ("Linf", "L2", "L1")
@@ -46,6 +49,8 @@ class Square(Attack):
         super().__post_init__()
         self.at_least(2, "queries")
         self.at_least(0.0, "p_init")
+        if self.shrink_over is not None:
+            self.at_least(1, "shrink_over")
         if self.p_init > 1:
             raise UserError(f"Square: p_init is a share of all pixels, so at most 1, not {self.p_init}.")
 
@@ -69,7 +74,8 @@ class Square(Attack):
         best = torch.where(along(better, state.best), state.query, state.best)
         queries = state.queries + 1
         x, point = plane(state.trial.x), plane(best)
-        sides = _sides(self.queries, self.p_init, x.shape[-2] * x.shape[-1], self.ball.norm != "Linf")
+        over = self.queries if self.shrink_over is None else self.shrink_over
+        sides = _sides(self.queries, over, self.p_init, x.shape[-2] * x.shape[-1], self.ball.norm != "Linf")
         side = sides.to(queries.device).index_select(0, (queries - 1).clamp(max=self.queries - 1))
         query = Proposal(x, point, state.trial.key, queries, side).of(self.ball).reshape(best.shape)
         return BestState(
@@ -83,11 +89,11 @@ class Square(Attack):
 
 
 @cache
-def _sides(queries: int, p_init: float, pixels: int, centred: bool) -> Tensor:
+def _sides(queries: int, over: int, p_init: float, pixels: int, centred: bool) -> Tensor:
     """`[queries]` side of the window at each query; odd and at least 3 if windows hold a centred pattern."""
     sides = []
     for query in range(queries):
-        rescaled = int(query / queries * 10000)
+        rescaled = int(query / over * 10000)
         share = p_init / 2 ** sum(rescaled > mark for mark in _HALVINGS)
         side = max(round(math.sqrt(share * pixels)), 3 if centred else 1)
         sides.append(side + 1 - side % 2 if centred else side)

@@ -13,16 +13,18 @@ def catalogue(kind: str) -> None:
 
 
 def _attacks() -> None:
-    from robustkit.primitives import registry
+    from robustkit.primitives import ensembles, registry
 
-    for name, members in registry.ENSEMBLES.items():
-        echo(f"{name:<10} ensemble: {' -> '.join(members)}")
+    for name in ensembles.names():
+        usual, in_l1 = ensembles.members(name, "Linf"), ensembles.members(name, "L1")
+        other = f"; in L1 {' -> '.join(in_l1)}" if in_l1 != usual else ""
+        echo(f"{name:<15} ensemble: {' -> '.join(usual)}{other}")
     for name in registry.names():
         base, preset = registry.VARIANTS.get(name, (name, {}))
         attack = registry.classes()[base]
         defaults = {key: field.default for key, field in registry.parameters(attack).items()}
         values = ",".join(f"{key}={value}" for key, value in {**defaults, **preset}.items())
-        echo(f"{name:<10} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {values}")
+        echo(f"{name:<15} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {values}")
     echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
 
 

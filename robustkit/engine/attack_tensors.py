@@ -22,7 +22,7 @@ from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.host.progress import shown_progress
-from robustkit.primitives import registry
+from robustkit.primitives import ensembles, registry
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -165,7 +165,7 @@ def _attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
         raise UserError(f"{method.__name__} is a class; build the attack first: {method.__name__}(eps='8/255').")
     if not isinstance(method, str):
         raise UserError(f"An attack is a text such as 'pgd:steps=40' or an object, not {type(method).__name__}.")
-    if method.strip().lower() in registry.ENSEMBLES:
+    if ensembles.is_ensemble(method):
         raise UserError(f"{method} is an ensemble of attacks, which robustkit.evaluate runs; give one attack here.")
     if eps is None:
         raise UserError(f"The attack {method!r} needs a radius; add eps=, for example eps='8/255'.")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from robustkit.engine.nearness import Nearness
 from robustkit.engine.originals import Original
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.randomized_smoothing import ABSTAINS
@@ -43,6 +44,13 @@ class Outcome:
     forwards: int  # over all trials of the image, judging included
     backwards: int
     draws: FreshDraws | None = None  # single answers at `x_adv`, of a randomized model
+    zero_backwards: int = 0  # backward passes of queries whose gradients were all exactly zero
+    nearness: Nearness | None = None  # of the best point, where it was asked for and the image is not broken
+
+    @property
+    def blind(self) -> bool:
+        """Whether the image stands and half of the attack's gradients or more were zero, so that it hardly moved."""
+        return not self.success and 0 < self.backwards <= 2 * self.zero_backwards
 
 
 @dataclass
@@ -55,6 +63,7 @@ class Trial:
     looks: int = 0  # points judged, over all trials of the image so far
     forwards: int = 0  # likewise
     backwards: int = 0
+    zero_backwards: int = 0  # those of queries whose gradients were all exactly zero
 
     @property
     def restart(self) -> int:

@@ -12,14 +12,16 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Job, Outcome, Trial
+from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, Seen, State
-from robustkit.primitives.rows import along, finite
+from robustkit.primitives.rows import along
 
 _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
 
@@ -35,6 +37,7 @@ def run(
     surrogate: Session | None = None,
     judge: Session | None = None,
     patience: float = math.inf,
+    measure: bool = False,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
 
@@ -49,14 +52,18 @@ def run(
             point of each trial and nothing else.
         judge: of the same model for points in the units of the jobs' originals; None where jobs have none.
         patience: seconds that a point waits for others to be judged with; outcomes do not depend on it.
+        measure: how near images that are not broken are to the wrong classes (`robustkit.engine.nearness`). Only for an
+            attack that keeps its best point, on a model that always answers alike; of others nothing is measured.
     """
     jobs = iter(jobs)
     first = next(jobs, None)
     if first is None:
         return
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
+    plain = surrogate is None and isinstance(session.oracle, Plain)
+    margins = Margins(attack.eps, attack.norm) if measure and plain and attack.keeps_best else None
     scheduler = Scheduler(
-        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience
+        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience, margins
     )
     while scheduler.admit():
         live = scheduler.step()
@@ -77,17 +84,18 @@ class Scheduler:
         most: rows in flight.
         seed: of all noise.
         patience: seconds that a point waits for others to be judged with.
+        margins: to measure nearness with.
     """
 
     def __init__(
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
-        seed: int, patience: float = math.inf,
+        seed: int, patience: float = math.inf, margins: Margins | None = None,
     ) -> None:  # fmt: skip
         self.queried, self.attack, self.most = queried, attack, most
         self.transfers = queried is not session
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
-        self.waiting = VerdictQueue(judge, attack, self.queue, patience)
+        self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
@@ -116,8 +124,7 @@ class Scheduler:
             self._halve()
             return 0
         live = self.slots.live
-        self._count(live, seen.backwards)
-        self._check_gradient(live, seen.all_grads)
+        self._count(live, seen)
         self.slots.state = self.attack.step(before, seen)
         self._release(live, before, self._candidates(live, before, seen.label))
         return len(live)
@@ -144,20 +151,28 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _count(self, live: list[int], gradients: int) -> None:
+    def _count(self, live: list[int], seen: Seen) -> None:
         forwards = self.queried.oracle.cost.query
-        backwards = forwards * gradients
+        backwards, without = forwards * seen.backwards, self._without_gradient(live, seen)
         for row in live:
             trial = self.slots.trials[row]
             assert trial is not None
             trial.forwards += forwards
             trial.backwards += backwards
+            trial.zero_backwards += backwards if row in without else 0
 
-    def _check_gradient(self, live: list[int], grad: Tensor) -> None:
-        # A sign of NaN is zero, and would pass for "no gradient".
-        if not finite(grad):
+    def _without_gradient(self, live: list[int], seen: Seen) -> set[int]:
+        """Rows whose gradients are all exactly zero, once it is clear that none is NaN or infinite."""
+        if not seen.backwards:
+            return set()
+        grad = seen.all_grads
+        # Sums decide in nearly all cases: one pass over the values, which matters for small networks.
+        sums = grad.flatten(1).sum(1).tolist()
+        # A sign of NaN is zero, and would pass for "no gradient". A sum of finite values may overflow.
+        if not all(map(math.isfinite, sums)):
             samples = [trial.job.sample for trial in self.slots.trials if trial is not None]
             check_finite(grad[self.slots.rows(live)], samples, "input gradient")
+        return {row for row in live if sums[row] == 0 and not bool(grad[row].any())}
 
     def _candidates(self, live: list[int], state: State, label: Tensor) -> set[int]:
         """Rows whose query is a point of the ball that the search network gets wrong (or as targeted)."""

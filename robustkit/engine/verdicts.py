@@ -7,7 +7,7 @@ class must lead by more than rounding, so that the caller's own forward says the
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,9 +15,11 @@ from torch import Tensor
 from robustkit.classifier.oracle import Look
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome, Trial, likeliest, most_verdicts
+from robustkit.engine.nearness import Margins, Nearness, measured
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.errors import UserError
-from robustkit.primitives.protocol import Attack, State
+from robustkit.primitives.protocol import Attack, BestState, State
+from robustkit.primitives.rows import Rows
 
 _COSTS = 20  # a slow model is not judged more often than costs a share of 1 / 20 of its time
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
@@ -41,10 +43,16 @@ class VerdictQueue:
         attack: which made the points.
         queue: of trials.
         patience: seconds that a point waits for others, or longer where judging takes longer.
+        margins: for images that are not broken, how near the best points of their last trials are to the wrong
+            classes; None not to measure it.
     """
 
-    def __init__(self, session: Session, attack: Attack, queue: TrialQueue, patience: float = math.inf) -> None:
+    def __init__(
+        self, session: Session, attack: Attack, queue: TrialQueue, patience: float = math.inf,
+        margins: Margins | None = None,
+    ) -> None:  # fmt: skip
         self.session, self.attack, self.queue, self.patience = session, attack, queue, patience
+        self.margins = margins
         self._waiting: list[Candidates] = []
         self._since = 0.0  # when the first of them came
         # Seconds of the last two judgings. The quicker one counts: the first of a batch size also compares that size.
@@ -67,8 +75,9 @@ class VerdictQueue:
             start = time.monotonic()
             judged = list(self._judged(groups))
             self._took = self._took[1], time.monotonic() - start
+            near = self._measured(judged)
             for group, points, labels in judged:
-                yield from self._decided(group, points, labels)
+                yield from self._decided(group, points, labels, near)
 
     def _late(self) -> bool:
         """Whether points have waited so long that judging them now costs little of the time since."""
@@ -119,7 +128,31 @@ class VerdictQueue:
         rows = zip(group.states.trial.key.tolist(), group.trials, group.final, strict=True)
         return [Look(key, trial.looks, most, final) for key, trial, final in rows]
 
-    def _decided(self, group: Candidates, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
+    def _measured(self, judged: list[tuple[Candidates, Tensor, list[int]]]) -> dict[int, Nearness]:
+        """By image, how near it is to the wrong classes, if its last trial ended without success."""
+        if self.margins is None:
+            return {}
+        trials: list[Trial] = []
+        states: list[BestState] = []
+        for group, _, labels in judged:
+            rows = [row for row, trial in enumerate(group.trials)
+                    if group.final[row] and trial.last and not trial.job.lost(labels[row])]  # fmt: skip
+            if rows:
+                assert isinstance(group.states, BestState)
+                trials += [group.trials[row] for row in rows]
+                states.append(group.states.take(torch.tensor(rows, device=group.points.device)))
+        if not trials:
+            return {}
+        state = Rows.cat(states)
+        near = measured(self.session, self.margins, state, state.best)
+        for trial, one in zip(trials, near, strict=True):
+            trial.forwards += 2
+            trial.backwards += len(one.classes)
+        return {trial.job.sample: one for trial, one in zip(trials, near, strict=True)}
+
+    def _decided(
+        self, group: Candidates, points: Tensor, labels: list[int], near: dict[int, Nearness]
+    ) -> Iterator[Outcome]:
         looks = self._looks(group)
         for row, (trial, label) in enumerate(zip(group.trials, labels, strict=True)):
             success = trial.job.lost(label)
@@ -128,7 +161,9 @@ class VerdictQueue:
             elif not success and not trial.last:
                 self.queue.retry(trial)
             else:
-                yield self._outcome(group, row, points[row], label, looks[row])
+                yield replace(
+                    self._outcome(group, row, points[row], label, looks[row]), nearness=near.get(trial.job.sample)
+                )
 
     def _outcome(self, group: Candidates, row: int, point: Tensor, label: int, look: Look) -> Outcome:
         trial, queries = group.trials[row], int(group.states.queries[row])
@@ -137,7 +172,7 @@ class VerdictQueue:
         trial.forwards += sum(2 * each.draws for each in draws or [])
         return Outcome(
             job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
-            trial.forwards, trial.backwards, draws[0] if draws else None,
+            trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
         )  # fmt: skip
 
     def _go_on(self, group: Candidates, row: int) -> None:

@@ -1,11 +1,21 @@
 """What the evidence already holds about one model, and so what is left to do. The evidence is read once."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from robustkit.evaluation.plan import Plan, PlannedAttack
-from robustkit.evidence.store import AttackRecord, CleanRecord, DrawRecord, PictureRecord, Row, Store
+from robustkit.evidence.store import (
+    AttackRecord,
+    CleanRecord,
+    DrawRecord,
+    NearnessRecord,
+    PictureRecord,
+    Row,
+    Store,
+)
 
+_UNKNOWN = NearnessRecord("", "", "", "", 0, -1.0, "", 0.0, 0.0)  # of an image that nobody measured
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
 
 
@@ -101,6 +111,29 @@ class Ledger:
             *(replace(row, eps_text=text) for row in pictures),
         ]
         self.write(copies)
+
+    def pass_over(self, attack: PlannedAttack) -> None:
+        """Leave out the images that are far from every other class: their results stay as they are, at no cost."""
+        if math.isinf(attack.below):
+            return
+        far = {number for number in self.todo(attack) if self.near(attack).get(number, _UNKNOWN).ratio >= attack.below}
+        if not far:
+            return
+        where = {"norm": attack.threat.norm, "eps_text": attack.threat.eps_text}
+        records = {row.sample: row for name in self._measuring(attack)
+                   for row in self.store.attack_records(self.model, attack=name, **where)}  # fmt: skip
+        self.write(replace(records[number], attack=attack.name, question=0, forwards=0, backwards=0) for number in far)
+
+    def near(self, attack: PlannedAttack) -> dict[int, NearnessRecord]:
+        """By image, what the latest member before this one has measured."""
+        where = {"norm": attack.threat.norm, "eps_text": attack.threat.eps_text}
+        return {row.sample: row for name in self._measuring(attack)
+                for row in self.store.nearness(self.model, attack=name, **where)}  # fmt: skip
+
+    def _measuring(self, attack: PlannedAttack) -> list[str]:
+        """The members before this one that measure, in their order."""
+        column = [each for each in self.plan.attacks if each.column == attack.column and each.threat == attack.threat]
+        return [each.name for each in column[: column.index(attack)] if each.measures]
 
     def _note(self, row: AttackRecord) -> None:
         key = (row.norm, row.eps_text, row.attack)

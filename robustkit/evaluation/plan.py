@@ -4,23 +4,44 @@ Within a norm the radii ascend, because an image that is broken at a smaller rad
 same point.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from robustkit.errors import UserError
 from robustkit.evaluation.threats import Threat
-from robustkit.primitives import registry
+from robustkit.primitives import ensembles, registry
 from robustkit.primitives.protocol import Attack
+
+_ANY = 1  # the radius of attacks that wait for the one of a threat model
 
 
 @dataclass(frozen=True)
 class Member:
-    """One attack of a column, in the first threat model."""
+    """One attack of a column, in any threat model."""
 
     name: str  # the column's name, or "column/member"
     attack: Attack
+    in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
+    below: float = math.inf  # it attacks the images whose nearness ratio, where it was measured, is below this
+    measures: bool = False  # whether it measures the ratio
+
+    def at(self, threat: Threat) -> Attack:
+        """The attack in one threat model."""
+        return replace(self.in_norm.get(threat.norm, self.attack), norm=threat.norm, eps=threat.eps_text)
+
+    def described(self) -> dict[str, Any]:
+        """All hyper-parameters, in every norm, so that a run may get further norms."""
+        usual = registry.described(self.attack)
+        others = {norm: registry.described(attack) for norm, attack in self.in_norm.items()}
+        differing = {
+            norm: {key: value for key, value in other.items() if usual.get(key) != value}
+            for norm, other in others.items()
+        }
+        near = {"below": self.below} if self.below < math.inf else {}
+        return {"name": self.name, **usual, **differing, **near, **({"measures": True} if self.measures else {})}
 
 
 @dataclass(frozen=True)
@@ -42,6 +63,8 @@ class PlannedAttack:
     attack: Attack
     surrogate: str | None
     smaller: str | None  # text of the next smaller radius of the same norm
+    below: float = math.inf  # as in `Member`
+    measures: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,18 +90,15 @@ class Plan:
             smaller = before.eps_text if before is not None and before.norm == threat.norm else None
             for column in self.columns:
                 for member in column.members:
-                    attack = replace(member.attack, norm=threat.norm, eps=threat.eps_text)
-                    planned.append(PlannedAttack(threat, column.name, member.name, attack, column.surrogate, smaller))
+                    attack = member.at(threat)
+                    planned.append(PlannedAttack(threat, column.name, member.name, attack, column.surrogate, smaller,
+                                                 member.below, member.measures))  # fmt: skip
             before = threat
         return tuple(planned)
 
     def described(self) -> list[dict[str, Any]]:
         """Every attack with all its hyper-parameters, for the manifest."""
-        return [
-            {"name": member.name, **registry.described(member.attack)}
-            for column in self.columns
-            for member in column.members
-        ]
+        return [member.described() for column in self.columns for member in column.members]
 
 
 def plan(attacks: Sequence[str | Attack], threats: Sequence[Threat], surrogates: Sequence[str] = ()) -> Plan:
@@ -88,7 +108,7 @@ def plan(attacks: Sequence[str | Attack], threats: Sequence[Threat], surrogates:
         UserError: an attack is unknown, given twice, or has no form for one of the norms.
     """
     if not attacks:
-        raise UserError("No attack is given; name one, for example pgd, or the ensemble standard.")
+        raise UserError("No attack is given; name one, for example pgd, or the ensemble default.")
     queried: Sequence[str | None] = surrogates or [None]
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
     names = [column.name for column in columns]
@@ -102,15 +122,19 @@ def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Colu
     where = "" if surrogate is None else f"@{surrogate.replace('/', '-')}"  # a slash sets a member apart
     if isinstance(attack, Attack):
         return _single(registry.spelled(attack) + where, attack, surrogate)
-    name = attack.strip().lower()
-    if name in registry.ENSEMBLES:
-        members = tuple(
-            Member(f"{name}{where}/{registry.parsed(text)[0]}", registry.build(text, threat.norm, threat.eps_text))
-            for text in registry.ENSEMBLES[name]
-        )
-        return Column(name + where, members, surrogate)
+    if ensembles.is_ensemble(attack):
+        name = ensembles.name_of(attack) + where
+        return Column(name, tuple(_members(attack, name)), surrogate)
     built = registry.build(attack, threat.norm, threat.eps_text)
     return _single(registry.title(attack) + where, built, surrogate)
+
+
+def _members(ensemble: str, column: str) -> Iterator[Member]:
+    """The members of an ensemble; those of other norms only where they differ."""
+    for number, (text, label, below, measures) in enumerate(ensembles.stages(ensemble, "Linf")):
+        by_norm = {norm: ensembles.members(ensemble, norm)[number] for norm in ("L2", "L1")}
+        others = {norm: registry.build(other, norm, _ANY) for norm, other in by_norm.items() if other != text}
+        yield Member(f"{column}/{label}", registry.build(text, "Linf", _ANY), others, below, measures)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

@@ -5,8 +5,16 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from robustkit.engine.jobs import Outcome, likeliest
+from robustkit.engine.nearness import Nearness
 from robustkit.evaluation.plan import PlannedAttack
-from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, DrawRecord, PictureRecord
+from robustkit.evidence.store import (
+    AttackRecord,
+    CertificateRecord,
+    CleanRecord,
+    DrawRecord,
+    NearnessRecord,
+    PictureRecord,
+)
 from robustkit.primitives.threat import NORMS, ball
 from robustkit.statistics.randomized_smoothing import Certified
 from robustkit.statistics.single_draw import FreshDraws
@@ -47,8 +55,8 @@ def clean_draw_records(
 
 def attack_records(
     model: str, attack: PlannedAttack, outcome: Outcome, *, pictured: bool
-) -> list[AttackRecord | DrawRecord | PictureRecord]:
-    """The outcome of an attack on one image, single answers there, and the pixels before and after if they are kept."""
+) -> list[AttackRecord | DrawRecord | NearnessRecord | PictureRecord]:
+    """The outcome of an attack on one image, what else was found out there, and the pixels if they are kept."""
     x, x_adv = outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)
     linf, l2, l1, l0 = (ball(norm, 0).distance(x, x_adv).item() for norm in NORMS)
     key = (model, attack.threat.norm, attack.threat.eps_text, attack.name, outcome.sample)
@@ -56,12 +64,19 @@ def attack_records(
         *key, int(outcome.success), outcome.label, outcome.queries, outcome.restart, outcome.loss_target,
         linf, l2, l1, int(l0), outcome.forwards, outcome.backwards,
     )  # fmt: skip
-    rows: list[AttackRecord | DrawRecord | PictureRecord] = [record]
+    rows: list[AttackRecord | DrawRecord | NearnessRecord | PictureRecord] = [record]
     rows += [] if outcome.draws is None else [DrawRecord(*key, *outcome.draws, 0)]
+    rows += [] if outcome.nearness is None else [_nearness_record(key, outcome.nearness)]
     if not pictured or outcome.x.numel() > _PICTURE_VALUES:
         return rows
     shape = " ".join(str(side) for side in outcome.x.shape)
     return [*rows, PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))]
+
+
+def _nearness_record(key: tuple[str, str, str, str, int], near: Nearness) -> NearnessRecord:
+    classes = [str(name) for name, ratio in zip(near.classes, near.ratios, strict=True) if ratio < 1]
+    ratio = near.ratio if near.trusted else 0.0
+    return NearnessRecord(*key, ratio, " ".join(classes), near.predicted, near.obtained)
 
 
 def _ranking(scores: Tensor, label: int) -> str:

@@ -1,5 +1,6 @@
 """One model's part of an evaluation: clean images first, then every attack of the plan, rows committed as they come."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
 from robustkit.engine.jobs import Job, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
+from robustkit.evaluation.ensemble_fit import misfits
 from robustkit.evaluation.ledger import Ledger
 from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evaluation.records import attack_records, certificate_records, clean_draw_records, clean_records
@@ -64,6 +66,7 @@ class ModelRun:
             for each in evaluation.surrogates:
                 self._warn(each, surrogates[each.name], images)
             self._warn_out_of_reach(images[0].numel())
+            self._warn_of_misfits(session, images)
             if isinstance(session.oracle, Randomized):
                 self.log.note_randomized(session.oracle, begun=bool(self.ledger.clean_done))
             with self.log.timed("clean"):
@@ -115,6 +118,7 @@ class ModelRun:
         """Attack the images that are neither finished nor already broken."""
         ledger, evaluation = self.ledger, self.evaluation
         ledger.carry_over(attack)
+        ledger.pass_over(attack)
         todo, finished = ledger.todo(attack), len(ledger.finished(attack))
         robust = ledger.robust(attack)
         label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
@@ -123,11 +127,15 @@ class ModelRun:
         pending = _Pending(ledger)
         outcomes = run(
             session, attack.attack, self._jobs(todo, attack, surrogate), slots=slots, seed=evaluation.seed,
-            surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS,
+            surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.measures,
         )  # fmt: skip
-        pictured = set(evaluation.ids[:_PICTURED])
+        pictured, blind = set(evaluation.ids[:_PICTURED]), False
         try:
             for outcome in outcomes:
+                if outcome.blind and not blind:
+                    # Before its row is on the disk, so that a run that is killed does not forget it.
+                    self.log.warn(_about_zero_gradients(attack.surrogate or self.name, attack.column))
+                    blind = True
                 pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
                 robust -= outcome.success
                 self.watch.advance(1, robust / len(evaluation.ids))
@@ -136,13 +144,15 @@ class ModelRun:
             pending.write()
 
     def _jobs(self, todo: Sequence[int], attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
-        """The images one after the other, read a few at a time."""
+        """The images one after the other, read a few at a time; targeted attacks aim at near classes, if known."""
+        near = {} if math.isinf(attack.below) else self.ledger.near(attack)
         for part in _parts(todo, _READ_AT_ONCE):
             x, y = self.evaluation.data.batch(part)
             images = self._checked(x, part)
             rankings = self._rankings(images, y, part, surrogate)
             for number, image, label in zip(part, images, y.tolist(), strict=True):
-                yield Job(number, image, label, loss_targets_of(attack.attack, rankings[number]))
+                ranking = self.ledger.store.near_classes(near[number]) if number in near else rankings[number]
+                yield Job(number, image, label, loss_targets_of(attack.attack, ranking))
 
     def _rankings(
         self, images: Tensor, y: Tensor, part: Sequence[int], surrogate: Session | None
@@ -175,6 +185,13 @@ class ModelRun:
         if warning:
             self.watch.say(warning)
 
+    def _warn_of_misfits(self, session: Session, images: Tensor) -> None:
+        columns = [column.name for column in self.evaluation.plan.columns if column.name.startswith("autoattack")]
+        if columns:
+            classes, randomized = session.logits(images[:1]).shape[1], isinstance(session.oracle, Randomized)
+            for sentence in misfits(columns, randomized=randomized, classes=classes):
+                self.log.warn(f"{self.name}: {sentence}")
+
     def _warn_out_of_reach(self, values: int) -> None:
         how = self.classifier.smoothing
         if how is None:
@@ -186,6 +203,14 @@ class ModelRun:
                     f"{self.name}: at {norm} {text} nothing can be certified: with sigma {how.sigma:g} and "
                     f"{how.n:,} copies no radius exceeds {most:.3g}; take a larger sigma or more copies."
                 )
+
+
+def _about_zero_gradients(model: str, attack: str) -> str:
+    # Without counts, so that a run that was interrupted says the same.
+    return (
+        f"{model}: on images that {attack} did not break, half of its gradients or more are exactly zero, so that it "
+        "says nothing about them; find the layer, or the loss that saturates, with robustkit diagnose."
+    )
 
 
 class _Pending:

@@ -32,6 +32,9 @@ TABLES = (
     """CREATE TABLE drawn (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, draws INT, selection INT, estimation INT,
     forwards INT, PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
+    """CREATE TABLE near (
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, predicted REAL,
+    obtained REAL, PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 

@@ -107,10 +107,11 @@ def result_row(
     """
     share, least = proportion(correct, n), proportion(correct - unattacked, n)
     broken = sum(record.success for record in records)
+    attacked = sum(record.success or record.forwards > 0 for record in records)  # others were passed over
     return {
         "attack": attack, "role": role, "n": n, "correct": correct, "accuracy": share.value, "ci_low": least.low,
-        "ci_high": share.high, "ci_method": "unfinished" if unattacked else share.method, "attacked": len(records),
-        "broken": broken, "success_rate": broken / len(records) if records else float("nan"),
+        "ci_high": share.high, "ci_method": "unfinished" if unattacked else share.method, "attacked": attacked,
+        "broken": broken, "success_rate": broken / attacked if attacked else float("nan"),
         "forwards": sum(record.forwards for record in records),
         "backwards": sum(record.backwards for record in records),
         "undecided": unattacked + waiting,

@@ -80,6 +80,21 @@ class DrawRecord:
 
 
 @dataclass(frozen=True)
+class NearnessRecord:
+    """How near the best point of one attack on one image is to the wrong classes."""
+
+    model: str
+    norm: str
+    eps_text: str
+    attack: str
+    sample: int
+    ratio: float  # of the nearest class; 0 where the gradient is not to be believed
+    classes: str  # those with a ratio below 1, the nearest first, as "3 1 7"
+    predicted: float  # how much of the true class's lead over the nearest class can be taken away
+    obtained: float  # how much was, where the gradient says that it is most
+
+
+@dataclass(frozen=True)
 class PictureRecord:
     """One image before and after an attack, as the bytes of its floats."""
 
@@ -103,13 +118,12 @@ class AnswerRecord:
     logits: bytes  # [points, K] little-endian fp32
 
 
-Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | PictureRecord
+Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | PictureRecord
 _TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
-    PictureRecord: "picture",
-    AnswerRecord: "answers",
+    NearnessRecord: "near", PictureRecord: "picture", AnswerRecord: "answers",
 }  # fmt: skip
-R = TypeVar("R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, PictureRecord, AnswerRecord)
+R = TypeVar("R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, PictureRecord, AnswerRecord)
 
 
 class Store:
@@ -184,9 +198,20 @@ class Store:
         marks = ",".join("?" * len(samples))
         query = f"SELECT * FROM clean WHERE model = ? AND sample IN ({marks})"
         rows = self._records(CleanRecord, self._read(query, model, *samples))
-        if not all(_RANKING.fullmatch(row.ranking) for row in rows):
+        return {row.sample: self._classes(row.ranking) for row in rows}
+
+    def nearness(self, model: str, **where: str) -> list[NearnessRecord]:
+        """How near the images of one model are to the wrong classes, at the given norm, eps_text and attack."""
+        return self._records(NearnessRecord, self._rows("near", model, where))
+
+    def near_classes(self, record: NearnessRecord) -> list[int]:
+        """The near wrong classes of a record, the nearest first."""
+        return self._classes(record.classes)
+
+    def _classes(self, text: str) -> list[int]:
+        if not _RANKING.fullmatch(text):
             raise not_ours(self.folder, "a ranking is no list of classes")
-        return {row.sample: [int(word) for word in row.ranking.split()] for row in rows}
+        return [int(word) for word in text.split()]
 
     def attack_records(self, model: str | None = None, **where: str) -> list[AttackRecord]:
         """Attacked images of one model, or of all, at the given norm, eps_text and attack."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from robustkit.evidence import masking_signs
 from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
 from robustkit.evidence.guessing import NOTE, guessing
@@ -64,12 +65,16 @@ def summarised(store: Store, folder: Path) -> Run:
         )
         warnings += _warnings(model)
         own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
+        signs = {} if identity.get("surrogates") else _masking_signs(model, identity["threats"], groups)
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
-            own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, groups, waiting)]
+            sign = signs.get(f"{norm} {eps_text}")
+            note = {"note": masking_signs.NOTE} if sign is not None and sign.masked else {}
+            rows = _threat_results(model, threat, groups, waiting)
+            own += [{"model": model.name, **threat, **row, **note} for row in rows]
             samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, groups)]
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
-        warnings += [warning] if warning else []
+        warnings += [each for each in (warning, masking_signs.warning(model.name, signs)) if each]
         results += [{**row, "note": NOTE} for row in own] if warning else own
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
@@ -120,6 +125,19 @@ def _warnings(model: ModelEvidence) -> list[str]:
         return []
     records = [record for records in model.attacked.values() for record in records]
     return contradictions(model.name, model.smoothing, model.clean, model.certificates, records)
+
+
+def _masking_signs(
+    model: ModelEvidence, threats: Sequence[Sequence[str]], groups: Mapping[str, Sequence[str]]
+) -> dict[str, masking_signs.BrokenImages]:
+    """Counts by threat, of attacks on the model itself."""
+    with_gradients = masking_signs.gradient_attacks(model.attacked)
+    return {
+        f"{norm} {eps_text}": masking_signs.broken_images(
+            _records(model, {"norm": norm, "eps_text": eps_text}, groups), with_gradients
+        )
+        for norm, eps_text in threats
+    }
 
 
 def _threat_results(

@@ -20,6 +20,7 @@ from robustkit.errors import UserError, unknown
 from robustkit.host.failures import described_error
 from robustkit.host.text import encodable
 from robustkit.paths import user_path
+from robustkit.primitives import ensembles
 from robustkit.primitives.hyper_parameters import as_text, default_of, json_value, typed
 from robustkit.primitives.hyper_parameters import parameters as parameters
 from robustkit.primitives.hyper_parameters import value_of as value_of
@@ -38,14 +39,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
     "fab-t": ("fab", {"targets": 9}),
-}
-
-# Cascades: each member attacks the images that the members before it did not break. The budgets of `standard` were
-# chosen on validation images, where a tenth of the passes of `thorough` leaves the same images robust; see
-# bench/README.md.
-ENSEMBLES: dict[str, tuple[str, ...]] = {
-    "standard": ("apgd-ce:steps=30", "apgd-t:steps=20,targets=3", "square:queries=100"),
-    "thorough": ("apgd-ce:steps=100", "apgd-t:steps=100,targets=9", "square:queries=5000"),
 }
 
 # `path/file.py`, then perhaps the class, then perhaps the hyper-parameters.
@@ -126,7 +119,7 @@ def build(specification: str, norm: str, eps: float | str) -> Attack:
     base, preset = VARIANTS.get(name, (name, {}))
     own = _FILE.fullmatch(specification.strip())
     if own is None and base not in classes():
-        raise unknown("attack", name, [*names(), *ENSEMBLES])
+        raise unknown("attack", name, [*names(), *ensembles.names()])
     kind = classes()[base] if own is None else _class_of(own)
     known = parameters(kind)
     for key in values:
@@ -194,7 +187,7 @@ def name_of(kind: type[Attack]) -> str:
     name, module = kind.__name__.lower(), inspect.getmodule(kind)
     if kind.__module__.startswith("robustkit_user_") and module is not None:
         return encodable(f"{Path(str(module.__file__)).stem}.{name}".lower())
-    taken = name in names() or name in ENSEMBLES
+    taken = name in names() or ensembles.is_ensemble(name)
     return f"{kind.__module__.rpartition('.')[2]}.{name}".lower() if taken else name
 
 

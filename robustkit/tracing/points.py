@@ -11,7 +11,7 @@ from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.classifier.session import Session
 from robustkit.engine.attack_tensors import attack as run_attack
 from robustkit.errors import UserError
-from robustkit.primitives import registry
+from robustkit.primitives import ensembles, registry
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.rows import Rows
 
@@ -54,8 +54,8 @@ def crafted_points(
         UserError: the attack is unknown, or has no radius.
     """
     if isinstance(attack, str):
-        members = registry.ENSEMBLES.get(registry.parsed(attack)[0])
-        if members:
+        if ensembles.is_ensemble(attack):
+            members = ensembles.members(attack, norm)
             raise UserError(f"{attack} is several attacks, and a trace follows one; name {' or '.join(members)}.")
         if eps is None:
             raise UserError("An attack needs a radius: give eps, for example eps='8/255', or the points as x_adv.")

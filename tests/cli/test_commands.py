@@ -74,9 +74,24 @@ def test_attacks_are_listed_with_their_hyper_parameters(robustkit):
     printed = robustkit("list", "attacks")
 
     assert printed.status == 0
-    for name in ("fgsm", "pgd", "apgd-ce", "apgd-t", "square", "noise", "standard"):
+    for name in ("fgsm", "pgd", "apgd-ce", "apgd-t", "square", "noise", "standard", "autoattack", "autoattack-rand"):
         assert any(line.split()[0] == name for line in printed.out.splitlines())
     assert "steps=" in printed.out
+
+
+def test_autoattack_is_listed_with_its_members_in_l1(robustkit):
+    (line,) = (each for each in robustkit("list", "attacks").out.splitlines() if each.split()[0] == "autoattack")
+
+    assert "fab-t" in line
+    assert "in L1 apgd-ce:steps=100,restarts=5 -> apgd-t:steps=100,targets=5" in line
+
+
+def test_autoattack_runs_from_the_command_line(robustkit):
+    words = ("-a", "autoattack", "--eps", "Linf:0.2", "--eps", "L1:8", "-n", "4")
+    printed = robustkit("evaluate", "-q", *MODEL, *DATA, *words)
+
+    assert printed.status == 0
+    assert all(name in printed.out for name in ("autoattack", "apgd-ce", "apgd-t", "fab-t", "square", "worst-case"))
 
 
 @pytest.mark.parametrize(("kind", "names"), [("models", ["resnet18", "vgg16"]), ("datasets", ["digits", "cifar10"])])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from robustkit.primitives import registry
+from robustkit.primitives import ensembles
 from tests.small import TINY
 
 torch.set_num_threads(1)
@@ -11,4 +11,4 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
-    monkeypatch.setitem(registry.ENSEMBLES, "tiny", TINY)
+    monkeypatch.setitem(ensembles.ENSEMBLES, "tiny", TINY)

@@ -17,9 +17,9 @@ COUNT = 30
 @pytest.fixture
 def stopped(tmp_path, monkeypatch):
     """An ensemble that was interrupted in its second member."""
-    from robustkit.primitives import registry
+    from robustkit.primitives import ensembles
 
-    monkeypatch.setitem(registry.ENSEMBLES, "tiny", ("noise:queries=3", "fgsm", "pgd:steps=6"))
+    monkeypatch.setitem(ensembles.ENSEMBLES, "tiny", ("noise:queries=3", "fgsm", "pgd:steps=6"))
     call = {"dataset": data(COUNT), "attacks": ["fgsm", "tiny"], "eps": "0.1", "out": tmp_path}
     whole = evaluate(linear(), **{**call, "out": None})
     with pytest.raises(KeyboardInterrupt):

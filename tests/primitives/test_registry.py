@@ -8,8 +8,8 @@ import torch
 from robustkit.attacks import APGD, FGSM, PGD, Square
 
 from robustkit.errors import UserError
+from robustkit.primitives import ensembles
 from robustkit.primitives.registry import (
-    ENSEMBLES,
     VARIANTS,
     build,
     classes,
@@ -41,10 +41,10 @@ def test_every_hyper_parameter_but_the_radius_has_a_default(name):
     assert [field.name for field in fields(classes()[name]) if field.default is MISSING] == ["eps"]
 
 
-@pytest.mark.parametrize("ensemble", ENSEMBLES)
+@pytest.mark.parametrize("ensemble", ensembles.names())
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
 def test_every_member_of_an_ensemble_builds(ensemble, norm):
-    assert all(build(member, norm, "0.5").ball.eps == 0.5 for member in ENSEMBLES[ensemble])
+    assert all(build(member, norm, "0.5").ball.eps == 0.5 for member in ensembles.members(ensemble, norm))
 
 
 def test_a_specification_sets_hyper_parameters():
@@ -134,6 +134,7 @@ def test_what_is_spelled_builds_the_same_attack(attack):
 def test_a_description_has_every_hyper_parameter_but_the_threat_model():
     assert described(Square(0.1, queries=9)) == {
         "attack": "Square", "restarts": 1, "targets": 0, "queries": 9, "p_init": 0.8,
+        "shrink_over": None,
     }  # fmt: skip
 
 

@@ -26,17 +26,35 @@ def driven(method: Square, x: torch.Tensor, losses: list[float]) -> list[State]:
 def test_the_window_shrinks_as_published(query, halvings):
     # Andriushchenko et al. 2020, section 5: halved at 10, 50, 200, 1000, ...; as in their code, which adds 500.
     pixels = 224 * 224
-    side = _sides(10_000, 0.8, pixels, False)[query].item()
+    side = _sides(10_000, 10_000, 0.8, pixels, False)[query].item()
 
     assert side == max(round((0.8 / 2**halvings * pixels) ** 0.5), 1)
 
 
 def test_the_schedule_is_stretched_over_the_budget():
-    assert torch.equal(_sides(5000, 0.8, 1024, False), _sides(10_000, 0.8, 1024, False)[::2])
+    whole = _sides(10_000, 10_000, 0.8, 1024, False)
+
+    assert torch.equal(_sides(5000, 5000, 0.8, 1024, False), whole[::2])
+
+
+def test_the_schedule_can_end_after_the_budget():
+    whole = _sides(10_000, 10_000, 0.8, 1024, False)
+
+    assert torch.equal(_sides(5000, 10_000, 0.8, 1024, False), whole[:5000])
+
+
+def test_a_schedule_as_long_as_the_budget_is_the_usual_one():
+    x = images(3, 1, 8, 8)
+    losses = [0.0, -1.0, 1.0, 0.5] * 10
+    usual, stretched = (driven(Square(0.1, queries=50, shrink_over=over), x, losses)[-1] for over in (None, 50))
+    longer = driven(Square(0.1, queries=50, shrink_over=1000), x, losses)[-1]
+
+    assert torch.equal(usual.query, stretched.query)
+    assert not torch.equal(usual.query, longer.query)
 
 
 def test_windows_with_a_pattern_have_a_middle():
-    sides = _sides(1000, 0.8, 64, True)
+    sides = _sides(1000, 1000, 0.8, 64, True)
 
     assert (sides % 2 == 1).all()
     assert sides.min() == 3

@@ -1,0 +1,126 @@
+"""How near a point is to each wrong class, as the gradients see it.
+
+Of the true class's lead over a wrong class: the share that the gradient predicts an attack can still take away within
+the threat model. A nearness ratio above 1 says that, were the network linear from here on, no point of the ball would
+be in that class. Scaling the logits does not change it. Whether the gradient is right is looked at, too: at the point
+where it predicts most.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from robustkit.classifier.session import Session
+from robustkit.primitives.protocol import (
+    MultiGradientAttack,
+    MultiGradientSeen,
+    Seen,
+    State,
+    TrialCost,
+    Trials,
+    begin,
+)
+from robustkit.primitives.reach import reach
+
+CLASSES = 9  # wrong classes that are measured: the likeliest
+_MISSED = 3  # a gradient that predicts less than a third of what happens is not believed
+
+
+class Nearness(NamedTuple):
+    """How near a point is to the wrong classes."""
+
+    ratio: float  # of the nearest class; infinite where nothing can be gained
+    classes: tuple[int, ...]  # the measured classes, the nearest first
+    ratios: tuple[float, ...]  # of these classes, as their gradients predict
+    predicted: float  # how much of the nearest class's lead the gradient says can still be taken away
+    obtained: float  # how much is taken away where the gradient says that it is most
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the gradient may be believed: it is not zero, and does not miss most of what happens."""
+        return self.predicted > 0 and self.obtained <= _MISSED * self.predicted
+
+
+@dataclass(frozen=True)
+class Margins(MultiGradientAttack):
+    """One query for the lead of each likely wrong class; it attacks nothing."""
+
+    norms = ("Linf", "L2", "L1")
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(1, CLASSES)
+
+    def init(self, trials: Trials) -> State:
+        return begin(trials, trials.x)
+
+    def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
+        """`[B, C]` logits of the likeliest wrong classes, the likeliest first, less the true class's."""
+        y = trials.y.unsqueeze(1)
+        return (logits - logits.gather(1, y)).gather(1, likely(logits, trials.y))
+
+    def step(self, state: State, seen: Seen) -> State:
+        return state
+
+
+def likely(logits: Tensor, y: Tensor) -> Tensor:
+    """`[B, C]` the likeliest wrong classes, the likeliest first; ties by number."""
+    wrong = logits.detach().scatter(1, y.unsqueeze(1), -torch.inf)
+    return wrong.sort(dim=1, descending=True, stable=True).indices[:, : min(CLASSES, logits.shape[1] - 1)]
+
+
+def measured(session: Session, attack: Margins, states: State, points: Tensor) -> list[Nearness]:
+    """The nearness of each row's point, from one query and a forward pass.
+
+    Args:
+        session: of the model.
+        attack: in the threat model that is meant.
+        states: `[n]` rows, whose trials count.
+        points: `[n, *S]` in ball and box.
+    """
+    trials = states.trial
+    seen = session.query(attack, State(trials, points, torch.zeros_like(trials.y), states.done))
+    assert isinstance(seen, MultiGradientSeen)
+    # One row at a time, so that no sum depends on how many rows there are.
+    rows = zip(trials.x, points, -seen.losses.double(), likely(seen.logits, trials.y), seen.grads, strict=True)
+    searched = [_Row.of(attack, *row) for row in rows]
+    ends = session.logits(attack.ball.project(trials.x, torch.stack([row.end for row in searched]).to(points)))
+    leads = ends.gather(1, trials.y.unsqueeze(1)) - ends
+    return [row.nearness(lead) for row, lead in zip(searched, leads.double(), strict=True)]
+
+
+class _Row(NamedTuple):
+    """One row's classes, the nearest first."""
+
+    classes: Tensor  # [C]
+    leads: Tensor  # [C] float64 of the true class over them
+    predicted: Tensor  # [C] float64 how much of them can be taken away
+    end: Tensor  # [*S] where the gradient of the nearest class says that it is most
+
+    @classmethod
+    def of(cls, attack: Margins, x: Tensor, point: Tensor, leads: Tensor, classes: Tensor, grads: Tensor) -> Self:
+        gains, ends = reach(attack.ball, x, point, grads)
+        order = torch.tensor(sorted(range(len(classes)), key=_ratios(leads, gains).__getitem__), device=x.device)
+        return cls(classes[order], leads[order], gains[order], ends[order[0]])
+
+    def nearness(self, end: Tensor) -> Nearness:
+        """With `[K]` the leads where the nearest class's gradient ends."""
+        nearest = self.classes[0]
+        obtained = float(self.leads[0] - end[nearest])
+        ratios = _ratios(self.leads, self.predicted)
+        ratio = min(ratios[0], _ratios(self.leads[:1], torch.tensor([obtained]))[0])
+        return Nearness(ratio, tuple(self.classes.tolist()), tuple(ratios), float(self.predicted[0]), obtained)
+
+
+def _ratios(leads: Tensor, gains: Tensor) -> list[float]:
+    # Rounded, so that the last bits of a sum decide nothing; a lead below zero is a point that is wrong already.
+    pairs = zip(map(_rounded, leads.tolist()), map(_rounded, gains.tolist()), strict=True)
+    return [max(lead, 0.0) / gain if gain > 0 else math.inf for lead, gain in pairs]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,71 @@
+import pytest
+
+from robustkit.evidence.masking_signs import BrokenImages, broken_images, gradient_attacks, warning
+from robustkit.evidence.store import AttackRecord
+
+
+def records(attack, *, broke=(), left=(), backwards=100):
+    def record(sample, success):
+        return AttackRecord(
+            "net", "Linf", "0.1", attack, sample, success, 0, 0, 0, -1, 0.1, 0.1, 0.1, 1, 5, backwards
+        )  # fmt: skip
+
+    return [*(record(sample, 1) for sample in broke), *(record(sample, 0) for sample in left)]
+
+
+@pytest.mark.parametrize(
+    ("by_gradients", "left", "without", "masked"),
+    [
+        (0, 40, 35, True),
+        (3, 92, 35, True),
+        (35, 60, 3, False),
+        (5, 60, 5, False),
+        (0, 40, 1, False),
+        (0, 40, 0, False),
+        (40, 0, 0, False),
+    ],
+)
+def test_gradients_look_masked_where_others_break_more(by_gradients, left, without, masked):
+    assert BrokenImages(by_gradients, left, without).masked is masked
+
+
+def test_an_ensembles_members_are_counted_on_what_gradients_left():
+    attacks = {
+        "aa/apgd": records("aa/apgd", broke=[0], left=[1, 2, 3, 4]),
+        "aa/square": records("aa/square", broke=[1, 2, 3], left=[4], backwards=0),
+    }
+
+    assert broken_images(attacks, {"aa/apgd"}) == BrokenImages(1, 4, 3)
+
+
+def test_attacks_of_every_image_are_counted_on_what_gradients_left():
+    attacks = {
+        "square": records("square", broke=[0, 1, 2], left=[3, 4], backwards=0),
+        "pgd": records("pgd", broke=[0, 3], left=[1, 2, 4]),
+    }
+
+    assert broken_images(attacks, {"pgd"}) == BrokenImages(2, 3, 2)
+
+
+def test_an_image_that_few_steps_left_says_nothing():
+    attacks = {
+        "fgsm": records("fgsm", left=[0, 1, 2, 3], backwards=1),
+        "square": records("square", broke=[0, 1, 2], left=[3], backwards=0),
+    }
+
+    assert broken_images(attacks, {"fgsm"}) == BrokenImages(0, 0, 0)
+
+
+def test_an_attack_whose_rows_were_carried_over_still_uses_gradients():
+    fresh, carried = records("pgd", broke=[0]), records("pgd", broke=[0], backwards=0)
+
+    assert gradient_attacks({("Linf", "0.1", "pgd"): fresh, ("Linf", "0.2", "pgd"): carried}) == {"pgd"}
+
+
+def test_the_sentence_is_about_the_threat_where_it_shows_most():
+    threats = {"Linf 0.1": BrokenImages(1, 40, 5), "Linf 0.2": BrokenImages(3, 92, 35), "L2 1": BrokenImages(9, 9, 1)}
+    sentence = warning("net", threats)
+
+    assert "net at Linf 0.2: attacks without gradients broke 35 of the 92" in sentence
+    assert "robustkit diagnose" in sentence
+    assert warning("net", {"L2 1": BrokenImages(9, 9, 1)}) is None

@@ -1,0 +1,63 @@
+import pytest
+from robustkit.attacks import APGD, FAB, Square
+
+from robustkit.primitives.ensembles import is_ensemble, members, names
+from robustkit.primitives.registry import build, parsed
+
+NORMS = ["Linf", "L2", "L1"]
+
+
+def built(name, norm):
+    return [build(text, norm, "0.5") for text in members(name, norm)]
+
+
+def published(norm, restarts, targets):
+    return [
+        APGD("0.5", norm, steps=100, restarts=restarts),
+        APGD("0.5", norm, steps=100, loss="dlr", targets=targets),
+        FAB("0.5", norm, steps=100, targets=9),
+        Square("0.5", norm, queries=5000, p_init=0.8, shrink_over=10_000),
+    ]
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("norm", ["L2", "L1"])
+def test_a_member_has_one_name_in_all_norms(name, norm):
+    usual, here = ([parsed(text)[0] for text in texts] for texts in (members(name, "Linf"), members(name, norm)))
+
+    assert here == usual
+    assert len(set(usual)) == len(usual)
+
+
+@pytest.mark.parametrize(("norm", "restarts", "targets"), [("Linf", 1, 9), ("L2", 1, 9), ("L1", 5, 5)])
+def test_autoattack_has_the_published_budgets(norm, restarts, targets):
+    # autoattack.py of fra31/auto-attack, set_version("standard").
+    assert built("autoattack", norm) == published(norm, restarts, targets)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_plus_has_the_published_budgets(norm):
+    # set_version("plus"): FAB-T has one restart, because the code sets it back before it runs.
+    ce, targeted, fab_t, square = published(norm, 5, 9)
+    assert built("autoattack-plus", norm) == [
+        ce,
+        APGD("0.5", norm, steps=100, restarts=5, loss="dlr"),
+        FAB("0.5", norm, steps=100, restarts=5),
+        square,
+        targeted,
+        fab_t,
+    ]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_rand_is_apgd_on_two_losses(norm):
+    assert built("autoattack-rand", norm) == [
+        APGD("0.5", norm, steps=100),
+        APGD("0.5", norm, steps=100, loss="dlr"),
+    ]
+
+
+def test_an_ensemble_is_named_in_any_case():
+    assert is_ensemble(" AutoAttack ")
+    assert not is_ensemble("apgd-t")
+    assert members("AutoAttack", "L1") == members("autoattack", "L1")
