@@ -40,7 +40,7 @@ _RUNS = Path("robustkit-runs")
               help="What reports call the model; one per model. [default: after model and checkpoint]")  # fmt: skip
 @weights_options
 @data_options
-@click.option("-a", "--attack", "attacks", multiple=True, default=("standard",), show_default="standard",
+@click.option("-a", "--attack", "attacks", multiple=True, default=("default",), show_default="default",
               metavar="NAME[:K=V,...]", help="See `robustkit list attacks`. Repeatable.")  # fmt: skip
 @click.option(
     "--surrogate",

@@ -6,6 +6,7 @@ class must lead by more than rounding, so that the caller's own forward says the
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -55,8 +56,7 @@ class VerdictQueue:
         self.margins = margins
         self._waiting: list[Candidates] = []
         self._since = 0.0  # when the first of them came
-        # Seconds of the last two judgings. The quicker one counts: the first of a batch size also compares that size.
-        self._took = (0.0, 0.0)
+        self._took = deque([0.0], maxlen=2)  # seconds of the last judgings; one may have compared batch sizes
 
     def __len__(self) -> int:
         return sum(len(group.trials) for group in self._waiting)
@@ -74,7 +74,7 @@ class VerdictQueue:
             groups, self._waiting = self._waiting, []
             start = time.monotonic()
             judged = list(self._judged(groups))
-            self._took = self._took[1], time.monotonic() - start
+            self._took.append(time.monotonic() - start)
             near = self._measured(judged)
             for group, points, labels in judged:
                 yield from self._decided(group, points, labels, near)

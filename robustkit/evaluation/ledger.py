@@ -15,7 +15,6 @@ from robustkit.evidence.store import (
     Store,
 )
 
-_UNKNOWN = NearnessRecord("", "", "", "", 0, -1.0, "", 0.0, 0.0)  # of an image that nobody measured
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
 
 
@@ -112,28 +111,37 @@ class Ledger:
         ]
         self.write(copies)
 
-    def pass_over(self, attack: PlannedAttack) -> None:
-        """Leave out the images that are far from every other class: their results stay as they are, at no cost."""
-        if math.isinf(attack.below):
+    def pass_over(self, attack: PlannedAttack, *, noisy: bool) -> None:
+        """Leave out the images that are far from every other class: their results stay as they are, at no cost.
+
+        Args:
+            attack: a member of an ensemble, or any other attack, which leaves out nothing.
+            noisy: whether the model answers at random, for which some members are not made.
+        """
+        if noisy and not attack.for_noise:
+            left_out = set(self.todo(attack))
+        elif math.isinf(attack.below):
             return
-        far = {number for number in self.todo(attack) if self.near(attack).get(number, _UNKNOWN).ratio >= attack.below}
-        if not far:
-            return
-        where = {"norm": attack.threat.norm, "eps_text": attack.threat.eps_text}
-        records = {row.sample: row for name in self._measuring(attack)
-                   for row in self.store.attack_records(self.model, attack=name, **where)}  # fmt: skip
-        self.write(replace(records[number], attack=attack.name, question=0, forwards=0, backwards=0) for number in far)
+        else:
+            near = self.near(attack)
+            left_out = {each for each in self.todo(attack) if each in near and near[each].ratio >= attack.below}
+        if left_out:
+            records = {row.sample: row for name in self._before(attack)
+                       for row in self.store.attack_records(self.model, attack=name, **_threat(attack))}  # fmt: skip
+            self.write(
+                replace(records[number], attack=attack.name, question=0, forwards=0, backwards=0)
+                for number in sorted(left_out)
+            )
 
     def near(self, attack: PlannedAttack) -> dict[int, NearnessRecord]:
         """By image, what the latest member before this one has measured."""
-        where = {"norm": attack.threat.norm, "eps_text": attack.threat.eps_text}
-        return {row.sample: row for name in self._measuring(attack)
-                for row in self.store.nearness(self.model, attack=name, **where)}  # fmt: skip
+        return {row.sample: row for name in self._before(attack)
+                for row in self.store.nearness(self.model, attack=name, **_threat(attack))}  # fmt: skip
 
-    def _measuring(self, attack: PlannedAttack) -> list[str]:
-        """The members before this one that measure, in their order."""
+    def _before(self, attack: PlannedAttack) -> list[str]:
+        """The members before this one, in their order."""
         column = [each for each in self.plan.attacks if each.column == attack.column and each.threat == attack.threat]
-        return [each.name for each in column[: column.index(attack)] if each.measures]
+        return [each.name for each in column[: column.index(attack)]]
 
     def _note(self, row: AttackRecord) -> None:
         key = (row.norm, row.eps_text, row.attack)
@@ -144,3 +152,7 @@ class Ledger:
 
 def _key(attack: PlannedAttack) -> _Key:
     return attack.threat.norm, attack.threat.eps_text, attack.name
+
+
+def _threat(attack: PlannedAttack) -> dict[str, str]:
+    return {"norm": attack.threat.norm, "eps_text": attack.threat.eps_text}

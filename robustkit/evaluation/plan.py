@@ -27,6 +27,7 @@ class Member:
     in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
     below: float = math.inf  # it attacks the images whose nearness ratio, where it was measured, is below this
     measures: bool = False  # whether it measures the ratio
+    for_noise: bool = True  # whether it is also run on models that answer at random
 
     def at(self, threat: Threat) -> Attack:
         """The attack in one threat model."""
@@ -65,6 +66,7 @@ class PlannedAttack:
     smaller: str | None  # text of the next smaller radius of the same norm
     below: float = math.inf  # as in `Member`
     measures: bool = False
+    for_noise: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Plan:
                 for member in column.members:
                     attack = member.at(threat)
                     planned.append(PlannedAttack(threat, column.name, member.name, attack, column.surrogate, smaller,
-                                                 member.below, member.measures))  # fmt: skip
+                                                 member.below, member.measures, member.for_noise))  # fmt: skip
             before = threat
         return tuple(planned)
 
@@ -131,10 +133,12 @@ def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Colu
 
 def _members(ensemble: str, column: str) -> Iterator[Member]:
     """The members of an ensemble; those of other norms only where they differ."""
-    for number, (text, label, below, measures) in enumerate(ensembles.stages(ensemble, "Linf")):
+    for number, stage in enumerate(ensembles.stages(ensemble, "Linf")):
+        text = stage.specification
         by_norm = {norm: ensembles.members(ensemble, norm)[number] for norm in ("L2", "L1")}
         others = {norm: registry.build(other, norm, _ANY) for norm, other in by_norm.items() if other != text}
-        yield Member(f"{column}/{label}", registry.build(text, "Linf", _ANY), others, below, measures)
+        attack = registry.build(text, "Linf", _ANY)
+        yield Member(f"{column}/{stage.label}", attack, others, stage.below, stage.measures, stage.for_noise)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

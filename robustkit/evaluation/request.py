@@ -45,8 +45,8 @@ class EvaluationRequest:
         dataset: a name, a `Dataset`, images `[N, C, H, W]` in [0, 1] with labels `[N]`, a torch data set of images
             with labels, or a `DataLoader`, whose data set is taken in its own order.
         attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
-            "standard", "thorough" and "autoattack". Each attack is run on all correctly classified images; the members
-            of an ensemble only on those that the members before them left.
+            "default" and "autoattack". Each attack is run on all correctly classified images; the members of an
+            ensemble only on those that the members before them left.
         norm: "Linf", "L2", "L1", "L0"; by default those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; by default the usual ones.
         samples: how many images, in a fixed shuffled order; None takes all.
@@ -80,7 +80,7 @@ class EvaluationRequest:
     models: Model | Sequence[Model]
     _: KW_ONLY
     dataset: Data = "digits"
-    attacks: str | Attack | Sequence[str | Attack] = "standard"
+    attacks: str | Attack | Sequence[str | Attack] = "default"
     norm: str | Sequence[str] = ()
     eps: float | str | Sequence[float | str] = ()
     samples: int | None = 1000

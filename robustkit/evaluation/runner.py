@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.oracle import Plain
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
 from robustkit.classifier.session import Session
@@ -118,7 +119,7 @@ class ModelRun:
         """Attack the images that are neither finished nor already broken."""
         ledger, evaluation = self.ledger, self.evaluation
         ledger.carry_over(attack)
-        ledger.pass_over(attack)
+        ledger.pass_over(attack, noisy=not isinstance(session.oracle, Plain))
         todo, finished = ledger.todo(attack), len(ledger.finished(attack))
         robust = ledger.robust(attack)
         label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"

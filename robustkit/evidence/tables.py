@@ -97,7 +97,7 @@ def summarised(store: Store, folder: Path) -> Run:
 
 
 def _columns(names: Iterable[str]) -> dict[str, list[str]]:
-    """For each ensemble its members, for each other attack its own name: "standard/fgsm" belongs to "standard"."""
+    """For each ensemble its members, for each other attack its own name: "rk-1/first" belongs to "rk-1"."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.partition("/")[0], []).append(name)

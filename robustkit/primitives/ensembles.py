@@ -7,6 +7,8 @@ hyper-parameters may depend on the norm.
 import math
 from typing import NamedTuple
 
+from robustkit.errors import UserError
+
 
 class Stage(NamedTuple):
     """One member of an ensemble."""
@@ -15,6 +17,7 @@ class Stage(NamedTuple):
     label: str  # names the member in tables
     below: float = math.inf  # it attacks the images whose nearness ratio, where it was measured, is below this
     measures: bool = False  # whether it measures the ratio of the images that it does not break
+    for_noise: bool = True  # whether it is also run on randomized and smoothed models, where nothing is measured
 
 
 # AutoAttack: Croce & Hein 2020, arXiv:2003.01690, with the budgets of the authors' code. Its windows shrink on a
@@ -27,12 +30,15 @@ _LAST = (_FAB_T, _SQUARE)
 _RK_1 = (
     Stage("apgd-ce:steps=5", "first", measures=True),
     Stage("apgd-ce:steps=20", "second", below=1.0, measures=True),
-    Stage("apgd-t:steps=30,targets=9", "targeted", below=1.0),
+    Stage("apgd-t:steps=30,targets=9", "targeted", below=1.0, for_noise=False),
     Stage("apgd-ce:steps=100", "long", below=0.5, measures=True),
-    Stage("square:queries=5000", "square", below=0.2),
+    Stage("square:queries=5000", "square", below=0.2, for_noise=False),
 )
 
 ALIASES = {"default": "rk-1"}
+
+# Names of earlier versions, one of which means something stronger elsewhere.
+_GONE = ("standard", "thorough")
 
 ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
     "rk-1": _RK_1,
@@ -63,6 +69,19 @@ def names() -> list[str]:
 def is_ensemble(text: str) -> bool:
     """Whether a specification names an ensemble."""
     return name_of(text) in ENSEMBLES
+
+
+def check_current(name: str) -> None:
+    """Check that a name is none that earlier versions gave to an ensemble.
+
+    Raises:
+        UserError: it is.
+    """
+    if name in _GONE:
+        raise UserError(
+            f"The ensemble {name!r} is gone; take default, which is stronger and cheaper, or autoattack, which is the "
+            "standard version of AutoAttack."
+        )
 
 
 def name_of(text: str) -> str:

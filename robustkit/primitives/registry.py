@@ -119,6 +119,7 @@ def build(specification: str, norm: str, eps: float | str) -> Attack:
     base, preset = VARIANTS.get(name, (name, {}))
     own = _FILE.fullmatch(specification.strip())
     if own is None and base not in classes():
+        ensembles.check_current(name)
         raise unknown("attack", name, [*names(), *ensembles.names()])
     kind = classes()[base] if own is None else _class_of(own)
     known = parameters(kind)

@@ -55,7 +55,7 @@ def crafted_points(
     """
     if isinstance(attack, str):
         if ensembles.is_ensemble(attack):
-            members = ensembles.members(attack, norm)
+            members = dict.fromkeys(ensembles.members(attack, norm))
             raise UserError(f"{attack} is several attacks, and a trace follows one; name {' or '.join(members)}.")
         if eps is None:
             raise UserError("An attack needs a radius: give eps, for example eps='8/255', or the points as x_adv.")

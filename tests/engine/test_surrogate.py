@@ -75,12 +75,12 @@ def test_a_transfer_evaluation_names_its_surrogate_model_and_refuses_another_one
 def test_each_surrogate_model_has_its_own_column_of_every_attack():
     made, other = problem("cnn", 1, 8, 8, count=20), problem("cnn", 1, 8, 8, count=20, seed=5).model
     run = robustkit.evaluate(
-        [made.model, other], surrogates=[made.model, other], dataset=(made.x, made.y), attacks=["fgsm", "standard"],
+        [made.model, other], surrogates=[made.model, other], dataset=(made.x, made.y), attacks=["fgsm", "default"],
         eps=0.03, norm="Linf",
     )  # fmt: skip
     broken = run.results.set_index(["model", "attack"]).broken
 
-    names = ["fgsm@smallconvnet", "standard@smallconvnet", "fgsm@smallconvnet-2", "standard@smallconvnet-2"]
+    names = ["fgsm@smallconvnet", "rk-1@smallconvnet", "fgsm@smallconvnet-2", "rk-1@smallconvnet-2"]
     assert [name for name in broken["smallconvnet"].index if "/" not in name][1:-1] == names
     assert broken["smallconvnet", "fgsm@smallconvnet"] > broken["smallconvnet", "fgsm@smallconvnet-2"]
     assert broken["smallconvnet-2", "fgsm@smallconvnet-2"] > broken["smallconvnet-2", "fgsm@smallconvnet"]

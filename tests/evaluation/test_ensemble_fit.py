@@ -27,7 +27,7 @@ def test_an_ensemble_that_is_not_made_for_the_model_is_told(names, randomized, c
         (["autoattack"], False, 4),
         (["autoattack", "autoattack-rand"], True, 10),
         (["autoattack-rand"], True, 10),
-        (["standard", "pgd"], True, 2),
+        (["default", "pgd"], True, 2),
     ],
 )
 def test_one_that_is_needs_no_word(names, randomized, classes):

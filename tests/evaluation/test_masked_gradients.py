@@ -9,7 +9,14 @@ from robustkit.reports import print_table
 from torch import nn
 
 from robustkit import evaluate, load_dataset, load_run, masked_defenses
+from robustkit.primitives import ensembles
 from tests.small import Recorder, cnn, data, evaluated, linear
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    members = ("apgd-ce:steps=10", "apgd-t:steps=10,targets=2", "square:queries=100")
+    monkeypatch.setitem(ensembles.ENSEMBLES, "small", members)
 
 
 class Rounded(nn.Module):
@@ -38,7 +45,7 @@ def images(count):
 
 @pytest.mark.parametrize("name", ["quantised", "zeroed"])
 def test_an_ensemble_on_masked_gradients_names_diagnose(name, base):
-    run = evaluated(masked_defenses.build(name, base), None, dataset=images(50), attacks="standard", eps="0.1")
+    run = evaluated(masked_defenses.build(name, base), None, dataset=images(50), attacks="small", eps="0.1")
 
     assert "attacks without gradients broke" in warnings_of(run)
     assert "exactly zero" in warnings_of(run)
@@ -82,12 +89,12 @@ def test_a_loss_that_saturates_is_told(base):
 def test_the_remedy_silences_the_warnings(base):
     model = masked_defenses.build("quantised", base)
     bpda = {masked_defenses.culprit("quantised", model): None}
-    run = evaluated(model, None, dataset=images(50), attacks="standard", eps="0.1", bpda=bpda)
+    run = evaluated(model, None, dataset=images(50), attacks="small", eps="0.1", bpda=bpda)
 
     assert not run.manifest["warnings"]
 
 
-@pytest.mark.parametrize("attacks", ["standard", ["noise:queries=20", "square:queries=60", "fgsm", "pgd:steps=10"]])
+@pytest.mark.parametrize("attacks", ["small", ["noise:queries=20", "square:queries=60", "fgsm", "pgd:steps=10"]])
 def test_an_honest_model_is_not_suspected(attacks, base):
     radii = ["Linf:0.05", "Linf:0.1", "L2:0.5", "L1:2"]
     run = evaluated([base, linear(), cnn()], None, dataset=images(20), attacks=attacks, eps=radii, names=list("abc"))
@@ -104,7 +111,7 @@ def test_a_transfer_attack_that_fails_is_no_sign():
 
 
 def test_the_terminal_and_the_page_show_it(tmp_path):
-    request = {"dataset": data(20), "attacks": "standard", "eps": "0.2"}
+    request = {"dataset": data(20), "attacks": "small", "eps": "0.2"}
     run = evaluate(Rounded(), **request, out=tmp_path)
     console = Console(file=io.StringIO(), width=300)
     print_table(run, console)

@@ -1,7 +1,7 @@
 import pytest
 from robustkit.attacks import APGD, FAB, Square
 
-from robustkit.primitives.ensembles import is_ensemble, members, names
+from robustkit.primitives.ensembles import is_ensemble, members, names, stages
 from robustkit.primitives.registry import build, parsed
 
 NORMS = ["Linf", "L2", "L1"]
@@ -23,10 +23,11 @@ def published(norm, restarts, targets):
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("norm", ["L2", "L1"])
 def test_a_member_has_one_name_in_all_norms(name, norm):
-    usual, here = ([parsed(text)[0] for text in texts] for texts in (members(name, "Linf"), members(name, norm)))
+    usual, here = stages(name, "Linf"), stages(name, norm)
 
-    assert here == usual
-    assert len(set(usual)) == len(usual)
+    assert [parsed(each.specification)[0] for each in here] == [parsed(each.specification)[0] for each in usual]
+    assert [each.label for each in here] == [each.label for each in usual]
+    assert len({each.label for each in usual}) == len(usual)
 
 
 @pytest.mark.parametrize(("norm", "restarts", "targets"), [("Linf", 1, 9), ("L2", 1, 9), ("L1", 5, 5)])

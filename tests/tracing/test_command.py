@@ -75,7 +75,7 @@ WORDS = {
     "no model": (["trace", *DATA], "--model"),
     "unknown layer": ([*CNN, "--layer", "0.0.9"], "0.0.9"),
     "unknown attack": (["trace", "-q", *MODEL, *DATA, "-a", "pdg"], "pgd"),
-    "an ensemble": (["trace", "-q", *MODEL, *DATA, "-a", "standard", "--eps", "0.1"], "apgd-ce"),
+    "an ensemble": (["trace", "-q", *MODEL, *DATA, "-a", "default", "--eps", "0.1"], "apgd-ce"),
     "unknown option": ([*TRACE, "--layers", "1"], "--layer"),
     "no samples": ([*TRACE, "-n", "0"], "0"),
     "no radius": (["trace", "-q", *MODEL, *DATA, "-a", "fgsm", "--eps", "8"], "8/255"),

@@ -11,7 +11,7 @@ BAD = {
     "no radius": ({"eps": None}, "radius"),
     "unknown layer": ({"layers": ["bodi"]}, "bodi"),
     "another shape": ({"x_adv": torch.zeros(3, 6)}, "shape"),
-    "an ensemble": ({"attack": "standard", "eps": 0.1}, "apgd-ce"),
+    "an ensemble": ({"attack": "default", "eps": 0.1}, "apgd-ce"),
     "an unknown attack": ({"attack": "pdg", "eps": 0.1}, "pgd"),
     "a perturbed image outside the range": ({"x_adv": torch.full((12, 6), 2.0)}, "0, 1"),
 }
