@@ -47,9 +47,7 @@ def test_python_m_robustkit_is_robustkit():
 def test_a_dry_run_prints_the_plan_and_writes_nothing(robustkit, place):
     before = sorted(place.rglob("*"))
     # A model that would have to be trained: none is loaded.
-    printed = robustkit(
-        "evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "default", "--eps", "0.1", "--dry-run"
-    )
+    printed = robustkit("evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "default", "--eps", "0.1", "--dry-run")
 
     assert printed.status == 0
     assert all(word in printed.out for word in ("fgsm", "rk-1/first", "rk-1/square", "Linf 0.1", "30 images"))
