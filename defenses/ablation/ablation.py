@@ -17,6 +17,7 @@ from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent
+from robustkit.paths import user_path
 from robustkit.primitives import registry
 
 from ..training.checks import checked_data
@@ -115,7 +116,7 @@ def ablate(
     )
     checked_data(setup.train, setup.val, setup.test)
     checked_cells(cells, base, model, setup)
-    runner = _Runner(make_model, base, setup, None if out is None else Path(out), watch, budget)
+    runner = _Runner(make_model, base, setup, None if out is None else user_path(out), watch, budget)
     with nullcontext() if runner.folder is None else locked(runner.folder):
         outcomes, missing = runner.run(jobs_of(cells, seeds))
     return Ablation(

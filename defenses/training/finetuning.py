@@ -13,6 +13,7 @@ from robustkit.host.arguments import checked_arguments
 from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.models.preprocessing import network_in
+from robustkit.paths import user_path
 
 from ..inner_attack.objectives import build_objective
 from ..inner_attack.specification import InnerAttack, inner_attack
@@ -76,7 +77,7 @@ def finetune(
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
         inner = inner_attack_of(recipe, norm, eps)
         team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))
-        folder = None if out is None else Path(out)
+        folder = None if out is None else user_path(out)
         lock = nullcontext() if folder is None or not team.first else locked(folder)
         own = shown_progress(progress if team.first else False) if watch is _SILENT else nullcontext(watch)
         with lock, own as shown:

@@ -63,6 +63,8 @@ def _text(key: str, value: Any, option: click.Parameter) -> Any:
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, (dict, list, bool)) for item in items) or getattr(option, "is_flag", False):
         raise UserError(f"The entry {key} = {value!r} of the configuration has the wrong type.")
+    if any("\0" in str(item) for item in items):  # which no command line can contain, and no path
+        raise UserError(f"The entry {key} of the configuration contains a zero byte.")
     if option.multiple:
         return [str(item) for item in items]
     if isinstance(value, list) and option.name not in ("mean", "std"):

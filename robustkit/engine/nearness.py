@@ -24,10 +24,9 @@ from robustkit.primitives.protocol import (
     Trials,
     begin,
 )
-from robustkit.primitives.reach import reach
+from robustkit.primitives.reach import believable, reach
 
 CLASSES = 9  # wrong classes that are measured: the likeliest
-_MISSED = 3  # a gradient that predicts less than a third of what happens is not believed
 
 
 class Nearness(NamedTuple):
@@ -41,8 +40,8 @@ class Nearness(NamedTuple):
 
     @property
     def trusted(self) -> bool:
-        """Whether the gradient may be believed: it is not zero, and does not miss most of what happens."""
-        return self.predicted > 0 and self.obtained <= _MISSED * self.predicted
+        """Whether the gradient may be believed."""
+        return believable(self.predicted, self.obtained)
 
 
 @dataclass(frozen=True)

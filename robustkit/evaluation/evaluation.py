@@ -24,6 +24,7 @@ from robustkit.evidence.store import Store
 from robustkit.evidence.tables import summarised
 from robustkit.host.environment import environment
 from robustkit.host.progress import ProgressWatch
+from robustkit.paths import user_path
 
 P = ParamSpec("P")
 
@@ -55,7 +56,7 @@ def evaluate(request: EvaluationRequest) -> Run:
     Raises:
         UserError: something cannot be done as asked; the sentence names the fix.
     """
-    out = None if request.out is None else Path(request.out)
+    out = None if request.out is None else user_path(request.out)
     with request.watched() as watched:
         run = carry_out(resolve(watched), out, watched.watch)
     if out is not None:

@@ -1,6 +1,5 @@
 """What the evidence already holds about one model, and so what is left to do. The evidence is read once."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -15,6 +14,8 @@ from robustkit.evidence.store import (
     Row,
     Store,
 )
+from robustkit.primitives.ensembles import Reach
+from robustkit.primitives.reach import bent
 
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
 
@@ -140,11 +141,11 @@ class Ledger:
         """
         if noisy and not attack.for_noise:
             left_out = set(self.todo(attack))
-        elif math.isinf(attack.below):
+        elif attack.reach == Reach():
             return
         else:
             near = self.near(attack)
-            left_out = {each for each in self.todo(attack) if each in near and near[each].ratio >= attack.below}
+            left_out = {each for each in self.todo(attack) if each in near and not _reached(attack.reach, near[each])}
         if left_out:
             records = {row.sample: row for name in self._before(attack)
                        for row in self.store.attack_records(self.model, attack=name, **_threat(attack))}  # fmt: skip
@@ -154,9 +155,15 @@ class Ledger:
             )
 
     def near(self, attack: PlannedAttack) -> dict[int, NearnessRecord]:
-        """By image, what the latest member before this one has measured."""
-        return {row.sample: row for name in self._before(attack)
-                for row in self.store.nearness(self.model, attack=name, **_threat(attack))}  # fmt: skip
+        """By image, what the members before this one have measured: the latest, with the smallest ratio."""
+        found: dict[int, NearnessRecord] = {}
+        for name in self._before(attack):
+            for row in self.store.nearness(self.model, attack=name, **_threat(attack)):
+                before = found.get(row.sample, row)
+                classes = dict.fromkeys([*row.classes.split(), *before.classes.split()])
+                ratio = min(row.ratio, before.ratio)
+                found[row.sample] = replace(row, ratio=ratio, classes=" ".join(classes))
+        return found
 
     def _before(self, attack: PlannedAttack) -> list[str]:
         """The members before this one, in their order."""
@@ -176,3 +183,7 @@ def _key(attack: PlannedAttack) -> _Key:
 
 def _threat(attack: PlannedAttack) -> dict[str, str]:
     return {"norm": attack.threat.norm, "eps_text": attack.threat.eps_text}
+
+
+def _reached(reach: Reach, row: NearnessRecord) -> bool:
+    return row.ratio < (reach.if_bent if bent(row.predicted, row.obtained) else reach.below)

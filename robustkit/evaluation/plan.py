@@ -4,7 +4,6 @@ Within a norm the radii ascend, because an image that is broken at a smaller rad
 same point.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ from robustkit.errors import UserError
 from robustkit.evaluation.threats import Threat
 from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
+from robustkit.primitives.ensembles import Reach
 from robustkit.primitives.protocol import Attack
 
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
@@ -26,8 +26,8 @@ class Member:
     name: str  # the column's name, or "column/member"
     attack: Attack
     in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
-    below: float = math.inf  # it attacks the images whose nearness ratio, where it was measured, is below this
-    measures: bool = False  # whether it measures the ratio
+    reach: Mapping[str, Reach] = field(default_factory=dict)  # by norm, which images it attacks; all where missing
+    measures: bool = False  # whether it measures the nearness ratio
     for_noise: bool = True  # whether it is also run on models that answer at random
 
     def at(self, threat: Threat) -> Attack:
@@ -42,8 +42,8 @@ class Member:
             norm: {key: value for key, value in other.items() if usual.get(key) != value}
             for norm, other in others.items()
         }
-        near = {"below": self.below} if self.below < math.inf else {}
-        return {"name": self.name, **usual, **differing, **near, **({"measures": True} if self.measures else {})}
+        reach = {"reach": {norm: list(each) for norm, each in self.reach.items()}} if self.reach else {}
+        return {"name": self.name, **usual, **differing, **reach, **({"measures": True} if self.measures else {})}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PlannedAttack:
     attack: Attack
     surrogate: str | None
     smaller: str | None  # text of the next smaller radius of the same norm
-    below: float = math.inf  # as in `Member`
+    reach: Reach = field(default=Reach())  # as in `Member`
     measures: bool = False
     for_noise: bool = True
     audit: int | None = None  # as in `Column`
@@ -96,9 +96,10 @@ class Plan:
             for column in self.columns:
                 for member in column.members:
                     attack = member.at(threat)
+                    reach = member.reach.get(threat.norm, Reach())
                     planned.append(PlannedAttack(
-                        threat, column.name, member.name, attack, column.surrogate, smaller, member.below,
-                        member.measures, member.for_noise, column.audit,
+                        threat, column.name, member.name, attack, column.surrogate, smaller, reach, member.measures,
+                        member.for_noise, column.audit,
                     ))  # fmt: skip
             before = threat
         return tuple(planned)
@@ -158,7 +159,9 @@ def _members(ensemble: str, column: str) -> Iterator[Member]:
         by_norm = {norm: ensembles.members(ensemble, norm)[number] for norm in ("L2", "L1")}
         others = {norm: registry.build(other, norm, _ANY) for norm, other in by_norm.items() if other != text}
         attack = registry.build(text, "Linf", _ANY)
-        yield Member(f"{column}/{stage.label}", attack, others, stage.below, stage.measures, stage.for_noise)
+        reach = {norm: each.reach for norm in ("Linf", "L2", "L1")
+                 if (each := ensembles.stages(ensemble, norm)[number]).reach != Reach()}  # fmt: skip
+        yield Member(f"{column}/{stage.label}", attack, others, reach, stage.measures, stage.for_noise)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

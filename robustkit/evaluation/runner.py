@@ -1,6 +1,5 @@
 """One model's part of an evaluation: clean images first, then every attack of the plan, rows committed as they come."""
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -25,6 +24,7 @@ from robustkit.evidence.audit import ENSEMBLE
 from robustkit.evidence.guessing import guessing
 from robustkit.evidence.store import Row, Store
 from robustkit.host.progress import ProgressWatch
+from robustkit.primitives.ensembles import Reach
 from robustkit.statistics.randomized_smoothing import radius_factor
 
 _COMMIT_SECONDS = 0.5  # a finished image waits this long for its verdict, and then for its commit
@@ -147,13 +147,14 @@ class ModelRun:
 
     def _jobs(self, todo: Sequence[int], attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
         """The images one after the other, read a few at a time; targeted attacks aim at near classes, if known."""
-        near = {} if math.isinf(attack.below) else self.ledger.near(attack)
+        near = {} if attack.reach == Reach() else self.ledger.near(attack)
         for part in _parts(todo, _READ_AT_ONCE):
             x, y = self.evaluation.data.batch(part)
             images = self._checked(x, part)
             rankings = self._rankings(images, y, part, surrogate)
             for number, image, label in zip(part, images, y.tolist(), strict=True):
-                ranking = self.ledger.store.near_classes(near[number]) if number in near else rankings[number]
+                nearest = self.ledger.store.near_classes(near[number]) if number in near else []
+                ranking = nearest or rankings[number]
                 yield Job(number, image, label, loss_targets_of(attack.attack, ranking))
 
     def _rankings(

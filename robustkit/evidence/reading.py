@@ -7,6 +7,7 @@ from robustkit.evidence.run import Run
 from robustkit.evidence.store import SCHEMA, Store
 from robustkit.evidence.tables import summarised
 from robustkit.host.arguments import checked_arguments
+from robustkit.paths import user_path
 
 
 @checked_arguments
@@ -16,7 +17,7 @@ def load_run(folder: str | Path) -> Run:
     Raises:
         UserError: the folder has no evidence, it was written by another version, or another process writes to it.
     """
-    path = Path(folder)
+    path = user_path(folder)
     store = Store(path, reading=True)
     try:
         identity = None if store.blank else store.manifest().get("identity")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from robustkit.evidence import masking_signs
+from robustkit.evidence import masking_signs, misled
 from robustkit.evidence.audit import AUDIT, Audit, audit_of, counted
 from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
@@ -74,15 +74,18 @@ def summarised(store: Store, folder: Path) -> Run:
             warnings.append(f"{model.name} is randomized, for which AutoAttack is not made; it is not audited.")
         own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
         signs = {} if identity.get("surrogates") else _masking_signs(model, identity["threats"], groups)
+        gradients = misled.followed(store.nearness(model.name), identity["threats"])
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
             sign = signs.get(f"{norm} {eps_text}")
-            note = {"note": masking_signs.NOTE} if sign is not None and sign.masked else {}
+            masked = (sign is not None and sign.masked) or gradients[f"{norm} {eps_text}"].masked
+            note = {"note": masking_signs.NOTE} if masked else {}
             rows = _threat_results(model, threat, attacks, waiting)
             own += [{"model": model.name, **threat, **row, **note} for row in rows]
             samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, attacks)]
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
         warnings += [each for each in (warning, masking_signs.warning(model.name, signs)) if each]
+        warnings += misled.warnings(model.name, gradients)
         results += [{**row, "note": NOTE} for row in own] if warning else own
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])

@@ -163,6 +163,12 @@ def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
         raise UserError(
             f"{shortened(path)} has no state dict ({kind}); save one: torch.save(model.state_dict(), path)."
         )
+    for key, value in state.items():
+        if value.is_nested:  # torch raises at its shape, which is compared first
+            raise UserError(
+                f"The weight {shortened(key)} in {shortened(path)} is a nested tensor; "
+                "save the plain weights of the network."
+            )
     return {_without_prefix(key): value for key, value in state.items()}
 
 

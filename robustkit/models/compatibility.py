@@ -29,8 +29,9 @@ def require_compatible(model: PixelModel, images: ImageSpec) -> None:
         raise UserError(
             f"{model.name} does not take the images of {images.name} ({shape}): {reason}; choose another model."
         ) from error
-    # The classifier unpacks tuples, dicts and other outputs later.
-    if isinstance(logits, Tensor) and logits.ndim == 2:
+    # The classifier unpacks tuples, dicts and other outputs later. Nested tensors have axes, but torch 2.14 raises at
+    # their shape.
+    if isinstance(logits, Tensor) and not logits.is_nested and logits.ndim == 2:
         model.num_classes = logits.shape[1]
     if model.num_classes < images.classes:
         raise UserError(

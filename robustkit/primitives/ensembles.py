@@ -10,12 +10,22 @@ from typing import NamedTuple
 from robustkit.errors import UserError
 
 
+class Reach(NamedTuple):
+    """Which images a member attacks, of those whose nearness ratio was measured: those with a ratio below these.
+
+    Images are bent where following the gradient to where it predicts most obtains less than a quarter of it.
+    """
+
+    below: float = math.inf
+    if_bent: float = math.inf
+
+
 class Stage(NamedTuple):
     """One member of an ensemble."""
 
     specification: str
     label: str  # names the member in tables
-    below: float = math.inf  # it attacks the images whose nearness ratio, where it was measured, is below this
+    reach: Reach = Reach()
     measures: bool = False  # whether it measures the ratio of the images that it does not break
     for_noise: bool = True  # whether it is also run on randomized and smoothed models, where nothing is measured
 
@@ -29,10 +39,27 @@ _LAST = (_FAB_T, _SQUARE)
 # next number. Chosen on some networks, reported on others; see bench/README.md.
 _RK_1 = (
     Stage("apgd-ce:steps=5", "first", measures=True),
-    Stage("apgd-ce:steps=20", "second", below=1.0, measures=True),
-    Stage("apgd-t:steps=30,targets=9", "targeted", below=1.0, for_noise=False),
-    Stage("apgd-ce:steps=100", "long", below=0.5, measures=True),
-    Stage("square:queries=5000", "square", below=0.2, for_noise=False),
+    Stage("apgd-ce:steps=20", "second", Reach(1.0, 1.5), measures=True),
+    Stage("apgd-t:steps=30,targets=9", "targeted", Reach(1.0, 1.0), for_noise=False),
+    Stage("apgd-ce:steps=100", "long", Reach(0.5, 0.9), measures=True),
+    Stage("fab-t:steps=30,targets=3", "fab", Reach(0.2, 0.2), for_noise=False),
+    Stage("square:queries=5000", "square", Reach(0.2, 0.2), for_noise=False),
+)
+# In L2 and L1 gradients of networks that were trained in Linf can fail far from the boundary, too.
+_RK_1_L2 = (
+    _RK_1[0],
+    Stage("apgd-ce:steps=20", "second", Reach(1.0, 4.0), measures=True),
+    *_RK_1[2:4],
+    Stage("fab-t:steps=30,targets=3", "fab", Reach(0.5, 4.0), for_noise=False),
+    _RK_1[5],
+)
+_RK_1_L1 = (
+    _RK_1[0],
+    Stage("apgd-ce:steps=40", "second", Reach(2.0, 2.0), measures=True),
+    _RK_1[2],
+    Stage("apgd-ce:steps=100", "long", Reach(0.9, 1.2), measures=True),
+    Stage("fab-t:steps=30,targets=3", "fab", Reach(0.5, 0.9), for_noise=False),
+    _RK_1[5],
 )
 
 ALIASES = {"default": "rk-1"}
@@ -56,6 +83,8 @@ ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
 
 # Members in a norm where they are others.
 IN_NORM: dict[tuple[str, str], tuple[str | Stage, ...]] = {
+    ("rk-1", "L2"): _RK_1_L2,
+    ("rk-1", "L1"): _RK_1_L1,
     # Croce & Hein 2021, arXiv:2103.01208: five restarts, five targets.
     ("autoattack", "L1"): ("apgd-ce:steps=100,restarts=5", "apgd-t:steps=100,targets=5", *_LAST),
 }

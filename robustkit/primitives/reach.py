@@ -6,6 +6,8 @@ from torch import Tensor
 from robustkit.errors import UserError
 from robustkit.primitives.threat import Ball
 
+_MISSED = 2  # a gradient that predicts less than half of what happens is not believed
+_BENT = 0.25
 _TURNS = 60  # most turns; each but the last fixes a value at the end of its room, and 4 to 12 are usual
 
 
@@ -54,6 +56,16 @@ def reach(ball: Ball, x: Tensor, point: Tensor, slopes: Tensor) -> tuple[Tensor,
     """
     ends = farthest(ball, x, slopes)
     return (slopes.double() * (ends - point.double())).flatten(1).sum(1), ends
+
+
+def believable(predicted: float, obtained: float) -> bool:
+    """Whether a gradient may be believed that predicted a rise: it is not zero, and does not miss most of the rise."""
+    return predicted > 0 and obtained <= _MISSED * predicted
+
+
+def bent(predicted: float, obtained: float) -> bool:
+    """Whether following a gradient obtained less than a quarter of what it predicted: nothing is linear there."""
+    return obtained < _BENT * predicted
 
 
 def _sparse(steep: Tensor, room: Tensor, eps: float) -> Tensor:

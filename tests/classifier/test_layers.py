@@ -1,5 +1,6 @@
 """A sample of the layers of bench/exactness.py: answers that depend on no place, no neighbour and no batch size."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,17 @@ def three_threads() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_a_session_answers_alike_in_every_place_and_size(three_threads, monkeypatch):
+@pytest.fixture
+def bench(monkeypatch) -> Iterator[None]:
+    """The scripts of bench/, forgotten afterwards, because models of other tests import another `layers`."""
     monkeypatch.syspath_prepend(BENCH)
+    before = set(sys.modules)
+    yield
+    for name in {"exactness", "layers"} - before:
+        sys.modules.pop(name, None)
+
+
+def test_a_session_answers_alike_in_every_place_and_size(three_threads, bench):
     from exactness import tried
     from layers import LAYERS
 

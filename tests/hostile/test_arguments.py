@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from robustkit.defenses import certify, predict
+from robustkit.defenses import ablate, certify, predict
 from torch import nn
 
 import robustkit as rk
@@ -85,3 +85,22 @@ def test_a_wrong_type_is_refused_in_one_sentence_that_names_the_argument(entry, 
 )  # fmt: skip
 def test_numbers_of_numpy_and_lists_for_pairs_are_accepted(value, hint):
     assert fits(value, hint)
+
+
+NO_PATH = "nul\0"
+SPLITS = list(zip(*(values.split(8) for values in data(24)), strict=True))  # train, val, test
+WITH_PATH: dict[str, Callable[[], object]] = {
+    "evaluate": lambda: rk.evaluate(linear(), dataset=(X, Y), attacks="fgsm", eps=0.1, out=NO_PATH),
+    "finetune": lambda: rk.finetune(linear(), *SPLITS[:2], eps=0.1, out=NO_PATH),
+    "ablate": lambda: ablate(linear, *SPLITS, eps=0.1, grid={"nesterov": [True, False]}, out=NO_PATH),
+    "load_run": lambda: rk.load_run(NO_PATH),
+    "load_dataset": lambda: rk.load_dataset(NO_PATH),
+}
+
+
+@pytest.mark.parametrize("entry", WITH_PATH)
+def test_a_path_with_a_zero_byte_is_refused_in_one_sentence(entry):
+    with pytest.raises(UserError) as refused:
+        WITH_PATH[entry]()
+
+    assert "\n" not in str(refused.value)

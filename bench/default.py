@@ -1,0 +1,107 @@
+"""The default ensemble against `autoattack`: verdicts image by image, and passes for an image that neither breaks.
+
+`autoattack` is compared with its authors' code in bench/autoattack.py. Its verdicts take long, so they are kept in
+`--keep DIR` and used again. The budgets of rk-1 were chosen on images 0 to 249 of the cases marked "chosen"; the other
+cases, and images from 250 on, were not looked at.
+
+    python bench/default.py --zoo DIR --keep DIR [--only trades] [--images 100] [--start 250] [--seeds 3]
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from subjects import Subject, zoo
+from torch.utils.data import TensorDataset
+
+from robustkit import evaluate
+
+
+class Case(NamedTuple):
+    network: str
+    images: str
+    norm: str
+    eps: str
+    chosen: bool  # whether budgets were chosen here
+
+
+CASES = (
+    Case("resnet2b_cifar", "cifar10", "Linf", "2/255", True),
+    Case("resnet2b_cifar", "cifar10", "L2", "0.3", True),
+    Case("resnet2b_cifar", "cifar10", "L1", "3", True),
+    Case("smallcnn_mnist", "mnist", "Linf", "0.1", True),
+    Case("trades_mnist", "mnist", "Linf", "0.3", True),
+    Case("trades_mnist", "mnist", "L2", "2", True),
+    Case("trades_mnist", "mnist", "L1", "10", True),
+    Case("cnn_a_cifar", "cifar10", "Linf", "2/255", False),
+    Case("cnn_a_cifar", "cifar10", "L2", "0.3", False),
+    Case("cnn_a_cifar", "cifar10", "L1", "3", False),
+    Case("base_kw_cifar", "cifar10", "Linf", "2/255", False),
+    Case("kw_mnist", "mnist", "Linf", "0.1", False),
+    Case("kw_mnist", "mnist", "L2", "1.2", False),
+)
+
+
+class Verdicts(NamedTuple):
+    robust: set[int]
+    passes: dict[int, int]  # forwards and backwards of each image
+    seconds: float
+
+
+def verdicts(subject: Subject, case: Case, ensemble: str, seed: int, keep: Path | None) -> Verdicts:
+    since = time.perf_counter()
+    out = None if keep is None else keep / f"{subject.name}-{case.norm}-{len(subject.x)}-{ensemble}-{seed}"
+    run = evaluate(
+        subject.model, dataset=TensorDataset(subject.x, subject.y), attacks=ensemble, norm=case.norm, eps=[case.eps],
+        seed=seed, samples=None, out=out, names=subject.name,
+    )  # fmt: skip
+    column = run.results[run.results.role == "ensemble"].attack.iloc[0]
+    rows = run.samples[run.samples.attack == column].set_index("sample")
+    passes = (rows.forwards + rows.backwards).fillna(0).astype(int).to_dict()
+    return Verdicts(set(rows.index[rows.verdict == "robust"]), passes, time.perf_counter() - since)
+
+
+def mean(values: list[float]) -> float:
+    return statistics.mean(values) if values else float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--zoo", type=Path, required=True)
+    parser.add_argument("--keep", type=Path, help="folder for runs of autoattack")
+    parser.add_argument("--only", default="", help="text in a case's network, norm or eps")
+    parser.add_argument("--images", type=int, default=100)
+    parser.add_argument("--start", type=int, default=250, help="number of the first correctly classified image")
+    parser.add_argument("--seeds", type=int, default=3, help="of the default; autoattack has one")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(
+        "| network | norm | eps | n | default | autoattack | only default / autoattack break | passes | in | seconds |"
+    )
+    for case in CASES:
+        if options.only not in " ".join(map(str, case)):
+            continue
+        whole = zoo(options.zoo, case.network, case.images, options.start + options.images)
+        part = slice(options.start, None)
+        subject = Subject(f"{case.network}-{options.start}", whole.model, whole.x[part], whole.y[part])
+        ours = [verdicts(subject, case, "default", seed, None) for seed in range(options.seeds)]
+        full = verdicts(subject, case, "autoattack", 0, options.keep)
+        n, both = len(subject.x), [each.robust & full.robust for each in ours]
+        spent = mean([each.passes[i] for each, left in zip(ours, both, strict=True) for i in left])
+        theirs = mean([full.passes[i] for left in both for i in left])
+        shares = " ".join(f"{100 * len(each.robust) / n:.1f}" for each in ours)
+        only = [sum(len(a - b) for a, b in pairs) for pairs in (
+            [(full.robust, each.robust) for each in ours], [(each.robust, full.robust) for each in ours])]  # fmt: skip
+        print(
+            f"| {case.network}{'' if case.chosen else ' (held out)'} | {case.norm} | {case.eps} | {n} | {shares} | "
+            f"{100 * len(full.robust) / n:.1f} | {only[0]} / {only[1]} | {spent:.0f} | 1/{theirs / spent:.0f} | "
+            f"{mean([each.seconds for each in ours]):.0f} / {full.seconds:.0f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

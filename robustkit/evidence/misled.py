@@ -1,0 +1,73 @@
+"""A sign of masked gradients: they predict less than half of what happens where one follows them.
+
+An ensemble that measures nearness (`rk-1`) follows the gradient of the nearest class once, from the best point of each
+image, to where it predicts most. On networks whose gradients are of use it predicted at least 70 % of what happened.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from robustkit.evidence.store import NearnessRecord
+from robustkit.primitives.reach import believable, bent
+
+_MOSTLY = 0.75  # share of images; more than on any network on which the ensemble was as strong as AutoAttack
+_MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
+
+
+class Followed(NamedTuple):
+    """Images whose gradients were followed at one threat."""
+
+    images: int
+    misled: int  # whose gradient predicted nothing, or less than half of what happened
+    bent: int  # whose gradient predicted more than four times what happened
+
+    @property
+    def masked(self) -> bool:
+        """Whether it happens too often for an honest network."""
+        return self.misled > max(1, _MOST * self.images)
+
+
+def followed(records: Iterable[NearnessRecord], threats: Sequence[Sequence[str]]) -> dict[str, Followed]:
+    """The counts of one model by "Linf 0.1"; of each image the first measurement."""
+    first: dict[str, dict[int, NearnessRecord]] = {f"{norm} {eps_text}": {} for norm, eps_text in threats}
+    for row in records:
+        first.get(f"{row.norm} {row.eps_text}", {}).setdefault(row.sample, row)
+    return {
+        threat: Followed(
+            len(rows),
+            sum(not believable(row.predicted, row.obtained) for row in rows.values()),
+            sum(bent(row.predicted, row.obtained) for row in rows.values()),
+        )
+        for threat, rows in first.items()
+    }
+
+
+def warnings(model: str, threats: dict[str, Followed]) -> list[str]:
+    """Sentences about the threats where gradients mislead most."""
+    return [each for each in (_masked(model, threats), _bent(model, threats)) if each]
+
+
+def _bent(model: str, threats: dict[str, Followed]) -> str | None:
+    # In Linf the nearness ratio has proved itself also where networks bend.
+    counts = {threat: each for threat, each in threats.items()
+              if not threat.startswith("Linf") and each.images and each.bent >= _MOSTLY * each.images}  # fmt: skip
+    if not counts:
+        return None
+    threat = max(counts, key=lambda each: counts[each].bent / counts[each].images)
+    return (
+        f"{model} at {threat}: on {counts[threat].bent} of {counts[threat].images} images that the first steps left, "
+        "following the gradient obtains less than a quarter of what it predicts, so that nothing says which images are "
+        "near to another class. The robust accuracy may be far too high; take --attack autoattack."
+    )
+
+
+def _masked(model: str, threats: dict[str, Followed]) -> str | None:
+    masked = {threat: counts for threat, counts in threats.items() if counts.masked}
+    if not masked:
+        return None
+    threat, counts = max(masked.items(), key=lambda each: each[1].misled / each[1].images)
+    return (
+        f"{model} at {threat}: on {counts.misled} of {counts.images} images that the first steps left, the gradient "
+        "predicts nothing, or less than half of what happens where one follows it. They got the whole budget, but its "
+        "gradients are probably masked, and its robust accuracy is too high; find the layer with robustkit diagnose."
+    )

@@ -1,0 +1,127 @@
+"""The default ensemble: near images get its budget, far ones leave, and masked gradients are told."""
+
+import pandas as pd
+import pytest
+import torch
+
+from robustkit import Classifier, evaluate, load_dataset, masked_defenses
+from robustkit.engine.jobs import Job
+from robustkit.engine.scheduler import run as run_attack
+from robustkit.errors import UserError
+from robustkit.primitives import registry
+from robustkit.primitives.reach import reach
+from tests.small import cnn, data, evaluated, linear
+
+EPS = {"Linf": "0.05", "L2": "0.6", "L1": "0.6"}
+
+
+@pytest.fixture(scope="module")
+def base():
+    return masked_defenses.base_network()
+
+
+def verdicts(run) -> pd.Series:
+    return run.samples[run.samples.attack == "rk-1"].set_index("sample").verdict
+
+
+def members(run) -> pd.DataFrame:
+    rows = run.results[run.results.role == "member"]
+    return rows.assign(member=rows.attack.str.partition("/")[2]).set_index("member")
+
+
+def digits(count):
+    return load_dataset("digits").batch(range(count))
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+def test_on_a_linear_model_the_verdicts_are_those_of_the_closed_form(norm):
+    model, (x, y) = linear(), data(150)
+    ran = evaluated(model, None, dataset=(x, y), attacks="default", norm=norm, eps=EPS[norm])
+    weights = model[-1].weight.detach()
+    breakable = []
+    for image, label in zip(x, y, strict=True):
+        lead = model(image[None])[0, label] - model(image[None])[0]
+        rises, _ = reach(registry.build("fgsm" if norm == "Linf" else "apgd", norm, EPS[norm]).ball, image, image,
+                         (weights - weights[label]).reshape(-1, *image.shape))  # fmt: skip
+        breakable.append(bool((rises > lead + 1e-5).any()))
+
+    wrong = verdicts(ran) != "robust"
+    assert 0.1 < wrong.mean() < 0.9
+    assert wrong.tolist() == [bool(model(x[i : i + 1]).argmax() != y[i]) or breakable[i] for i in range(len(x))]
+
+
+def test_on_a_linear_model_the_first_member_measures_what_is_true():
+    model, (x, y) = linear(), data(40)
+    right = (model(x).argmax(1) == y).nonzero().flatten().tolist()
+    attack = registry.build("apgd-ce:steps=5", "Linf", "0.01")
+    with Classifier(model).session(x) as session:
+        jobs = [Job(i, x[i], int(y[i])) for i in right]
+        near = [each.nearness for each in run_attack(session, attack, jobs, slots=8, measure=True)]
+        again = [each.nearness for each in run_attack(session, attack, jobs, slots=3, measure=True)]
+
+    assert near == again
+    found = [each for each in near if each is not None]
+    assert len(found) > 10
+    for each in found:
+        assert each.obtained == pytest.approx(each.predicted, rel=1e-3, abs=1e-5)
+        assert each.trusted
+        assert list(each.ratios) == sorted(each.ratios)
+
+
+def test_far_images_leave_after_the_first_member():
+    rows = members(evaluated(linear(), None, dataset=data(60), attacks="default", norm="Linf", eps="0.005"))
+
+    assert rows.attacked["first"] > 40
+    assert rows.attacked["square"] == 0
+    assert rows.forwards["second"] <= 40 * rows.attacked["second"]
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_batch_sizes_change_no_bit(size):
+    runs = [evaluated(cnn(), None, dataset=data(30), attacks="default", norm="L2", eps="0.5", batch_size=each)
+            for each in (size, 64)]  # fmt: skip
+
+    pd.testing.assert_frame_equal(runs[0].samples, runs[1].samples)
+
+
+def test_a_run_that_grows_has_the_rows_of_one_that_did_not(tmp_path):
+    dataset = data(30)
+    for samples in (12, 30):
+        grown = evaluate(cnn(), dataset=dataset, attacks="default", eps=["0.1"], samples=samples, out=tmp_path)
+    whole = evaluate(cnn(), dataset=dataset, attacks="default", eps=["0.1"], samples=30)
+
+    pd.testing.assert_frame_equal(grown.samples, whole.samples)
+
+
+@pytest.mark.parametrize(("name", "most"), [
+    ("quantised", 0.5), ("zeroed", 0.5), ("kwta", 0.55), ("sigmoid", 0.6), ("softmax", 0.5), ("temperature", 0.5),
+])  # fmt: skip
+def test_no_masked_defense_looks_robust(name, most, base):
+    ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(60), attacks="default", eps="0.1")
+    accuracy = ran.results.set_index("attack").accuracy["rk-1"]
+
+    assert accuracy <= most
+    if name in ("quantised", "zeroed", "kwta", "softmax"):
+        assert "predicts nothing, or less than half" in " ".join(ran.manifest["warnings"])
+        assert set(ran.results.note[ran.results.eps_text == "0.1"]) == {"gradients look masked"}
+
+
+def test_honest_models_are_not_suspected(base):
+    radii = ["Linf:0.03", "Linf:0.1", "L2:0.5", "L1:2"]
+    ran = evaluate([base, linear(), cnn()], dataset=digits(60), attacks="default", eps=radii, names=["a", "b", "c"])
+
+    assert not ran.manifest["warnings"]
+
+
+def test_a_randomized_model_is_attacked_without_a_measure(base):
+    noisy = masked_defenses.build("noisy", base)
+    rows = members(evaluated(noisy, None, dataset=digits(6), attacks="default", eps="0.1"))
+
+    assert rows.attacked[["targeted", "fab", "square"]].sum() == 0
+    assert rows.attacked["second"] > 0
+
+
+@pytest.mark.parametrize("name", ["standard", "Thorough"])
+def test_names_of_earlier_versions_say_what_to_take(name):
+    with pytest.raises(UserError, match=r"take default, .* or autoattack"):
+        evaluate(torch.nn.Flatten(), dataset=data(4), attacks=name, eps=["0.1"])

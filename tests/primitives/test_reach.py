@@ -1,0 +1,65 @@
+"""How far a linear function rises within ball and box, against programs that know nothing of ours."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq, linprog
+
+from robustkit.errors import UserError
+from robustkit.primitives.reach import believable, bent, farthest, reach
+from robustkit.primitives.threat import ball
+
+
+def largest(norm: str, eps: float, x: np.ndarray, slope: np.ndarray) -> float:
+    """The largest value of `slope @ change` with a change of length `eps` that keeps `x` in [0, 1]."""
+    low, high = -x, 1 - x
+    if norm == "Linf":
+        return float(linprog(-slope, bounds=np.clip(np.stack([low, high], 1), -eps, eps)).fun * -1)
+    if norm == "L1":
+        both = np.concatenate([-slope, slope])
+        bounds = [(0, side) for side in np.concatenate([high, -low])]
+        return float(-linprog(both, np.ones((1, 2 * len(x))), [eps], bounds=bounds).fun)
+    change = lambda pace: np.clip(pace * slope, low, high)  # noqa: E731
+    if np.linalg.norm(change(1e9)) <= eps:
+        return float(change(1e9) @ slope)
+    pace = brentq(lambda pace: np.linalg.norm(change(pace)) - eps, 0, 1e9, xtol=1e-14)
+    return float(change(pace) @ slope)
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**30), count=st.integers(1, 12), eps=st.floats(0.01, 1))
+def test_no_point_of_ball_and_box_is_higher(norm, seed, count, eps):
+    source = torch.Generator().manual_seed(seed)
+    x = torch.rand(count, generator=source, dtype=torch.float64)
+    slopes = torch.randn(3, count, generator=source, dtype=torch.float64)
+    here = ball(norm, eps)
+    ends = farthest(here, x, slopes)
+
+    gains = ((ends - x) * slopes).sum(1)
+    expected = [largest(norm, eps, x.numpy(), slope.numpy()) for slope in slopes]
+    assert gains.tolist() == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert bool(((ends >= 0) & (ends <= 1)).all())
+    assert float(here.distance(x.expand(3, -1), ends).max()) <= eps * (1 + 1e-9)
+
+
+def test_the_rise_is_counted_from_the_point():
+    x, point = torch.tensor([0.5, 0.5]), torch.tensor([0.6, 0.5])
+    rises, _ = reach(ball("Linf", 0.1), x, point, torch.tensor([[1.0, 2.0], [0.0, 0.0]]))
+
+    assert rises.tolist() == pytest.approx([0.2, 0], abs=1e-7)
+
+
+def test_l0_is_refused():
+    with pytest.raises(UserError, match="Linf, L2 and L1"):
+        farthest(ball("L0", 2), torch.rand(4), torch.rand(1, 4))
+
+
+@pytest.mark.parametrize(("predicted", "obtained", "expected"), [
+    (1.0, 0.9, (True, False)), (1.0, 1.9, (True, False)), (1.0, 2.1, (False, False)), (0.0, 0.5, (False, False)),
+    (1.0, 0.2, (True, True)), (1.0, -3.0, (True, True)),
+])  # fmt: skip
+def test_what_happened_says_whether_a_gradient_is_believed(predicted, obtained, expected):
+    assert (believable(predicted, obtained), bent(predicted, obtained)) == expected
