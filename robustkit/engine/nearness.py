@@ -25,6 +25,7 @@ from robustkit.primitives.protocol import (
     begin,
 )
 from robustkit.primitives.reach import believable, reach
+from robustkit.primitives.rows import padded
 
 CLASSES = 9  # wrong classes that are measured: the likeliest
 
@@ -82,14 +83,23 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
         points: `[n, *S]` in ball and box.
     """
     trials = states.trial
-    seen = session.query(attack, State(trials, points, torch.zeros_like(trials.y), states.done))
-    assert isinstance(seen, MultiGradientSeen)
+    seen = _seen(session, attack, State(trials, points, torch.zeros_like(trials.y), states.done))
     # One row at a time, so that no sum depends on how many rows there are.
     rows = zip(trials.x, points, -seen.losses.double(), likely(seen.logits, trials.y), seen.grads, strict=True)
     searched = [_Row.of(attack, *row) for row in rows]
     ends = session.logits(attack.ball.project(trials.x, torch.stack([row.end for row in searched]).to(points)))
     leads = ends.gather(1, trials.y.unsqueeze(1)) - ends
     return [row.nearness(lead) for row, lead in zip(searched, leads.double(), strict=True)]
+
+
+def _seen(session: Session, attack: Margins, state: State) -> MultiGradientSeen:
+    """The answer to one query of each row, in batches of few sizes, because each new size is compared first."""
+    count = len(state)
+    size = session.sizes.fit(count, max(count, session.sizes.tile), session.search.kind_of(attack))
+    numbers = torch.arange(count, device=state.done.device)
+    seen = session.query(attack, state.take(padded(numbers, size)))
+    assert isinstance(seen, MultiGradientSeen)
+    return seen.take(numbers)
 
 
 class _Row(NamedTuple):

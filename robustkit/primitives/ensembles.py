@@ -43,7 +43,7 @@ _RK_1 = (
     Stage("apgd-t:steps=30,targets=9", "targeted", Reach(1.0, 1.0), for_noise=False),
     Stage("apgd-ce:steps=100", "long", Reach(0.5, 0.9), measures=True),
     Stage("fab-t:steps=30,targets=3", "fab", Reach(0.2, 0.2), for_noise=False),
-    Stage("square:queries=5000", "square", Reach(0.2, 0.2), for_noise=False),
+    Stage("square:queries=1000", "square", Reach(0.2, 0.2), for_noise=False),
 )
 # In L2 and L1 gradients of networks that were trained in Linf can fail far from the boundary, too.
 _RK_1_L2 = (
