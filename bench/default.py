@@ -45,10 +45,15 @@ CASES = (
 )
 
 
+# Words of the run's warnings.
+WARNINGS = {"masked": "less than half of what happens", "bent": "less than a quarter of what it predicts"}
+
+
 class Verdicts(NamedTuple):
     robust: set[int]
     passes: dict[int, int]  # forwards and backwards of each image
     seconds: float
+    warned: list[str]
 
 
 def verdicts(subject: Subject, case: Case, ensemble: str, seed: int, keep: Path | None) -> Verdicts:
@@ -61,7 +66,8 @@ def verdicts(subject: Subject, case: Case, ensemble: str, seed: int, keep: Path 
     column = run.results[run.results.role == "ensemble"].attack.iloc[0]
     rows = run.samples[run.samples.attack == column].set_index("sample")
     passes = (rows.forwards + rows.backwards).fillna(0).astype(int).to_dict()
-    return Verdicts(set(rows.index[rows.verdict == "robust"]), passes, time.perf_counter() - since)
+    warned = [key for key, words in WARNINGS.items() if any(words in each for each in run.manifest["warnings"])]
+    return Verdicts(set(rows.index[rows.verdict == "robust"]), passes, time.perf_counter() - since, warned)
 
 
 def mean(values: list[float]) -> float:
@@ -79,7 +85,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(
-        "| network | norm | eps | n | default | autoattack | only default / autoattack break | passes | in | seconds |"
+        "| network | norm | eps | n | default | autoattack | only default / autoattack break | passes | in | seconds "
+        "| warned |"
     )
     for case in CASES:
         if options.only not in " ".join(map(str, case)):
@@ -98,7 +105,8 @@ def main() -> None:
         print(
             f"| {case.network}{'' if case.chosen else ' (held out)'} | {case.norm} | {case.eps} | {n} | {shares} | "
             f"{100 * len(full.robust) / n:.1f} | {only[0]} / {only[1]} | {spent:.0f} | 1/{theirs / spent:.0f} | "
-            f"{mean([each.seconds for each in ours]):.0f} / {full.seconds:.0f} |",
+            f"{mean([each.seconds for each in ours]):.0f} / {full.seconds:.0f} | "
+            f"{' '.join(dict.fromkeys(word for each in ours for word in each.warned)) or '-'} |",
             flush=True,
         )
 

@@ -1,7 +1,7 @@
 """A sign of masked gradients: they predict less than half of what happens where one follows them.
 
 An ensemble that measures nearness (`rk-1`) follows the gradient of the nearest class once, from the best point of each
-image, to where it predicts most. On networks whose gradients are of use it predicted at least 70 % of what happened.
+image, to where it predicts most.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _MOSTLY = 0.75  # share of images; more than on any network on which the ensembl
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
 
-class Followed(NamedTuple):
+class FollowedGradients(NamedTuple):
     """Images whose gradients were followed at one threat."""
 
     images: int
@@ -27,13 +27,13 @@ class Followed(NamedTuple):
         return self.misled > max(1, _MOST * self.images)
 
 
-def followed(records: Iterable[NearnessRecord], threats: Sequence[Sequence[str]]) -> dict[str, Followed]:
+def followed(records: Iterable[NearnessRecord], threats: Sequence[Sequence[str]]) -> dict[str, FollowedGradients]:
     """The counts of one model by "Linf 0.1"; of each image the first measurement."""
     first: dict[str, dict[int, NearnessRecord]] = {f"{norm} {eps_text}": {} for norm, eps_text in threats}
     for row in records:
         first.get(f"{row.norm} {row.eps_text}", {}).setdefault(row.sample, row)
     return {
-        threat: Followed(
+        threat: FollowedGradients(
             len(rows),
             sum(not believable(row.predicted, row.obtained) for row in rows.values()),
             sum(bent(row.predicted, row.obtained) for row in rows.values()),
@@ -42,12 +42,12 @@ def followed(records: Iterable[NearnessRecord], threats: Sequence[Sequence[str]]
     }
 
 
-def warnings(model: str, threats: dict[str, Followed]) -> list[str]:
+def warnings(model: str, threats: dict[str, FollowedGradients]) -> list[str]:
     """Sentences about the threats where gradients mislead most."""
     return [each for each in (_masked(model, threats), _bent(model, threats)) if each]
 
 
-def _bent(model: str, threats: dict[str, Followed]) -> str | None:
+def _bent(model: str, threats: dict[str, FollowedGradients]) -> str | None:
     # In Linf the nearness ratio has proved itself also where networks bend.
     counts = {threat: each for threat, each in threats.items()
               if not threat.startswith("Linf") and each.images and each.bent >= _MOSTLY * each.images}  # fmt: skip
@@ -61,7 +61,7 @@ def _bent(model: str, threats: dict[str, Followed]) -> str | None:
     )
 
 
-def _masked(model: str, threats: dict[str, Followed]) -> str | None:
+def _masked(model: str, threats: dict[str, FollowedGradients]) -> str | None:
     masked = {threat: counts for threat, counts in threats.items() if counts.masked}
     if not masked:
         return None

@@ -201,7 +201,12 @@ class Store:
         return {row.sample: self._classes(row.ranking) for row in rows}
 
     def nearness(self, model: str, **where: str) -> list[NearnessRecord]:
-        """How near the images of one model are to the wrong classes, at the given norm, eps_text and attack."""
+        """How near the images of one model are to the wrong classes, at the given norm, eps_text and attack.
+
+        None in runs of versions that did not measure it.
+        """
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'near'"):
+            return []
         return self._records(NearnessRecord, self._rows("near", model, where))
 
     def near_classes(self, record: NearnessRecord) -> list[int]:
