@@ -1,9 +1,9 @@
 """How near a point is to each wrong class, as the gradients see it.
 
-Of the true class's lead over a wrong class: the share that the gradient predicts an attack can still take away within
-the threat model. A nearness ratio above 1 says that, were the network linear from here on, no point of the ball would
-be in that class. Scaling the logits does not change it. Whether the gradient is right is looked at, too: at the point
-where it predicts most.
+The nearness ratio is the lead of the true class over a wrong class, divided by the most that the gradient predicts an
+attack can still take away within the threat model. Above 1, no point of the ball would be in that class if the network
+were linear from here on. Scaling the logits does not change the ratio. Whether the gradient is right is looked at, too:
+at the point where it predicts most.
 """
 
 import math

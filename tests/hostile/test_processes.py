@@ -1,6 +1,7 @@
 """What needs a process of its own: Ctrl-C while libraries are imported."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,8 +32,9 @@ def test_ctrl_c_during_an_import_is_one_line_and_status_130(name, place):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     script = START.format(name=name, words=EVALUATE)
     ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=place, env=environment, check=False
-    )
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=place, env=environment, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+    )  # fmt: skip
 
     assert ended.returncode == 130
     assert ended.stderr.strip().startswith("Interrupted.")
