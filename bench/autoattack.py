@@ -8,7 +8,6 @@ passes of theirs include its checks, seven per image.
 """
 
 import argparse
-import csv
 import sys
 import time
 from dataclasses import replace
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from parity import ORDER, RADII
+from parity import ORDER, RADII, append, mcnemar
 from robustkit.attacks import FAB, Square
-from scipy.stats import binomtest
 from subjects import Subject, zoo
 from torch import Tensor, nn
 
@@ -126,10 +124,9 @@ def compared(about: tuple[Subject, str, float, str, int], mine: list[Result], ot
     pairs = list(zip(mine, other, strict=True))
     ours_only = sum(int((~one.robust & two.robust).sum()) for one, two in pairs)
     theirs_only = sum(int((one.robust & ~two.robust).sum()) for one, two in pairs)
-    different = ours_only + theirs_only
     return Row(
         subject.name, norm, f"{eps:.4g}", name, shrink, len(subject.x), shares(mine), shares(other), ours_only,
-        theirs_only, mine[0].broke, float(binomtest(ours_only, different).pvalue) if different else 1.0,
+        theirs_only, mine[0].broke, mcnemar(ours_only, theirs_only),
         mean([each.passes for each in mine]), mean([each.passes for each in other]),
         mean([each.seconds for each in mine]), mean([each.seconds for each in other]),
     )  # fmt: skip
@@ -150,10 +147,7 @@ def show(row: Row, file: Path | None) -> None:
         f"{row.theirs_passes:,.0f} | {row.ours_s:.0f} / {row.theirs_s:.0f} |",
         flush=True,
     )
-    if file is not None:
-        new = not file.exists()
-        with file.open("a", newline="") as stream:
-            csv.writer(stream).writerows([Row._fields, row] if new else [row])
+    append(row, file)
 
 
 def main() -> None:

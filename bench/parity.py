@@ -181,7 +181,7 @@ def compared(subject: Subject, comparison: Comparison, peer: str, mine: list[Rea
     ours_only = sum(int((~one.robust & two.robust).sum()) for one, two in pairs)
     peer_only = sum(int((one.robust & ~two.robust).sum()) for one, two in pairs)
     total = len(subject.x) * len(pairs)
-    p_value = float(binomtest(ours_only, ours_only + peer_only).pvalue) if ours_only + peer_only else 1.0
+    p_value = mcnemar(ours_only, peer_only)
     both = torch.stack([one.robust & two.robust for one, two in pairs]).all(0)
     gain = torch.stack([one.margin - two.margin for one, two in pairs]).mean(0)[both]
     verdict = "same"
@@ -239,11 +239,21 @@ def show(row: Row, file: Path | None) -> None:
         f"{row.verdict}",
         flush=True,
     )
-    if file is not None:
-        new = not file.exists()
-        with file.open("a", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerows([Row._fields, row] if new else [row])
+    append(row, file)
+
+
+def append(row: NamedTuple, file: Path | None) -> None:
+    """Add a row to a CSV file, with a header if it is new."""
+    if file is None:
+        return
+    new = not file.exists()
+    with file.open("a", newline="") as stream:
+        csv.writer(stream).writerows([row._fields, row] if new else [row])
+
+
+def mcnemar(one: int, other: int) -> float:
+    """The exact p-value of so many pairs in which only one of two differs, and only the other."""
+    return float(binomtest(one, one + other).pvalue) if one + other else 1.0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from robustkit.classifier.oracle import Look
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome, Trial, likeliest, most_verdicts
-from robustkit.engine.nearness import Margins, Nearness, measured
+from robustkit.engine.nearness import Margins, measured
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, BestState, State
@@ -75,9 +75,9 @@ class VerdictQueue:
             start = time.monotonic()
             judged = list(self._judged(groups))
             self._took.append(time.monotonic() - start)
-            near = self._measured(judged)
+            self._measure(judged)
             for group, points, labels in judged:
-                yield from self._decided(group, points, labels, near)
+                yield from self._decided(group, points, labels)
 
     def _late(self) -> bool:
         """Whether points have waited so long that judging them now costs little of the time since."""
@@ -128,10 +128,10 @@ class VerdictQueue:
         rows = zip(group.states.trial.key.tolist(), group.trials, group.final, strict=True)
         return [Look(key, trial.looks, most, final) for key, trial, final in rows]
 
-    def _measured(self, judged: list[tuple[Candidates, Tensor, list[int]]]) -> dict[int, Nearness]:
-        """By image, how near it is to the wrong classes, if its last trial ended without success."""
+    def _measure(self, judged: list[tuple[Candidates, Tensor, list[int]]]) -> None:
+        """Note how near images are to the wrong classes whose last trial ended without success."""
         if self.margins is None:
-            return {}
+            return
         trials: list[Trial] = []
         states: list[BestState] = []
         for group, _, labels in judged:
@@ -142,17 +142,14 @@ class VerdictQueue:
                 trials += [group.trials[row] for row in rows]
                 states.append(group.states.take(torch.tensor(rows, device=group.points.device)))
         if not trials:
-            return {}
+            return
         state = Rows.cat(states)
-        near = measured(self.session, self.margins, state, state.best)
-        for trial, one in zip(trials, near, strict=True):
+        for trial, near in zip(trials, measured(self.session, self.margins, state, state.best), strict=True):
+            trial.nearness = near
             trial.forwards += 2
-            trial.backwards += len(one.classes)
-        return {trial.job.sample: one for trial, one in zip(trials, near, strict=True)}
+            trial.backwards += len(near.classes)
 
-    def _decided(
-        self, group: Candidates, points: Tensor, labels: list[int], near: dict[int, Nearness]
-    ) -> Iterator[Outcome]:
+    def _decided(self, group: Candidates, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
         looks = self._looks(group)
         for row, (trial, label) in enumerate(zip(group.trials, labels, strict=True)):
             success = trial.job.lost(label)
@@ -161,9 +158,7 @@ class VerdictQueue:
             elif not success and not trial.last:
                 self.queue.retry(trial)
             else:
-                yield replace(
-                    self._outcome(group, row, points[row], label, looks[row]), nearness=near.get(trial.job.sample)
-                )
+                yield self._outcome(group, row, points[row], label, looks[row])
 
     def _outcome(self, group: Candidates, row: int, point: Tensor, label: int, look: Look) -> Outcome:
         trial, queries = group.trials[row], int(group.states.queries[row])
@@ -173,6 +168,7 @@ class VerdictQueue:
         return Outcome(
             job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
             trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
+            trial.nearness,
         )  # fmt: skip
 
     def _go_on(self, group: Candidates, row: int) -> None:

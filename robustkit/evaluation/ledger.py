@@ -1,6 +1,6 @@
 """What the evidence already holds about one model, and so what is left to do. The evidence is read once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from robustkit.evaluation.plan import Plan, PlannedAttack
@@ -14,7 +14,7 @@ from robustkit.evidence.store import (
     Row,
     Store,
 )
-from robustkit.primitives.ensembles import Reach
+from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.reach import bent
 
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
@@ -132,20 +132,20 @@ class Ledger:
         ]
         self.write(copies)
 
-    def pass_over(self, attack: PlannedAttack, *, noisy: bool) -> None:
+    def pass_over(self, attack: PlannedAttack, near: Mapping[int, NearnessRecord], *, noisy: bool) -> None:
         """Leave out the images that are far from every other class: their results stay as they are, at no cost.
 
         Args:
             attack: a member of an ensemble, or any other attack, which leaves out nothing.
+            near: as `near` returns it for this attack.
             noisy: whether the model answers at random, for which some members are not made.
         """
         if noisy and not attack.for_noise:
             left_out = set(self.todo(attack))
-        elif attack.reach == Reach():
-            return
         else:
-            near = self.near(attack)
-            left_out = {each for each in self.todo(attack) if each in near and not _reached(attack.reach, near[each])}
+            left_out = {
+                each for each in self.todo(attack) if each in near and not _is_near(near[each], attack.threshold)
+            }
         if left_out:
             records = {row.sample: row for name in self._before(attack)
                        for row in self.store.attack_records(self.model, attack=name, **_threat(attack))}  # fmt: skip
@@ -155,8 +155,13 @@ class Ledger:
             )
 
     def near(self, attack: PlannedAttack) -> dict[int, NearnessRecord]:
-        """By image, what the members before this one have measured: the latest, with the smallest ratio."""
+        """By image, what the members before this one have measured: the latest, with the smallest ratio.
+
+        Empty for an attack that does not ask for it.
+        """
         found: dict[int, NearnessRecord] = {}
+        if attack.threshold == Threshold():
+            return found
         for name in self._before(attack):
             for row in self.store.nearness(self.model, attack=name, **_threat(attack)):
                 before = found.get(row.sample, row)
@@ -185,5 +190,5 @@ def _threat(attack: PlannedAttack) -> dict[str, str]:
     return {"norm": attack.threat.norm, "eps_text": attack.threat.eps_text}
 
 
-def _reached(reach: Reach, row: NearnessRecord) -> bool:
-    return row.ratio < (reach.if_bent if bent(row.predicted, row.obtained) else reach.below)
+def _is_near(row: NearnessRecord, threshold: Threshold) -> bool:
+    return row.ratio < (threshold.if_bent if bent(row.predicted, row.obtained) else threshold.below)

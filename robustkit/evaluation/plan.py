@@ -13,7 +13,7 @@ from robustkit.errors import UserError
 from robustkit.evaluation.threats import Threat
 from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
-from robustkit.primitives.ensembles import Reach
+from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.protocol import Attack
 
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
@@ -26,7 +26,7 @@ class Member:
     name: str  # the column's name, or "column/member"
     attack: Attack
     in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
-    reach: Mapping[str, Reach] = field(default_factory=dict)  # by norm, which images it attacks; all where missing
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)  # by norm; it attacks all images where missing
     measures: bool = False  # whether it measures the nearness ratio
     for_noise: bool = True  # whether it is also run on models that answer at random
 
@@ -42,7 +42,7 @@ class Member:
             norm: {key: value for key, value in other.items() if usual.get(key) != value}
             for norm, other in others.items()
         }
-        reach = {"reach": {norm: list(each) for norm, each in self.reach.items()}} if self.reach else {}
+        reach = {"reach": {norm: list(each) for norm, each in self.thresholds.items()}} if self.thresholds else {}
         return {"name": self.name, **usual, **differing, **reach, **({"measures": True} if self.measures else {})}
 
 
@@ -66,7 +66,7 @@ class PlannedAttack:
     attack: Attack
     surrogate: str | None
     smaller: str | None  # text of the next smaller radius of the same norm
-    reach: Reach = field(default=Reach())  # as in `Member`
+    threshold: Threshold = field(default=Threshold())  # as in `Member`
     measures: bool = False
     for_noise: bool = True
     audit: int | None = None  # as in `Column`
@@ -96,9 +96,9 @@ class Plan:
             for column in self.columns:
                 for member in column.members:
                     attack = member.at(threat)
-                    reach = member.reach.get(threat.norm, Reach())
+                    threshold = member.thresholds.get(threat.norm, Threshold())
                     planned.append(PlannedAttack(
-                        threat, column.name, member.name, attack, column.surrogate, smaller, reach, member.measures,
+                        threat, column.name, member.name, attack, column.surrogate, smaller, threshold, member.measures,
                         member.for_noise, column.audit,
                     ))  # fmt: skip
             before = threat
@@ -159,9 +159,9 @@ def _members(ensemble: str, column: str) -> Iterator[Member]:
         by_norm = {norm: ensembles.members(ensemble, norm)[number] for norm in ("L2", "L1")}
         others = {norm: registry.build(other, norm, _ANY) for norm, other in by_norm.items() if other != text}
         attack = registry.build(text, "Linf", _ANY)
-        reach = {norm: each.reach for norm in ("Linf", "L2", "L1")
-                 if (each := ensembles.stages(ensemble, norm)[number]).reach != Reach()}  # fmt: skip
-        yield Member(f"{column}/{stage.label}", attack, others, reach, stage.measures, stage.for_noise)
+        thresholds = {norm: each.threshold for norm in ("Linf", "L2", "L1")
+                      if (each := ensembles.stages(ensemble, norm)[number]).threshold != Threshold()}  # fmt: skip
+        yield Member(f"{column}/{stage.label}", attack, others, thresholds, stage.measures, stage.for_noise)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

@@ -1,7 +1,7 @@
 """One model's part of an evaluation: clean images first, then every attack of the plan, rows committed as they come."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from torch import Tensor
@@ -22,9 +22,8 @@ from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
 from robustkit.evidence.audit import ENSEMBLE
 from robustkit.evidence.guessing import guessing
-from robustkit.evidence.store import Row, Store
+from robustkit.evidence.store import NearnessRecord, Row, Store
 from robustkit.host.progress import ProgressWatch
-from robustkit.primitives.ensembles import Reach
 from robustkit.statistics.randomized_smoothing import radius_factor
 
 _COMMIT_SECONDS = 0.5  # a finished image waits this long for its verdict, and then for its commit
@@ -120,7 +119,8 @@ class ModelRun:
         """Attack the images that are neither finished nor already broken."""
         ledger, evaluation = self.ledger, self.evaluation
         ledger.carry_over(attack)
-        ledger.pass_over(attack, noisy=not isinstance(session.oracle, Plain))
+        near = ledger.near(attack)
+        ledger.pass_over(attack, near, noisy=not isinstance(session.oracle, Plain))
         todo, finished = ledger.todo(attack), len(ledger.finished(attack))
         robust = ledger.robust(attack)
         label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
@@ -128,7 +128,7 @@ class ModelRun:
         slots = evaluation.slots or (surrogate or session).sizes.at_once
         pending = _Pending(ledger)
         outcomes = run(
-            session, attack.attack, self._jobs(todo, attack, surrogate), slots=slots, seed=evaluation.seed,
+            session, attack.attack, self._jobs(todo, attack, near, surrogate), slots=slots, seed=evaluation.seed,
             surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.measures,
         )  # fmt: skip
         pictured, blind = set(evaluation.ids[:_PICTURED]), False
@@ -145,9 +145,10 @@ class ModelRun:
             # Also when interrupted: what is finished is kept.
             pending.write()
 
-    def _jobs(self, todo: Sequence[int], attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
+    def _jobs(
+        self, todo: Sequence[int], attack: PlannedAttack, near: Mapping[int, NearnessRecord], surrogate: Session | None
+    ) -> Iterator[Job]:
         """The images one after the other, read a few at a time; targeted attacks aim at near classes, if known."""
-        near = {} if attack.reach == Reach() else self.ledger.near(attack)
         for part in _parts(todo, _READ_AT_ONCE):
             x, y = self.evaluation.data.batch(part)
             images = self._checked(x, part)

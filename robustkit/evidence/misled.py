@@ -27,10 +27,19 @@ class FollowedGradients(NamedTuple):
         return self.misled > max(1, _MOST * self.images)
 
 
-def followed(records: Iterable[NearnessRecord], threats: Sequence[Sequence[str]]) -> dict[str, FollowedGradients]:
-    """The counts of one model by "Linf 0.1"; of each image the first measurement."""
+def followed(
+    records: Iterable[NearnessRecord], threats: Sequence[Sequence[str]], attacks: Sequence[str]
+) -> dict[str, FollowedGradients]:
+    """The counts of one model by "Linf 0.1"; of each image the first measurement.
+
+    Args:
+        records: of the model.
+        threats: norms and radii.
+        attacks: names, in the order in which they are run.
+    """
+    place = {name: number for number, name in enumerate(attacks)}
     first: dict[str, dict[int, NearnessRecord]] = {f"{norm} {eps_text}": {} for norm, eps_text in threats}
-    for row in records:
+    for row in sorted(records, key=lambda each: place.get(each.attack, len(place))):
         first.get(f"{row.norm} {row.eps_text}", {}).setdefault(row.sample, row)
     return {
         threat: FollowedGradients(

@@ -60,7 +60,7 @@ class Run:
     - undecided: only in an unfinished run; images that have no verdict in this row yet. Those that were not attacked
       yet count as correct, `ci_low` is the lower end if all of them break, and ci_method is "unfinished"
     - note: only if a model does no better than guessing on clean images, then in all of its rows; or if attacks without
-      gradients broke more than those with gradients, then in the rows of that threat
+      gradients broke more than those with gradients, or gradients predict too little, then in the rows of that threat
     - abstained: only if a model is smoothed or randomized; in its clean row the images on which it abstains, which
       count as wrong
     - draw_accuracy, draw_ci_low, draw_ci_high: only if a model is randomized; the probability that a single one of its

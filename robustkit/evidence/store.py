@@ -203,7 +203,7 @@ class Store:
     def nearness(self, model: str, **where: str) -> list[NearnessRecord]:
         """How near the images of one model are to the wrong classes, at the given norm, eps_text and attack.
 
-        None in runs of versions that did not measure it.
+        Empty in runs of versions that did not measure it.
         """
         if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'near'"):
             return []

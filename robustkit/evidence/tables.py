@@ -74,7 +74,8 @@ def summarised(store: Store, folder: Path) -> Run:
             warnings.append(f"{model.name} is randomized, for which AutoAttack is not made; it is not audited.")
         own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
         signs = {} if identity.get("surrogates") else _masking_signs(model, identity["threats"], groups)
-        gradients = misled.followed(store.nearness(model.name), identity["threats"])
+        names = [entry["name"] for entry in identity["attacks"]]
+        gradients = misled.followed(store.nearness(model.name), identity["threats"], names)
         for norm, eps_text in identity["threats"]:
             threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
             sign = signs.get(f"{norm} {eps_text}")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from robustkit.errors import UserError
 
 
-class Reach(NamedTuple):
+class Threshold(NamedTuple):
     """Which images a member attacks, of those whose nearness ratio was measured: those with a ratio below these.
 
     Images are bent where following the gradient to where it predicts most obtains less than a quarter of it.
@@ -25,7 +25,7 @@ class Stage(NamedTuple):
 
     specification: str
     label: str  # names the member in tables
-    reach: Reach = Reach()
+    threshold: Threshold = Threshold()
     measures: bool = False  # whether it measures the ratio of the images that it does not break
     for_noise: bool = True  # whether it is also run on randomized and smoothed models, where nothing is measured
 
@@ -39,26 +39,26 @@ _LAST = (_FAB_T, _SQUARE)
 # next number. Chosen on some networks, reported on others; see bench/README.md.
 _RK_1 = (
     Stage("apgd-ce:steps=5", "first", measures=True),
-    Stage("apgd-ce:steps=20", "second", Reach(1.0, 1.5), measures=True),
-    Stage("apgd-t:steps=30,targets=9", "targeted", Reach(1.0, 1.0), for_noise=False),
-    Stage("apgd-ce:steps=100", "long", Reach(0.5, 0.9), measures=True),
-    Stage("fab-t:steps=30,targets=3", "fab", Reach(0.2, 0.2), for_noise=False),
-    Stage("square:queries=1000", "square", Reach(0.2, 0.2), for_noise=False),
+    Stage("apgd-ce:steps=20", "second", Threshold(1.0, 1.5), measures=True),
+    Stage("apgd-t:steps=30,targets=9", "targeted", Threshold(1.0, 1.0), for_noise=False),
+    Stage("apgd-ce:steps=100", "long", Threshold(0.5, 0.9), measures=True),
+    Stage("fab-t:steps=30,targets=3", "fab", Threshold(0.2, 0.2), for_noise=False),
+    Stage("square:queries=1000", "square", Threshold(0.2, 0.2), for_noise=False),
 )
 # In L2 and L1 gradients of networks that were trained in Linf can fail far from the boundary, too.
 _RK_1_L2 = (
     _RK_1[0],
-    Stage("apgd-ce:steps=20", "second", Reach(1.0, 4.0), measures=True),
+    Stage("apgd-ce:steps=20", "second", Threshold(1.0, 4.0), measures=True),
     *_RK_1[2:4],
-    Stage("fab-t:steps=30,targets=3", "fab", Reach(0.5, 4.0), for_noise=False),
+    Stage("fab-t:steps=30,targets=3", "fab", Threshold(0.5, 4.0), for_noise=False),
     _RK_1[5],
 )
 _RK_1_L1 = (
     _RK_1[0],
-    Stage("apgd-ce:steps=40", "second", Reach(2.0, 2.0), measures=True),
+    Stage("apgd-ce:steps=40", "second", Threshold(2.0, 2.0), measures=True),
     _RK_1[2],
-    Stage("apgd-ce:steps=100", "long", Reach(0.9, 1.2), measures=True),
-    Stage("fab-t:steps=30,targets=3", "fab", Reach(0.5, 0.9), for_noise=False),
+    Stage("apgd-ce:steps=100", "long", Threshold(0.9, 1.2), measures=True),
+    Stage("fab-t:steps=30,targets=3", "fab", Threshold(0.5, 0.9), for_noise=False),
     _RK_1[5],
 )
 
