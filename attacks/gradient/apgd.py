@@ -7,7 +7,8 @@ order and direction as cross-entropy, without its saturation), or literally "ce"
 targets=9.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,8 +17,9 @@ from robustkit.primitives.ascent import Ascent
 from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
+from ._stages import Stage, shrinking, staged_step
 from ._starts import random_direction
-from .apgd_l1 import SparseState, sparse_begin, sparse_cost, sparse_step
+from .apgd_l1 import SparseState, published, sparse_begin, sparse_cost, sparse_step
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,14 @@ class APGD(Ascent):
         steps: gradient steps per trial.
         loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
         rho: share of steps that must raise the loss for the step size to stay.
+        start_radius: radius of the ball in which the search begins, in units of eps; it is halved in stages down to
+            eps (`_stages.py`). None is as published: 1, and in L1 stages of 3, 2 and 1.
     """
 
     _: KW_ONLY
     steps: int = 100
     rho: float = 0.75
+    start_radius: float | None = None
 
     norms = ("Linf", "L2", "L1")
     keeps_best = True
@@ -57,15 +62,36 @@ class APGD(Ascent):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(0.0, "rho")
+        self.at_least_or_none(1.0, "start_radius")
 
     @property
     def cost(self) -> TrialCost:
-        return sparse_cost(self.steps) if self.ball.norm == "L1" else super().cost
+        return sparse_cost(self._stages) if self.ball.norm == "L1" else super().cost
+
+    @cached_property
+    def _stages(self) -> list[Stage]:
+        if self.start_radius is None and self.ball.norm == "L1":
+            return published(self.steps)
+        return shrinking(self.steps, self.start_radius or 1.0)
+
+    @cached_property
+    def _searches(self) -> list["APGD"]:
+        """One attack for the ball of each stage (Linf and L2)."""
+        if len(self._stages) == 1:
+            return [self]
+        return [replace(self, eps=radius * self.ball.eps, steps=steps, start_radius=None)
+                for radius, steps in self._stages]  # fmt: skip
 
     def init(self, trials: Trials) -> State:
         if self.ball.norm == "L1":
-            return sparse_begin(trials, self.ball, self.steps)
-        start = self._start(trials)
+            return sparse_begin(trials, self.ball, self._stages)
+        widest = self._searches[0].ball
+        # A random point on the ball's surface: noise scaled to its radius.
+        direction = random_direction(widest, trials.x, trials.key)
+        return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + widest.eps * direction))
+
+    def begin_at(self, trials: Trials, start: Tensor) -> ApgdState:
+        """The state before the first query, which is at `start` `[B, *S]`, a point of the ball (Linf and L2)."""
         zeros, zero = torch.zeros_like(start), torch.zeros(len(start), device=start.device, dtype=start.dtype)
         period = torch.full_like(trials.y, max(int(0.22 * self.steps), 1))
         return ApgdState(
@@ -77,8 +103,10 @@ class APGD(Ascent):
 
     def step(self, state: State, seen: Seen) -> State:
         if isinstance(state, SparseState):
-            return sparse_step(state, seen, self.ball, self.steps)
+            return sparse_step(state, seen, self.ball, self._stages)
         assert isinstance(state, ApgdState)
+        if len(self._stages) > 1:
+            return staged_step(self._searches, state, seen)
         first, queries = state.queries == 0, state.queries + 1
         rises = state.rises + (~first & (seen.loss > state.last_loss))
         better = first | (seen.loss > state.best_loss)
@@ -102,11 +130,6 @@ class APGD(Ascent):
             next_check=torch.where(check, queries + period, state.next_check),
             check_loss=torch.where(check, best_loss, check_loss), reduced=torch.where(check, halved, state.reduced),
         )  # fmt: skip
-
-    def _start(self, trials: Trials) -> Tensor:
-        """A random point on the ball's surface: noise scaled to length eps."""
-        direction = random_direction(self.ball, trials.x, trials.key)
-        return self.ball.project(trials.x, trials.x + self.ball.eps * direction)
 
     def _moved(self, state: ApgdState, first: Tensor, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:
         x = state.trial.x

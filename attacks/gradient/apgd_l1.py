@@ -1,10 +1,11 @@
 """APGD for L1: sparse steps of adaptive sparsity, in balls of radius 3 eps, then 2 eps, then eps.
 
-Croce & Hein 2021, arXiv:2103.01208. Points of the two larger balls are no successes. Each stage begins at the
-projection of the best point of the stage before. The stages take 30, 30 and 40 % of the steps, and one query each for
-their start.
+Croce & Hein 2021, arXiv:2103.01208. Points of the larger balls are no successes. Each stage begins at the projection of
+the best point of the stage before. The published stages take 30, 30 and 40 % of the steps, and one query each for their
+start.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,8 @@ from robustkit.primitives.protocol import BestState, Seen, TrialCost, Trials, be
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import Ball, project_l1
 
-_RADII = (3.0, 2.0, 1.0)  # in units of eps
+from ._stages import Stage
+
 _SHRINK, _LEAST = 1.5, 0.1  # a step size is divided by 1.5 at a checkpoint, down to a tenth of its first value
 
 
@@ -31,33 +33,33 @@ class SparseState(BestState):
     changed: Tensor  # [B] values that differ from the clean image, at the last checkpoint
 
 
-def stages(steps: int) -> list[int]:
-    """Steps per stage: 30 %, 30 % and the rest; the last stage, at the true radius, is never empty."""
+def published(steps: int) -> list[Stage]:
+    """30 % of the steps, 30 % and the rest; the last stage, at the true radius, is never empty."""
     early = steps * 3 // 10
-    return [early, early, steps - 2 * early]
+    return [*([Stage(3.0, early), Stage(2.0, early)] if early else []), Stage(1.0, steps - 2 * early)]
 
 
-def sparse_cost(steps: int) -> TrialCost:
+def sparse_cost(stages: Sequence[Stage]) -> TrialCost:
     """Passes of one trial: the start of each later stage is one more query."""
-    queries = _queries(steps)
+    queries = _queries(stages)
     return TrialCost(queries + 1, queries)
 
 
-def sparse_begin(trials: Trials, ball: Ball, steps: int) -> SparseState:
+def sparse_begin(trials: Trials, ball: Ball, stages: Sequence[Stage]) -> SparseState:
     """A random start in the first stage's ball."""
     direction = noise.normal(trials.key, 0, trials.x.shape[1:]).to(trials.x)
-    start = _projected(trials.x, trials.x + direction, _schedule(steps, trials.y * 0)[:, 0].to(trials.x) * ball.eps)
+    start = _projected(trials.x, trials.x + direction, _schedule(stages, trials.y * 0)[:, 0].to(trials.x) * ball.eps)
     return SparseState(
         **vars(begin(trials, start)), best=start, best_grad=torch.zeros_like(start), best_loss=_zeros(trials),
         step_size=_zeros(trials) + 1, share=_zeros(trials), changed=_zeros(trials),
     )  # fmt: skip
 
 
-def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> SparseState:
+def sparse_step(state: SparseState, seen: Seen, ball: Ball, stages: Sequence[Stage]) -> SparseState:
     """The state after one answer: best point, checkpoint, then a sparse step or the first point of the next stage."""
     x, queries = state.trial.x, state.queries + 1
     # The rows of the schedule are indexed by the number of earlier queries.
-    radius, since, every, last = (_schedule(steps, state.queries)[:, column] for column in range(4))
+    radius, since, every, last = (_schedule(stages, state.queries)[:, column] for column in range(4))
     first = since == 0
     better = first | (seen.loss > state.best_loss)
     best = torch.where(along(better, x), state.query, state.best)
@@ -85,20 +87,19 @@ def sparse_step(state: SparseState, seen: Seen, ball: Ball, steps: int) -> Spars
     query = _projected(x, moved, radius.to(x) * ball.eps)
     # `last`: the stage ends without another query; the next one begins at its best point, in the smaller ball.
     if bool((last > 0).any()):  # saves the other queries a projection and changes no row's point
-        smaller = _schedule(steps, queries)[:, 0].to(x) * ball.eps
+        smaller = _schedule(stages, queries)[:, 0].to(x) * ball.eps
         query = torch.where(along(last > 0, x), _projected(x, best, smaller), query)
     return SparseState(
-        trial=state.trial, query=query, queries=queries, done=queries >= _queries(steps), best=best,
+        trial=state.trial, query=query, queries=queries, done=queries >= _queries(stages), best=best,
         best_grad=best_grad, best_loss=best_loss, step_size=step_size, share=share, changed=changed,
     )  # fmt: skip
 
 
-def _schedule(steps: int, queries: Tensor) -> Tensor:
+def _schedule(stages: Sequence[Stage], queries: Tensor) -> Tensor:
     """`[B, 4]` for each row: radius in eps, steps since the stage began, checkpoint period, whether it is the last."""
     table = []
-    lengths = [length for length in zip(_RADII, stages(steps), strict=True) if length[1] > 0]
-    for number, (radius, length) in enumerate(lengths):
-        final = number == len(lengths) - 1
+    for number, (radius, length) in enumerate(stages):
+        final = number == len(stages) - 1
         # A stage has a query at its start and after each step; the very last point is judged instead.
         table += [
             [radius, since, max(int(0.04 * length), 1), float(not final and since == length)]
@@ -108,9 +109,8 @@ def _schedule(steps: int, queries: Tensor) -> Tensor:
     return rows.index_select(0, queries.clamp(max=len(table) - 1))
 
 
-def _queries(steps: int) -> int:
-    used = [length for length in stages(steps) if length > 0]
-    return steps + len(used) - 1
+def _queries(stages: Sequence[Stage]) -> int:
+    return sum(stage.steps for stage in stages) + len(stages) - 1
 
 
 def _sparse_sign(grad: Tensor, share: Tensor) -> Tensor:

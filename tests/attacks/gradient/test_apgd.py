@@ -1,10 +1,16 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from robustkit.attacks import APGD, PGD
+from robustkit.attacks.gradient._stages import shrinking
 
 from robustkit import attack
+from robustkit.errors import UserError
+from robustkit.primitives.rows import Rows
+from robustkit.testing import check_attack
 from tests.attacks.linear import linear
-from tests.problems import digits, problem, seen, trials
+from tests.problems import digits, images, problem, seen, trials
 
 NORMS = ["Linf", "L2", "L1"]
 X = torch.full((1, 3), 0.5)
@@ -154,3 +160,89 @@ def test_it_is_as_strong_as_pgd_on_real_images_without_tuning(norm, eps, steps, 
     ours, pgd = (attack(made.model, x, y, method(eps, norm, steps=steps)) for method in (APGD, PGD))
 
     assert ours.robust_accuracy <= pgd.robust_accuracy + 0.02
+
+
+@pytest.mark.parametrize(
+    ("steps", "start_radius", "expected"),
+    [
+        (20, 1.0, [(1.0, 20)]),
+        (40, 4.0, [(4.0, 10), (2.0, 10), (1.0, 20)]),
+        (50, 8.0, [(8.0, 10), (4.0, 10), (2.0, 10), (1.0, 20)]),
+        (7, 3.0, [(3.0, 1), (3.0**0.5, 1), (1.0, 5)]),
+        (3, 8.0, [(1.0, 3)]),  # too few steps for as many balls
+    ],
+)
+def test_balls_are_about_halved_down_to_the_true_one(steps, start_radius, expected):
+    assert [(pytest.approx(radius), count) for radius, count in shrinking(steps, start_radius)] == expected
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2"])
+def test_each_stage_keeps_to_its_ball_and_begins_at_the_best_point_of_the_one_before(norm):
+    method, x = APGD(0.1, norm, steps=8, start_radius=4.0), 0.4 + images(2, 400) / 5
+    states = [method.init(trials(x))]
+    while not states[-1].done.all():
+        turn = len(states)
+        losses = [9.0 if turn == 2 else -float(turn)] * 2
+        states.append(method.step(states[-1], seen(losses, images(2, 400, seed=turn) - 0.5)))
+    distances = torch.stack([method.ball.distance(x, state.query) for state in states])
+    radii = torch.tensor([4.0] * 2 + [2.0] * 2 + [1.0] * 5)
+
+    assert len(states) == len(radii) == method.cost.forwards
+    assert (distances <= 0.1 * radii.unsqueeze(1) * (1 + 1e-5)).all()
+    assert (distances[:2] > 0.2).all()  # the room is used
+    assert torch.equal(states[2].query, replace(method, eps=0.2).ball.project(x, states[1].query))
+
+
+def test_rows_in_different_stages_step_as_they_do_alone():
+    method, x = APGD(0.1, "L2", steps=8, start_radius=4.0), 0.4 + images(2, 400) / 5
+    grad = images(2, 400, seed=1) - 0.5
+    early = method.init(trials(x))
+    late = early
+    for turn in range(5):
+        late = method.step(late, seen([float(turn)] * 2, grad))
+    mixed = Rows.cat([early.take(torch.tensor([0])), late.take(torch.tensor([1]))])
+    together = method.step(mixed, seen([1.0, 1.0], grad))
+
+    for row, state in ((0, early), (1, late)):
+        alone = method.step(state.take(torch.tensor([row])), seen([1.0], grad[row : row + 1]))
+        assert torch.equal(together.query[row], alone.query[0])
+        assert together.queries[row] == alone.queries[0]
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2"])
+def test_a_search_that_begins_in_the_true_ball_is_the_published_one(norm):
+    made = problem("mlp", 20)
+    plain, staged = (
+        attack(made.model, made.x, made.y, APGD(0.05, norm, steps=10, start_radius=start)) for start in (None, 1.0)
+    )
+
+    assert torch.equal(plain.x_adv, staged.x_adv)
+
+
+class Ridge(torch.nn.Module):
+    """Wrong where the mean is below 0.455; from 0.49 upwards, gradients lead away from there."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        depth = (0.5 - x.flatten(1).mean(1)) * 100
+        rise = torch.where(depth > 1, depth - 4.5, -2.5 - 0.02 * depth)
+        return torch.stack([torch.zeros_like(rise), rise], 1)
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.05), ("L2", 0.05 * 20), ("L1", 0.05 * 400)])
+def test_an_error_behind_a_ridge_is_found_from_a_larger_ball(norm, eps):
+    x, y = torch.full((64, 1, 20, 20), 0.5), torch.zeros(64, dtype=torch.int64)
+    near, far = (attack(Ridge(), x, y, APGD(eps, norm, steps=20, start_radius=start)) for start in (1.0, 8.0))
+
+    assert near.success.sum() <= 2
+    assert far.success.sum() >= 10
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_shrinking_balls_keep_the_contract_of_every_attack(norm):
+    check_attack(APGD(1, norm, steps=6, start_radius=4.0))
+
+
+@pytest.mark.parametrize("start_radius", [0.5, float("nan"), "2", True])
+def test_a_search_cannot_begin_in_a_smaller_ball(start_radius):
+    with pytest.raises(UserError, match="APGD: start_radius must be a number of at least 1"):
+        APGD(0.1, start_radius=start_radius)

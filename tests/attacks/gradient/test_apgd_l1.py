@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 from robustkit.attacks import APGD
-from robustkit.attacks.gradient.apgd_l1 import SparseState, stages
+from robustkit.attacks.gradient.apgd_l1 import SparseState, published
 
 from robustkit import attack
 from tests.problems import images, problem, seen, trials
@@ -23,14 +23,14 @@ def driven(steps: int, eps: float = 2.0, values: int = 400) -> list[SparseState]
     ("steps", "parts"), [(100, [30, 30, 40]), (10, [3, 3, 4]), (5, [1, 1, 3]), (3, [0, 0, 3]), (1, [0, 0, 1])]
 )
 def test_the_steps_are_shared_out_as_published(steps, parts):
-    assert stages(steps) == parts
+    assert [stage.steps for stage in published(steps)] == [part for part in parts if part]
 
 
 @pytest.mark.parametrize("steps", [100, 10, 5, 4, 3, 1])
 def test_balls_of_three_two_and_one_eps_follow_each_other(steps):
     states = driven(steps)
     radii = [APGD(2.0, "L1").ball.distance(state.trial.x, state.query)[0].item() / 2.0 for state in states]
-    early = stages(steps)[0]
+    early = steps * 3 // 10
     bounds = [3.0] * (early + 1) * bool(early) + [2.0] * (early + 1) * bool(early) + [1.0] * (steps - 2 * early + 1)
 
     assert len(radii) == len(bounds)

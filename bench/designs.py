@@ -1,0 +1,116 @@
+"""The search for the default ensemble: designs side by side on the networks and images that budgets were chosen on.
+
+Each design is a cascade like `rk-1` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
+verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at here.
+
+    python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs rk-2,restarts] [--images 128] [--seeds 2]
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from default import CASES, Case, Verdicts, mean, verdicts
+from subjects import Subject, zoo
+
+from robustkit.primitives import ensembles
+from robustkit.primitives.ensembles import Stage, Threshold
+
+FIRST = Stage("apgd-ce:steps=5", "first", measures=True)
+
+
+def member(specification: str, label: str, below: float, if_bent: float | None = None, measures: bool = False) -> Stage:
+    return Stage(specification, label, Threshold(below, below if if_bent is None else if_bent), measures)
+
+
+SECOND = member("apgd-ce:steps=20", "second", 1.0, 1.5, True)
+TARGETED = member("apgd-t:steps=30,targets=9", "targeted", 1.0)
+LONG = member("apgd-ce:steps=100", "long", 0.5, 0.9, True)
+SQUARE = member("square:queries=1000", "square", 0.2)
+FAB = member("fab-t:steps=30,targets=3", "fab", 0.5)
+
+
+def wide(steps: int, radius: int, below: float, if_bent: float, restarts: int = 1) -> Stage:
+    spec = f"apgd-ce:steps={steps},start_radius={radius}" + (f",restarts={restarts}" if restarts > 1 else "")
+    return member(spec, f"wide{restarts if restarts > 1 else ''}", below, if_bent, True)
+
+
+# By norm; the first is what the present default has.
+DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
+    "L2": {
+        "rk-1": ensembles.stages("rk-1", "L2"),
+        "wide for second": (FIRST, wide(20, 6, 1.0, 4.0), TARGETED, LONG, FAB, SQUARE),
+        "wide, long gone": (FIRST, wide(20, 6, 1.0, 4.0), TARGETED, wide(20, 6, 0.5, 2.0, 2), FAB, SQUARE),
+        "second, wide": (FIRST, SECOND, wide(20, 6, 1.0, 4.0), TARGETED, FAB, SQUARE),
+        "three targets": (
+            FIRST, wide(20, 6, 1.0, 4.0), member("apgd-t:steps=30,targets=3", "targeted", 1.0),
+            wide(40, 6, 0.5, 2.0, 3), FAB, SQUARE,
+        ),
+        "wide targets": (
+            FIRST, wide(20, 6, 1.0, 4.0), member("apgd-t:steps=20,targets=3,start_radius=6", "targeted", 1.0, 2.0),
+            member("apgd-t:steps=30,targets=9", "nine", 0.5), FAB, SQUARE,
+        ),
+    },
+    "L1": {
+        "rk-1": ensembles.stages("rk-1", "L1"),
+        "wide for second": (FIRST, wide(40, 10, 2.0, 2.0), TARGETED, LONG, FAB, SQUARE),
+        "second, wide": (
+            FIRST, member("apgd-ce:steps=40", "second", 2.0, 2.0, True), wide(40, 10, 1.0, 2.0), TARGETED, FAB, SQUARE,
+        ),
+        "restarts": (
+            FIRST, wide(40, 10, 2.0, 2.0), member("apgd-ce:steps=40,restarts=3", "second", 1.0, 1.5, True), TARGETED,
+            wide(40, 10, 0.5, 0.9, 2), FAB, SQUARE,
+        ),
+        "restarts, long": (
+            FIRST, wide(40, 10, 2.0, 2.0), member("apgd-t:steps=30,targets=5", "targeted", 1.0),
+            member("apgd-ce:steps=100,restarts=3", "long", 0.7, 1.0, True), FAB, SQUARE,
+        ),
+    },
+}  # fmt: skip
+
+
+def registered(name: str, norm: str, design: tuple[Stage, ...]) -> str:
+    """A name that `evaluate` accepts for a design."""
+    key = f"design-{norm}-{name}".replace(" ", "-").replace(",", "").lower()
+    ensembles.ENSEMBLES[key] = design
+    return key
+
+
+def compared(case: Case, subject: Subject, design: str, full: Verdicts, seeds: int) -> str:
+    ours = [verdicts(subject, case, design, seed, None) for seed in range(seeds)]
+    both = [each.robust & full.robust for each in ours]
+    spent = mean([each.passes[i] for each, left in zip(ours, both, strict=True) for i in left])
+    theirs = mean([full.passes[i] for left in both for i in left])
+    robust = " ".join(str(len(each.robust)) for each in ours)
+    more = " ".join(str(len(full.robust - each.robust)) for each in ours)
+    missed = " ".join(str(len(each.robust - full.robust)) for each in ours)
+    return f"{robust:>12} {more:>12} {missed:>12} {spent:8.0f}   1/{theirs / max(spent, 1):.0f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--zoo", type=Path, required=True)
+    parser.add_argument("--keep", type=Path, help="folder for runs of autoattack")
+    parser.add_argument("--only", default="", help="text in a case's network, norm or eps")
+    parser.add_argument("--designs", default="", help="names, separated by semicolons; all without it")
+    parser.add_argument("--images", type=int, default=128)
+    parser.add_argument("--seeds", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    chosen = [name for name in options.designs.split(";") if name]
+    for case in CASES:
+        if not case.chosen or case.norm not in DESIGNS or options.only not in " ".join(map(str, case)):
+            continue
+        whole = zoo(options.zoo, case.network, case.images, options.images)
+        subject = Subject(f"{case.network}-0", whole.model, whole.x, whole.y)
+        full = verdicts(subject, case, "autoattack", 0, options.keep)
+        print(f"\n{case.network} {case.norm} {case.eps}, {len(subject.x)} images, autoattack {len(full.robust)}")
+        print(f"{'design':18} {'robust':>12} {'only ours':>12} {'only theirs':>12} {'passes':>8}   in")
+        for name, design in DESIGNS[case.norm].items():
+            if not chosen or name in chosen:
+                key = registered(name, case.norm, design)
+                print(f"{name:18} {compared(case, subject, key, full, options.seeds)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
