@@ -33,6 +33,8 @@ CASES = (
     Case("resnet2b_cifar", "cifar10", "L2", "0.3", True),
     Case("resnet2b_cifar", "cifar10", "L1", "3", True),
     Case("smallcnn_mnist", "mnist", "Linf", "0.1", True),
+    Case("smallcnn_mnist", "mnist", "L2", "1.5", True),
+    Case("smallcnn_mnist", "mnist", "L1", "8", True),
     Case("trades_mnist", "mnist", "Linf", "0.3", True),
     Case("trades_mnist", "mnist", "L2", "2", True),
     Case("trades_mnist", "mnist", "L1", "10", True),

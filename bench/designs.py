@@ -32,38 +32,71 @@ FAB = member("fab-t:steps=30,targets=3", "fab", 0.5)
 
 def wide(steps: int, radius: int, below: float, if_bent: float, restarts: int = 1) -> Stage:
     spec = f"apgd-ce:steps={steps},start_radius={radius}" + (f",restarts={restarts}" if restarts > 1 else "")
-    return member(spec, f"wide{restarts if restarts > 1 else ''}", below, if_bent, True)
+    return member(spec, f"wide{radius}", below, if_bent, True)
 
+
+ANY = float("inf")
 
 # By norm; the first is what the present default has.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
     "L2": {
+        "two from four": (
+            Stage("apgd-ce:steps=20,start_radius=6", "first", measures=True), wide(20, 4, 2.2, 4.0, 2), TARGETED,
+            wide(40, 10, 1.5, 3.0), FAB, SQUARE,
+        ),
+        "three from four": (
+            Stage("apgd-ce:steps=20,start_radius=6", "first", measures=True), wide(20, 4, 2.2, 4.0, 3), TARGETED,
+            wide(40, 10, 1.0, 2.0), FAB, SQUARE,
+        ),
+        "three targets": (
+            Stage("apgd-ce:steps=20,start_radius=6", "first", measures=True),
+            member("apgd-t:steps=30,targets=3", "targeted", 2.2), wide(40, 10, 1.5, 3.0), FAB, SQUARE,
+        ),
         "rk-1": ensembles.stages("rk-1", "L2"),
         "wide for second": (FIRST, wide(20, 6, 1.0, 4.0), TARGETED, LONG, FAB, SQUARE),
-        "wide, long gone": (FIRST, wide(20, 6, 1.0, 4.0), TARGETED, wide(20, 6, 0.5, 2.0, 2), FAB, SQUARE),
-        "second, wide": (FIRST, SECOND, wide(20, 6, 1.0, 4.0), TARGETED, FAB, SQUARE),
-        "three targets": (
-            FIRST, wide(20, 6, 1.0, 4.0), member("apgd-t:steps=30,targets=3", "targeted", 1.0),
-            wide(40, 6, 0.5, 2.0, 3), FAB, SQUARE,
+        "all wide": (FIRST, wide(20, 6, ANY, ANY), TARGETED, wide(40, 10, 1.5, 3.0), FAB, SQUARE),
+        "wide first": (
+            Stage("apgd-ce:steps=20,start_radius=6", "first", measures=True), TARGETED, wide(40, 10, 1.5, 3.0), FAB,
+            SQUARE,
         ),
-        "wide targets": (
-            FIRST, wide(20, 6, 1.0, 4.0), member("apgd-t:steps=20,targets=3,start_radius=6", "targeted", 1.0, 2.0),
-            member("apgd-t:steps=30,targets=9", "nine", 0.5), FAB, SQUARE,
+        "all wide, then three": (FIRST, wide(20, 6, ANY, ANY), TARGETED, wide(20, 8, 2.0, 3.0, 3), FAB, SQUARE),
+        "all wide, fab for bent": (
+            FIRST, wide(20, 6, ANY, ANY), TARGETED, wide(20, 8, 2.0, 3.0, 3),
+            member("fab-t:steps=30,targets=3", "fab", 0.5, 4.0), SQUARE,
         ),
     },
     "L1": {
+        "wide first, further": (
+            Stage("apgd-ce:steps=20,start_radius=10", "first", measures=True),
+            member("apgd-ce:steps=40,restarts=2", "second", 2.0, 3.5, True), member("apgd-t:steps=30,targets=5", "targeted", 1.2),
+            wide(40, 16, 0.9, 2.0, 2), FAB, SQUARE,
+        ),
         "rk-1": ensembles.stages("rk-1", "L1"),
         "wide for second": (FIRST, wide(40, 10, 2.0, 2.0), TARGETED, LONG, FAB, SQUARE),
-        "second, wide": (
-            FIRST, member("apgd-ce:steps=40", "second", 2.0, 2.0, True), wide(40, 10, 1.0, 2.0), TARGETED, FAB, SQUARE,
+        "all wide": (
+            FIRST, wide(20, 10, ANY, ANY), member("apgd-ce:steps=40", "second", 2.0, 2.0, True), TARGETED,
+            wide(40, 16, 0.9, 2.0), FAB, SQUARE,
         ),
-        "restarts": (
-            FIRST, wide(40, 10, 2.0, 2.0), member("apgd-ce:steps=40,restarts=3", "second", 1.0, 1.5, True), TARGETED,
-            wide(40, 10, 0.5, 0.9, 2), FAB, SQUARE,
+        "all wide, restarts": (
+            FIRST, wide(20, 10, ANY, ANY), member("apgd-ce:steps=40,restarts=3", "second", 1.0, 2.0, True), TARGETED,
+            wide(40, 16, 0.9, 2.0), FAB, SQUARE,
         ),
-        "restarts, long": (
-            FIRST, wide(40, 10, 2.0, 2.0), member("apgd-t:steps=30,targets=5", "targeted", 1.0),
-            member("apgd-ce:steps=100,restarts=3", "long", 0.7, 1.0, True), FAB, SQUARE,
+        "fewer targets": (
+            Stage("apgd-ce:steps=20,start_radius=10", "first", measures=True),
+            member("apgd-ce:steps=40,restarts=2", "second", 1.0, 2.0, True),
+            member("apgd-t:steps=30,targets=5", "targeted", 0.7), wide(40, 16, 0.5, 2.0, 2),
+            member("fab-t:steps=30,targets=3", "fab", 0.3), SQUARE,
+        ),
+        "no restarts": (
+            Stage("apgd-ce:steps=20,start_radius=10", "first", measures=True),
+            member("apgd-ce:steps=40", "second", 1.0, 2.0, True),
+            member("apgd-t:steps=30,targets=5", "targeted", 0.7), wide(40, 16, 0.5, 2.0),
+            member("fab-t:steps=30,targets=3", "fab", 0.3), SQUARE,
+        ),
+        "wide first": (
+            Stage("apgd-ce:steps=20,start_radius=10", "first", measures=True),
+            member("apgd-ce:steps=40,restarts=2", "second", 1.5, 2.0, True), TARGETED, wide(40, 16, 0.9, 2.0, 2), FAB,
+            SQUARE,
         ),
     },
 }  # fmt: skip
