@@ -3,10 +3,12 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
@@ -170,8 +172,13 @@ class ModelRun:
     def _images(self, part: Sequence[int]) -> Tensor:
         return self._checked(self.evaluation.data.batch(part)[0], part)
 
+    @cached_property
+    def _input(self) -> InputFormat:
+        # For as long as this object: the model stays where it is during its run.
+        return self.classifier.input_format()
+
     def _checked(self, x: Tensor, part: Sequence[int]) -> Tensor:
-        return self.classifier.input.moved(checked_images(x, (0, 1), part))
+        return self._input.moved(checked_images(x, (0, 1), part))
 
     def _warn(self, classifier: Classifier, session: Session, images: Tensor) -> None:
         for warning in checked_model(classifier, session, images):
