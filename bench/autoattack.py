@@ -7,14 +7,13 @@ passes of theirs include its checks, seven per image.
     python bench/autoattack.py --zoo DIR --autoattack DIR [--only trades_mnist] [--norms L2] [--images 64] [--seeds 1]
 """
 
-import argparse
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from authors import parsed, parser
 from parity import ORDER, RADII, append, mcnemar
 from robustkit.attacks import FAB, Square
 from subjects import Subject, zoo
@@ -151,18 +150,10 @@ def show(row: Row, file: Path | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--zoo", type=Path, required=True, help="folder with zoo.py")
-    parser.add_argument("--autoattack", type=Path, required=True, help="folder that contains the package autoattack")
-    parser.add_argument("--only", help="networks of the zoo, with commas", default=",".join(RADII))
-    parser.add_argument("--norms", default="Linf,L2,L1")
-    parser.add_argument("--ensemble", choices=list(VERSIONS), default="autoattack")
-    parser.add_argument("--images", type=int, default=64, help="correctly classified images per network")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--shrink", type=int, default=1, help="divides the steps and queries of both")
-    parser.add_argument("--csv", type=Path)
-    options = parser.parse_args()
-    sys.path.insert(0, str(options.autoattack))
+    command = parser(__doc__, RADII, images=64, seeds=1)
+    command.add_argument("--ensemble", choices=list(VERSIONS), default="autoattack")
+    command.add_argument("--shrink", type=int, default=1, help="divides the steps and queries of both")
+    options = parsed(command)
     torch.set_num_threads(1)
     for network in options.only.split(","):
         images, radii = RADII[network]

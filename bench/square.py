@@ -6,11 +6,8 @@ https://github.com/fra31/auto-attack.
     python bench/square.py --zoo DIR --autoattack DIR [--only trades_mnist] [--images 64] [--seeds 3] [--csv FILE]
 """
 
-import argparse
-import sys
-from pathlib import Path
-
 import torch
+from authors import parsed, parser
 from parity import BATCH, QUERIES, Comparison, Peer, compared, ours, show, theirs
 from robustkit.attacks import Square
 from subjects import zoo
@@ -38,16 +35,7 @@ def authors(norm: str, eps: float) -> Peer:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--zoo", type=Path, required=True, help="folder with zoo.py")
-    parser.add_argument("--autoattack", type=Path, required=True, help="folder that contains the package autoattack")
-    parser.add_argument("--only", help="networks of the zoo, with commas", default=",".join(RADII))
-    parser.add_argument("--norms", default="Linf,L2,L1")
-    parser.add_argument("--images", type=int, default=BATCH, help="correctly classified images per network")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--csv", type=Path)
-    options = parser.parse_args()
-    sys.path.insert(0, str(options.autoattack))
+    options = parsed(parser(__doc__, RADII, images=BATCH, seeds=3))
     torch.set_num_threads(1)
     for network in options.only.split(","):
         images, radii = RADII[network]

@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
-from robustkit.primitives.ascent import FixedStepAscent
+from robustkit.primitives.ascent import EqualSteps, FixedStepAscent
 from robustkit.primitives.protocol import HookedAttack, Seen, State, Trials, begin
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import levelled
@@ -25,14 +25,11 @@ class MomentumState(State):
 
 
 @dataclass(frozen=True)
-class Momentum(FixedStepAscent):
-    """Base of iterative fast gradient sign attacks with momentum.
+class MomentumSteps(EqualSteps):
+    """Base of attacks that take momentum steps, whatever they maximise.
 
     Args:
-        steps: gradient steps.
-        step_size: length of a step, in units of the input; None is eps / steps.
         decay: factor of the velocity at each step.
-        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
     """
 
     _: KW_ONLY
@@ -44,12 +41,21 @@ class Momentum(FixedStepAscent):
         super().__post_init__()
         self.at_least(0.0, "decay")
 
+    def accelerated(self, velocity: Tensor, grad: Tensor) -> Tensor:
+        """`[B, *S]` the velocity after one more gradient."""
+        return self.decay * velocity + normalised(grad)
+
+
+@dataclass(frozen=True)
+class Momentum(MomentumSteps, FixedStepAscent):
+    """Base of iterative fast gradient sign attacks with momentum."""
+
     def init(self, trials: Trials) -> MomentumState:
         return MomentumState(**vars(begin(trials, trials.x)), point=trials.x, velocity=torch.zeros_like(trials.x))
 
     def step(self, state: State, seen: Seen) -> MomentumState:
         assert isinstance(state, MomentumState)
-        velocity = self.decay * state.velocity + normalised(seen.grad)
+        velocity = self.accelerated(state.velocity, seen.grad)
         point = self.ball.climb(state.trial.x, state.point, velocity, self.step_length)
         queries = state.queries + 1
         state = MomentumState(state.trial, point, queries, queries >= self.steps, point, velocity)

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
-from robustkit.primitives.ascent import equal_step
 from robustkit.primitives.protocol import FeatureAttack, FeatureSeen, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
-from ..gradient._momentum import normalised
+from ..gradient._momentum import MomentumSteps
 
 
 @dataclass(frozen=True)
@@ -29,31 +28,22 @@ class ImportanceState(State):
 
 
 @dataclass(frozen=True)
-class FIA(FeatureAttack):
+class FIA(MomentumSteps, FeatureAttack):
     """Feature importance-aware attack.
 
     Args:
-        steps: gradient steps.
-        step_size: length of a step, in units of the input; None is eps / steps.
-        decay: factor of the velocity at each step.
         ensemble: number of masked copies of the image over which the importance is summed.
         drop: probability that a value is masked; the authors' code has 0.1, the paper 0.3 for ordinary targets.
     """
 
     _: KW_ONLY
-    steps: int = 10
-    step_size: float | None = None
-    decay: float = 1.0
     ensemble: int = 30
     drop: float = 0.3
 
-    norms = ("Linf", "L2")
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "steps", "ensemble")
-        self.at_least(0.0, "decay", "drop")
-        self.at_least_or_none(0.0, "step_size")
+        self.at_least(1, "ensemble")
+        self.at_least(0.0, "drop")
 
     @property
     def cost(self) -> TrialCost:
@@ -84,9 +74,8 @@ class FIA(FeatureAttack):
         importance = torch.where(along(measures, summed), summed, state.importance)
         # The momentum steps start from the image itself, after the queries of all masked copies.
         masked = torch.where(along(queries < self.ensemble, trial.x), self._masked(trial, queries), trial.x)
-        velocity = self.decay * state.velocity + normalised(seen.grad)
-        length = equal_step(self.step_size, self.ball, self.steps)
-        moved = self.ball.climb(trial.x, state.query, velocity, length)
+        velocity = self.accelerated(state.velocity, seen.grad)
+        moved = self.ball.climb(trial.x, state.query, velocity, self.step_length)
         query = torch.where(along(measures, moved), masked, moved)
         velocity = torch.where(along(measures, velocity), torch.zeros_like(velocity), velocity)
         return ImportanceState(trial, query, queries, queries >= self.ensemble + self.steps, importance, velocity)

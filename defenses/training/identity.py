@@ -13,6 +13,7 @@ from robustkit.primitives import registry
 
 from ..inner_attack.specification import InnerAttack
 from .recipe import Recipe
+from .selection import judging_attacks
 
 
 def identity_of(
@@ -24,6 +25,7 @@ def identity_of(
         "frozen": [name for name, weight in network.named_parameters() if not weight.requires_grad],
         "recipe": asdict(recipe),
         "attack": _described(inner),
+        **_own_judge(recipe, inner),
         "training images": data.fingerprint(range(len(data))),
         "validation images": held_out.fingerprint(range(len(held_out))),
         "number of processes": processes,
@@ -41,6 +43,7 @@ def shared_settings(
         "model": [(name, list(weight.shape), weight.requires_grad) for name, weight in network.named_parameters()],
         "recipe": asdict(recipe),
         "attack": _described(inner),
+        **_own_judge(recipe, inner),
         "training images": hashlib.sha256(data.labels.cpu().numpy().tobytes()).hexdigest(),
         "validation images": hashlib.sha256(held_out.labels.cpu().numpy().tobytes()).hexdigest(),
     }
@@ -57,6 +60,13 @@ def first_difference(old: Any, new: Mapping[str, Any]) -> str | None:
                 return f"{key}, {names[0]}," if names else key
             return key
     return None
+
+
+def _own_judge(recipe: Recipe, inner: InnerAttack) -> dict[str, Any]:
+    """The attack that judges epochs if its code is the user's own; one of the package is in the recipe."""
+    judge, _ = judging_attacks(recipe.select, inner.attack.ball.norm, inner.attack.ball.eps)
+    described = registry.described(judge)
+    return {"judging attack": described} if "code" in described else {}
 
 
 def _described(inner: InnerAttack) -> dict[str, Any]:

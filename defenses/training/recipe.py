@@ -59,7 +59,8 @@ class Recipe:
         accumulate: batches per step of the optimizer.
         bf16: the network under bf16 autocast; losses and verdicts stay fp32.
         channels_last: memory layout while training. On 8 x 8 images and one thread it was a fifth slower.
-        select: attack that chooses the epoch on validation images, in its cross-entropy and margin forms.
+        select: attack that chooses the epoch on validation images, in its cross-entropy and margin forms; one of the
+            package or "file.py:Class" of your own that takes a `loss`.
         patience: epochs without improvement after which training stops; None never stops early.
         guard: on catastrophic overfitting, restore the best epoch and continue with a stronger inner attack; checked in
             epochs that begin with at least 0.8 of the radius.

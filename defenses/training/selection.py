@@ -1,7 +1,8 @@
 """Judge an epoch: accuracy on validation images, clean and under the worst of two attacks."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from robustkit.classifier.classifier import Classifier
 from robustkit.engine.attack_tensors import attack
 from robustkit.errors import UserError
-from robustkit.primitives import registry
+from robustkit.primitives import ensembles, registry
 from robustkit.primitives.protocol import Attack
 
 from .team import ALONE, Team
@@ -49,7 +50,7 @@ class Judge:
     Args:
         x: `[N, *S]` validation images in [0, 1]; never test images.
         y: `[N]` their classes.
-        specification: a gradient attack that takes a `loss`, such as "pgd:steps=20".
+        specification: a gradient attack that takes a `loss`, such as "pgd:steps=20" or "mine.py:Climb".
         norm: of the threat.
         eps: its radius; with 0, only clean images are judged.
         seed: of the attacks.
@@ -68,7 +69,7 @@ class Judge:
     team: Team = ALONE
 
     def __post_init__(self) -> None:
-        _ = self._attacks
+        _ = self._attacks  # so that an attack that does not fit is met before any training
 
     @property
     def chance(self) -> float:
@@ -116,7 +117,7 @@ class Judge:
             raise UserError("The model returns NaN or infinite logits on validation images; check its weights.")
         return int((logits.argmax(1) == y.cpu()).sum())
 
-    @property
+    @cached_property
     def _attacks(self) -> tuple[Attack, Attack]:
         return judging_attacks(self.specification, self.norm, self.eps)
 
@@ -127,12 +128,8 @@ def judging_attacks(specification: str, norm: str, eps: float | str) -> tuple[At
     Raises:
         UserError: there is no such attack, or it takes no `loss`.
     """
-    name, values = registry.parsed(specification)
-    base = registry.classes().get(name)
-    if base is None or "loss" not in registry.parameters(base):
+    name = registry.parsed(specification).name
+    attack = None if ensembles.is_ensemble(name) else registry.build(specification, norm, eps)
+    if attack is None or "loss" not in registry.parameters(type(attack)):
         raise UserError(f"Epochs are chosen by a gradient attack that takes a loss, such as pgd:steps=20, not {name}.")
-    ce, margin = (
-        f"{name}:{','.join(f'{key}={value}' for key, value in {**values, 'loss': loss}.items())}"
-        for loss in ("ce", "margin")
-    )
-    return registry.build(ce, norm, eps), registry.build(margin, norm, eps)
+    return replace(attack, loss="ce"), replace(attack, loss="margin")  # type: ignore[call-arg]

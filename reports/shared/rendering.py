@@ -1,13 +1,23 @@
 """Pages from templates: names of models, layers and classes are not trusted, so every value is escaped."""
 
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 REPORTS = Path(__file__).parents[1]
 
 
 def render(template: str, **values: Any) -> str:
     """The text of the template `FOLDER/NAME` with these values; a value that is missing is an error."""
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> "Environment":
+    """It keeps compiled templates: compiling one takes longer than rendering it."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -19,7 +29,7 @@ def render(template: str, **values: Any) -> str:
     )
     # Sorted keys would change the order of the columns.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "ensure_ascii": False}
-    return environment.get_template(template).render(**values)
+    return environment
 
 
 def styles(*names: str) -> str:

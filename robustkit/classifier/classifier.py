@@ -30,7 +30,7 @@ from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
 from robustkit.host.arguments import check_fields
 from robustkit.host.text import encodable
-from robustkit.models.preprocessing import Normalised, network_in
+from robustkit.models.preprocessing import Normalised, network_in, placement
 
 DRAWS_PER_QUERY = 20  # of a randomized or smoothed model, unless `eot` says otherwise; AutoAttack's number
 DRAWS_PER_VERDICT = 1024  # at most; with them a majority of 58 % is significant
@@ -110,19 +110,21 @@ class Classifier:
         """The network whose layers are meant when one is named."""
         return network_in(self.model)
 
-    @property
-    def input(self) -> InputFormat:
-        """The range, device and type of the model's input."""
+    def input_format(self) -> InputFormat:
+        """The range, device and type of the model's input, read from its weights.
+
+        They may change while no session is open: keep the answer for as long as a session, not longer.
+        """
         return InputFormat.of(self.model, self.bounds)
 
     @property
     def device(self) -> torch.device:
         """Where the model's weights are."""
-        return self.input.device
+        return placement(self.model).device
 
     def place(self, images: Tensor) -> Tensor:
         """Images in `bounds`, moved to the model's device and scaled to [0, 1]."""
-        return self.input.place(images)
+        return self.input_format().place(images)
 
     @contextmanager
     def session(self, images: Tensor, seed: int = 0) -> Iterator[Session]:
@@ -136,7 +138,7 @@ class Classifier:
             UserError: a normalisation layer stays in train mode, the model does not repeat its answers after seeding,
                 or a model to be smoothed is randomized.
         """
-        given = self.input
+        given = self.input_format()
         with untouched(self.model, seed), torch.inference_mode(mode=False), exact_arithmetic(given.device):
             tile = 64 if images[0].numel() <= _SMALL else 16
             reference = Reference(self.model, given, self._sizes(given, tile, images[0].shape), PassCount())

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from robustkit.models.preprocessing import Normalised, home
+from robustkit.models.preprocessing import Normalised, placement
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,7 @@ class InputFormat:
     @classmethod
     def of(cls, model: nn.Module, bounds: tuple[float, float]) -> Self:
         """The format of a model as it is now."""
-        device, dtype = home(model)
-        return cls(bounds, device, dtype, not isinstance(model, Normalised))
+        return cls(bounds, *placement(model), not isinstance(model, Normalised))
 
     @property
     def unit_range(self) -> bool:

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import nn
 
+from robustkit.classifier.generators import seed_torch
 from robustkit.errors import UserError
 from robustkit.nethook.restore import restored
 
@@ -21,7 +22,7 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
             depend on the other images.
     """
     with restored(model, weights=False):
-        torch.manual_seed(seed)
+        seed_torch(seed)
         model.eval()
         _check_eval(model)
         yield

@@ -44,8 +44,8 @@ def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smo
     forwards = backwards = 0
     for cell in planned.attacks:
         trials, cost = cell.attack.trials, cell.attack.cost
-        attacked = images if cell.audit is None else min(images, cell.audit)
-        per_query = copies if cell.surrogate is None else 1
+        attacked = images if cell.column.audit is None else min(images, cell.column.audit)
+        per_query = copies if cell.column.surrogate is None else 1
         cell_forwards = attacked * trials * ((cost.forwards - 1) * per_query + per_verdict)
         cell_backwards = attacked * trials * cost.backwards * per_query
         forwards, backwards = forwards + cell_forwards, backwards + cell_backwards

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robustkit.classifier import randomized as draws
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.logits import logits_of
 from robustkit.primitives import noise
 from robustkit.primitives.threat import Ball
@@ -50,7 +51,11 @@ class Subject:
     def logits(self, points: Tensor) -> Tensor:
         """Logits of the model itself, with a graph if gradients are on; every call starts from the same seed."""
         draws.reseed(self.seed)
-        return logits_of(self.classifier.model(self.classifier.input.fed(points)), len(points))
+        return logits_of(self.classifier.model(self._input.fed(points)), len(points))
+
+    @cached_property
+    def _input(self) -> InputFormat:
+        return self.classifier.input_format()
 
 
 def as_float64(values: Tensor) -> Tensor:

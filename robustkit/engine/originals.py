@@ -23,7 +23,7 @@ class Original:
 
 def originals(classifier: Classifier, x: Tensor) -> Tensor:
     """The caller's images on the model's device, bit for bit, in the wider of their type and the model's."""
-    given = classifier.input
+    given = classifier.input_format()
     dtype = torch.promote_types(x.dtype, given.dtype)
     if given.device.type == "mps" and dtype == torch.float64:
         dtype = torch.float32  # Apple's devices have no float64

@@ -76,7 +76,7 @@ class Probes:
 
     def _agree(self, classifier: Classifier, points: Tensor, before: Tensor, now: Tensor) -> bool:
         scale = max(float(before.nan_to_num().max() - before.nan_to_num().min()), 1e-6)
-        rounding = max(_TOLERANCE, 16 * torch.finfo(classifier.input.dtype).eps) * scale
+        rounding = max(_TOLERANCE, 16 * torch.finfo(classifier.input_format().dtype).eps) * scale
         differences = _distance(before, now)
         if bool((differences <= rounding).all()):
             return True
@@ -108,7 +108,7 @@ def _half(images: Tensor) -> int:
 
 def answers(classifier: Classifier, points: Tensor) -> Tensor:
     """`[n, K]` logits of the unmodified model at points in [0, 1], on the CPU; of a randomized model with one seed."""
-    given = classifier.input
+    given = classifier.input_format()
     with untouched(classifier.model), torch.inference_mode(mode=False), exact_arithmetic(given.device), torch.no_grad():
         reseed(0)
         return logits_of(classifier.model(given.fed(given.moved(points)))).detach().cpu()

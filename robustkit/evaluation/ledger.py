@@ -82,7 +82,7 @@ class Ledger:
 
     def robust(self, attack: PlannedAttack) -> int:
         """How many images the attack's column has left standing so far."""
-        images = self.correct() if attack.audit is None else self.survivors(attack)
+        images = self.correct() if attack.column.audit is None else self.survivors(attack)
         return len(images - self.broken(attack))
 
     def targets(self, attack: PlannedAttack) -> set[int]:
@@ -90,16 +90,17 @@ class Ledger:
 
         Those of an audit are final once all other attacks at this threat have finished.
         """
-        if attack.audit is None:
+        if attack.column.audit is None:
             return self.correct()
         # No number of draws makes AutoAttack fit for answers at random.
         if self.model in self.store.manifest().get("randomized", {}):
             return set()
-        return draw(self.seed, self.survivors(attack), attack.audit)
+        return draw(self.seed, self.survivors(attack), attack.column.audit)
 
     def survivors(self, attack: PlannedAttack) -> set[int]:
         """Images that no attack at this threat broke, apart from audits."""
-        columns = {each.column: each for each in self.plan.attacks if each.threat == attack.threat and not each.audit}
+        here = [each for each in self.plan.attacks if each.threat == attack.threat and not each.column.audit]
+        columns = {each.column.name: each for each in here}
         return self.correct().difference(*(self.broken(each) for each in columns.values()))
 
     def correct(self) -> set[int]:
@@ -109,7 +110,7 @@ class Ledger:
     def broken(self, attack: PlannedAttack) -> set[int]:
         """Images that any attack of the column broke, at this radius or at a smaller one."""
         here = attack.threat
-        column = [each for each in self.plan.attacks if each.column == attack.column]
+        column = [each for each in self.plan.attacks if each.column is attack.column]
         keys = [_key(each) for each in column if each.threat.norm == here.norm and each.threat.eps <= here.eps]
         return set().union(*(self._broken.get(key, set()) for key in keys))
 
@@ -140,7 +141,7 @@ class Ledger:
             near: as `near` returns it for this attack.
             noisy: whether the model answers at random, for which some members are not made.
         """
-        if noisy and not attack.for_noise:
+        if noisy and not attack.member.for_noise:
             left_out = set(self.todo(attack))
         else:
             left_out = {
@@ -172,7 +173,7 @@ class Ledger:
 
     def _before(self, attack: PlannedAttack) -> list[str]:
         """The members before this one, in their order."""
-        column = [each for each in self.plan.attacks if each.column == attack.column and each.threat == attack.threat]
+        column = [each for each in self.plan.attacks if each.column is attack.column and each.threat == attack.threat]
         return [each.name for each in column[: column.index(attack)]]
 
     def _note(self, row: AttackRecord) -> None:

@@ -58,18 +58,23 @@ class Column:
 
 @dataclass(frozen=True)
 class PlannedAttack:
-    """One attack in one threat model."""
+    """One member of one column in one threat model."""
 
     threat: Threat
-    column: str
-    name: str
-    attack: Attack
-    surrogate: str | None
+    column: Column
+    member: Member
+    attack: Attack  # the member's, in this threat model
     smaller: str | None  # text of the next smaller radius of the same norm
-    threshold: Threshold = field(default=Threshold())  # as in `Member`
-    measures: bool = False
-    for_noise: bool = True
-    audit: int | None = None  # as in `Column`
+
+    @property
+    def name(self) -> str:
+        """The attack's name in evidence and tables."""
+        return self.member.name
+
+    @property
+    def threshold(self) -> Threshold:
+        """Which images it attacks."""
+        return self.member.thresholds.get(self.threat.norm, Threshold())
 
 
 @dataclass(frozen=True)
@@ -89,18 +94,15 @@ class Plan:
     @cached_property
     def attacks(self) -> tuple[PlannedAttack, ...]:
         """In the order of work: threats, then columns, then members."""
-        planned = []
+        planned: list[PlannedAttack] = []
         before: Threat | None = None
         for threat in self.threats:
             smaller = before.eps_text if before is not None and before.norm == threat.norm else None
-            for column in self.columns:
-                for member in column.members:
-                    attack = member.at(threat)
-                    threshold = member.thresholds.get(threat.norm, Threshold())
-                    planned.append(PlannedAttack(
-                        threat, column.name, member.name, attack, column.surrogate, smaller, threshold, member.measures,
-                        member.for_noise, column.audit,
-                    ))  # fmt: skip
+            planned += [
+                PlannedAttack(threat, column, member, member.at(threat), smaller)
+                for column in self.columns
+                for member in column.members
+            ]
             before = threat
         return tuple(planned)
 

@@ -68,7 +68,7 @@ def check_smoothable(planned: Plan) -> None:
     if any(threat.norm == "L0" for threat in planned.threats):
         raise UserError("A smoothed classifier is certified in L2, L1 and Linf, and in L0 nothing is; leave L0 out.")
     for each in planned.attacks:
-        if each.surrogate is None:
+        if each.column.surrogate is None:
             check_queryable(each.attack)
 
 

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
@@ -75,7 +77,7 @@ class ModelRun:
             self._warn_if_guessing()
             for attack in evaluation.plan.attacks:
                 with self.log.timed(f"{attack.threat.norm} {attack.threat.eps_text} {attack.name}"):
-                    surrogate = surrogates[attack.surrogate] if attack.surrogate is not None else None
+                    surrogate = surrogates[attack.column.surrogate] if attack.column.surrogate is not None else None
                     self._attack(session, attack, surrogate)
             for warning in changed_since_start(self.classifier, session):
                 self.log.warn(warning)
@@ -129,14 +131,14 @@ class ModelRun:
         pending = _Pending(ledger)
         outcomes = run(
             session, attack.attack, self._jobs(todo, attack, near, surrogate), slots=slots, seed=evaluation.seed,
-            surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.measures,
+            surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.member.measures,
         )  # fmt: skip
         pictured, blind = set(evaluation.ids[:_PICTURED]), False
         try:
             for outcome in outcomes:
                 if outcome.blind and not blind:
                     # Before its row is on the disk, so that a run that is killed does not forget it.
-                    self.log.warn(_about_zero_gradients(attack.surrogate or self.name, attack.column))
+                    self.log.warn(_about_zero_gradients(attack.column.surrogate or self.name, attack.column.name))
                     blind = True
                 pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
                 robust -= outcome.success
@@ -170,8 +172,13 @@ class ModelRun:
     def _images(self, part: Sequence[int]) -> Tensor:
         return self._checked(self.evaluation.data.batch(part)[0], part)
 
+    @cached_property
+    def _input(self) -> InputFormat:
+        # For as long as this object: the model stays where it is during its run.
+        return self.classifier.input_format()
+
     def _checked(self, x: Tensor, part: Sequence[int]) -> Tensor:
-        return self.classifier.input.moved(checked_images(x, (0, 1), part))
+        return self._input.moved(checked_images(x, (0, 1), part))
 
     def _warn(self, classifier: Classifier, session: Session, images: Tensor) -> None:
         for warning in checked_model(classifier, session, images):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from robustkit.evidence.store import AttackRecord
+from robustkit.evidence.worst_threat import worst_threat
 
 NOTE = "gradients look masked"
 
@@ -65,10 +66,10 @@ def warning(model: str, threats: Mapping[str, BrokenImages]) -> str | None:
         model: its name.
         threats: counts by "Linf 0.1".
     """
-    masked = {threat: counts for threat, counts in threats.items() if counts.masked}
-    if not masked:
+    threat = worst_threat({threat: each.without_gradients for threat, each in threats.items() if each.masked})
+    if threat is None:
         return None
-    threat, counts = max(masked.items(), key=lambda each: each[1].without_gradients)
+    counts = threats[threat]
     return (
         f"{model} at {threat}: attacks without gradients broke {counts.without_gradients} of the {counts.left} images "
         f"that attacks with gradients left, which broke only {counts.by_gradients}. Its gradients are probably masked, "

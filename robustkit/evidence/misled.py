@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from robustkit.evidence.store import NearnessRecord
+from robustkit.evidence.worst_threat import worst_threat
 from robustkit.primitives.reach import believable, bent
 
 _MOSTLY = 0.75  # share of images; more than on any network on which the ensemble was as strong as AutoAttack
@@ -58,23 +59,23 @@ def warnings(model: str, threats: dict[str, FollowedGradients]) -> list[str]:
 
 def _bent(model: str, threats: dict[str, FollowedGradients]) -> str | None:
     # In Linf the nearness ratio has proved itself also where networks bend.
-    counts = {threat: each for threat, each in threats.items()
+    shares = {threat: each.bent / each.images for threat, each in threats.items()
               if not threat.startswith("Linf") and each.images and each.bent >= _MOSTLY * each.images}  # fmt: skip
-    if not counts:
+    threat = worst_threat(shares)
+    if threat is None:
         return None
-    threat = max(counts, key=lambda each: counts[each].bent / counts[each].images)
     return (
-        f"{model} at {threat}: on {counts[threat].bent} of {counts[threat].images} images that the first steps left, "
+        f"{model} at {threat}: on {threats[threat].bent} of {threats[threat].images} images that the first steps left, "
         "following the gradient obtains less than a quarter of what it predicts, so that nothing says which images are "
         "near to another class. The robust accuracy may be far too high; take --attack autoattack."
     )
 
 
 def _masked(model: str, threats: dict[str, FollowedGradients]) -> str | None:
-    masked = {threat: counts for threat, counts in threats.items() if counts.masked}
-    if not masked:
+    threat = worst_threat({threat: each.misled / each.images for threat, each in threats.items() if each.masked})
+    if threat is None:
         return None
-    threat, counts = max(masked.items(), key=lambda each: each[1].misled / each[1].images)
+    counts = threats[threat]
     return (
         f"{model} at {threat}: on {counts.misled} of {counts.images} images that the first steps left, the gradient "
         "predicts nothing, or less than half of what happens where one follows it. They got the whole budget, but its "

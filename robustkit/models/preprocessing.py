@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class Normalised(Preprocessed):
         self.network = network
         self.mean: Tensor
         self.std: Tensor
-        device, self.dtype = home(network)
+        device, self.dtype = placement(network)
         self.register_buffer("mean", torch.tensor(mean, device=device).reshape(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std, device=device).reshape(-1, 1, 1))
 
@@ -81,7 +82,14 @@ def require_lists(*statistics: object) -> None:
         raise UserError("mean and std must be lists with one number per channel, such as mean=[0.5].")
 
 
-def home(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Device and floating point type of a model's weights."""
-    weights = [weight for weight in model.parameters() if weight.is_floating_point()]
-    return (weights[0].device, weights[0].dtype) if weights else (torch.device("cpu"), torch.float32)
+class Placement(NamedTuple):
+    """Where a model's weights are, and in which floating point type."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+
+def placement(model: nn.Module) -> Placement:
+    """That of the first floating point weight; the CPU in fp32 for a model without any."""
+    floats = (Placement(weight.device, weight.dtype) for weight in model.parameters() if weight.is_floating_point())
+    return next(floats, Placement(torch.device("cpu"), torch.float32))

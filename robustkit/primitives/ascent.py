@@ -12,39 +12,24 @@ from robustkit.primitives.threat import Ball
 
 
 @dataclass(frozen=True)
-class Ascent(Attack):
-    """Base of attacks that query one gradient per step; a subclass has `init` and `step`.
+class GradientSteps(Attack):
+    """Base of attacks that take a number of gradient steps.
 
     Args:
         steps: gradient steps per trial.
-        loss: "log-odds", "ce", "margin", "dlr", or one of your own as in `losses.loss`.
     """
 
     _: KW_ONLY
     steps: int = 10
-    loss: str | losses.LossFunction = "log-odds"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "steps")
-        _ = self.climbed
-
-    @cached_property
-    def climbed(self) -> losses.Loss:
-        """The loss that is maximised."""
-        return losses.loss(self.loss)
-
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(self.steps + 1, self.steps)
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return self.climbed(logits, trials.y, trials.loss_target)
 
 
 @dataclass(frozen=True)
-class FixedStepAscent(Ascent):
-    """Base of ascents whose steps all have the same length.
+class EqualSteps(GradientSteps):
+    """Base of attacks whose gradient steps all have the same length.
 
     Args:
         step_size: length of a step, in units of the input; None is eps / steps, which just reaches the ball's surface.
@@ -61,6 +46,39 @@ class FixedStepAscent(Ascent):
     def step_length(self) -> float:
         """The step size in use."""
         return equal_step(self.step_size, self.ball, self.steps)
+
+
+@dataclass(frozen=True)
+class Ascent(GradientSteps):
+    """Base of attacks that query one gradient per step; a subclass has `init` and `step`.
+
+    Args:
+        loss: "log-odds", "ce", "margin", "dlr", or one of your own as in `losses.loss`.
+    """
+
+    _: KW_ONLY
+    loss: str | losses.LossFunction = "log-odds"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.climbed
+
+    @cached_property
+    def climbed(self) -> losses.Loss:
+        """The loss that is maximised."""
+        return losses.loss(self.loss)
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(self.steps + 1, self.steps)
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return self.climbed(logits, trials.y, trials.loss_target)
+
+
+@dataclass(frozen=True)
+class FixedStepAscent(EqualSteps, Ascent):
+    """Base of ascents whose steps all have the same length."""
 
 
 class SteepestAscent(FixedStepAscent):

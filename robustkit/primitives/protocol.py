@@ -9,10 +9,9 @@ classes are further trials of the queue, not loops in attacks. Images lie in [0,
 model are.
 """
 
-import copy
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Integral, Real
 from typing import ClassVar, Literal
@@ -241,17 +240,15 @@ class FeatureAttack(Attack):
 
     _: KW_ONLY
     layer: str | None = None
-    feature_shape: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)  # set by `at`
+    feature_shape: tuple[int, ...] = field(default=(), repr=False, compare=False)  # measured, no hyper-parameter
 
     def layer_in(self, network: nn.Module) -> str:
         """The name of the layer."""
         return _middle(network) if self.layer is None else self.layer
 
     def at(self, shape: tuple[int, ...]) -> Self:
-        """A copy of the attack for features of shape `F` per image."""
-        attack = copy.copy(self)
-        object.__setattr__(attack, "feature_shape", shape)
-        return attack
+        """The attack for features of shape `F` per image."""
+        return replace(self, feature_shape=shape)
 
     @abstractmethod
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:

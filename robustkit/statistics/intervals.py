@@ -3,6 +3,7 @@
 Wilson 1927; at k = 0 and k = n, where Wilson's interval is too short, Clopper & Pearson 1934. scipy computes both.
 """
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Method = Literal["wilson", "clopper-pearson", "none"]
@@ -17,6 +18,7 @@ class Proportion(NamedTuple):
     method: Method
 
 
+@lru_cache(maxsize=4096)  # scipy takes a millisecond, and a table has many equal counts
 def proportion(k: int, n: int) -> Proportion:
     """The share k / n with its 95 % interval.
 

@@ -370,9 +370,10 @@ def _same(some: "tuple[Outcome, ...] | list[Outcome]", others: "tuple[Outcome, .
 
 
 def _traits(model: nn.Module) -> list[object]:
-    """Modes, weights, buffers, gradients and hooks of a model."""
+    """Modules, modes, weights, buffers, gradients and hooks of a model."""
+    modules = [id(module) for module in model.modules()]
     modes = [module.training for module in model.modules()]
     values = [(name, value.tolist()) for name, value in model.state_dict().items()]
     grads = [(weight.requires_grad, weight.grad is not None and weight.grad.tolist()) for weight in model.parameters()]
     hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
-    return [modes, values, grads, hooks]
+    return [modules, modes, values, grads, hooks]

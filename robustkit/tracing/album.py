@@ -112,7 +112,7 @@ def album(
     """
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=traced.bounds)
     pairs = traced.pairs.take(_chosen(traced, images))
-    with classifier.session(classifier.input.moved(pairs.x), traced.seed):
+    with classifier.session(classifier.input_format().moved(pairs.x), traced.seed):
         runner = Runner(classifier, traced.seed)
         calls = followed(runner, pairs, layers)
         feature_maps = [key for key, shape in calls.shapes.items() if layout(shape, pairs.x.shape[1:])]

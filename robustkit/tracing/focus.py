@@ -71,7 +71,7 @@ def focus(model: nn.Module | Classifier, traced: Traced, *, layer: str | None = 
         NoFeatureMapError: there is no feature map.
     """
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=traced.bounds)
-    with classifier.session(classifier.input.moved(traced.pairs.x), traced.seed):
+    with classifier.session(classifier.input_format().moved(traced.pairs.x), traced.seed):
         runner = Runner(classifier, traced.seed)
         key, tile = _last_map(runner, traced.pairs) if layer is None else _named_map(runner, traced.pairs, layer)
         true, predicted = (

@@ -9,6 +9,7 @@ noise of a randomized model is not measured as a perturbation.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from robustkit.classifier import randomized as draws
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.logits import logits_of
 from robustkit.errors import UserError
 from robustkit.nethook import Call, Trace
@@ -164,8 +166,12 @@ class Runner:
         """A trace of the layers, or None for no layers. Layers that do not run are reported by `check_same_calls`."""
         return Trace(self.classifier.network, list(layers), strict=False, **how) if layers else nullcontext()
 
+    @cached_property
+    def _input(self) -> InputFormat:
+        return self.classifier.input_format()
+
     def _placed(self, points: Tensor) -> Tensor:
-        return self.classifier.input.fed(self.classifier.input.moved(points).detach())
+        return self._input.fed(self._input.moved(points).detach())
 
 
 def _no_views(output: Any, *, name: str, call: int) -> Any:

@@ -322,6 +322,16 @@ def test_two_sessions_give_the_same_outcomes():
     assert all(same(*pair) for pair in zip(first, second, strict=True))
 
 
+def test_a_session_opens_in_the_precision_that_the_model_has_then():
+    grey = problem("mlp", 1, 8, 8)
+    classifier = Classifier(grey.model)
+    with classifier.session(grey.x) as session:
+        assert session.input.dtype == torch.float32
+    grey.model.double()
+    with classifier.session(grey.x.double()) as session:
+        assert session.judge(grey.x.double()).dtype == torch.float64
+
+
 def test_double_precision_is_kept():
     grey = problem("mlp", 1, 8, 8)
     double = Problem(grey.model.double(), grey.x.double(), grey.y)

@@ -27,17 +27,6 @@ def test_every_module_has_its_own_mode_again_and_statistics_are_unchanged():
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
-def test_gradients_of_parameters_are_unchanged():
-    # auto-attack's FAB, ART and secml-torch leave gradients behind.
-    net = model()
-    net.head.bias.grad = torch.ones(3)
-    with untouched(net):
-        net(images(4, 1, 8, 8)).sum().backward()
-
-    assert net.head.weight.grad is None
-    assert net.head.bias.grad.tolist() == [1, 1, 1]
-
-
 def test_frozen_weights_stay_frozen_and_others_do_not():
     net = model()
     net.head.bias.requires_grad_(False)
@@ -67,17 +56,6 @@ def test_a_replaced_buffer_is_restored():
         net.body[1].running_mean = torch.zeros(8)
 
     assert net.body[1].running_mean is buffer
-
-
-def test_everything_is_restored_after_an_exception():
-    net, state = model(), torch.random.get_rng_state()
-    before = net.body[1].running_mean.clone()
-    with pytest.raises(ZeroDivisionError), untouched(net):
-        torch.rand(int(net.body[1].running_mean.add_(1).numel()) // 0)
-
-    assert net.training
-    assert torch.equal(net.body[1].running_mean, before)
-    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 class AlwaysTraining(nn.BatchNorm2d):

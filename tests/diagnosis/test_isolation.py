@@ -47,19 +47,6 @@ class Fragile(nn.Module):
         return grad
 
 
-@pytest.mark.parametrize("name", ["quantised", "kwta", "noisy"])
-def test_the_model_is_restored(name):
-    model = defended(name).train()
-    list(model.modules())[2].eval()
-    next(model.parameters()).requires_grad_(False)
-    handle = model.register_forward_hook(lambda *_: None)  # somebody else's
-    before = state_of(model)
-    diagnosed(model, prove=name == "quantised")
-
-    assert state_of(model) == before
-    handle.remove()
-
-
 @pytest.mark.parametrize("where", ["forward", "backward"])
 @pytest.mark.parametrize("calls", range(6))
 def test_the_model_is_restored_when_it_fails_midway(where, calls):

@@ -1,5 +1,9 @@
 """An audit: AutoAttack on random survivors, the share that the attacks missed, and the worst case with the misses."""
 
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +27,25 @@ def _short(monkeypatch):
 
 def run(folder: Any = None, model: Any = None, **more: Any) -> Run:
     return evaluated(model or linear(), folder, **{**WEAK, **more})
+
+
+@cache
+def once(**more: Any) -> Run:
+    """One run for all tests that only read it."""
+    return run(**more)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory) -> Callable[[int | None, Path], Path]:
+    """Copies the folder of a finished run with or without an audit."""
+
+    @cache
+    def original(audit: int | None) -> Path:
+        folder = tmp_path_factory.mktemp("begun")
+        run(folder, audit=audit)
+        return folder
+
+    return lambda audit, to: Path(shutil.copytree(original(audit), to))
 
 
 def row(done: Run, role: str = "audit", eps_text: str = "0.1") -> Any:
@@ -55,7 +78,8 @@ def test_what_is_drawn_of_many_stays_drawn_of_fewer():
 
 
 def test_every_image_is_drawn_equally_often():
-    times = [sum(number in draw(seed, range(20), 5) for seed in range(400)) for number in range(20)]
+    drawn = [draw(seed, range(20), 5) for seed in range(400)]
+    times = [sum(number in each for each in drawn) for number in range(20)]
 
     # Binomial with mean 100 and standard deviation 8.7.
     assert min(times) > 60
@@ -63,8 +87,7 @@ def test_every_image_is_drawn_equally_often():
 
 
 def test_the_misses_of_a_weak_attack_are_counted_and_lower_the_worst_case():
-    done, alone = run(audit=8), run()
-    stronger = run(attacks="autoattack")
+    done, alone, stronger = once(audit=8), once(), once(attacks="autoattack")
     drawn = draw(0, survivors(alone), 8)
     missed = drawn & broken(stronger, "autoattack")
 
@@ -83,12 +106,12 @@ def test_the_misses_of_a_weak_attack_are_counted_and_lower_the_worst_case():
 
 
 def test_with_fewer_survivors_all_are_audited_and_the_share_is_exact():
-    done, alone = run(audit=1000), run()
+    done, alone = run(audit=1000), once()
 
     assert audited(done) == survivors(alone)
     assert row(done).ci_method == "exact"
     assert row(done).ci_low == row(done).ci_high == row(done).accuracy
-    assert row(done, "worst-case").correct == row(run(attacks="autoattack"), "worst-case").correct
+    assert row(done, "worst-case").correct == row(once(attacks="autoattack"), "worst-case").correct
     assert "these are all survivors" in " ".join(str(done).split())
 
 
@@ -100,18 +123,16 @@ def test_without_survivors_nothing_is_audited():
 
 
 def test_the_batch_size_changes_nothing(tmp_path):
-    one, other = (run(tmp_path / str(size), audit=8, batch_size=size) for size in (1, 16))
-
-    assert csv(one, tmp_path / "1") == csv(other, tmp_path / "16")
+    assert csv(run(audit=8, batch_size=1), tmp_path / "1") == csv(once(audit=8), tmp_path / "many")
 
 
 @pytest.mark.parametrize("after", [20, 31, 60, 66, 70])
 def test_an_interrupted_audit_goes_on_where_it_stopped(after, tmp_path):
-    settings = {"audit": 8, "eps": ["0.05", "0.1"]}
+    settings = {"audit": 8, "eps": ("0.05", "0.1")}
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "cut", watch=Recorder(after), **settings)
     cut = load_run(tmp_path / "cut")
-    done, whole = run(tmp_path / "cut", **settings), run(tmp_path / "whole", **settings)
+    done, whole = run(tmp_path / "cut", **settings), once(**settings)
 
     assert cut.manifest["finished"] is None
     assert set(cut.results.ci_method[cut.results.role == "audit"]) & {"unfinished"}
@@ -119,23 +140,19 @@ def test_an_interrupted_audit_goes_on_where_it_stopped(after, tmp_path):
     assert csv(done, tmp_path / "cut") == csv(whole, tmp_path / "whole")
 
 
-@pytest.mark.parametrize("more", [{}, {"audit": 12}, {"attacks": ["noise:queries=2", "fgsm"]}, {"eps": ["0.05", "0.1"]},
-                                  {"eps": ["0.1", "0.15"]}])  # fmt: skip
+@pytest.mark.parametrize("more", [{}, {"audit": 12}, {"attacks": ("noise:queries=2", "fgsm")}, {"eps": ("0.05", "0.1")},
+                                  {"eps": ("0.1", "0.15")}])  # fmt: skip
 @pytest.mark.parametrize("first", [None, 8])
-def test_a_run_gets_an_audit_later_and_an_audited_run_grows(first, more, tmp_path):
-    run(tmp_path / "grown", audit=first)
+def test_a_run_gets_an_audit_later_and_an_audited_run_grows(first, more, begun, tmp_path):
+    folder = begun(first, tmp_path / "grown")
+    grown, at_once = run(folder, **{"audit": 8, **more}), once(**{"audit": 8, **more})
+
+    assert csv(grown, folder) == csv(load_run(folder), folder) == csv(at_once, tmp_path / "once")
+
+
+def test_an_audit_added_to_a_finished_run_repeats_no_attack(begun, tmp_path):
     watch = Recorder()
-    grown = run(tmp_path / "grown", watch=watch, **{"audit": 8, **more})
-    at_once = run(tmp_path / "once", **{"audit": 8, **more})
-
-    assert csv(grown, tmp_path / "grown") == csv(at_once, tmp_path / "once")
-    assert csv(load_run(tmp_path / "grown"), tmp_path / "grown") == csv(at_once, tmp_path / "once")
-
-
-def test_an_audit_added_to_a_finished_run_repeats_no_attack(tmp_path):
-    run(tmp_path)
-    watch = Recorder()
-    run(tmp_path, audit=8, watch=watch)
+    run(begun(None, tmp_path / "run"), audit=8, watch=watch)
 
     assert all(total == finished for text, total, finished in watch.stages if "audit" not in text)
 
@@ -143,21 +160,21 @@ def test_an_audit_added_to_a_finished_run_repeats_no_attack(tmp_path):
 def test_what_an_earlier_draw_broke_stays_broken_when_samples_are_added(tmp_path):
     few = run(tmp_path, samples=12, audit=8)
     more = run(tmp_path, audit=8)
-    drawn = draw(0, survivors(run()), 8)
+    drawn = draw(0, survivors(once()), 8)
 
     assert broken(few, "audit") <= broken(more, "audit")
     assert broken(few, "audit") - drawn
     assert row(more).broken == len(broken(more, "audit") & drawn)
-    worst = row(run(), "worst-case").correct - len(broken(more, "audit"))
+    worst = row(once(), "worst-case").correct - len(broken(more, "audit"))
     assert row(more, "worst-case").correct == worst
 
 
 @pytest.mark.parametrize(("audit", "words"), [(None, "audit was 8, now not set"), (4, "audit was 8, now 4")])
-def test_an_audit_is_not_taken_back(audit, words, tmp_path):
-    run(tmp_path, audit=8)
+def test_an_audit_is_not_taken_back(audit, words, begun, tmp_path):
+    folder = begun(8, tmp_path / "run")
 
     with pytest.raises(UserError, match=words):
-        run(tmp_path, audit=audit)
+        run(folder, audit=audit)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,8 @@ def test_no_masked_defense_looks_robust(name, most, base):
 
 def test_honest_models_are_not_suspected(base):
     radii = ["Linf:0.03", "Linf:0.1", "L2:0.5", "L1:2"]
-    ran = evaluate([base, linear(), cnn()], dataset=digits(60), attacks="default", eps=radii, names=["a", "b", "c"])
+    models = [base, linear(), cnn()]
+    ran = evaluated(models, None, dataset=digits(60), attacks="default", eps=radii, names=["a", "b", "c"])
 
     assert not ran.manifest["warnings"]
 

@@ -1,6 +1,7 @@
 """The same inputs and seed give the same bits, whatever the batch size, the order and the company."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from robustkit import Classifier, evaluate
 from robustkit.evidence.run import Run
-from tests.small import cnn, csv, data, linear
+from tests.small import cnn, csv, data, evaluated, linear
 
 ATTACKS = ("fgsm", "tiny", "pgd:steps=3,restarts=2", "apgd-t:steps=3,targets=2", "noise:queries=4")
 EPS = ("0.05", "0.1")
@@ -19,9 +20,9 @@ def classifiers(*kinds: str) -> list[Classifier]:
     return [Classifier({"linear": linear, "cnn": cnn}[kind](), name=kind) for kind in kinds]
 
 
-def run(*kinds: str, **more: object) -> Run:
+def run(*kinds: str, folder: str | None = None, **more: object) -> Run:
     settings = {"attacks": ATTACKS, "eps": EPS, "dataset": data(16), **more}
-    return evaluate(classifiers(*kinds), **settings)
+    return evaluated(classifiers(*kinds), folder and Path(folder), **settings)
 
 
 @cache
@@ -40,7 +41,7 @@ def by_key(frame):
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"batch_size": 1}, {"batch_size": 7}, {"batch_size": 200}, {"eps": EPS[::-1]}, {"out": "run"}],
+    [{"batch_size": 1}, {"batch_size": 7, "eps": EPS[::-1]}, {"batch_size": 200, "folder": "run"}],
     ids=str,
 )
 def test_a_second_run_gives_the_same_bytes_whatever_its_batches_and_its_folder(change, tmp_path, monkeypatch):

@@ -8,12 +8,12 @@ import torch
 from rich.console import Console
 from robustkit.reports import print_table, write_csv, write_report
 
-from robustkit import Classifier, UserError, evaluate, load_run
+from robustkit import Classifier, UserError, load_run
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.statistics.single_draw import single_draw
 from tests.networks import Coin, Noisy
-from tests.small import Recorder, csv, data, evidence, linear
+from tests.small import Recorder, csv, data, evaluated, evidence, linear
 
 
 def noisy() -> Classifier:
@@ -22,7 +22,7 @@ def noisy() -> Classifier:
 
 def run(out=None, models=None, **more) -> Run:
     settings = {"dataset": data(14), "attacks": ["fgsm", "pgd:steps=3"], "norm": "Linf", "eps": ["0.05", "0.1"]}
-    return evaluate(models or noisy(), out=out, **settings | more)
+    return evaluated(models or noisy(), out, **settings | more)
 
 
 @pytest.fixture(scope="module")

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustkit import UserError, evaluate
+from robustkit import UserError
 from robustkit.classifier.classifier import Classifier
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.evidence.store import Store
 from tests.networks import Noisy, Rounding
-from tests.small import cnn, data, evidence, linear
+from tests.small import cnn, data, evaluated, evidence, linear
 
 COUNT = 8
 
 
 def run_of(model, folder, attacks="fgsm", **more):
-    return evaluate(model, dataset=data(COUNT), attacks=attacks, eps="0.1", out=folder, **more)
+    return evaluated(model, folder, dataset=data(COUNT), attacks=attacks, eps="0.1", **more)
 
 
 def scaled(x: Tensor, by: float) -> Tensor:

@@ -3,16 +3,17 @@
 import json
 import os
 import sqlite3
+from pathlib import Path
 
 import pytest
 
-from robustkit import UserError, evaluate, load_run
+from robustkit import UserError, load_run
 from robustkit.evidence.store import CleanRecord, Store
-from tests.small import data, evidence, linear
+from tests.small import data, evaluated, evidence, linear
 
 
 def run(folder):
-    return evaluate(linear(), dataset=data(8), attacks="fgsm", eps="0.1", out=folder)
+    return evaluated(linear(), Path(folder), dataset=data(8), attacks="fgsm", eps="0.1")
 
 
 def changed(statement: str):

@@ -10,7 +10,6 @@ from torch import nn
 
 from robustkit import Classifier
 from robustkit.nethook import leftover_hooks
-from robustkit.testing.problems import SmallConvNet
 from robustkit.tracing import trace
 from robustkit.tracing.passes import Runner
 from robustkit.tracing.points import Pairs
@@ -34,43 +33,6 @@ def states(model: nn.Module) -> dict[str, object]:
 def equal(one: dict[str, object], other: dict[str, object]) -> bool:
     weights = one.pop("weights"), other.pop("weights")
     return one == other and all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
-
-
-def test_the_model_is_restored():
-    model, x, _, y = built(SmallConvNet((1, 8, 8), 3), 1, 8, 8)
-    model = model.float()
-    model.train()
-    model.body[1].eval()
-    model.head.weight.requires_grad_(False)
-    before = states(model)
-    trace(model, x.float(), y, attack="fgsm", eps=0.03)
-
-    assert equal(before, states(model))
-    assert not leftover_hooks(model)
-
-
-def test_the_model_is_restored_when_its_backward_fails():
-    class Failing(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            raise RuntimeError("injected")
-
-    class Layer(nn.Module):
-        def forward(self, x):
-            return Failing.apply(x)
-
-    model, x, x_adv, y = built(nn.Sequential(nn.Flatten(), nn.Linear(6, 6), Layer(), nn.Linear(6, 3)), 6)
-    model.train()
-    before = states(model)
-    with pytest.raises(RuntimeError, match="injected"):
-        trace(model, x, y, x_adv=x_adv)
-
-    assert equal(before, states(model))
-    assert not leftover_hooks(model)
 
 
 def test_logits_are_the_same_bits_under_the_trace():

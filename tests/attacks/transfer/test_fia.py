@@ -1,4 +1,3 @@
-import pytest
 import torch
 from robustkit.attacks import FIA
 from torch import Tensor, nn
@@ -81,12 +80,3 @@ def test_without_masks_one_copy_is_the_plain_gradient():
     state = after(FIA(0.1, ensemble=1, drop=0), x, 1)
 
     assert torch.equal(state.importance, (below(x) > 0) * above[1].weight[0])
-
-
-@pytest.mark.parametrize("norm", ["Linf", "L2"])
-def test_a_row_does_not_depend_on_its_neighbours(norm):
-    x = images(6, 5)
-    method = FIA(0.3, norm, ensemble=3, steps=3)
-    loud = torch.cat([x[:1], 1 - x[1:]])
-
-    assert torch.allclose(after(method, loud, 6).query[0], after(method, x, 6).query[0], atol=1e-6)

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from robustkit.defenses import finetune
+from robustkit.defenses.inner_attack.specification import inner_attack
+from robustkit.defenses.training.identity import first_difference, identity_of
 from robustkit.defenses.training.selection import Judge, ValidationScore
 
 from robustkit import attack
@@ -53,6 +55,30 @@ def test_judging_does_not_change_the_network():
 
     assert changed(network, before) == set()
     assert [module.training for module in network.modules()] == flags
+
+
+OWN = "from robustkit.attacks import PGD\n\nclass Climb(PGD):\n    pass\n"
+
+
+def test_an_attack_of_the_users_own_judges_as_one_of_the_package(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    own, ours = (
+        Judge(*VAL, select, "Linf", 0.05, 0).verdicts(net()) for select in (f"{file}:Climb:steps=3", "pgd:steps=3")
+    )
+
+    assert all(torch.equal(*pair) for pair in zip(own, ours, strict=True))
+
+
+def test_a_training_that_another_code_judges_is_another_training(tmp_path):
+    file, inner, data = tmp_path / "mine.py", inner_attack("pgd:steps=2", "Linf", 0.1), from_tensors(*VAL)
+    identities = []
+    for code in (OWN, OWN, OWN.replace("pass", "power = 2")):
+        file.write_text(code)
+        identities.append(identity_of(net(), data, data, inner, SHORT.but(select=f"{file}:Climb"), 1))
+
+    assert first_difference(identities[0], identities[1]) is None
+    assert first_difference(identities[0], identities[2]) == "judging attack, code,"
 
 
 def test_without_a_radius_clean_images_are_judged():

@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,11 +12,10 @@ import torch
 from robustkit.reports import write_report
 from torch import Tensor, nn
 
-import robustkit
 from robustkit.diagnosis import diagnose
 from robustkit.diagnosis.reading import read_diagnosis
 from robustkit.errors import UserError
-from tests.small import data, linear
+from tests.small import data, evaluated, linear
 
 
 class Rounds(nn.Module):
@@ -28,10 +29,15 @@ def found():
     return diagnose(nn.Sequential(Rounds(), linear()), x, y, eps=0.2)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return evaluated(linear(), tmp_path_factory.mktemp("run"), dataset=data(16), attacks="fgsm", eps=0.1, norm="Linf")
+
+
 @pytest.fixture
-def run(tmp_path):
-    x, y = data(16)
-    return robustkit.evaluate(linear(), dataset=(x, y), attacks="fgsm", eps=0.1, norm="Linf", out=tmp_path / "run")
+def run(finished, tmp_path):
+    """The finished run in a folder of the test's own."""
+    return replace(finished, folder=Path(shutil.copytree(finished.folder, tmp_path / "run")))
 
 
 def test_a_diagnosis_comes_back_from_its_file(found, tmp_path):
@@ -86,14 +92,14 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("content", FOREIGN)
-@pytest.mark.parametrize("name", ["history.csv", "diagnosis.json"])
-def test_a_foreign_file_beside_the_evidence_does_not_cost_the_page(name, content, run):
-    (run.folder / name).write_bytes(FOREIGN[content])
+def test_foreign_files_beside_the_evidence_do_not_cost_the_page(content, run):
+    names = ("history.csv", "diagnosis.json")
+    for name in names:
+        (run.folder / name).write_bytes(FOREIGN[content])
     write_report([run], run.folder / "report.html")
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
 
-    assert f"{name} in the folder of the run was not written by robustkit" in (run.folder / "report.html").read_text(
-        encoding="utf-8"
-    )
+    assert all(f"{name} in the folder of the run was not written by robustkit" in page for name in names)
 
 
 def test_a_diagnosis_with_other_values_does_not_cost_the_page(found, run):
