@@ -3,7 +3,7 @@
 Each design is a cascade like `rk-1` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
 verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at here.
 
-    python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs rk-2,restarts] [--images 128] [--seeds 2]
+    python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs "rk-1;rk-2"] [--images 128] [--seeds 2]
 """
 
 import argparse
@@ -16,6 +16,7 @@ from subjects import Subject, zoo
 from robustkit.primitives import ensembles
 from robustkit.primitives.ensembles import Stage, Threshold
 
+ANY = float("inf")
 FIRST = Stage("apgd-ce:steps=5", "first", measures=True)
 
 
@@ -35,69 +36,41 @@ def wide(steps: int, radius: int, below: float, if_bent: float, restarts: int = 
     return member(spec, f"wide{radius}", below, if_bent, True)
 
 
-ANY = float("inf")
+def wide_first(radius: int) -> Stage:
+    return Stage(f"apgd-ce:steps=20,start_radius={radius}", "first", measures=True)
 
-# By norm; the first is what the present default has.
+
+# By norm. Members have one label each.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
     "L2": {
-        "two from four": (
-            Stage("apgd-ce:steps=20,start_radius=6", "first", measures=True), wide(20, 4, 2.2, 4.0, 2), TARGETED,
-            wide(40, 10, 1.5, 3.0), FAB, SQUARE,
-        ),
-        "three from four": (
-            Stage("apgd-ce:steps=20,start_radius=6", "first", measures=True), wide(20, 4, 2.2, 4.0, 3), TARGETED,
-            wide(40, 10, 1.0, 2.0), FAB, SQUARE,
-        ),
-        "three targets": (
-            Stage("apgd-ce:steps=20,start_radius=6", "first", measures=True),
-            member("apgd-t:steps=30,targets=3", "targeted", 2.2), wide(40, 10, 1.5, 3.0), FAB, SQUARE,
-        ),
         "rk-1": ensembles.stages("rk-1", "L2"),
         "wide for second": (FIRST, wide(20, 6, 1.0, 4.0), TARGETED, LONG, FAB, SQUARE),
-        "all wide": (FIRST, wide(20, 6, ANY, ANY), TARGETED, wide(40, 10, 1.5, 3.0), FAB, SQUARE),
-        "wide first": (
-            Stage("apgd-ce:steps=20,start_radius=6", "first", measures=True), TARGETED, wide(40, 10, 1.5, 3.0), FAB,
-            SQUARE,
+        "wide after first": (FIRST, wide(20, 6, ANY, ANY), TARGETED, wide(40, 10, 1.5, 3.0), FAB, SQUARE),
+        "wide first": (wide_first(6), TARGETED, wide(40, 10, 1.5, 3.0), FAB, SQUARE),
+        "three targets": (
+            wide_first(6), member("apgd-t:steps=30,targets=3", "targeted", 2.2), wide(40, 10, 1.5, 3.0), FAB, SQUARE,
         ),
-        "all wide, then three": (FIRST, wide(20, 6, ANY, ANY), TARGETED, wide(20, 8, 2.0, 3.0, 3), FAB, SQUARE),
-        "all wide, fab for bent": (
-            FIRST, wide(20, 6, ANY, ANY), TARGETED, wide(20, 8, 2.0, 3.0, 3),
-            member("fab-t:steps=30,targets=3", "fab", 0.5, 4.0), SQUARE,
-        ),
+        "two from four": (wide_first(6), wide(20, 4, 2.2, 4.0, 2), TARGETED, wide(40, 10, 1.5, 3.0), FAB, SQUARE),
+        "rk-2": ensembles.stages("rk-2", "L2"),
     },
     "L1": {
-        "wide first, further": (
-            Stage("apgd-ce:steps=20,start_radius=10", "first", measures=True),
-            member("apgd-ce:steps=40,restarts=2", "second", 2.0, 3.5, True), member("apgd-t:steps=30,targets=5", "targeted", 1.2),
-            wide(40, 16, 0.9, 2.0, 2), FAB, SQUARE,
-        ),
         "rk-1": ensembles.stages("rk-1", "L1"),
         "wide for second": (FIRST, wide(40, 10, 2.0, 2.0), TARGETED, LONG, FAB, SQUARE),
-        "all wide": (
-            FIRST, wide(20, 10, ANY, ANY), member("apgd-ce:steps=40", "second", 2.0, 2.0, True), TARGETED,
-            wide(40, 16, 0.9, 2.0), FAB, SQUARE,
-        ),
-        "all wide, restarts": (
-            FIRST, wide(20, 10, ANY, ANY), member("apgd-ce:steps=40,restarts=3", "second", 1.0, 2.0, True), TARGETED,
-            wide(40, 16, 0.9, 2.0), FAB, SQUARE,
+        "wide first": (
+            wide_first(10), member("apgd-ce:steps=40,restarts=2", "second", 1.5, 2.0, True), TARGETED,
+            wide(40, 16, 0.9, 2.0, 2), FAB, SQUARE,
         ),
         "fewer targets": (
-            Stage("apgd-ce:steps=20,start_radius=10", "first", measures=True),
-            member("apgd-ce:steps=40,restarts=2", "second", 1.0, 2.0, True),
+            wide_first(10), member("apgd-ce:steps=40,restarts=2", "second", 1.0, 2.0, True),
             member("apgd-t:steps=30,targets=5", "targeted", 0.7), wide(40, 16, 0.5, 2.0, 2),
             member("fab-t:steps=30,targets=3", "fab", 0.3), SQUARE,
         ),
         "no restarts": (
-            Stage("apgd-ce:steps=20,start_radius=10", "first", measures=True),
-            member("apgd-ce:steps=40", "second", 1.0, 2.0, True),
+            wide_first(10), member("apgd-ce:steps=40", "second", 1.0, 2.0, True),
             member("apgd-t:steps=30,targets=5", "targeted", 0.7), wide(40, 16, 0.5, 2.0),
             member("fab-t:steps=30,targets=3", "fab", 0.3), SQUARE,
         ),
-        "wide first": (
-            Stage("apgd-ce:steps=20,start_radius=10", "first", measures=True),
-            member("apgd-ce:steps=40,restarts=2", "second", 1.5, 2.0, True), TARGETED, wide(40, 16, 0.9, 2.0, 2), FAB,
-            SQUARE,
-        ),
+        "rk-2": ensembles.stages("rk-2", "L1"),
     },
 }  # fmt: skip
 

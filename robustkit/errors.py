@@ -13,6 +13,10 @@ class UserError(ValueError):
     """Something the caller can mend. The command line prints its text alone and exits with status 2."""
 
 
+class UntrainedError(UserError):
+    """A model would have to be trained first, where nothing may be trained."""
+
+
 def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
     """The error for a `name` that is none of `names`, with the nearest ones first."""
     known = sorted(names)

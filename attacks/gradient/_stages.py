@@ -15,7 +15,7 @@ from robustkit.primitives.protocol import BestState, Seen, State, Trials
 from robustkit.primitives.threat import Ball
 
 
-class Stage(NamedTuple):
+class BallStage(NamedTuple):
     """The part of a search that stays in one ball."""
 
     radius: float  # in units of eps
@@ -33,14 +33,14 @@ class SearchInBall(Protocol):
     def step(self, state: State, seen: Seen) -> State: ...
 
 
-def shrinking(steps: int, start_radius: float) -> list[Stage]:
+def shrinking(steps: int, start_radius: float) -> list[BallStage]:
     """Stages from `start_radius` down to 1, about halved each time; the last one has twice the steps of each other."""
     turns = math.ceil(math.log2(start_radius))
     early = steps // (turns + 2)
     if not turns or not early:
-        return [Stage(1.0, steps)]
+        return [BallStage(1.0, steps)]
     radii = [start_radius ** ((turns - turn) / turns) for turn in range(turns)]
-    return [*(Stage(radius, early) for radius in radii), Stage(1.0, steps - early * turns)]
+    return [*(BallStage(radius, early) for radius in radii), BallStage(1.0, steps - early * turns)]
 
 
 def staged_step(searches: Sequence[SearchInBall], state: BestState, seen: Seen) -> State:

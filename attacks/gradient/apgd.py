@@ -17,7 +17,7 @@ from robustkit.primitives.ascent import Ascent
 from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
-from ._stages import Stage, shrinking, staged_step
+from ._stages import BallStage, shrinking, staged_step
 from ._starts import random_direction
 from .apgd_l1 import SparseState, published, sparse_begin, sparse_cost, sparse_step
 
@@ -69,7 +69,7 @@ class APGD(Ascent):
         return sparse_cost(self._stages) if self.ball.norm == "L1" else super().cost
 
     @cached_property
-    def _stages(self) -> list[Stage]:
+    def _stages(self) -> list[BallStage]:
         if self.start_radius is None and self.ball.norm == "L1":
             return published(self.steps)
         return shrinking(self.steps, self.start_radius or 1.0)

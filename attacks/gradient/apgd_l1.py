@@ -16,7 +16,7 @@ from robustkit.primitives.protocol import BestState, Seen, TrialCost, Trials, be
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import Ball, project_l1
 
-from ._stages import Stage
+from ._stages import BallStage
 
 _SHRINK, _LEAST = 1.5, 0.1  # a step size is divided by 1.5 at a checkpoint, down to a tenth of its first value
 
@@ -33,19 +33,19 @@ class SparseState(BestState):
     changed: Tensor  # [B] values that differ from the clean image, at the last checkpoint
 
 
-def published(steps: int) -> list[Stage]:
+def published(steps: int) -> list[BallStage]:
     """30 % of the steps, 30 % and the rest; the last stage, at the true radius, is never empty."""
     early = steps * 3 // 10
-    return [*([Stage(3.0, early), Stage(2.0, early)] if early else []), Stage(1.0, steps - 2 * early)]
+    return [*([BallStage(3.0, early), BallStage(2.0, early)] if early else []), BallStage(1.0, steps - 2 * early)]
 
 
-def sparse_cost(stages: Sequence[Stage]) -> TrialCost:
+def sparse_cost(stages: Sequence[BallStage]) -> TrialCost:
     """Passes of one trial: the start of each later stage is one more query."""
     queries = _queries(stages)
     return TrialCost(queries + 1, queries)
 
 
-def sparse_begin(trials: Trials, ball: Ball, stages: Sequence[Stage]) -> SparseState:
+def sparse_begin(trials: Trials, ball: Ball, stages: Sequence[BallStage]) -> SparseState:
     """A random start in the first stage's ball."""
     direction = noise.normal(trials.key, 0, trials.x.shape[1:]).to(trials.x)
     start = _projected(trials.x, trials.x + direction, _schedule(stages, trials.y * 0)[:, 0].to(trials.x) * ball.eps)
@@ -55,7 +55,7 @@ def sparse_begin(trials: Trials, ball: Ball, stages: Sequence[Stage]) -> SparseS
     )  # fmt: skip
 
 
-def sparse_step(state: SparseState, seen: Seen, ball: Ball, stages: Sequence[Stage]) -> SparseState:
+def sparse_step(state: SparseState, seen: Seen, ball: Ball, stages: Sequence[BallStage]) -> SparseState:
     """The state after one answer: best point, checkpoint, then a sparse step or the first point of the next stage."""
     x, queries = state.trial.x, state.queries + 1
     # The rows of the schedule are indexed by the number of earlier queries.
@@ -95,7 +95,7 @@ def sparse_step(state: SparseState, seen: Seen, ball: Ball, stages: Sequence[Sta
     )  # fmt: skip
 
 
-def _schedule(stages: Sequence[Stage], queries: Tensor) -> Tensor:
+def _schedule(stages: Sequence[BallStage], queries: Tensor) -> Tensor:
     """`[B, 4]` for each row: radius in eps, steps since the stage began, checkpoint period, whether it is the last."""
     table = []
     for number, (radius, length) in enumerate(stages):
@@ -109,7 +109,7 @@ def _schedule(stages: Sequence[Stage], queries: Tensor) -> Tensor:
     return rows.index_select(0, queries.clamp(max=len(table) - 1))
 
 
-def _queries(stages: Sequence[Stage]) -> int:
+def _queries(stages: Sequence[BallStage]) -> int:
     return sum(stage.steps for stage in stages) + len(stages) - 1
 
 

@@ -1,65 +1,47 @@
-"""`--dry-run`: the plan of an evaluation and an upper bound on its cost, without loading a model."""
+"""`--dry-run`: the passes that an evaluation will need, predicted from some of its images. Nothing is written."""
 
 from typing import TYPE_CHECKING, Any
 
-from .options import data_of
-from .requests import smoothing_of
+from robustkit.errors import UntrainedError
+
+from .requests import evaluation_request
 from .terminal import echo
 
 if TYPE_CHECKING:
-    from robustkit.classifier.smoothing import Smoothing
-    from robustkit.evaluation.plan import Plan
+    from robustkit.evaluation.prediction import Prediction
 
 
-def print_plan(options: dict[str, Any]) -> None:
-    """Print the cells of the plan with upper bounds on their forward and backward passes."""
-    from robustkit.data import pick
-    from robustkit.evaluation.classifiers import checked_names
-    from robustkit.evaluation.plan import plan
-    from robustkit.evaluation.resolved import check_smoothable
-    from robustkit.evaluation.threats import threats_of
-    from robustkit.models import require_known
+def print_prediction(options: dict[str, Any]) -> None:
+    """Print the predicted passes of each attack on each model, or why there is no prediction."""
+    from robustkit.evaluation.prediction import predicted
+    from robustkit.evaluation.resolved import resolve
+    from robustkit.host.bars import Bars
 
-    for name in (*options["models"], *options["surrogates"]):
-        require_known(name)
-    checked_names(options["names"], len(options["models"]))
-    data = data_of(options)
-    threats = threats_of(options["norms"], options["radii"], data.threats)
-    planned = plan(options["attacks"], threats, options["surrogates"], options["audit"])
-    smoothing = smoothing_of(options)
-    if smoothing is not None:
-        check_smoothable(planned)
-    images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
-    echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
-    _print_costs(planned, images, len(options["models"]), options["eot"], smoothing)
-
-
-def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smoothing: "Smoothing | None") -> None:
-    from robustkit.classifier.classifier import DRAWS_PER_QUERY
-
-    copies = 1 if smoothing is None else eot or DRAWS_PER_QUERY
-    per_verdict = 1 if smoothing is None else smoothing.judges
-    per_clean_image = 1 if smoothing is None else smoothing.polled
-    echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
-    forwards = backwards = 0
-    for cell in planned.attacks:
-        trials, cost = cell.attack.trials, cell.attack.cost
-        attacked = images if cell.column.audit is None else min(images, cell.column.audit)
-        per_query = copies if cell.column.surrogate is None else 1
-        cell_forwards = attacked * trials * ((cost.forwards - 1) * per_query + per_verdict)
-        cell_backwards = attacked * trials * cost.backwards * per_query
-        forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
-        threat = f"{cell.threat.norm} {cell.threat.eps_text}"
-        echo(f"  {cell.name:<28}{threat:<14}{trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
-    if smoothing is not None:
-        echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
+    try:
+        with Bars(options["quiet"]) as bars:
+            evaluation = resolve(evaluation_request(options, bars), may_train=False)
+            predictions = [predicted(evaluation, each, bars) for each in evaluation.classifiers]
+    except UntrainedError as error:
+        echo(f"\nNo prediction: {error}")
+        return
+    for each in predictions:
+        _print_costs(each, len(evaluation.ids))
+    forwards, backwards = (sum(getattr(each, kind) for each in predictions) for kind in ("forwards", "backwards"))
+    spent = sum(each.spent for each in predictions)
     echo(
-        f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
-        "backwards of one image; broken images leave early, and later members of an ensemble get only the images left."
+        f"In all about {_rounded(forwards)} forwards and {_rounded(backwards)} backwards of one image, as a rule "
+        f"within a factor of two; the dry run itself needed {spent:,} passes."
     )
-    if smoothing is not None:
-        echo(
-            f"Smoothed: {copies} noisy copies per query, {per_verdict:,} per verdict and {per_clean_image:,} per clean "
-            f"image; a point that looks broken and is not adds {per_verdict:,}. No L2 radius exceeds "
-            f"{smoothing.reach:.3g}."
-        )
+
+
+def _print_costs(prediction: "Prediction", images: int) -> None:
+    echo(f"\n{prediction.model}, predicted from {prediction.images} of the {images} images, chosen at random:")
+    echo(f"  {'attack':<28}{'threat':<14}{'images':>12}{'forwards':>14}{'backwards':>14}")
+    for each in prediction.costs:
+        numbers = "".join(f"{_rounded(value):>{width}}" for value, width in (
+            (each.images, 12), (each.forwards, 14), (each.backwards, 14)))  # fmt: skip
+        echo(f"  {each.attack:<28}{each.threat:<14}{numbers}")
+
+
+def _rounded(value: float) -> str:
+    return f"{round(value):,}"

@@ -65,7 +65,9 @@ _RUNS = Path("robustkit-runs")
 @click.option("--no-fold", is_flag=True, help="Search without folding BatchNorm.")
 @click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
-@click.option("--dry-run", is_flag=True, help="Print the plan and an upper bound on its cost, then stop.")
+@click.option("--plan", "plan_only", is_flag=True,
+              help="Print the plan and an upper bound on its cost, without loading a model, then stop.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="The same, and predict the cost from some of the images.")
 @quiet_option
 def evaluate(**options: Any) -> None:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
@@ -75,10 +77,8 @@ def evaluate(**options: Any) -> None:
     """
     if not options["models"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")
-    if options["dry_run"]:
-        from .dry import print_plan
-
-        print_plan(options)
+    if options["plan_only"] or options["dry_run"]:
+        _stop_before_work(options)
         return
     place = options["out"] or _RUNS
     check_writable(place, EVALUATION if options["out"] else ())
@@ -91,6 +91,16 @@ def evaluate(**options: Any) -> None:
         sys.exit(130)
     finally:
         remove_if_empty(place)
+
+
+def _stop_before_work(options: dict[str, Any]) -> None:
+    from .planned import print_plan
+
+    print_plan(options)
+    if options["dry_run"]:
+        from .dry import print_prediction
+
+        print_prediction(options)
 
 
 def _work(options: dict[str, Any]) -> None:

@@ -20,10 +20,13 @@ from robustkit.models.cache import SUFFIX
 from robustkit.paths import user_path
 
 
-def attacked_classifiers(request: EvaluationRequest, data: Dataset, device: torch.device) -> tuple[Classifier, ...]:
+def attacked_classifiers(
+    request: EvaluationRequest, data: Dataset, device: torch.device, *, may_train: bool = True
+) -> tuple[Classifier, ...]:
     """The models that are attacked.
 
     Raises:
+        UntrainedError: one must be trained first, and `may_train` is false.
         UserError: there is none, one cannot be loaded, or the numbers of models, weights and names differ.
     """
     models = listed(request.models)
@@ -35,7 +38,7 @@ def attacked_classifiers(request: EvaluationRequest, data: Dataset, device: torc
     _check_loading_options(request, models)
     chosen = checked_names(listed(request.names), len(models))
     loaded = [
-        _loaded(request, model, files[number] if files else None, data, device, request.smoothing)
+        _loaded(request, model, files[number] if files else None, data, device, request.smoothing, may_train)
         for number, model in enumerate(models)
     ]
     if chosen:
@@ -43,17 +46,20 @@ def attacked_classifiers(request: EvaluationRequest, data: Dataset, device: torc
     return _uniquely_named(loaded, models, files)
 
 
-def surrogate_classifiers(request: EvaluationRequest, data: Dataset, device: torch.device) -> tuple[Classifier, ...]:
+def surrogate_classifiers(
+    request: EvaluationRequest, data: Dataset, device: torch.device, *, may_train: bool = True
+) -> tuple[Classifier, ...]:
     """The models that transfer attacks query.
 
     Raises:
+        UntrainedError: one must be trained first, and `may_train` is false.
         UserError: one cannot be loaded, or the numbers of surrogates and weights differ.
     """
     models, files = listed(request.surrogates), request.surrogate_weights
     if len(files) not in (0, len(models)):
         raise UserError(f"There are {len(models)} surrogates but weights for {len(files)}; give one each.")
     loaded = [
-        _loaded(request, model, files[number] if files else None, data, device, None)
+        _loaded(request, model, files[number] if files else None, data, device, None, may_train)
         for number, model in enumerate(models)
     ]
     return _uniquely_named(loaded, models, files)
@@ -115,11 +121,13 @@ def _loaded(
     data: Dataset,
     device: torch.device,
     smoothing: Smoothing | None,
+    may_train: bool,
 ) -> Classifier:
     if isinstance(model, str):
         model = load_model(
             model, dataset=data, weights=weights, num_classes=request.num_classes, mean=request.mean, std=request.std,
             train=request.train, retrain=request.retrain, report=training_reporter(request.watch),
+            may_train=may_train,
         ).to(device)  # fmt: skip
     if isinstance(model, Classifier):
         if smoothing is not None:

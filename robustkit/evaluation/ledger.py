@@ -1,6 +1,6 @@
 """What the evidence already holds about one model, and so what is left to do. The evidence is read once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from robustkit.evaluation.plan import Plan, PlannedAttack
@@ -133,26 +133,27 @@ class Ledger:
         ]
         self.write(copies)
 
-    def pass_over(self, attack: PlannedAttack, near: Mapping[int, NearnessRecord], *, noisy: bool) -> None:
-        """Leave out the images that are far from every other class: their results stay as they are, at no cost.
+    def passed_over(self, attack: PlannedAttack, near: Mapping[int, NearnessRecord], *, noisy: bool) -> set[int]:
+        """The images that are far from every other class, so that the attack leaves them out.
 
         Args:
             attack: a member of an ensemble, or any other attack, which leaves out nothing.
             near: as `near` returns it for this attack.
             noisy: whether the model answers at random, for which some members are not made.
         """
+        todo = self.todo(attack)
         if noisy and not attack.member.for_noise:
-            left_out = set(self.todo(attack))
-        else:
-            left_out = {
-                each for each in self.todo(attack) if each in near and not _is_near(near[each], attack.threshold)
-            }
-        if left_out:
+            return set(todo)
+        return {each for each in todo if each in near and not _is_near(near[each], attack.threshold)}
+
+    def leave_out(self, attack: PlannedAttack, images: Collection[int]) -> None:
+        """Leave images out of a later member of an ensemble: their results stay as they are, at no cost."""
+        if images:
             records = {row.sample: row for name in self._before(attack)
                        for row in self.store.attack_records(self.model, attack=name, **_threat(attack))}  # fmt: skip
             self.write(
                 replace(records[number], attack=attack.name, question=0, forwards=0, backwards=0)
-                for number in sorted(left_out)
+                for number in sorted(images)
             )
 
     def near(self, attack: PlannedAttack) -> dict[int, NearnessRecord]:

@@ -32,10 +32,11 @@ class Evaluation:
     device: torch.device
 
 
-def resolve(request: EvaluationRequest) -> Evaluation:
+def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation:
     """The evaluation that a request asks for.
 
     Raises:
+        UntrainedError: a model must be trained first, and `may_train` is false.
         UserError: something cannot be done as asked; the sentence names the fix.
     """
     data = _dataset(request.dataset)
@@ -46,8 +47,8 @@ def resolve(request: EvaluationRequest) -> Evaluation:
     norms, radii = _threat_texts(attacks, listed(request.norm), [str(value) for value in listed(request.eps)])
     threats = threats_of(norms, radii, data.threats)
     plan(attacks, threats, audit=request.audit)  # before the models, which take longer
-    classifiers = attacked_classifiers(request, data, device)
-    surrogates = surrogate_classifiers(request, data, device)
+    classifiers = attacked_classifiers(request, data, device, may_train=may_train)
+    surrogates = surrogate_classifiers(request, data, device, may_train=may_train)
     planned = plan(attacks, threats, [each.name for each in surrogates], request.audit)
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)

@@ -1,7 +1,7 @@
 """One model's part of an evaluation: clean images first, then every attack of the plan, rows committed as they come."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.input_format import InputFormat
-from robustkit.classifier.oracle import Plain
+from robustkit.classifier.oracle import OracleCost, Plain
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
 from robustkit.classifier.session import Session
@@ -33,6 +33,8 @@ _JUDGED_AT_LEAST = 16  # clean images: fewer take as long on a CPU
 _READ_AT_ONCE = 64  # images read from the data set together
 _PICTURED = 24  # images whose witnesses are kept for the report
 
+LeftOut = Callable[[PlannedAttack, Sequence[int], OracleCost], Collection[int]]
+
 
 class ModelRun:
     """The part of an evaluation that is about one model.
@@ -42,9 +44,14 @@ class ModelRun:
         classifier: the model.
         store: the evidence.
         watch: is told of the progress.
+        left_out: which of the images that a later member of an ensemble would attack it leaves out.
     """
 
-    def __init__(self, evaluation: Evaluation, classifier: Classifier, store: Store, watch: ProgressWatch) -> None:
+    def __init__(
+        self, evaluation: Evaluation, classifier: Classifier, store: Store, watch: ProgressWatch,
+        left_out: LeftOut = lambda attack, images, cost: (),
+    ) -> None:  # fmt: skip
+        self.left_out = left_out
         self.evaluation, self.classifier, self.watch = evaluation, classifier, watch
         self.name = classifier.name
         self.ledger = Ledger(store, self.name, evaluation.plan, evaluation.ids, evaluation.seed)
@@ -122,7 +129,8 @@ class ModelRun:
         ledger, evaluation = self.ledger, self.evaluation
         ledger.carry_over(attack)
         near = ledger.near(attack)
-        ledger.pass_over(attack, near, noisy=not isinstance(session.oracle, Plain))
+        ledger.leave_out(attack, ledger.passed_over(attack, near, noisy=not isinstance(session.oracle, Plain)))
+        ledger.leave_out(attack, self.left_out(attack, ledger.todo(attack), session.oracle.cost))
         todo, finished = ledger.todo(attack), len(ledger.finished(attack))
         robust = ledger.robust(attack)
         label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"

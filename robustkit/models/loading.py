@@ -39,6 +39,7 @@ def load_model(
     retrain: bool = False,
     report: Callable[[str, float | None], None] | None = None,
     recipe: CleanRecipe = DEFAULT_RECIPE,
+    may_train: bool = True,
 ) -> PixelModel:
     """The model called `name` as a classifier of pixels in [0, 1], in eval mode on the CPU.
 
@@ -55,8 +56,10 @@ def load_model(
         retrain: Train again even if the model is cached.
         report: Called with `(message, None)` for messages and `(text, share done)` during a training.
         recipe: How it is trained.
+        may_train: Whether it is trained where it must be; else a model of the cache is read, or there is an error.
 
     Raises:
+        UntrainedError: the model must be trained first, and `may_train` is false.
         UserError: name, weights and data do not make a model; the message names the fix.
     """
     require_known(name)
@@ -78,7 +81,7 @@ def load_model(
     # of a user's network that no checkpoint fills equal each time.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)
-        model = _loaded(request, train, retrain, recipe, report or _silent)
+        model = _loaded(request, train, retrain, recipe, report or _silent, may_train=may_train)
     model.eval()
     model.name = model.name if description is None else description.name
     if request.images is not None:
@@ -108,11 +111,17 @@ def require_known(name: str) -> None:
 
 
 def _loaded(
-    request: ModelRequest, train: bool, retrain: bool, recipe: CleanRecipe, report: Callable[[str, float | None], None]
+    request: ModelRequest,
+    train: bool,
+    retrain: bool,
+    recipe: CleanRecipe,
+    report: Callable[[str, float | None], None],
+    *,
+    may_train: bool,
 ) -> PixelModel:
     source = _source(request, train or retrain)
     if source == "training":
-        return trained_model(request, recipe, retrain, report)
+        return trained_model(request, recipe, retrain, report, may_train=may_train)
     return {"user": user_model, "checkpoint": checkpoint_model, "published": published_model}[source](request)
 
 

@@ -94,13 +94,15 @@ def published_model(request: ModelRequest) -> PixelModel:
     )
 
 
-def trained_model(request: ModelRequest, recipe: CleanRecipe, retrain: bool, report: Report) -> PixelModel:
+def trained_model(
+    request: ModelRequest, recipe: CleanRecipe, retrain: bool, report: Report, *, may_train: bool = True
+) -> PixelModel:
     """A known architecture adapted to the data set and trained on it, or read from the cache."""
     assert request.images is not None
     data = training_split(request.images)
     classes = request.num_classes or max(request.images.classes, len(data.class_names))
     model = _pixel_model(request, _adapted(request, classes, None), "", classes)
-    load_or_train(model, data, recipe, retrain, report)
+    load_or_train(model, data, recipe, retrain, report, may_train=may_train)
     return model
 
 

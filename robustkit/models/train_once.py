@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from robustkit.data import Dataset, DatasetPart, load_dataset, other_split, pick
-from robustkit.errors import UserError
+from robustkit.errors import UntrainedError, UserError
 from robustkit.version import __version__
 
 from . import cache, checkpoint
@@ -39,15 +39,24 @@ def training_split(images: ImageSpec) -> Dataset:
         raise UserError(f"{str(error).rstrip('.')}, so nothing can be trained here; pass --weights FILE.") from error
 
 
-def load_or_train(model: PixelModel, data: Dataset, recipe: CleanRecipe, retrain: bool, report: Report) -> None:
-    """Give `model`, which has random weights, those of a training on `data`; sets its `source`."""
+def load_or_train(
+    model: PixelModel, data: Dataset, recipe: CleanRecipe, retrain: bool, report: Report, *, may_train: bool = True
+) -> None:
+    """Give `model`, which has random weights, those of a training on `data`; sets its `source`.
+
+    Raises:
+        UntrainedError: it must be trained for that, and may not.
+    """
     images = _training_data(data)
     count = len(images.train)
     model.source = f"{model.name}, trained here on {data.name} ({data.split} split, {count} images)"
     path = cache.path_of(model.name, data.name, _identity(model, data, recipe))
-    if not retrain and cache.has(path):
-        if _read(model, path):
-            return
+    cached = not retrain and cache.has(path)
+    if cached and _read(model, path):
+        return
+    if not may_train:
+        raise UntrainedError(f"{model.name} must first be trained on {data.name}; run the command, which trains it.")
+    if cached:
         report(f"the cached model {path} is broken, so it is trained again", None)
     size = f"{count} images, {recipe.epochs} epochs"
     report(f"training {model.name} once on {data.name} ({size}); cached in {path}", None)

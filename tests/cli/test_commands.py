@@ -1,4 +1,4 @@
-"""`--help`, `--dry-run`, `list` and `cache`: commands that query no model and change no run."""
+"""`--help`, `--plan`, `list` and `cache`: commands that query no model and change no run."""
 
 import os
 import subprocess
@@ -44,21 +44,21 @@ def test_python_m_robustkit_is_robustkit():
     assert done.stdout.startswith("robustkit, version ")
 
 
-def test_a_dry_run_prints_the_plan_and_writes_nothing(robustkit, place):
+def test_the_plan_is_printed_and_nothing_is_written(robustkit, place):
     before = sorted(place.rglob("*"))
     # A model that would have to be trained: none is loaded.
-    printed = robustkit("evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "default", "--eps", "0.1", "--dry-run")
+    printed = robustkit("evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "default", "--eps", "0.1", "--plan")
 
     assert printed.status == 0
-    assert all(word in printed.out for word in ("fgsm", "rk-1/first", "rk-1/square", "Linf 0.1", "30 images"))
+    assert all(word in printed.out for word in ("fgsm", "rk-2/first", "rk-2/square", "Linf 0.1", "30 images"))
     assert sorted(place.rglob("*")) == before
     assert not (place.parent / "cache").exists()
 
 
-def test_a_dry_runs_bound_is_never_exceeded(robustkit, place):
+def test_the_bound_of_a_plan_is_never_exceeded(robustkit, place):
     attacks = ("-a", "pgd:steps=3,restarts=2", "-a", "noise:queries=4")
     words = (*MODEL, "-m", "net.py:sure", *DATA, *attacks, "--eps", "0.02")
-    total = robustkit("evaluate", *words, "--dry-run").out.splitlines()[-1]
+    total = robustkit("evaluate", *words, "--plan").out.splitlines()[-1]
     robustkit("evaluate", "-q", *words, "--out", "run")
     table = pd.read_csv(place / "run" / "results.csv")
     spent = table[table.role.isin(["clean", "worst-case"])]
@@ -68,8 +68,8 @@ def test_a_dry_runs_bound_is_never_exceeded(robustkit, place):
     assert 0 < spent.backwards.sum() <= backwards
 
 
-def test_a_dry_run_counts_only_the_audited_survivors(robustkit):
-    words = ("evaluate", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1", "--dry-run")
+def test_a_plan_counts_only_the_audited_survivors(robustkit):
+    words = ("evaluate", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1", "--plan")
     few, all_of_them = (robustkit(*words, "--audit", count).out.splitlines() for count in ("2", "1000"))
     ((few_name, *_, few_forwards, _),) = (line.split() for line in few if "audit/square" in line)
     ((*_, all_forwards, _),) = (line.split() for line in all_of_them if "audit/square" in line)
@@ -82,7 +82,7 @@ def test_attacks_are_listed_with_their_hyper_parameters(robustkit):
     printed = robustkit("list", "attacks")
 
     assert printed.status == 0
-    for name in ("fgsm", "pgd", "apgd-t", "square", "noise", "default", "rk-1", "autoattack", "autoattack-rand"):
+    for name in ("fgsm", "pgd", "apgd-t", "square", "noise", "default", "rk-2", "autoattack", "autoattack-rand"):
         assert any(line.split()[0] == name for line in printed.out.splitlines())
     assert "steps=" in printed.out
 
@@ -114,7 +114,7 @@ def test_every_listed_attack_can_be_named(robustkit):
     assert "path/file.py" in listed.pop()
     words = [word for name in listed if name != "default" for word in ("-a", name)]  # another name of the newest rk
 
-    assert robustkit("evaluate", *MODEL, *DATA, *words, "--dry-run").status == 0
+    assert robustkit("evaluate", *MODEL, *DATA, *words, "--plan").status == 0
 
 
 def cached(place) -> Path:

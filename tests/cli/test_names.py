@@ -49,7 +49,7 @@ def test_names_are_given_on_the_command_line_or_in_a_file(robustkit, place):
     assert pd.read_csv(place / "run2" / "results.csv").model.unique().tolist() == ["one", "two"]
 
 
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize("dry", [(), ("--plan",), ("--dry-run",)])
 @pytest.mark.parametrize(
     ("names", "word"), [(["one", "two"], "1 models but 2 names"), ([" "], "letter")], ids=["too many", "empty"]
 )

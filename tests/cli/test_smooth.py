@@ -61,7 +61,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry"])
+@pytest.mark.parametrize("dry", [[], ["--plan"], ["--dry-run"]], ids=["run", "plan", "dry"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_smoothing_that_cannot_be_done_is_refused_in_one_line(case, dry, robustkit):
     words, told = REFUSED[case]
@@ -82,9 +82,9 @@ def test_a_tuning_with_noise_prints_the_command_that_evaluates_the_smoothed_mode
     assert results.model[0] == "net.factory-model-smoothed"  # after the checkpoint model.safetensors
 
 
-def test_a_dry_run_prints_the_passes_of_the_noisy_copies(robustkit, place):
+def test_a_plan_prints_the_passes_of_the_noisy_copies(robustkit, place):
     words = (*MODEL, *DATA, "-a", "pgd:steps=3", "--norm", "L2", "--eps", "0.001", "-n", "10", *SMOOTH, "--eot", "5")
-    told = robustkit("evaluate", *words, "--dry-run").out
+    told = robustkit("evaluate", *words, "--plan").out
     robustkit("evaluate", "-q", *words, "--out", "run")
     table = pd.read_csv(place / "run" / "results.csv")
     spent = table[table.role.isin(["clean", "worst-case"])]

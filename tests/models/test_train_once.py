@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from robustkit.data import Dataset, load_dataset
+from robustkit.errors import UntrainedError
 from robustkit.evaluation.identity import fingerprint
 from robustkit.models import CleanRecipe, PixelModel, cache, load_model, train_once
 from robustkit.models.clean_training import Report, train
@@ -45,6 +46,18 @@ def test_a_model_is_trained_once_and_then_read(trainings):
     assert again == []
     assert model.source == f"{MODEL}, trained here on digits (train split, 1099 images)"
     assert not model.training
+
+
+def test_where_nothing_may_be_trained_only_a_cached_model_is_read(trainings):
+    with pytest.raises(UntrainedError, match=f"{MODEL} must first be trained on digits"):
+        load(may_train=False)
+    assert trainings == []
+
+    model = load()
+    assert fingerprint(load(may_train=False)) == fingerprint(model)
+    with pytest.raises(UntrainedError):
+        load(may_train=False, retrain=True)
+    assert len(trainings) == 1
 
 
 def test_the_cache_lists_its_models_and_deletes_them_by_name(cache_folder):

@@ -1,0 +1,73 @@
+"""`--dry-run`: the bound of the plan, and the passes that a pilot predicts."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.cli.conftest import DATA, MODEL, Printed
+
+
+def total(printed: Printed) -> tuple[int, int]:
+    """Predicted forwards and backwards of the whole run."""
+    assert printed.status == 0, printed.err
+    last = printed.out.splitlines()[-1]
+    assert last.startswith("In all about ")
+    forwards, backwards, _ = (int(word.replace(",", "")) for word in last.split() if word.replace(",", "").isdigit())
+    return forwards, backwards
+
+
+def spent(folder: Path) -> tuple[int, int]:
+    table = pd.read_csv(folder / "results.csv")
+    counted = table[table.role.isin(["clean", "worst-case"])]
+    return int(counted.forwards.sum()), int(counted.backwards.sum())
+
+
+def test_passes_are_predicted_and_nothing_is_written(robustkit, place):
+    words = ("evaluate", "-q", *MODEL, "-m", "net.py:other", *DATA, "-a", "pgd:steps=5", "-a", "noise:queries=4",
+             "--eps", "0.02", "--eps", "0.1")  # fmt: skip
+    before = sorted(place.rglob("*"))
+    predicted = total(robustkit(*words, "--dry-run", "--out", "dry"))
+
+    assert sorted(place.rglob("*")) == before
+    robustkit(*words, "--out", "run")
+    for told, real in zip(predicted, spent(place / "run"), strict=True):
+        assert real / 2 < told < 2 * real
+
+
+def test_the_bound_comes_first(robustkit):
+    words = ("evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1")
+
+    assert robustkit(*words, "--dry-run").out.startswith(robustkit(*words, "--plan").out)
+
+
+def test_without_weights_there_is_no_prediction_and_no_training(robustkit, place):
+    words = ("-q", "-m", "shufflenet_v2_x0_5", "-a", "fgsm", "--eps", "0.1")
+    printed = robustkit("evaluate", *words, "--dry-run")
+
+    assert printed.status == 0
+    assert "In all at most" in printed.out
+    assert "No prediction: shufflenet_v2_x0_5 must first be trained on digits" in printed.out
+    assert not (place.parent / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        ("net.py:crash", "first line"),
+        ("net.py:text", "Module"),
+        ("net.py:nan", "NaN"),
+        ("net.py:coupled", "batch"),
+        ("net.py:exits", "SystemExit"),
+    ],
+)
+def test_a_model_that_fails_is_one_line(model, word, robustkit, place):
+    net = place / "net.py"
+    net.write_text(net.read_text() + "\ndef exits():\n    return networks.Changed(small.linear(), lambda _: exit(3))\n")
+    printed = robustkit("evaluate", "-q", "-m", model, *DATA, "-a", "fgsm", "--eps", "0.1", "--dry-run")
+
+    assert printed.status == 2
+    assert len(printed.err.splitlines()) == 1
+    assert printed.err.startswith("Error: ")
+    assert word in printed.err
+    assert "In all about" not in printed.out
