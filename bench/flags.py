@@ -1,0 +1,58 @@
+"""Does the default ensemble warn on honest networks? Those of `bench/diagnose.py`, stock architectures among them.
+
+    python bench/flags.py [--zoo DIR] [--images 32] [--norm Linf] [--only zoo,trained,bending,stock]
+
+In L2 the radius is that of Linf times 10, in L1 times 100: of the order that attacks need on these small images.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+from diagnose import Case, bending, pooled, stock, trained, zoo
+from torch.utils.data import TensorDataset
+
+from robustkit import evaluate
+from robustkit.primitives.threat import radius
+
+_TIMES = {"Linf": 1, "L2": 10, "L1": 100}
+
+
+def flags(case: Case, norm: str) -> list[str]:
+    """The warnings of a run that doubt its verdict."""
+    right = case.model(case.x).argmax(1) == case.y
+    eps = _TIMES[norm] * radius("Linf", case.eps)
+    run = evaluate(
+        case.model.eval(), dataset=TensorDataset(case.x[right], case.y[right]), norm=norm, eps=eps, samples=None,
+    )  # fmt: skip
+    return [str(each) for each in run.manifest["warnings"]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--zoo", type=Path)
+    parser.add_argument("--images", type=int, default=32)
+    parser.add_argument("--norm", choices=list(_TIMES), default="Linf")
+    parser.add_argument("--only", default="trained,bending,stock,zoo")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    sources: dict[str, list[Callable[[], Iterator[Case]]]] = {
+        "zoo": [] if options.zoo is None else [partial(zoo, options.zoo, options.images)],
+        "trained": [partial(trained, options.images)],
+        "bending": [partial(pooled, options.images), partial(bending, options.images)],
+        "stock": [stock],
+    }
+    looks = flagged = 0
+    for name in options.only.split(","):
+        for source in sources[name]:
+            for case in source():
+                found = flags(case, options.norm)
+                looks, flagged = looks + 1, flagged + bool(found)
+                print(f"{case.name:32} {case.eps:>6}  {'; '.join(found) or '-'}", flush=True)
+    print(f"{flagged} of {looks} warned in {options.norm}")
+
+
+if __name__ == "__main__":
+    main()
