@@ -58,14 +58,15 @@ class Verdicts(NamedTuple):
     warned: list[str]
 
 
-def verdicts(subject: Subject, case: Case, ensemble: str, seed: int, keep: Path | None) -> Verdicts:
+def verdicts(subject: Subject, case: Case, attack: str, seed: int, keep: Path | None) -> Verdicts:
+    """What one ensemble or one attack leaves standing."""
     since = time.perf_counter()
-    out = None if keep is None else keep / f"{subject.name}-{case.norm}-{len(subject.x)}-{ensemble}-{seed}"
+    out = None if keep is None else keep / f"{subject.name}-{case.norm}-{len(subject.x)}-{attack}-{seed}"
     run = evaluate(
-        subject.model, dataset=TensorDataset(subject.x, subject.y), attacks=ensemble, norm=case.norm, eps=[case.eps],
+        subject.model, dataset=TensorDataset(subject.x, subject.y), attacks=attack, norm=case.norm, eps=[case.eps],
         seed=seed, samples=None, out=out, names=subject.name,
     )  # fmt: skip
-    column = run.results[run.results.role == "ensemble"].attack.iloc[0]
+    column = run.results[run.results.role.isin(("ensemble", "attack"))].attack.iloc[0]
     rows = run.samples[run.samples.attack == column].set_index("sample")
     passes = (rows.forwards + rows.backwards).fillna(0).astype(int).to_dict()
     warned = [key for key, words in WARNINGS.items() if any(words in each for each in run.manifest["warnings"])]
