@@ -23,8 +23,8 @@ cost earlier, without the proof for the undefended network:
             eps/100 0.78 and 0.70 (limit 0.5); lowest linearity of leaves that bend both ways 1.00 and 0.98 (limit 0.5)
     bending chosen on: 0 alarms and 6 clear of 6; held out: 0 alarms and 6 clear of 6. Lowest linearity 0.65 and 0.69
             (tanh and softsign at 0.3)
-    stock   chosen on: 0 alarms of 6; held out: 0 of 6; all 12 are inconclusive. Lowest leaf fidelity at eps/100 0.90 and
-            0.92; max pooling's linearity falls to 0.21, all of it bending one way
+    stock   chosen on: 0 alarms of 6; held out: 0 of 6; all 12 are inconclusive. Lowest leaf fidelity at eps/100 0.90
+            and 0.92; max pooling's linearity falls to 0.21, all of it bending one way
     masked  layer, cause and remedy right in 30 of 30 and 30 of 30
     cost    resnet18: 20 forward+backward passes of the batch (18-21), 2.0 s; behind quantisation, with the proof: 77
             (73-82), 7.9 s

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from robustkit.evidence.store import NearnessRecord
 from robustkit.evidence.worst_threat import worst_threat
-from robustkit.primitives.reach import believable, bent
+from robustkit.primitives.reach import believable
 
-_MOSTLY = 0.75  # share of images; more than on any network on which the ensemble was as strong as AutoAttack
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
 
@@ -20,7 +19,6 @@ class FollowedGradients(NamedTuple):
 
     images: int
     misled: int  # whose gradient predicted nothing, or less than half of what happened
-    bent: int  # whose gradient predicted more than four times what happened
 
     @property
     def masked(self) -> bool:
@@ -43,35 +41,13 @@ def followed(
     for row in sorted(records, key=lambda each: place.get(each.attack, len(place))):
         first.get(f"{row.norm} {row.eps_text}", {}).setdefault(row.sample, row)
     return {
-        threat: FollowedGradients(
-            len(rows),
-            sum(not believable(row.predicted, row.obtained) for row in rows.values()),
-            sum(bent(row.predicted, row.obtained) for row in rows.values()),
-        )
+        threat: FollowedGradients(len(rows), sum(not believable(row.predicted, row.obtained) for row in rows.values()))
         for threat, rows in first.items()
     }
 
 
-def warnings(model: str, threats: dict[str, FollowedGradients]) -> list[str]:
-    """Sentences about the threats where gradients mislead most."""
-    return [each for each in (_masked(model, threats), _bent(model, threats)) if each]
-
-
-def _bent(model: str, threats: dict[str, FollowedGradients]) -> str | None:
-    # In Linf the nearness ratio has proved itself also where networks bend.
-    shares = {threat: each.bent / each.images for threat, each in threats.items()
-              if not threat.startswith("Linf") and each.images and each.bent >= _MOSTLY * each.images}  # fmt: skip
-    threat = worst_threat(shares)
-    if threat is None:
-        return None
-    return (
-        f"{model} at {threat}: on {threats[threat].bent} of {threats[threat].images} images that the first steps left, "
-        "following the gradient obtains less than a quarter of what it predicts, so that nothing says which images are "
-        "near to another class. The robust accuracy may be far too high; take --attack autoattack."
-    )
-
-
-def _masked(model: str, threats: dict[str, FollowedGradients]) -> str | None:
+def warning(model: str, threats: dict[str, FollowedGradients]) -> str | None:
+    """A sentence about the threat where gradients mislead most; None where they are honest."""
     threat = worst_threat({threat: each.misled / each.images for threat, each in threats.items() if each.masked})
     if threat is None:
         return None

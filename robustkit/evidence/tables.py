@@ -85,8 +85,8 @@ def summarised(store: Store, folder: Path) -> Run:
             own += [{"model": model.name, **threat, **row, **note} for row in rows]
             samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, attacks)]
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
-        warnings += [each for each in (warning, masking_signs.warning(model.name, signs)) if each]
-        warnings += misled.warnings(model.name, gradients)
+        signs_of_masking = masking_signs.warning(model.name, signs), misled.warning(model.name, gradients)
+        warnings += [each for each in (warning, *signs_of_masking) if each]
         results += [{**row, "note": NOTE} for row in own] if warning else own
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
