@@ -21,6 +21,8 @@ from ._stages import BallStage, shrinking, staged_step
 from ._starts import random_direction
 from .apgd_l1 import SparseState, published, sparse_begin, sparse_cost, sparse_step
 
+_WIDEST = 1e6  # as far as a radius need go: the ball holds every image
+
 
 @dataclass(frozen=True)
 class ApgdState(BestState):
@@ -79,7 +81,8 @@ class APGD(Ascent):
         """One attack for the ball of each stage (Linf and L2)."""
         if len(self._stages) == 1:
             return [self]
-        return [replace(self, eps=radius * self.ball.eps, steps=steps, start_radius=None)
+        widest = 1.0 if self.ball.norm == "Linf" else _WIDEST
+        return [replace(self, eps=min(radius * self.ball.eps, widest), steps=steps, start_radius=None)
                 for radius, steps in self._stages]  # fmt: skip
 
     def init(self, trials: Trials) -> State:

@@ -242,6 +242,15 @@ def test_shrinking_balls_keep_the_contract_of_every_attack(norm):
     check_attack(APGD(1, norm, steps=6, start_radius=4.0))
 
 
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.3), ("L2", 2.0), ("L1", 10.0)])
+@pytest.mark.parametrize("start_radius", [6.0, 1e9])
+def test_a_first_ball_may_hold_every_image(norm, eps, start_radius):
+    made = problem("mlp", 20)
+    done = attack(made.model, made.x, made.y, APGD(eps, norm, steps=40, start_radius=start_radius))
+
+    assert (APGD(eps, norm).ball.distance(made.x, done.x_adv) <= eps * (1 + 1e-5)).all()
+
+
 @pytest.mark.parametrize("start_radius", [0.5, float("nan"), "2", True])
 def test_a_search_cannot_begin_in_a_smaller_ball(start_radius):
     with pytest.raises(UserError, match="APGD: start_radius must be a number of at least 1"):
