@@ -10,24 +10,20 @@ import argparse
 from pathlib import Path
 
 import torch
-from default import CASES, Case, Verdicts, mean, verdicts
-from subjects import Subject, zoo
+from default import CASES, Case, Verdicts, per_survivor, subject_of, verdicts
+from subjects import Subject
 
 from robustkit.primitives import ensembles
 from robustkit.primitives.ensembles import Stage, Threshold
 
 ANY = float("inf")
-FIRST = Stage("apgd-ce:steps=5", "first", measures=True)
+FIRST, _, TARGETED, LONG, _, SQUARE = ensembles.stages("rk-1", "Linf")
 
 
 def member(specification: str, label: str, below: float, if_bent: float | None = None, measures: bool = False) -> Stage:
     return Stage(specification, label, Threshold(below, below if if_bent is None else if_bent), measures)
 
 
-SECOND = member("apgd-ce:steps=20", "second", 1.0, 1.5, True)
-TARGETED = member("apgd-t:steps=30,targets=9", "targeted", 1.0)
-LONG = member("apgd-ce:steps=100", "long", 0.5, 0.9, True)
-SQUARE = member("square:queries=1000", "square", 0.2)
 FAB = member("fab-t:steps=30,targets=3", "fab", 0.5)
 
 
@@ -84,9 +80,7 @@ def registered(name: str, norm: str, design: tuple[Stage, ...]) -> str:
 
 def compared(case: Case, subject: Subject, design: str, full: Verdicts, seeds: int) -> str:
     ours = [verdicts(subject, case, design, seed, None) for seed in range(seeds)]
-    both = [each.robust & full.robust for each in ours]
-    spent = mean([each.passes[i] for each, left in zip(ours, both, strict=True) for i in left])
-    theirs = mean([full.passes[i] for left in both for i in left])
+    spent, theirs = per_survivor(ours, full)
     robust = " ".join(str(len(each.robust)) for each in ours)
     more = " ".join(str(len(full.robust - each.robust)) for each in ours)
     missed = " ".join(str(len(each.robust - full.robust)) for each in ours)
@@ -107,8 +101,7 @@ def main() -> None:
     for case in CASES:
         if not case.chosen or case.norm not in DESIGNS or options.only not in " ".join(map(str, case)):
             continue
-        whole = zoo(options.zoo, case.network, case.images, options.images)
-        subject = Subject(f"{case.network}-0", whole.model, whole.x, whole.y)
+        subject = subject_of(options.zoo, case, 0, options.images)
         full = verdicts(subject, case, "autoattack", 0, options.keep)
         print(f"\n{case.network} {case.norm} {case.eps}, {len(subject.x)} images, autoattack {len(full.robust)}")
         print(f"{'design':18} {'robust':>12} {'only ours':>12} {'only theirs':>12} {'passes':>8}   in")

@@ -17,6 +17,7 @@ from subjects import Subject, digits, zoo
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from robustkit.classifier.oracle import OracleCost
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.prediction import pilot_of, predicted
 from robustkit.evaluation.request import EvaluationRequest
@@ -76,9 +77,7 @@ def main() -> None:
             continue
         subject = subject_of(case, options.zoo, options.images)
         whole = evaluation_of(subject, case, options.attack, 0)
-        most = len(subject.x) * sum(
-            each.attack.trials * (each.attack.cost.forwards + each.attack.cost.backwards) for each in whole.plan.attacks
-        )
+        most = len(subject.x) * sum(sum(each.at_most(OracleCost(1, 1))) for each in whole.plan.attacks)
         start = time.perf_counter()
         passes = passes_of(whole)
         run = passes.whole

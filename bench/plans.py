@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from default import Case, mean, verdicts
-from subjects import Subject, zoo
+from default import Case, mean, subject_of, verdicts
+from subjects import Subject
 
 
 class Plan(NamedTuple):
@@ -53,9 +53,7 @@ def main() -> None:
     for case in CASES:
         if options.only not in " ".join(map(str, case)):
             continue
-        whole = zoo(options.zoo, case.network, case.images, options.start + options.images)
-        part = slice(options.start, None)
-        compare(Subject(case.network, whole.model, whole.x[part], whole.y[part]), case, options.seed)
+        compare(subject_of(options.zoo, case, options.start, options.images), case, options.seed)
 
 
 def compare(subject: Subject, case: Case, seed: int) -> None:

@@ -36,6 +36,7 @@ def print_plan(options: dict[str, Any]) -> None:
 
 def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smoothing: "Smoothing | None") -> None:
     from robustkit.classifier.classifier import DRAWS_PER_QUERY
+    from robustkit.classifier.oracle import OracleCost
 
     copies = 1 if smoothing is None else eot or DRAWS_PER_QUERY
     per_verdict = 1 if smoothing is None else smoothing.judges
@@ -43,14 +44,12 @@ def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smo
     echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
     forwards = backwards = 0
     for cell in planned.attacks:
-        trials, cost = cell.attack.trials, cell.attack.cost
         attacked = images if cell.column.audit is None else min(images, cell.column.audit)
-        per_query = copies if cell.column.surrogate is None else 1
-        cell_forwards = attacked * trials * ((cost.forwards - 1) * per_query + per_verdict)
-        cell_backwards = attacked * trials * cost.backwards * per_query
+        most = cell.at_most(OracleCost(copies if cell.column.surrogate is None else 1, per_verdict))
+        cell_forwards, cell_backwards = (attacked * count for count in most)
         forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
         threat = f"{cell.threat.norm} {cell.threat.eps_text}"
-        echo(f"  {cell.name:<28}{threat:<14}{trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
+        echo(f"  {cell.name:<28}{threat:<14}{cell.attack.trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
     if smoothing is not None:
         echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
     echo(

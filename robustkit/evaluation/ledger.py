@@ -133,15 +133,17 @@ class Ledger:
         ]
         self.write(copies)
 
-    def passed_over(self, attack: PlannedAttack, near: Mapping[int, NearnessRecord], *, noisy: bool) -> set[int]:
+    def passed_over(
+        self, attack: PlannedAttack, todo: Sequence[int], near: Mapping[int, NearnessRecord], *, noisy: bool
+    ) -> set[int]:
         """The images that are far from every other class, so that the attack leaves them out.
 
         Args:
             attack: a member of an ensemble, or any other attack, which leaves out nothing.
+            todo: as `todo` returns it for this attack.
             near: as `near` returns it for this attack.
             noisy: whether the model answers at random, for which some members are not made.
         """
-        todo = self.todo(attack)
         if noisy and not attack.member.for_noise:
             return set(todo)
         return {each for each in todo if each in near and not _is_near(near[each], attack.threshold)}

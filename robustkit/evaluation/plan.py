@@ -7,8 +7,9 @@ same point.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+from robustkit.classifier.oracle import OracleCost
 from robustkit.errors import UserError
 from robustkit.evaluation.threats import Threat
 from robustkit.evidence.audit import AUDIT, ENSEMBLE
@@ -17,6 +18,13 @@ from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.protocol import Attack
 
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
+
+
+class Passes(NamedTuple):
+    """Passes of one image."""
+
+    forwards: int
+    backwards: int
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,11 @@ class PlannedAttack:
     def threshold(self) -> Threshold:
         """Which images it attacks."""
         return self.member.thresholds.get(self.threat.norm, Threshold())
+
+    def at_most(self, cost: OracleCost) -> Passes:
+        """What an image needs that stands: a query, and in the end a verdict, of every trial at this cost."""
+        trials, most = self.attack.trials, self.attack.cost
+        return Passes(trials * ((most.forwards - 1) * cost.query + cost.verdict), trials * most.backwards * cost.query)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.evaluation.plan import Plan, PlannedAttack
+from robustkit.evaluation.plan import Passes, Plan, PlannedAttack
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.runner import ModelRun
-from robustkit.evaluation.thinning import Counted, Passes, Thinning
+from robustkit.evaluation.thinning import Counted, Thinning
 from robustkit.evidence.audit import draw
 from robustkit.evidence.certificates import certificate_passes
 from robustkit.evidence.store import Store

@@ -128,10 +128,11 @@ class ModelRun:
         """Attack the images that are neither finished nor already broken."""
         ledger, evaluation = self.ledger, self.evaluation
         ledger.carry_over(attack)
-        near = ledger.near(attack)
-        ledger.leave_out(attack, ledger.passed_over(attack, near, noisy=not isinstance(session.oracle, Plain)))
-        ledger.leave_out(attack, self.left_out(attack, ledger.todo(attack), session.oracle.cost))
-        todo, finished = ledger.todo(attack), len(ledger.finished(attack))
+        todo, near = ledger.todo(attack), ledger.near(attack)
+        out = ledger.passed_over(attack, todo, near, noisy=not isinstance(session.oracle, Plain))
+        out.update(self.left_out(attack, [each for each in todo if each not in out], session.oracle.cost))
+        ledger.leave_out(attack, out)
+        todo, finished = [each for each in todo if each not in out], len(ledger.finished(attack))
         robust = ledger.robust(attack)
         label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
         self.watch.stage(label, len(todo) + finished, finished)

@@ -8,19 +8,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from robustkit.classifier.oracle import OracleCost
-from robustkit.evaluation.plan import PlannedAttack
+from robustkit.evaluation.plan import Passes, PlannedAttack
 from robustkit.evaluation.threats import Threat
 from robustkit.evidence.audit import draw
 
 _PASSES = 10_000  # of one later member in one threat model, if its images stand,
 _FEWEST = 4  # but it gets as many images as this
-
-
-class Passes(NamedTuple):
-    """Passes of one image."""
-
-    forwards: int
-    backwards: int
 
 
 class Counted(NamedTuple):
@@ -61,7 +54,7 @@ class Thinning:
             return set()
         reached = before.keys() & set(images)
         if attack.attack.sees != "gradients":
-            self._counted[key] = Counted({image: before[image] for image in reached}, _whole_budget(attack, cost))
+            self._counted[key] = Counted({image: before[image] for image in reached}, attack.at_most(cost))
             return set(images)
         kept = draw(self.seed, reached, _most(attack))
         weights = {image: before[image] * len(reached) / len(kept) for image in kept}
@@ -75,9 +68,3 @@ def _most(attack: PlannedAttack) -> int:
     """How many images a later member attacks at most."""
     cost = attack.attack.cost
     return max(_FEWEST, _PASSES // (attack.attack.trials * (cost.forwards + cost.backwards)))
-
-
-def _whole_budget(attack: PlannedAttack, cost: OracleCost) -> Passes:
-    """What an image needs that stands."""
-    trials, most = attack.attack.trials, attack.attack.cost
-    return Passes(trials * ((most.forwards - 1) * cost.query + cost.verdict), trials * most.backwards * cost.query)

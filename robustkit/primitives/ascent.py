@@ -49,8 +49,8 @@ class EqualSteps(GradientSteps):
 
 
 @dataclass(frozen=True)
-class Ascent(GradientSteps):
-    """Base of attacks that query one gradient per step; a subclass has `init` and `step`.
+class LossAttack(Attack):
+    """Base of attacks that maximise a loss.
 
     Args:
         loss: "log-odds", "ce", "margin", "dlr", or one of your own as in `losses.loss`.
@@ -68,12 +68,17 @@ class Ascent(GradientSteps):
         """The loss that is maximised."""
         return losses.loss(self.loss)
 
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return self.climbed(logits, trials.y, trials.loss_target)
+
+
+@dataclass(frozen=True)
+class Ascent(LossAttack, GradientSteps):
+    """Base of attacks that query one gradient per step; a subclass has `init` and `step`."""
+
     @property
     def cost(self) -> TrialCost:
         return TrialCost(self.steps + 1, self.steps)
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return self.climbed(logits, trials.y, trials.loss_target)
 
 
 @dataclass(frozen=True)

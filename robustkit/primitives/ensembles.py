@@ -39,6 +39,7 @@ _LAST = (_FAB_T, _SQUARE)
 # next number. Chosen on some networks, reported on others; see bench/designs.py and bench/README.md.
 _FIRST = Stage("apgd-ce:steps=5", "first", measures=True)
 _TARGETED = Stage("apgd-t:steps=30,targets=9", "targeted", Threshold(1.0, 1.0), for_noise=False)
+_LONG = Stage("apgd-ce:steps=100", "long", Threshold(0.5, 0.9), measures=True)
 _NEAREST = Stage("square:queries=1000", "square", Threshold(0.2, 0.2), for_noise=False)
 
 
@@ -50,7 +51,7 @@ _LINF = (
     _FIRST,
     Stage("apgd-ce:steps=20", "second", Threshold(1.0, 1.5), measures=True),
     _TARGETED,
-    Stage("apgd-ce:steps=100", "long", Threshold(0.5, 0.9), measures=True),
+    _LONG,
     _fab(0.2, 0.2),
     _NEAREST,
 )
@@ -58,7 +59,8 @@ _LINF = (
 _RK_1_L2 = (
     _FIRST,
     Stage("apgd-ce:steps=20", "second", Threshold(1.0, 4.0), measures=True),
-    *_LINF[2:4],
+    _TARGETED,
+    _LONG,
     _fab(0.5, 4.0),
     _NEAREST,
 )
