@@ -145,6 +145,7 @@ class Attack(ABC):
     sees: ClassVar[Sees] = "gradients"
     norms: ClassVar[tuple[NormName, ...]] = NORMS
     keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
+    seeks_nearest: ClassVar[bool] = False  # whether its state is a `NearestState`: it can run without a radius
 
     def __post_init__(self) -> None:
         _ = self.ball
