@@ -178,6 +178,8 @@ class Scheduler:
         """Rows whose query is a point of the ball that the search network gets wrong (or as targeted)."""
         if self.transfers:
             return set()  # that a surrogate is fooled says nothing, and the model itself was not queried
+        if self.attack.unlimited:
+            return set()  # the nearest error is looked for until the budget is spent
         if torch.equal(label, state.trial.y):
             return set()
         # On the host: there are a few labels only, and on a small network each tensor operation shows.

@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,10 +19,12 @@ from robustkit.engine.jobs import Outcome, Trial, likeliest, most_verdicts
 from robustkit.engine.nearness import Margins, measured
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.errors import UserError
+from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, BestState, State
 from robustkit.primitives.rows import Rows
 
 _COSTS = 20  # a slow model is not judged more often than costs a share of 1 / 20 of its time
+_STRETCHES = (1 + 1e-5, 1 + 1e-4, 1 + 1e-3, 1 + 1e-2)  # times the distance of an error that is not confirmed
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
 
 
@@ -155,10 +157,44 @@ class VerdictQueue:
             success = trial.job.lost(label)
             if not success and not group.final[row]:
                 self._go_on(group, row)
+            elif not success and self._stretch(group, row):
+                continue
+            elif self.attack.unlimited:
+                trial.shortest = self._nearer(trial.shortest, self._outcome(group, row, points[row], label, looks[row]))
+                if trial.last:
+                    yield replace(trial.shortest, forwards=trial.forwards, backwards=trial.backwards)
+                else:
+                    trial.stretched = 0
+                    self.queue.retry(trial)
             elif not success and not trial.last:
                 self.queue.retry(trial)
             else:
                 yield self._outcome(group, row, points[row], label, looks[row])
+
+    def _stretch(self, group: Candidates, row: int) -> bool:
+        """Without a radius: queue a point a little farther away than an error that the model does not confirm.
+
+        The nearest errors lie so close to the boundary that the network that is queried, rounding otherwise, may see
+        one where the model that judges does not.
+        """
+        trial, state = group.trials[row], group.states
+        if not isinstance(state, NearestState) or not self.attack.unlimited or trial.stretched == len(_STRETCHES):
+            return False
+        one = state.take(torch.tensor([row], device=group.points.device))
+        if not bool(one.distance.isfinite()):
+            return False
+        point = one.trial.x + _STRETCHES[trial.stretched] * (one.nearest - one.trial.x)
+        trial.stretched += 1
+        self.add(Candidates([trial], one, point.clamp(0, 1), [True]))
+        return True
+
+    def _nearer(self, before: Outcome | None, now: Outcome) -> Outcome:
+        """The success with the smaller distance; the earlier one of two without success."""
+        if before is None or not (before.success and now.success):
+            return now if before is None or now.success else before
+        distances = [float(self.attack.ball.distance(each.x.unsqueeze(0), each.x_adv.unsqueeze(0)))
+                     for each in (before, now)]  # fmt: skip
+        return now if distances[1] < distances[0] else before
 
     def _outcome(self, group: Candidates, row: int, point: Tensor, label: int, look: Look) -> Outcome:
         trial, queries = group.trials[row], int(group.states.queries[row])
