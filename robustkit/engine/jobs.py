@@ -64,7 +64,6 @@ class Trial:
     forwards: int = 0  # likewise
     backwards: int = 0
     zero_backwards: int = 0  # those of queries whose gradients were all exactly zero
-    nearness: Nearness | None = None  # once measured
 
     @property
     def restart(self) -> int:
