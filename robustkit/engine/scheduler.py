@@ -12,6 +12,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import QueriesAhead, as_guessed
@@ -20,7 +21,6 @@ from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
-from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import along
 
@@ -237,7 +237,7 @@ class Scheduler:
         """After an out-of-memory: half the slots; all trials in flight go on later."""
         state = self.slots.state
         if self.most < 2 or state is None:
-            raise UserError("The model does not fit into memory even for a single image; use another --device.")
+            raise no_memory()
         torch.cuda.empty_cache()
         self.most //= 2
         live = self.slots.live
