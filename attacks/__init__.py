@@ -9,11 +9,11 @@ from robustkit.primitives.protocol import Attack
 from .decision.noise import Noise as Noise
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
-from .gradient.fab import FAB as FAB
 from .gradient.fgsm import FGSM as FGSM
 from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM
 from .gradient.pgd import PGD as PGD
+from .minimum_norm.fab import FAB as FAB
 from .score.square import Square as Square
 from .transfer.fia import FIA as FIA
 from .transfer.ghost import Ghost as Ghost

@@ -17,8 +17,8 @@ from robustkit.primitives.ascent import Ascent
 from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
+from .._starts import random_direction
 from ._stages import BallStage, shrinking, staged_step
-from ._starts import random_direction
 from .apgd_l1 import SparseState, published, sparse_begin, sparse_cost, sparse_step
 
 _WIDEST = 1e6  # as far as a radius need go: the ball holds every image

@@ -146,6 +146,7 @@ class Attack(ABC):
     norms: ClassVar[tuple[NormName, ...]] = NORMS
     keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
     guesses: ClassVar[bool] = False  # whether `guess` is right more often than not
+    seeks_nearest: ClassVar[bool] = False  # whether its state is a `NearestState`: it can run without a radius
 
     def __post_init__(self) -> None:
         _ = self.ball

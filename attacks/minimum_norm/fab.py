@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives.hyperplane import to_hyperplane
+from robustkit.primitives.nearest import NearestState, nearest, unknown_distance
 from robustkit.primitives.protocol import (
     MultiGradientAttack,
     MultiGradientSeen,
@@ -23,20 +24,18 @@ from robustkit.primitives.protocol import (
 )
 from robustkit.primitives.rows import along
 
-from ._starts import random_direction
+from .._starts import random_direction
 
 _DUAL = {"Linf": 1.0, "L2": 2.0, "L1": torch.inf}  # orders of the dual norms
 _SHORTEST = 1e-8  # floor of a length that is divided by
 
 
 @dataclass(frozen=True)
-class FabState(State):
+class FabState(NearestState):
     """The state of one trial."""
 
     iterations: Tensor  # [B] int64 steps to the boundary so far
     retreated: Tensor  # [B] bool, the query lies on the way back from an error, and is not looked at as one
-    nearest: Tensor  # [B, *S] the error that is nearest to the image so far
-    distance: Tensor  # [B] float64, its distance; infinite before there is one
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,7 @@ class FAB(MultiGradientAttack):
     retreat: float = 0.9
 
     norms = ("Linf", "L2", "L1")
+    seeks_nearest = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +79,7 @@ class FAB(MultiGradientAttack):
             iterations=torch.zeros_like(trials.y),
             retreated=torch.zeros_like(trials.y, dtype=torch.bool),
             nearest=trials.x,
-            distance=torch.full_like(trials.y, torch.inf, dtype=torch.float64),
+            distance=unknown_distance(trials),
         )
 
     def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
@@ -95,18 +95,14 @@ class FAB(MultiGradientAttack):
         assert isinstance(state, FabState)
         assert isinstance(seen, MultiGradientSeen)
         x, query = state.trial.x, state.query
-        error = _is_error(seen.label, state.trial) & ~state.retreated
-        distance = self.ball.distance(x, query)
-        nearer = error & (distance < state.distance)
-        nearest = torch.where(along(nearer, x), query, state.nearest)
-        shortest = torch.where(nearer, distance, state.distance)
-
+        seen_so_far = nearest(state, seen.label, self.ball, looked_at=~state.retreated)
         done = state.iterations >= self.steps
+        error = seen_so_far.error
         moved = torch.where(along(error, x), x + self.retreat * (query - x), self._moved(x, query, seen))
-        last = torch.where(along(shortest.isfinite(), x), nearest, query)
         return FabState(
-            trial=state.trial, query=torch.where(along(done, x), last, moved), queries=state.queries + 1, done=done,
-            iterations=state.iterations + ~error, retreated=error, nearest=nearest, distance=shortest,
+            trial=state.trial, query=torch.where(along(done, x), seen_so_far.or_else(query), moved),
+            queries=state.queries + 1, done=done, iterations=state.iterations + ~error, retreated=error,
+            nearest=seen_so_far.point, distance=seen_so_far.distance,
         )  # fmt: skip
 
     def _moved(self, x: Tensor, query: Tensor, seen: MultiGradientSeen) -> Tensor:
@@ -124,9 +120,3 @@ class FAB(MultiGradientAttack):
         share = along((near / (near + far)).clamp(max=self.pull), x)
         ends = query + self.overshoot * here, x + self.overshoot * away
         return (ends[0] * (1 - share) + ends[1] * share).clamp(0, 1)
-
-
-def _is_error(label: Tensor, trials: Trials) -> Tensor:
-    """`[B]`: the label is wrong, or the target where there is one; a smoothed model that abstains (-1) is not wrong."""
-    wrong = (label != trials.y) & (label >= 0)
-    return torch.where(trials.target >= 0, label == trials.target, wrong)

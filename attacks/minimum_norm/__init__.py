@@ -1,0 +1,1 @@
+"""Attacks that look for the error nearest to an image, whatever its distance."""
