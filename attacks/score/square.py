@@ -43,6 +43,7 @@ class Square(Attack):
     sees = "logits"
     norms = ("Linf", "L2", "L1")
     keeps_best = True
+    guesses = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +84,12 @@ class Square(Attack):
             best,
             torch.where(better, seen.loss, state.best_loss),
         )
+
+    def guess(self, state: State) -> BestState:
+        """The state after an answer that is no better: late in a search nearly all are like that."""
+        assert isinstance(state, BestState)
+        nothing = state.best_loss.new_zeros(len(state), 0)
+        return self.step(state, Seen(state.trial.y, nothing, torch.full_like(state.best_loss, -torch.inf), nothing))
 
 
 @cache

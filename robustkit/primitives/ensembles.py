@@ -59,7 +59,7 @@ _RK_1_LINF = (
     _fab(0.2, 0.2),
     _NEAREST,
 )
-# The members never broke an image that is bent and farther than these thresholds. Where gradients end in front of a flat
+# The members never broke a bent image that is farther than these thresholds. Where gradients end in front of a flat
 # loss, jumps between corners of the ball lead on; what they do not find needs a long Square.
 _RK_3_LINF = (
     _FIRST,

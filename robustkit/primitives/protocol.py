@@ -146,6 +146,7 @@ class Attack(ABC):
     sees: ClassVar[Sees] = "gradients"
     norms: ClassVar[tuple[NormName, ...]] = NORMS
     keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
+    guesses: ClassVar[bool] = False  # whether `guess` is right more often than not
     seeks_nearest: ClassVar[bool] = False  # whether its state is a `NearestState`: it can run without a radius
 
     def __post_init__(self) -> None:
@@ -221,6 +222,13 @@ class Attack(ABC):
     @abstractmethod
     def step(self, state: State, seen: Seen) -> State:
         """The state after one answer of the model: a pure function, row by row."""
+
+    def guess(self, state: State) -> State:
+        """The state that probably follows, whatever the answer to `state.query`; only asked if `guesses` is true.
+
+        The engine queries ahead with it where rows of a batch are free. No outcome depends on it.
+        """
+        return state
 
 
 class MultiGradientAttack(Attack):
