@@ -13,6 +13,7 @@ from .gradient.fgsm import FGSM as FGSM
 from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM
 from .gradient.pgd import PGD as PGD
+from .minimum_norm.deepfool import DeepFool as DeepFool
 from .minimum_norm.fab import FAB as FAB
 from .score.square import Square as Square
 from .transfer.fia import FIA as FIA

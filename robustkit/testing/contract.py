@@ -23,6 +23,7 @@ from .rows import (
     a_trial_does_not_depend_on_its_neighbours,
     an_idle_row_can_be_stepped_for_ever,
     it_keeps_its_best_point_if_it_declares_so,
+    it_keeps_the_nearest_error_if_it_declares_so,
     states_depend_on_the_seed,
     step_writes_nothing_in_place,
     trials,
@@ -281,6 +282,7 @@ STATE_CHECKS = (
     step_writes_nothing_in_place,
     an_idle_row_can_be_stepped_for_ever,
     it_keeps_its_best_point_if_it_declares_so,
+    it_keeps_the_nearest_error_if_it_declares_so,
 )
 CHECKS: tuple[Callable[[AttackUnderTest], None], ...] = (
     every_point_lies_in_the_ball_and_in_the_box,
