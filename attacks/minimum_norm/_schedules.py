@@ -23,6 +23,12 @@ def cosine(first: float, last: float, steps: int) -> Tensor:
     return table(last + (first - last) * (1 + math.cos(math.pi * turn / steps)) / 2 for turn in range(steps))
 
 
+@cache
+def square_root(steps: int) -> Tensor:
+    """`[steps]` from 1 to nearly 0 as the root of the share of steps that are left."""
+    return table((1 - turn / steps) ** 0.5 for turn in range(steps))
+
+
 def table(values: Iterable[float]) -> Tensor:
     """A schedule of given numbers."""
     return torch.tensor(list(values), dtype=torch.float64, device="cpu")

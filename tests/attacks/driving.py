@@ -27,3 +27,13 @@ def untargeted(x: Tensor, y: Tensor, restart: int = 0) -> Trials:
 def towards(x: Tensor, y: Tensor, target: Tensor) -> Trials:
     """Trials in which the target must be reached."""
     return Trials(x, y, target, target, torch.arange(len(x)), torch.zeros_like(y))
+
+
+def nearest_of_all_classes(method: Attack, model: nn.Module, x: Tensor, y: Tensor, classes: int) -> Tensor:
+    """`[N]` the distances of the nearest errors over trials that aim at each of the wrong classes."""
+    none = torch.full_like(y, -1)
+    distances = [
+        last_state(method, model, Trials(x, y, (y + shift) % classes, none, none, none + 1)).distance
+        for shift in range(1, classes)
+    ]
+    return torch.stack(distances).amin(0)
