@@ -10,19 +10,22 @@ from robustkit.primitives.protocol import Trials
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import Ball
 
-_USUAL = {"Linf": 0.02, "L2": 0.5, "L1": 5.0, "L0": 10.0}  # radii of later starts where the ball has none
+_USUAL = {"Linf": 0.03, "L2": 0.5, "L1": 5.0, "L0": 10.0}  # radii of later starts where the ball has none
 
 
 def first_query(ball: Ball, trials: Trials) -> Tensor:
-    """`[B, *S]` the image in the first restart, a random valid point half a radius away in the others."""
+    """`[B, *S]` the image in the first restart, a random valid point half a radius away in the others.
+
+    In L0 a whole radius: half of a small count is next to nothing.
+    """
     x = trials.x
     if not bool((trials.restart > 0).any()):  # saves time and changes no row's value
         return x
-    length = ball.eps / 2 if math.isfinite(ball.eps) else _USUAL[ball.norm]
+    radius = ball.eps if math.isfinite(ball.eps) else _USUAL[ball.norm]
     if ball.norm == "L0":
-        shifted = type(ball)(math.ceil(length)).random(x, trials.key, 0)
+        shifted = type(ball)(radius).random(x, trials.key, 0)
     else:
-        shifted = (x + random_direction(ball, x, trials.key) * length).clamp(0, 1)
+        shifted = (x + random_direction(ball, x, trials.key) * (radius / 2)).clamp(0, 1)
     return torch.where(along(trials.restart > 0, x), shifted, x)
 
 
