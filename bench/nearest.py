@@ -12,6 +12,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ def contests(steps: int) -> Iterator[Contest]:
     for norm in ("L2", "Linf"):
         yield Contest("deepfool:steps=50", norm, {
             "adv-lib": advlib("deepfool", "df", norm=ORDER[norm], steps=50, return_unsuccessful=True),
-            "foolbox": foolbox_(f"{norm}DeepFoolAttack".replace("Linf", "Linf"), steps=50),
+            "foolbox": foolbox_(f"{norm}DeepFoolAttack", steps=50),
         })  # fmt: skip
     yield Contest(f"ddn:steps={steps}", "L2", {
         "adv-lib": advlib("decoupled_direction_norm", "ddn", steps=steps, levels=None),
@@ -78,19 +79,30 @@ def contests(steps: int) -> Iterator[Contest]:
             )
         peers["foolbox"] = foolbox_(f"{norm.replace('Linf', 'LInf')}FMNAttack", steps=steps)
         yield Contest(f"fmn:steps={steps}", norm, peers)
+    yield Contest(f"cw:steps={2 * steps}", "L2", {
+        "adv-lib": advlib("carlini_wagner.l2", "carlini_wagner_l2", max_iterations=2 * steps),
+        "foolbox": foolbox_("L2CarliniWagnerAttack", steps=2 * steps),
+        "torchattacks, 9 times the steps": torchattacks_("CW", steps=18 * steps),
+    })  # fmt: skip
+    yield Contest(f"sigma-zero:steps={steps}", "L0", {
+        "adv-lib": advlib("sigma_zero", "sigma_zero", num_steps=steps)
+    })  # fmt: skip
+    yield Contest(f"ead:steps={2 * steps}", "L1", {
+        "foolbox": foolbox_("EADAttack", steps=2 * steps, decision_rule="L1"),
+    })  # fmt: skip
 
 
-def ours(model: nn.Module, subject: Subject, specification: str, norm: str) -> Tensor:
+def ours(model: nn.Module, x: Tensor, y: Tensor, *, specification: str, norm: str) -> Tensor:
     attack = build(specification, norm, ANY[norm])
-    return run(attack, model, subject).nearest
+    return run(attack, model, x, y).nearest
 
 
-def run(attack: Attack, model: nn.Module, subject: Subject) -> NearestState:
+def run(attack: Attack, model: nn.Module, x: Tensor, y: Tensor) -> NearestState:
     """The last states. Rows that are done leave, as in an evaluation."""
-    none = torch.full_like(subject.y, -1)
-    keys = noise.keys(0, torch.arange(len(subject.x)))
-    state = attack.init(Trials(subject.x, subject.y, none, none, keys, torch.zeros_like(none)))
-    rows, ended = torch.arange(len(subject.x)), []
+    none = torch.full_like(y, -1)
+    keys = noise.keys(0, torch.arange(len(x)))
+    state = attack.init(Trials(x, y, none, none, keys, torch.zeros_like(none)))
+    rows, ended = torch.arange(len(x)), []
     while len(state):
         state = attack.step(state, answered(attack, state, model))
         left = ~state.done
@@ -114,6 +126,15 @@ def advlib(module: str, name: str, **setting: Any) -> Peer:
     return run
 
 
+def torchattacks_(name: str, **setting: Any) -> Peer:
+    def run(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        import torchattacks
+
+        return getattr(torchattacks, name)(model, **setting)(x, y)  # type: ignore[no-any-return]
+
+    return run
+
+
 def foolbox_(name: str, **setting: Any) -> Peer:
     def run(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         import foolbox
@@ -131,11 +152,11 @@ class Reached(NamedTuple):
     seconds: float
 
 
-def reached(subject: Subject, norm: str, attacked: Callable[[nn.Module], Tensor]) -> Reached:
+def reached(subject: Subject, norm: str, attacked: Peer) -> Reached:
     counting = Passes(subject.model).eval()
     torch.manual_seed(0)
     since = time.process_time()
-    points = attacked(counting).detach()
+    points = attacked(counting, subject.x, subject.y).detach()
     seconds = time.process_time() - since
     with torch.no_grad():
         wrong = torch.cat([subject.model(part).argmax(1) for part in points.split(100)]) != subject.y
@@ -176,10 +197,10 @@ def main() -> None:
         for contest in contests(given.steps):
             if not contest.ours.startswith(given.only) or contest.norm not in given.norms.split(","):
                 continue
-            mine = reached(subject, contest.norm, lambda model, it=contest: ours(model, subject, it.ours, it.norm))
+            mine = reached(subject, contest.norm, partial(ours, specification=contest.ours, norm=contest.norm))
             print(shown(network, contest.norm, contest.ours, "robustkit", mine, mine), flush=True)
             for tool, peer in contest.peers.items():
-                other = reached(subject, contest.norm, lambda model, it=peer: it(model, subject.x, subject.y))
+                other = reached(subject, contest.norm, peer)
                 print(shown(network, contest.norm, contest.ours, tool, other, mine), flush=True)
 
 

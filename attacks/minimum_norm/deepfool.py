@@ -1,8 +1,8 @@
 """DeepFool: steps just beyond the nearest linearised decision boundary, until the class changes.
 
-Moosavi-Dezfooli, Fawzi & Frossard 2016, arXiv:1511.04599, algorithm 2. Ours differs: the step is clipped to valid images,
-and a trial can aim at a class. A step to the nearest valid image beyond the boundary, FAB's, ends up to 39 % farther
-away: it makes up for the pixels that cannot move, and the clipped step stops short and looks again.
+Moosavi-Dezfooli, Fawzi & Frossard 2016, arXiv:1511.04599, algorithm 2. Ours differs: the step is clipped to valid
+images, and a trial can aim at a class. A step to the nearest valid image beyond the boundary, as FAB's, ends up to 39 %
+farther away: it makes up for pixels that cannot move, where the clipped step stops short and looks again.
 Bad at: near errors, as it takes the first one; DDN and FMN go on from there.
 """
 
