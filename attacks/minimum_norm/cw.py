@@ -30,6 +30,7 @@ class CwState(NearestState):
     """The state of one trial."""
 
     weight: WeightSearch
+    start: Tensor  # [B, *S] position at which descents begin
     position: Tensor  # [B, *S] whose tanh is the query
     moments: Moments
 
@@ -72,7 +73,7 @@ class CW(Attack):
         position = to_space(first_query(self.ball, trials))
         return CwState(
             **vars(begin_nearest(trials, to_image(position))), weight=begin_search(self.first_weight, trials.x),
-            position=position, moments=at_rest(trials.x),
+            start=position, position=position, moments=at_rest(trials.x),
         )  # fmt: skip
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
@@ -88,14 +89,13 @@ class CW(Attack):
         descent = adam(state.moments, slope, state.weight.step, self.steps)
         weight = searched(state.weight, found.error, loss, self.steps, abort_early=self.abort_early)
 
-        anew, rest = along(weight.step == 0, x), at_rest(x)
-        position = torch.where(anew, to_space(first_query(self.ball, state.trial)),
-                               state.position - self.step_size * descent.direction)  # fmt: skip
+        anew = weight.step == 0
+        position = torch.where(along(anew, x), state.start, state.position - self.step_size * descent.direction)
         done = weight.turn >= self.searches
         return CwState(
             trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), to_image(position)),
             queries=state.queries + 1, done=done, nearest=found.point, distance=found.distance, weight=weight,
-            position=position, moments=rest.where(weight.step == 0, descent.moments),
+            start=state.start, position=position, moments=at_rest(x).where(anew, descent.moments),
         )  # fmt: skip
 
 

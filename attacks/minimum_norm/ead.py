@@ -29,6 +29,7 @@ class EadState(NearestState):
     """The state of one trial."""
 
     weight: WeightSearch
+    start: Tensor  # [B, *S] image at which descents begin
     point: Tensor  # [B, *S] end of the last proximal step; the query lies further on
     elastic: Tensor  # [B] least elastic net among the errors
 
@@ -75,8 +76,10 @@ class EAD(Attack):
 
     def init(self, trials: Trials) -> EadState:
         start = begin_nearest(trials, first_query(self.ball, trials))
-        return EadState(**vars(start), weight=begin_search(self.first_weight, trials.x), point=start.query,
-                        elastic=torch.full_like(trials.x.flatten(1)[:, 0], torch.inf))  # fmt: skip
+        return EadState(
+            **vars(start), weight=begin_search(self.first_weight, trials.x), start=start.query, point=start.query,
+            elastic=torch.full_like(trials.x.flatten(1)[:, 0], torch.inf),
+        )  # fmt: skip
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         return error_margin(logits, trials)
@@ -96,12 +99,13 @@ class EAD(Attack):
 
         loss = square + self.shrinkage * length + state.weight.value * lacking.clamp(min=0)
         weight = searched(state.weight, found.error, loss, self.steps, abort_early=self.abort_early)
-        anew, start = along(weight.step == 0, x), first_query(self.ball, state.trial)
+        anew = along(weight.step == 0, x)
         done = weight.turn >= self.searches
-        query = torch.where(along(done, x), found.or_else(state.query), torch.where(anew, start, further))
+        query = torch.where(along(done, x), found.or_else(state.query), torch.where(anew, state.start, further))
         return EadState(
             trial=state.trial, query=query, queries=state.queries + 1, done=done, nearest=found.point,
-            distance=found.distance, weight=weight, point=torch.where(anew, start, point), elastic=elastic,
+            distance=found.distance, weight=weight, start=state.start, point=torch.where(anew, state.start, point),
+            elastic=elastic,
         )  # fmt: skip
 
     def _found(self, state: EadState, seen: Seen, elastic: Tensor) -> tuple[Nearest, Tensor]:

@@ -92,3 +92,14 @@ def test_a_target_is_reached_although_other_classes_are_in_front(norm):
 def test_the_default_budget_is_the_papers():
     # adv-lib takes 10 steps unless told otherwise.
     assert build("fmn", "L2", 1).steps >= 100
+
+
+@pytest.mark.parametrize(("norm", "order"), [("L2", 2.0), ("Linf", torch.inf), ("L1", 1.0), ("L0", 0.0)])
+def test_a_projection_brings_a_point_outside_of_the_ball_to_its_surface(norm, order):
+    # foolbox divides the L2 length by itself and leaves every point where it is.
+    x = torch.full((3, 10), 0.5)
+    point = images(3, 10, seed=1)
+    radius = torch.tensor([1.0, 2.0, 3.0] if norm == "L0" else [0.05, 0.1, 0.2], dtype=torch.float64)
+    length = (projected(norm, x, point, radius) - x).norm(p=order, dim=1)
+
+    assert torch.allclose(length.double(), radius, rtol=1e-5)
