@@ -14,7 +14,13 @@ from .gradient.guided_square import GuidedSquare as GuidedSquare
 from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM
 from .gradient.pgd import PGD as PGD
+from .minimum_norm.cw import CW as CW
+from .minimum_norm.ddn import DDN as DDN
+from .minimum_norm.deepfool import DeepFool as DeepFool
+from .minimum_norm.ead import EAD as EAD
 from .minimum_norm.fab import FAB as FAB
+from .minimum_norm.fmn import FMN as FMN
+from .minimum_norm.sigma_zero import SigmaZero as SigmaZero
 from .score.square import Square as Square
 from .transfer.fia import FIA as FIA
 from .transfer.ghost import Ghost as Ghost

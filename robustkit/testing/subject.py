@@ -15,7 +15,7 @@ from .problems import EPS, Problem, problem
 GREY = (1, 8, 8)  # the shape of most checks' images
 USUAL = 8  # images of the usual run: enough for broken and for robust ones
 # Budgets for hyper-parameters of these names: no guarantee needs more steps.
-_BUDGET = {"steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2}
+_BUDGET = {"steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2, "searches": 6}
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class AttackUnderTest:
         """The run that several checks look at."""
         return self.run()
 
-    def run(self, batch_size: int = 64, seed: int = 0, count: int = USUAL) -> Attacked:
-        """The usual run on its first images, in another batch size or with another seed."""
-        made, attack = self.images(count=USUAL), self.made(restarts=2)
+    def run(self, batch_size: int = 64, seed: int = 0, count: int = USUAL, eps: float | None = None) -> Attacked:
+        """The usual run on its first images, in another batch size, with another seed or in another radius."""
+        made, attack = self.images(count=USUAL), self.made(eps, restarts=2)
         return attack_tensors(made.model, made.x[:count], made.y[:count], attack, batch_size=batch_size, seed=seed)
 
 
