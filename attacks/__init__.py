@@ -6,6 +6,7 @@ The lines below are for type checkers and editors. A new file needs none: its cl
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
+from .decision.hopskipjump import HopSkipJump as HopSkipJump
 from .decision.noise import Noise as Noise
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
