@@ -8,6 +8,7 @@ from robustkit.primitives.protocol import Attack
 
 from .decision.hopskipjump import HopSkipJump as HopSkipJump
 from .decision.noise import Noise as Noise
+from .decision.rays import RayS as RayS
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
 from .gradient.fgsm import FGSM as FGSM
