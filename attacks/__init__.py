@@ -16,6 +16,7 @@ from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM
 from .gradient.pgd import PGD as PGD
 from .minimum_norm.fab import FAB as FAB
+from .score.nes import NES as NES
 from .score.simba import SimBA as SimBA
 from .score.square import Square as Square
 from .transfer.fia import FIA as FIA
