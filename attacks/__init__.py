@@ -18,6 +18,7 @@ from .gradient.pgd import PGD as PGD
 from .minimum_norm.fab import FAB as FAB
 from .score.nes import NES as NES
 from .score.simba import SimBA as SimBA
+from .score.spsa import SPSA as SPSA
 from .score.square import Square as Square
 from .transfer.fia import FIA as FIA
 from .transfer.ghost import Ghost as Ghost
