@@ -6,6 +6,7 @@ The lines below are for type checkers and editors. A new file needs none: its cl
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
+from .decision.boundary import Boundary as Boundary
 from .decision.hopskipjump import HopSkipJump as HopSkipJump
 from .decision.noise import Noise as Noise
 from .decision.rays import RayS as RayS
