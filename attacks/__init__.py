@@ -18,6 +18,7 @@ from .gradient.nifgsm import NIFGSM as NIFGSM
 from .gradient.pgd import PGD as PGD
 from .minimum_norm.fab import FAB as FAB
 from .score.nes import NES as NES
+from .score.signhunter import SignHunter as SignHunter
 from .score.simba import SimBA as SimBA
 from .score.spsa import SPSA as SPSA
 from .score.square import Square as Square
