@@ -20,6 +20,7 @@ from .minimum_norm.fab import FAB as FAB
 from .score.nes import NES as NES
 from .score.signhunter import SignHunter as SignHunter
 from .score.simba import SimBA as SimBA
+from .score.sparse_rs import SparseRS as SparseRS
 from .score.spsa import SPSA as SPSA
 from .score.square import Square as Square
 from .transfer.fia import FIA as FIA
