@@ -9,7 +9,6 @@ Bad at: images that need a change of many values at once; each query changes one
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -19,9 +18,11 @@ from robustkit.primitives import losses, noise
 from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
-from .square_windows import plane
+from .._cosines import cosines
+from .._planes import plane
 
 _BASES = ("pixel", "dct")
+_FEWEST = 4.0  # frequencies of each side that are tried first, so that all of an image of 8 x 8 are in the basis
 
 
 @dataclass(frozen=True)
@@ -112,19 +113,10 @@ class SimBA(Attack):
 
     def _waves(self, side: int, x: Tensor) -> Tensor:
         """`[side, side]` the basis along one side."""
-        return (torch.eye(side, device="cpu") if self.basis == "pixel" else _cosines(side)).to(x)
+        return (torch.eye(side, device="cpu") if self.basis == "pixel" else cosines(side)).to(x)
 
 
 def _doublings(side: int, share: float) -> Tensor:
     """`[side]` how often the share of the lowest frequencies must double until it includes each one."""
-    first = max(share * side, 1.0)
+    first = max(share * side, _FEWEST)
     return torch.tensor([max(math.ceil(math.log2((number + 1) / first)), 0) for number in range(side)], device="cpu")
-
-
-@cache
-def _cosines(side: int) -> Tensor:
-    """`[side, side]` orthonormal cosines, the constant first (DCT-II)."""
-    number = torch.arange(side, device="cpu", dtype=torch.float64)
-    waves = (number.unsqueeze(1) * (number + 0.5) * (math.pi / side)).cos() * math.sqrt(2 / side)
-    waves[0] /= math.sqrt(2)
-    return waves
