@@ -10,6 +10,7 @@ from .decision.boundary import Boundary as Boundary
 from .decision.hopskipjump import HopSkipJump as HopSkipJump
 from .decision.noise import Noise as Noise
 from .decision.rays import RayS as RayS
+from .decision.surfree import SurFree as SurFree
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
 from .gradient.fgsm import FGSM as FGSM

@@ -1,6 +1,7 @@
 """HopSkipJump: estimates the boundary's normal from labels around a boundary point, steps along it, and returns.
 
-Chen, Jordan & Wainwright 2020, arXiv:1904.02144, algorithm 2, with a geometric search for the step size.
+Chen, Jordan & Wainwright 2020, arXiv:1904.02144, algorithm 2, with a geometric search for the step size. "QEBA"
+(Li et al. 2020, arXiv:2005.14137), which samples among low frequencies only, is frequencies=0.25.
 Bad at: budgets below some hundred queries, and targeted trials: they begin at noise, which is seldom of the target
 class, and end without an error if it never is.
 """
@@ -10,11 +11,14 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
+from robustkit.errors import UserError
 from robustkit.primitives import noise
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Trials
 from robustkit.primitives.rows import along
 
+from .._cosines import smooth_noise
+from .._planes import plane
 from ._label_search import (
     BISECT,
     START,
@@ -55,17 +59,23 @@ class HopSkipJump(LabelAttack):
         queries: forward passes per trial, at least 2.
         samples: directions of the first estimate; the t-th has sqrt(t) times as many.
         most_samples: directions of any estimate.
+        frequencies: share of the cosines of each side of the image that directions are made of, the lowest ones;
+            at least 8.
     """
 
     _: KW_ONLY
     samples: int = 100
     most_samples: int = 10_000
+    frequencies: float = 1.0
 
     norms = ("L2", "Linf")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "samples", "most_samples")
+        self.at_least(0.0, "frequencies")
+        if self.frequencies > 1:
+            raise UserError(f"HopSkipJump: frequencies is a share of all, so at most 1, not {self.frequencies}.")
 
     def init(self, trials: Trials) -> HopSkipJumpState:
         x, zero = trials.x, torch.zeros_like(trials.y)
@@ -127,6 +137,8 @@ class HopSkipJump(LabelAttack):
 
     def _direction(self, x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
         """A random direction of unit length: uniform on the sphere, or in Linf that of a point of a cube."""
+        if self.frequencies < 1:
+            return _unit(smooth_noise(plane(x), key, draw, self.frequencies).reshape(x.shape))
         if self.ball.norm == "Linf":
             return _unit(noise.uniform(key, draw, x.shape[1:]).to(x) * 2 - 1)
         return _unit(noise.normal(key, draw, x.shape[1:]).to(x))

@@ -39,6 +39,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
     "fab-t": ("fab", {"targets": 9}),
+    "qeba": ("hopskipjump", {"frequencies": 0.25}),
     "sparse-rs": ("sparse_rs", {}),
 }
 
