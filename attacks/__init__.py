@@ -14,6 +14,7 @@ from .decision.surfree import SurFree as SurFree
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
 from .gradient.fgsm import FGSM as FGSM
+from .gradient.guided_square import GuidedSquare as GuidedSquare
 from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM
 from .gradient.pgd import PGD as PGD

@@ -24,6 +24,7 @@ class Noise(Attack):
     queries: int = 100
 
     sees = "labels"
+    guesses = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,6 +41,10 @@ class Noise(Attack):
         return logits.new_zeros(len(logits))
 
     def step(self, state: State, seen: Seen) -> State:
+        return self.guess(state)
+
+    def guess(self, state: State) -> State:
+        """The next state: no answer changes it."""
         queries = state.queries + 1
         query = self.ball.random(state.trial.x, state.trial.key, queries)
         return replace(state, query=query, queries=queries, done=queries >= self.queries - 1)

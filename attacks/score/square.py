@@ -14,7 +14,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from robustkit.errors import UserError
 from robustkit.primitives import losses
 from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
@@ -45,15 +44,14 @@ class Square(Attack):
     sees = "logits"
     norms = ("Linf", "L2", "L1")
     keeps_best = True
+    guesses = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(2, "queries")
-        self.at_least(0.0, "p_init")
+        self.share("p_init")
         if self.shrink_over is not None:
             self.at_least(1, "shrink_over")
-        if self.p_init > 1:
-            raise UserError(f"Square: p_init is a share of all pixels, so at most 1, not {self.p_init}.")
 
     @property
     def cost(self) -> TrialCost:
@@ -76,8 +74,8 @@ class Square(Attack):
         queries = state.queries + 1
         x, point = plane(state.trial.x), plane(best)
         over = self.queries if self.shrink_over is None else self.shrink_over
-        sides = _sides(self.queries, over, self.p_init, x.shape[-2] * x.shape[-1], self.ball.norm != "Linf")
-        side = sides.to(queries.device).index_select(0, (queries - 1).clamp(max=self.queries - 1))
+        side_at = sides(self.queries, over, self.p_init, x.shape[-2] * x.shape[-1], self.ball.norm != "Linf")
+        side = side_at.to(queries.device).index_select(0, (queries - 1).clamp(max=self.queries - 1))
         query = Proposal(x, point, state.trial.key, queries, side).of(self.ball).reshape(best.shape)
         return BestState(
             state.trial,
@@ -88,14 +86,20 @@ class Square(Attack):
             torch.where(better, seen.loss, state.best_loss),
         )
 
+    def guess(self, state: State) -> BestState:
+        """The state after an answer that is no better: late in a search nearly all are like that."""
+        assert isinstance(state, BestState)
+        nothing = state.best_loss.new_zeros(len(state), 0)
+        return self.step(state, Seen(state.trial.y, nothing, torch.full_like(state.best_loss, -torch.inf), nothing))
+
 
 @cache
-def _sides(queries: int, over: int, p_init: float, pixels: int, centred: bool) -> Tensor:
+def sides(queries: int, over: int, p_init: float, pixels: int, centred: bool) -> Tensor:
     """`[queries]` side of the window at each query; odd and at least 3 if windows hold a centred pattern."""
-    sides = []
+    found = []
     for query in range(queries):
         rescaled = int(query / over * 10000)
         share = p_init / 2 ** sum(rescaled > mark for mark in _HALVINGS)
         side = max(round(math.sqrt(share * pixels)), 3 if centred else 1)
-        sides.append(side + 1 - side % 2 if centred else side)
-    return torch.tensor(sides, device="cpu")
+        found.append(side + 1 - side % 2 if centred else side)
+    return torch.tensor(found, device="cpu")

@@ -8,7 +8,7 @@ batch is used; else only the places that agree, the others being filled; else ea
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -78,8 +78,9 @@ def best_layout(probe: Probe, size: int, *, watched: bool) -> BatchLayout:
         watched: whether the network's operations can be watched one by one.
     """
     images = torch.arange(size, device="cpu")
-    tails = _tails(probe, images) if watched else None
-    if not _differs(tails) and _orders_agree(probe, probe(images), tails):
+    seen = _watched(probe, images) if watched else None
+    answers, tails = (probe(images), None) if seen is None else seen
+    if not _differs(tails) and _orders_agree(probe, answers, tails):
         return BatchLayout.full(size)
     traces = [] if tails is None else tails.traces
     places = _largest_class(probe, size, traces) if tails is None or not tails.unclear else images[:0]
@@ -92,7 +93,8 @@ def best_layout(probe: Probe, size: int, *, watched: bool) -> BatchLayout:
 def agrees(probe: Probe, layout: BatchLayout, size: int, *, watched: bool) -> bool:
     """Whether a batch of another size, all of whose rows are used, gives the bits of a whole layout."""
     images = torch.arange(size, device="cpu")
-    tails = _tails(probe, images) if watched else None
+    seen = _watched(probe, images) if watched else None
+    tails = None if seen is None else seen.tails
     return not _differs(tails) and _orders_agree(probe, asked(probe, images, layout), tails)
 
 
@@ -116,18 +118,22 @@ def orders(size: int, count: int) -> Iterator[Tensor]:
         yield torch.empty_like(circle).index_copy(0, circle, circle.roll(1))
 
 
-def _tails(probe: Probe, images: Tensor) -> ScalarTails | None:
-    """What the operations of one batch say about its rows; None where they cannot be watched."""
+class _Watched(NamedTuple):
+    answers: Rows
+    tails: ScalarTails  # what the operations say about the rows
+
+
+def _watched(probe: Probe, images: Tensor) -> _Watched | None:
+    """The answers of one batch whose operations are watched; None where they cannot be."""
     tails = ScalarTails(len(images))
     try:
         with tails:
-            probe(images)
+            return _Watched(probe(images), tails)
     except UserError:
         raise
     except Exception:
         # A model may not run under a dispatch mode, such as one that compiles a part of itself.
         return None
-    return tails
 
 
 def _differs(tails: ScalarTails | None) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from robustkit.classifier.batch_sizes import BatchSizes, made_up
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.logits import logits_of
-from robustkit.errors import UserError
+from robustkit.classifier.memory import in_parts
 from robustkit.primitives.rows import Rows, padded
 
 _KIND = "judge"  # of query
@@ -49,18 +49,10 @@ class Reference:
         Raises:
             UserError: a single image does not fit into memory.
         """
-        logits = self._at_once(points)
-        if logits is not None:
-            return logits
-        if len(points) == 1:
-            raise UserError("The model does not fit into memory even for a single image; use another --device.")
-        torch.cuda.empty_cache()
-        first, second = points[: len(points) // 2], points[len(points) // 2 :]
-        return torch.cat([self.logits(first), self.logits(second)])
+        numbers = torch.arange(len(points), device=points.device)
+        return in_parts(lambda rows: self._at_once(points.index_select(0, rows)), numbers).logits
 
-    def _at_once(self, points: Tensor) -> Tensor | None:
-        """The logits, or None if memory is short."""
-
+    def _at_once(self, points: Tensor) -> _Logits:
         def probe(numbers: Tensor) -> _Logits:
             return _Logits(self.forward(_within(points, made_up(numbers, points.shape[1:]).to(points))))
 
@@ -71,10 +63,8 @@ class Reference:
         def ask(rows: Tensor) -> _Logits:
             return _Logits(self.forward(filled.index_select(0, rows)))
 
-        try:
-            return self.sizes.answer(ask, size, _KIND, points.device, probe).logits[: len(points)]
-        except torch.OutOfMemoryError:
-            return None
+        answers = self.sizes.answer(ask, size, _KIND, points.device, probe)
+        return _Logits(answers.logits[: len(points)])
 
 
 def _within(points: Tensor, images: Tensor) -> Tensor:

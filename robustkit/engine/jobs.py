@@ -64,7 +64,8 @@ class Trial:
     forwards: int = 0  # likewise
     backwards: int = 0
     zero_backwards: int = 0  # those of queries whose gradients were all exactly zero
-    nearness: Nearness | None = None  # once measured
+    stretched: int = 0  # how often the nearest error was moved away from the image, because the model judged otherwise
+    shortest: "Outcome | None" = None  # without a radius: the nearest error of the trials so far
 
     @property
     def restart(self) -> int:

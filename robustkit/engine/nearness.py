@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from robustkit.classifier.memory import in_parts
 from robustkit.classifier.session import Session
 from robustkit.primitives.protocol import (
     MultiGradientAttack,
@@ -93,7 +94,13 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
 
 
 def _seen(session: Session, attack: Margins, state: State) -> MultiGradientSeen:
-    """The answer to one query of each row, in batches of few sizes, because each new size is compared first."""
+    """The answer to one query of each row; in parts if memory is short."""
+    numbers = torch.arange(len(state), device=state.done.device)
+    return in_parts(lambda rows: _at_once(session, attack, state.take(rows)), numbers)
+
+
+def _at_once(session: Session, attack: Margins, state: State) -> MultiGradientSeen:
+    """The answer in a batch of one of few sizes, because each new size is compared first."""
     count = len(state)
     size = session.sizes.fit(count, max(count, session.sizes.tile), session.search.kind_of(attack))
     numbers = torch.arange(count, device=state.done.device)

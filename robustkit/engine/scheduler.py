@@ -12,14 +12,15 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
+from robustkit.engine.ahead import QueriesAhead, as_guessed
 from robustkit.engine.jobs import Job, Outcome, Trial
 from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
-from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import along
 
@@ -96,6 +97,9 @@ class Scheduler:
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
         self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
+        # A model that draws noise may answer a query differently in another batch.
+        guesses = attack.guesses and isinstance(queried.oracle, Plain)
+        self.ahead = QueriesAhead(attack, queried.sizes) if guesses else None
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
@@ -115,19 +119,18 @@ class Scheduler:
         return True
 
     def step(self) -> int:
-        """One query to all slots and one step of the attack; returns how many trials were in flight."""
-        before = self.slots.state
-        if before is None:
+        """One batch of queries and the attack's steps; returns how many trials were in flight."""
+        state, live = self.slots.state, self.slots.live
+        if state is None:
             return 0
-        seen = self._seen(before)
+        seen = self._seen(state if self.ahead is None else self.ahead.batch(state, live, self.most))
         if seen is None:
             self._halve()
-            return 0
-        live = self.slots.live
-        self._count(live, seen)
-        self.slots.state = self.attack.step(before, seen)
-        self._release(live, before, self._candidates(live, before, seen.label))
-        return len(live)
+        elif self.ahead is None:
+            self._advance(live, seen)
+        else:
+            self._advance_along(self.ahead, live, seen)
+        return 0 if seen is None else len(live)
 
     def verdicts(self) -> Iterator[Outcome]:
         """Outcomes of the images that are decided."""
@@ -150,6 +153,32 @@ class Scheduler:
         except torch.OutOfMemoryError:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
+
+    def _advance_along(self, ahead: QueriesAhead, live: list[int], seen: Seen) -> None:
+        """Step after step, in the rows whose true query is still the guessed one."""
+        rows, right = live, 0
+        for guess, answer in ahead.answers(seen):
+            state = self.slots.state
+            assert state is not None
+            same = as_guessed(state, guess).tolist()
+            rows = [row for row in rows if same[row] and self.slots.trials[row] is not None]
+            if not rows:
+                break
+            self._advance(rows, answer)
+            right += len(rows)
+        ahead.learn(right)
+
+    def _advance(self, rows: list[int], seen: Seen) -> None:
+        """One step of the attack in rows whose queries were answered; the others stay as they are."""
+        before, live = self.slots.state, self.slots.live
+        assert before is not None
+        self._count(rows, seen)
+        after = self.attack.step(before, seen)
+        if len(rows) < len(live):
+            stepped = torch.zeros_like(before.done).index_fill(0, self.slots.rows(rows), True)
+            after = after.where(stepped, before)
+        self.slots.state = after
+        self._release(rows, before, self._candidates(rows, before, seen.label))
 
     def _count(self, live: list[int], seen: Seen) -> None:
         forwards = self.queried.oracle.cost.query
@@ -178,6 +207,8 @@ class Scheduler:
         """Rows whose query is a point of the ball that the search network gets wrong (or as targeted)."""
         if self.transfers:
             return set()  # that a surrogate is fooled says nothing, and the model itself was not queried
+        if self.attack.unlimited:
+            return set()  # the nearest error is looked for until the budget is spent
         if torch.equal(label, state.trial.y):
             return set()
         # On the host: there are a few labels only, and on a small network each tensor operation shows.
@@ -208,7 +239,7 @@ class Scheduler:
         """After an out-of-memory: half the slots; all trials in flight go on later."""
         state = self.slots.state
         if self.most < 2 or state is None:
-            raise UserError("The model does not fit into memory even for a single image; use another --device.")
+            raise no_memory()
         torch.cuda.empty_cache()
         self.most //= 2
         live = self.slots.live

@@ -5,10 +5,8 @@ class must lead by more than rounding, so that the caller's own forward says the
 """
 
 import math
-import time
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,13 +14,15 @@ from torch import Tensor
 from robustkit.classifier.oracle import Look
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome, Trial, likeliest, most_verdicts
-from robustkit.engine.nearness import Margins, measured
+from robustkit.engine.nearness import Margins
+from robustkit.engine.patience import Patience
 from robustkit.engine.trial_queue import TrialQueue
+from robustkit.engine.unmeasured import Unmeasured
 from robustkit.errors import UserError
+from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, BestState, State
-from robustkit.primitives.rows import Rows
 
-_COSTS = 20  # a slow model is not judged more often than costs a share of 1 / 20 of its time
+_STRETCHES = (1 + 1e-5, 1 + 1e-4, 1 + 1e-3, 1 + 1e-2)  # times the distance of an error that is not confirmed
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
 
 
@@ -52,38 +52,35 @@ class VerdictQueue:
         self, session: Session, attack: Attack, queue: TrialQueue, patience: float = math.inf,
         margins: Margins | None = None,
     ) -> None:  # fmt: skip
-        self.session, self.attack, self.queue, self.patience = session, attack, queue, patience
-        self.margins = margins
+        self.session, self.attack, self.queue, self.patience = session, attack, queue, Patience(patience)
+        self.unmeasured = None if margins is None else Unmeasured(session, margins, patience)
         self._waiting: list[Candidates] = []
-        self._since = 0.0  # when the first of them came
-        self._took = deque([0.0], maxlen=2)  # seconds of the last judgings; one may have compared batch sizes
 
     def __len__(self) -> int:
-        return sum(len(group.trials) for group in self._waiting)
+        return self._points + (0 if self.unmeasured is None else len(self.unmeasured))
 
     def add(self, candidates: Candidates) -> None:
         """Queue points for a verdict."""
-        if not self._waiting:
-            self._since = time.monotonic()
+        self.patience.wait()
         self._waiting.append(candidates)
 
     def judge(self, live: int) -> Iterator[Outcome]:
         """Outcomes of images that are decided, once enough points wait, or `live` trials are too few to wait for."""
         enough = max(1, min(_JUDGED_TOGETHER, live)) if self.queue.exhausted else _JUDGED_TOGETHER
-        while len(self) >= enough or self._late():
+        while self._points >= enough or self.patience.over:
             groups, self._waiting = self._waiting, []
-            start = time.monotonic()
-            judged = list(self._judged(groups))
-            self._took.append(time.monotonic() - start)
-            self._measure(judged)
+            with self.patience.computing():
+                judged = list(self._judged(groups))
             for group, points, labels in judged:
                 yield from self._decided(group, points, labels)
+        if self.unmeasured is not None:
+            nothing_left = self.queue.exhausted and not live and not len(self.queue) and not self._waiting
+            yield from self.unmeasured.measured(last=nothing_left)
 
-    def _late(self) -> bool:
-        """Whether points have waited so long that judging them now costs little of the time since."""
-        if not self._waiting:
-            return False
-        return time.monotonic() - self._since > max(self.patience, _COSTS * min(self._took))
+    @property
+    def _points(self) -> int:
+        """How many wait for a verdict."""
+        return sum(len(group.trials) for group in self._waiting)
 
     def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, Tensor, list[int]]]:
         points = torch.cat([group.points for group in groups])
@@ -128,37 +125,56 @@ class VerdictQueue:
         rows = zip(group.states.trial.key.tolist(), group.trials, group.final, strict=True)
         return [Look(key, trial.looks, most, final) for key, trial, final in rows]
 
-    def _measure(self, judged: list[tuple[Candidates, Tensor, list[int]]]) -> None:
-        """Note how near images are to the wrong classes whose last trial ended without success."""
-        if self.margins is None:
-            return
-        trials: list[Trial] = []
-        states: list[BestState] = []
-        for group, _, labels in judged:
-            rows = [row for row, trial in enumerate(group.trials)
-                    if group.final[row] and trial.last and not trial.job.lost(labels[row])]  # fmt: skip
-            if rows:
-                assert isinstance(group.states, BestState)
-                trials += [group.trials[row] for row in rows]
-                states.append(group.states.take(torch.tensor(rows, device=group.points.device)))
-        if not trials:
-            return
-        state = Rows.cat(states)
-        for trial, near in zip(trials, measured(self.session, self.margins, state, state.best), strict=True):
-            trial.nearness = near
-            trial.forwards += 2
-            trial.backwards += len(near.classes)
-
     def _decided(self, group: Candidates, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
         looks = self._looks(group)
         for row, (trial, label) in enumerate(zip(group.trials, labels, strict=True)):
             success = trial.job.lost(label)
             if not success and not group.final[row]:
                 self._go_on(group, row)
+            elif not success and self._stretch(group, row):
+                continue
+            elif self.attack.unlimited:
+                trial.shortest = self._nearer(trial.shortest, self._outcome(group, row, points[row], label, looks[row]))
+                if trial.last:
+                    yield replace(trial.shortest, forwards=trial.forwards, backwards=trial.backwards)
+                else:
+                    trial.stretched = 0
+                    self.queue.retry(trial)
             elif not success and not trial.last:
                 self.queue.retry(trial)
             else:
-                yield self._outcome(group, row, points[row], label, looks[row])
+                outcome = self._outcome(group, row, points[row], label, looks[row])
+                if success or self.unmeasured is None:
+                    yield outcome
+                else:
+                    state = group.states.take(torch.tensor([row], device=points.device))
+                    assert isinstance(state, BestState)
+                    self.unmeasured.add(outcome, state)
+
+    def _stretch(self, group: Candidates, row: int) -> bool:
+        """Without a radius: queue a point a little farther away than an error that the model does not confirm.
+
+        The nearest errors lie so close to the boundary that the network that is queried, rounding otherwise, may see
+        one where the model that judges does not.
+        """
+        trial, state = group.trials[row], group.states
+        if not isinstance(state, NearestState) or not self.attack.unlimited or trial.stretched == len(_STRETCHES):
+            return False
+        one = state.take(torch.tensor([row], device=group.points.device))
+        if not bool(one.distance.isfinite()):
+            return False
+        point = one.trial.x + _STRETCHES[trial.stretched] * (one.nearest - one.trial.x)
+        trial.stretched += 1
+        self.add(Candidates([trial], one, point.clamp(0, 1), [True]))
+        return True
+
+    def _nearer(self, before: Outcome | None, now: Outcome) -> Outcome:
+        """The success with the smaller distance; the earlier one of two without success."""
+        if before is None or not (before.success and now.success):
+            return now if before is None or now.success else before
+        distances = [float(self.attack.ball.distance(each.x.unsqueeze(0), each.x_adv.unsqueeze(0)))
+                     for each in (before, now)]  # fmt: skip
+        return now if distances[1] < distances[0] else before
 
     def _outcome(self, group: Candidates, row: int, point: Tensor, label: int, look: Look) -> Outcome:
         trial, queries = group.trials[row], int(group.states.queries[row])
@@ -168,7 +184,6 @@ class VerdictQueue:
         return Outcome(
             job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
             trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
-            trial.nearness,
         )  # fmt: skip
 
     def _go_on(self, group: Candidates, row: int) -> None:

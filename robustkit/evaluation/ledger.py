@@ -1,5 +1,6 @@
 """What the evidence already holds about one model, and so what is left to do. The evidence is read once."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -108,10 +109,15 @@ class Ledger:
         return {number for number in self.ids if self._right.get(number, False)}
 
     def broken(self, attack: PlannedAttack) -> set[int]:
-        """Images that any attack of the column broke, at this radius or at a smaller one."""
+        """Images that any attack of the column broke, at this radius or at a smaller one.
+
+        A smaller radius does not say how near the nearest error is.
+        """
         here = attack.threat
         column = [each for each in self.plan.attacks if each.column is attack.column]
-        keys = [_key(each) for each in column if each.threat.norm == here.norm and each.threat.eps <= here.eps]
+        radii = [each.threat for each in column] if math.isfinite(here.eps) else [here]
+        smaller = {each for each in radii if each.norm == here.norm and each.eps <= here.eps}
+        keys = [_key(each) for each in column if each.threat in smaller]
         return set().union(*(self._broken.get(key, set()) for key in keys))
 
     def carry_over(self, attack: PlannedAttack) -> None:

@@ -1,9 +1,10 @@
 """The plan of an evaluation: every attack in every threat model, in the order they are run.
 
 Within a norm the radii ascend, because an image that is broken at a smaller radius is broken at a larger one by the
-same point.
+same point. Where distances are asked for, every image is attacked, and to the end.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -110,7 +111,8 @@ class Plan:
         planned: list[PlannedAttack] = []
         before: Threat | None = None
         for threat in self.threats:
-            smaller = before.eps_text if before is not None and before.norm == threat.norm else None
+            same = before is not None and before.norm == threat.norm and math.isfinite(threat.eps)
+            smaller = before.eps_text if before is not None and same else None
             planned += [
                 PlannedAttack(threat, column, member, member.at(threat), smaller)
                 for column in self.columns
@@ -143,6 +145,8 @@ def plan(
         raise UserError("No attack is given; name one, for example pgd, or the ensemble default.")
     queried: Sequence[str | None] = surrogates or [None]
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
+    if surrogates and any(math.isinf(threat.eps) for threat in threats):
+        raise UserError("A transfer attack needs a radius; leave out the minimum or --surrogate.")
     if audit is not None:
         if surrogates:
             raise UserError(

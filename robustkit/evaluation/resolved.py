@@ -1,5 +1,6 @@
 """A request resolved: data and models loaded, the plan made, everything checked that can be before work begins."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,8 @@ def check_smoothable(planned: Plan) -> None:
         raise UserError("AutoAttack, which --audit runs, is not made for smoothed models; leave --audit out.")
     if any(threat.norm == "L0" for threat in planned.threats):
         raise UserError("A smoothed classifier is certified in L2, L1 and Linf, and in L0 nothing is; leave L0 out.")
+    if any(math.isinf(threat.eps) for threat in planned.threats):
+        raise UserError("A smoothed classifier is attacked at a radius; leave the minimum out.")
     for each in planned.attacks:
         if each.column.surrogate is None:
             check_queryable(each.attack)

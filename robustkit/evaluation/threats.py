@@ -5,13 +5,16 @@ from typing import NamedTuple
 
 from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.primitives.threat import NormName, exact, norm_name, radius
+from robustkit.primitives.threat import MINIMUM, NormName, exact, is_minimum, norm_name, radius
 
 _EXAMPLE = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10"}
 
 
 class Threat(NamedTuple):
-    """One norm ball: its text is what reports show, its number what attacks use."""
+    """One norm ball: its text is what reports show, its number what attacks use.
+
+    The text "minimum" has the number infinity: the nearest error is looked for, whatever its distance.
+    """
 
     norm: NormName
     eps_text: str
@@ -54,10 +57,12 @@ def threats_of(norms: Sequence[str], radii: Sequence[str], usual: Sequence[tuple
 
 def _pair(text: str) -> tuple[NormName | None, str]:
     norm, colon, eps = text.strip().rpartition(":")
+    if is_minimum(eps):
+        return (norm_name(norm) if colon else None), MINIMUM
     try:
         exact(eps)
     except UserError:
         raise UserError(
-            f"{shortened(text)!r} is no radius; write a number or a fraction such as 8/255, or L2:0.5."
+            f"{shortened(text)!r} is no radius; write a number or a fraction such as 8/255, or L2:0.5, or minimum."
         ) from None
     return (norm_name(norm) if colon else None), eps

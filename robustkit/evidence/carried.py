@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from robustkit.evidence.run import Picture
 from robustkit.evidence.store import AttackRecord
+from robustkit.primitives.threat import is_minimum
 
 Records = dict[tuple[str, str, str], list[AttackRecord]]  # by norm, eps_text and attack
 Origins = dict[tuple[str, str, str], dict[int, str]]  # for each image the radius at which it was attacked
@@ -27,7 +28,8 @@ def origins(records: Records, threats: Sequence[Sequence[str]], columns: Mapping
     for names in columns.values():
         broken: dict[str, dict[int, tuple[str, str]]] = {}  # by norm and image: the attack, and its radius
         for norm, eps_text in threats:
-            before = broken.setdefault(norm, {})
+            # How near the nearest error is does not follow from what is broken at some radius.
+            before = {} if is_minimum(eps_text) else broken.setdefault(norm, {})
             fresh: dict[int, tuple[str, str]] = {}
             for name in names:
                 key = norm, eps_text, name

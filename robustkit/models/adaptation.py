@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from robustkit.errors import UserError
+from robustkit.host.torchvision_import import torchvision
 
 RESNETS = ("resnet", "resnext", "wide_resnet")
 SMALL = 64  # up to this side: the standard stem would leave an 8x8 map of 32x32, and 2x2 of digits
@@ -43,11 +44,9 @@ def stem_for(shape: tuple[int, ...]) -> Stem:
 
 def build_torchvision(name: str, num_classes: int) -> nn.Module:
     """The torchvision model with random weights and this number of classes."""
-    import torchvision
-
     # By default both warn about their slow initialisation and return tuples in training.
     extra: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
-    network: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=num_classes, **extra)
+    network: nn.Module = torchvision().models.get_model(name, weights=None, num_classes=num_classes, **extra)
     return network
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlparse
 from torch import nn
 
 from robustkit.errors import UserError, unknown
+from robustkit.host.torchvision_import import torchvision
 from robustkit.limits import shortened
 
 DEFAULT = "default"
@@ -29,17 +30,13 @@ class Pretrained(NamedTuple):
 
 def torchvision_names() -> list[str]:
     """The classification models of torchvision."""
-    import torchvision
-
     # Detection, segmentation, video and quantised models live in modules below this one.
-    return list(torchvision.models.list_models(module=torchvision.models))
+    return list(torchvision().models.list_models(module=torchvision().models))
 
 
 def weight_names(name: str) -> list[str]:
     """Names of the published weights of a torchvision model, with "DEFAULT"."""
-    import torchvision
-
-    return ["DEFAULT", *(weights.name for weights in torchvision.models.get_model_weights(name))]
+    return ["DEFAULT", *(weights.name for weights in torchvision().models.get_model_weights(name))]
 
 
 def torchvision_pretrained(name: str, weights: str) -> Pretrained:
@@ -48,15 +45,13 @@ def torchvision_pretrained(name: str, weights: str) -> Pretrained:
     Raises:
         UserError: there are no such weights, or they cannot be downloaded.
     """
-    import torchvision
-
     chosen = {weight.upper(): weight for weight in weight_names(name)}.get(weights.upper())
     if chosen is None:
         raise unknown(f"checkpoint file or published weights of {name}", weights, weight_names(name))
-    entry = getattr(torchvision.models.get_model_weights(name), chosen)
+    entry = getattr(torchvision().models.get_model_weights(name), chosen)
     try:
         _require_whole(_cached(entry.url))
-        network = torchvision.models.get_model(name, weights=entry)
+        network = torchvision().models.get_model(name, weights=entry)
     except (OSError, RuntimeError) as error:  # URLError is an OSError, a wrong hash a RuntimeError
         raise _not_downloaded(name, error) from error
     images: Any = entry.transforms()

@@ -9,6 +9,7 @@ classes are further trials of the queue, not loops in attacks. Images lie in [0,
 model are.
 """
 
+import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
@@ -23,7 +24,7 @@ from typing_extensions import Self
 from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives.rows import Rows
-from robustkit.primitives.threat import NORMS, Ball, NormName, ball, norm_name
+from robustkit.primitives.threat import MINIMUM, NORMS, Ball, NormName, ball, norm_name
 
 _MOST = 2.0**31  # hyper-parameters enter int64 arithmetic; no attack needs more
 
@@ -145,12 +146,18 @@ class Attack(ABC):
     sees: ClassVar[Sees] = "gradients"
     norms: ClassVar[tuple[NormName, ...]] = NORMS
     keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
+    guesses: ClassVar[bool] = False  # whether `guess` is right more often than not
     seeks_nearest: ClassVar[bool] = False  # whether its state is a `NearestState`: it can run without a radius
 
     def __post_init__(self) -> None:
         _ = self.ball
         if self.ball.norm not in self.norms:
             raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}.")
+        if self.unlimited and not self.seeks_nearest:
+            raise UserError(
+                f"{type(self).__name__} needs a radius in place of {MINIMUM!r}, because it does not look for the "
+                "nearest error; for distances take an attack that does, such as fab."
+            )
         for each in fields(self):
             if isinstance(each.default, bool) and not isinstance(getattr(self, each.name), bool):
                 value = getattr(self, each.name)
@@ -164,6 +171,11 @@ class Attack(ABC):
     def ball(self) -> Ball:
         """The threat model: distances, projections, steepest directions and random points."""
         return ball(norm_name(self.norm), self.eps)
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether there is no radius: the result is how far away the nearest error is."""
+        return math.isinf(self.ball.eps)
 
     def at_least(self, least: float, *names: str) -> None:
         """Refuse hyper-parameters that are not numbers of at least `least`; whole numbers if `least` is an int."""
@@ -182,6 +194,12 @@ class Attack(ABC):
         """The same for one hyper-parameter that may be None."""
         if getattr(self, name) is not None:
             self.at_least(least, name)
+
+    def share(self, name: str) -> None:
+        """Refuse a hyper-parameter that is no number from 0 to 1."""
+        self.at_least(0.0, name)
+        if getattr(self, name) > 1:
+            raise UserError(f"{type(self).__name__}: {name} is a share, so at most 1, not {getattr(self, name)}.")
 
     @property
     def trials(self) -> int:
@@ -204,6 +222,13 @@ class Attack(ABC):
     @abstractmethod
     def step(self, state: State, seen: Seen) -> State:
         """The state after one answer of the model: a pure function, row by row."""
+
+    def guess(self, state: State) -> State:
+        """The state that probably follows, whatever the answer to `state.query`; only asked if `guesses` is true.
+
+        The engine queries ahead with it where rows of a batch are free. No outcome depends on it.
+        """
+        return state
 
 
 class MultiGradientAttack(Attack):

@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ from robustkit.primitives.rows import along
 
 NormName = Literal["Linf", "L2", "L1", "L0"]
 NORMS: tuple[NormName, ...] = get_args(NormName)
+
+MINIMUM: Final = "minimum"  # in place of a radius: how far away the nearest error is
 
 _BLOCK = 8  # rows projected at once on a CPU: their float64 copies fit into its cache, in less than half the time
 
@@ -208,7 +210,7 @@ class L0(Ball):
 
     def project(self, x: Tensor, point: Tensor) -> Tensor:
         delta = (point.clamp(0, 1) - x).flatten(1)
-        count = min(int(self.eps), delta.shape[1])
+        count = int(min(self.eps, delta.shape[1]))
         if count == 0:
             return x
         kept = delta.abs().topk(count, dim=1).indices
@@ -228,7 +230,7 @@ class L0(Ball):
 
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
         order = noise.uniform(key, draw, x.shape[1:]).to(x)
-        count = min(int(self.eps), x[0].numel())
+        count = int(min(self.eps, x[0].numel()))
         if count == 0:
             return x
         chosen = torch.zeros_like(x.flatten(1), dtype=torch.bool)
@@ -259,7 +261,12 @@ def norm_name(text: str) -> NormName:
 
 
 def radius(norm: NormName, eps: float | str | Fraction) -> float:
-    """The radius as a number, checked: texts are exact fractions ("8/255"), Linf radii at most 1."""
+    """The radius as a number, checked: texts are exact fractions ("8/255"), Linf radii at most 1.
+
+    The text "minimum" is infinity: the ball holds every image, and the distance of the nearest error is what counts.
+    """
+    if is_minimum(eps):
+        return math.inf
     try:
         value = float(exact(eps)) if isinstance(eps, str) else float(eps)
     except OverflowError:
@@ -274,6 +281,11 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     if norm == "L0" and value != int(value):
         raise UserError(f"An L0 radius counts changed values, so eps must be a whole number, not {eps}.")
     return value
+
+
+def is_minimum(eps: float | str | Fraction) -> bool:
+    """Whether a radius asks for the distance of the nearest error."""
+    return isinstance(eps, str) and eps.strip().lower() == MINIMUM
 
 
 def exact(text: str) -> Fraction:

@@ -7,7 +7,7 @@ import pytest
 from torch import Tensor, nn
 
 from robustkit import evaluate
-from robustkit.engine import verdicts
+from robustkit.engine import patience
 from robustkit.evaluation import runner
 from robustkit.evidence.store import AttackRecord, CleanRecord, Store
 from tests.networks import Changed
@@ -30,7 +30,7 @@ class Clock:
             write(store, rows)
 
         monkeypatch.setattr(Store, "write", noted)
-        for module in (verdicts, runner):
+        for module in (patience, runner):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def model(self) -> nn.Module:

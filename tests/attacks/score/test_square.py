@@ -2,7 +2,7 @@ import pytest
 import torch
 from robustkit.attacks import Noise, Square
 from robustkit.attacks._planes import plane
-from robustkit.attacks.score.square import _sides
+from robustkit.attacks.score.square import sides
 from robustkit.attacks.score.square_windows import Proposal, pattern
 
 from robustkit import attack
@@ -27,21 +27,21 @@ def driven(method: Square, x: torch.Tensor, losses: list[float]) -> list[State]:
 def test_the_window_shrinks_as_published(query, halvings):
     # Andriushchenko et al. 2020, section 5: halved at 10, 50, 200, 1000, ...; as in their code, which adds 500.
     pixels = 224 * 224
-    side = _sides(10_000, 10_000, 0.8, pixels, False)[query].item()
+    side = sides(10_000, 10_000, 0.8, pixels, False)[query].item()
 
     assert side == max(round((0.8 / 2**halvings * pixels) ** 0.5), 1)
 
 
 def test_the_schedule_is_stretched_over_the_budget():
-    whole = _sides(10_000, 10_000, 0.8, 1024, False)
+    whole = sides(10_000, 10_000, 0.8, 1024, False)
 
-    assert torch.equal(_sides(5000, 5000, 0.8, 1024, False), whole[::2])
+    assert torch.equal(sides(5000, 5000, 0.8, 1024, False), whole[::2])
 
 
 def test_the_schedule_can_end_after_the_budget():
-    whole = _sides(10_000, 10_000, 0.8, 1024, False)
+    whole = sides(10_000, 10_000, 0.8, 1024, False)
 
-    assert torch.equal(_sides(5000, 10_000, 0.8, 1024, False), whole[:5000])
+    assert torch.equal(sides(5000, 10_000, 0.8, 1024, False), whole[:5000])
 
 
 def test_a_schedule_as_long_as_the_budget_is_the_usual_one():
@@ -55,10 +55,10 @@ def test_a_schedule_as_long_as_the_budget_is_the_usual_one():
 
 
 def test_windows_with_a_pattern_have_a_middle():
-    sides = _sides(1000, 1000, 0.8, 64, True)
+    found = sides(1000, 1000, 0.8, 64, True)
 
-    assert (sides % 2 == 1).all()
-    assert sides.min() == 3
+    assert (found % 2 == 1).all()
+    assert found.min() == 3
 
 
 def test_the_linf_start_is_stripes_of_full_strength():

@@ -1,0 +1,111 @@
+"""Guided Square: Square's random windows, of which the gradient chooses the most promising.
+
+Ours. The windows and their schedule are those of Square (Andriushchenko et al. 2020, arXiv:1912.00049), but at each
+query several windows are drawn, and the one is tried whose change the gradient at the best point predicts to raise the
+loss most. The search begins where a short gradient ascent ended.
+Where plain ascents end in front of a flat or folded loss, jumps between corners of the ball lead on; where scores alone
+do not say which jump to try, the gradient does. On images of a network trained with TRADES on MNIST that 100 steps of
+APGD left near the boundary, 500 steps break several times as many as Square does in 1,000 queries; see bench/README.md.
+Bad at: models that mask gradients (take Square), and images that plain ascents break, for which it is slow.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives.ascent import Ascent
+from robustkit.primitives.protocol import BestState, Seen, State, Trials, begin
+from robustkit.primitives.rows import along
+
+from .._planes import plane
+from ..score.square import sides
+from ..score.square_windows import Proposal
+
+
+@dataclass(frozen=True)
+class GuidedState(BestState):
+    """The state of one trial."""
+
+    best_grad: Tensor  # [B, *S] the gradient at the best point
+
+
+@dataclass(frozen=True)
+class GuidedSquare(Ascent):
+    """Square windows that change at random, chosen by the gradient.
+
+    Args:
+        steps: gradient queries per trial, those of the first ascent included.
+        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        ascent: steps of steepest ascent before the search; their length falls from eps to almost nothing.
+        candidates: windows drawn for each query.
+        p_init: share of all pixels in the first window.
+    """
+
+    _: KW_ONLY
+    steps: int = 500
+    ascent: int = 20
+    candidates: int = 4
+    p_init: float = 0.8
+
+    norms = ("Linf", "L2", "L1")
+    keeps_best = True
+    guesses = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(0, "ascent")
+        self.at_least(1, "candidates")
+        self.share("p_init")
+
+    def init(self, trials: Trials) -> State:
+        start = self.ball.random(trials.x, trials.key, 0)
+        lowest = torch.full((len(start),), -torch.inf, device=start.device, dtype=start.dtype)
+        return GuidedState(
+            **vars(begin(trials, start)), best=start, best_loss=lowest, best_grad=torch.zeros_like(start)
+        )
+
+    def step(self, state: State, seen: Seen) -> State:
+        assert isinstance(state, GuidedState)
+        x, queries = state.trial.x, state.queries + 1
+        better = seen.loss > state.best_loss
+        best = torch.where(along(better, x), state.query, state.best)
+        best_grad = torch.where(along(better, x), seen.grad, state.best_grad)
+        climbing = queries <= self.ascent
+        query = torch.where(
+            along(climbing, x), self._climbed(state, seen), self._jumped(x, best, best_grad, state.trial.key, queries)
+        )
+        return GuidedState(
+            state.trial, query, queries, queries >= self.steps, best,
+            torch.where(better, seen.loss, state.best_loss), best_grad,
+        )  # fmt: skip
+
+    def guess(self, state: State) -> State:
+        """The state after an answer that is no better, as most are once the search has begun."""
+        assert isinstance(state, GuidedState)
+        nothing = state.best_loss.new_zeros(len(state), 0)
+        worse = Seen(state.trial.y, nothing, torch.full_like(state.best_loss, -torch.inf), state.best_grad)
+        return self.step(state, worse)
+
+    def _climbed(self, state: State, seen: Seen) -> Tensor:
+        left = (1 - state.queries / max(self.ascent, 1)).clamp(min=0)
+        return self.ball.climb(
+            state.trial.x, state.query, seen.grad, along(self.ball.eps * left.to(seen.grad), seen.grad)
+        )
+
+    def _jumped(self, x: Tensor, best: Tensor, grad: Tensor, key: Tensor, queries: Tensor) -> Tensor:
+        """Of all candidates the one that the gradient predicts to raise the loss most."""
+        clean, here, slope = plane(x), plane(best), plane(grad)
+        searched = max(self.steps - self.ascent, 1)
+        side = sides(searched, searched, self.p_init, clean.shape[-2] * clean.shape[-1], self.ball.norm != "Linf")
+        side = side.to(x.device).index_select(0, (queries - self.ascent - 1).clamp(0, searched - 1))
+        chosen, most = here, torch.full_like(queries, -torch.inf, dtype=x.dtype)
+        for number in range(self.candidates):
+            there = Proposal(clean, here, key, queries * self.candidates + number, side).of(self.ball)
+            change = there - here
+            gain = (change * slope).flatten(1).sum(1)
+            # A window that changes nothing gains nothing, and every other one may be a loss.
+            gain = torch.where(change.flatten(1).any(1), gain, -torch.inf)
+            chosen = torch.where(along(gain > most, here), there, chosen)
+            most = torch.maximum(gain, most)
+        return chosen.reshape(best.shape)

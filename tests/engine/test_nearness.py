@@ -1,0 +1,58 @@
+import pytest
+import torch
+from robustkit.attacks import APGD
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.oracle import Plain
+from robustkit.engine.jobs import Outcome
+from robustkit.engine.nearness import Margins
+from robustkit.engine.scheduler import run
+from robustkit.errors import UserError
+from tests.problems import jobs_of, problem, same
+
+
+def measured(count: int = 40, slots: int = 16) -> list[Outcome]:
+    made = problem("cnn", 1, 8, 8, count=count)
+    with Classifier(made.model).session(made.x) as session:
+        ended = run(session, APGD(0.01, steps=3), jobs_of(made), slots=slots, measure=True)
+        return sorted(ended, key=lambda outcome: outcome.sample)
+
+
+def with_memory_for(rows: int, monkeypatch) -> list[int]:
+    """Let queries for nearness of more rows than so many fail; returns their numbers of rows."""
+    answered, asked = Plain.query, []
+
+    def query(self, attack, state):
+        if isinstance(attack, Margins):
+            asked.append(len(state))
+            if len(state) > rows:
+                raise torch.OutOfMemoryError("too many rows")
+        return answered(self, attack, state)
+
+    monkeypatch.setattr(Plain, "query", query)
+    return asked
+
+
+def test_every_image_that_stands_is_measured():
+    ended = measured()
+
+    assert {outcome.success for outcome in ended} == {True, False}
+    assert all((outcome.nearness is None) == outcome.success for outcome in ended)
+
+
+@pytest.mark.parametrize("rows", [16, 40])
+def test_out_of_memory_halves_the_measurement_and_changes_nothing(monkeypatch, rows):
+    reference = measured(70)
+    asked = with_memory_for(rows, monkeypatch)
+    ended = measured(70)
+
+    assert all(same(*pair) for pair in zip(ended, reference, strict=True))
+    assert max(asked) > rows
+    assert min(asked) <= rows
+
+
+def test_an_image_that_never_fits_is_an_error(monkeypatch):
+    with_memory_for(0, monkeypatch)
+
+    with pytest.raises(UserError, match="does not fit into memory"):
+        measured(5)

@@ -1,0 +1,34 @@
+import subprocess
+import sys
+
+import pytest
+
+BEGIN = "import sys; from robustkit.host.torchvision_import import torchvision; "
+
+
+def printed(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", BEGIN + code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_compiler_is_not_imported_and_nothing_stands_in_its_place():
+    assert printed("torchvision().models.resnet18(); print('torch._dynamo' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize("before", ["", "import torch._dynamo; "])
+def test_the_function_is_that_of_the_compiler(before):
+    code = f"{before}torchvision(); m = sys.modules['torchvision.ops.roi_align']; print(m.is_compile_supported('cpu'))"
+
+    assert printed(code) == "True"
+
+
+@pytest.mark.parametrize("asked", ["from torch._dynamo.utils import counters", "import torch._dynamo.config"])
+def test_a_stand_in_becomes_the_compiler_when_more_is_asked_of_it(asked):
+    code = (
+        "import robustkit.host.torchvision_import as own; "
+        "names = own._PACKAGE, own._MODULE; sys.modules.update({name: own._StandIn(name) for name in names}); "
+        f"{asked}; "
+        "print(type(sys.modules[own._PACKAGE]).__name__, callable(sys.modules[own._PACKAGE].disable))"
+    )
+
+    assert printed(code) == "module True"
