@@ -11,7 +11,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
-from robustkit.errors import UserError
 from robustkit.primitives import noise
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Trials
@@ -70,11 +69,10 @@ class Boundary(LabelAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0.0, "sideways", "inward")
+        self.share("sideways")
+        self.share("inward")
         self.at_least(1, "check_every")
         self.at_least(1.0, "adaptation")
-        if max(self.sideways, self.inward) > _LONGEST:
-            raise UserError("Boundary: sideways and inward are in units of the distance, so at most 1.")
 
     def init(self, trials: Trials) -> BoundaryWalkState:
         zero = torch.zeros_like(trials.y)

@@ -11,7 +11,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
-from robustkit.errors import UserError
 from robustkit.primitives import noise
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Trials
@@ -69,13 +68,12 @@ class HopSkipJump(LabelAttack):
     frequencies: float = 1.0
 
     norms = ("L2", "Linf")
+    guesses = True  # no answer at a sample changes the next sample
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "samples", "most_samples")
-        self.at_least(0.0, "frequencies")
-        if self.frequencies > 1:
-            raise UserError(f"HopSkipJump: frequencies is a share of all, so at most 1, not {self.frequencies}.")
+        self.share("frequencies")
 
     def init(self, trials: Trials) -> HopSkipJumpState:
         x, zero = trials.x, torch.zeros_like(trials.y)

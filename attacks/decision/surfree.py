@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
-from robustkit.errors import UserError
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Trials
 from robustkit.primitives.rows import along
@@ -72,9 +71,9 @@ class SurFree(LabelAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0.0, "frequencies", "angle", "decay", "precision")
-        if max(self.frequencies, self.decay) > 1:
-            raise UserError("SurFree: frequencies and decay are shares, so at most 1.")
+        self.at_least(0.0, "angle", "precision")
+        self.share("frequencies")
+        self.share("decay")
 
     def init(self, trials: Trials) -> SurfreeState:
         zero = torch.zeros_like(trials.y)

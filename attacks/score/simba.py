@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from robustkit.errors import UserError, unknown
+from robustkit.errors import unknown
 from robustkit.primitives import losses, noise
 from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
@@ -31,7 +31,7 @@ class SimbaState(BestState):
 
     order: Tensor  # [B, D] int64 the basis vectors in the order in which they are tried
     tried: Tensor  # [B] int64 how many of them are behind
-    backward: Tensor  # [B] bool, the query is the step against the vector
+    against: Tensor  # [B] bool, the query is the step against the vector
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,10 @@ class SimBA(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(2, "queries")
-        self.at_least(0.0, "frequencies", "step_size")
+        self.at_least(0.0, "step_size")
+        self.share("frequencies")
         if self.basis not in _BASES:
             raise unknown("basis", self.basis, _BASES)
-        if self.frequencies > 1:
-            raise UserError(f"SimBA: frequencies is a share of all, so at most 1, not {self.frequencies}.")
 
     @property
     def cost(self) -> TrialCost:
@@ -75,7 +74,7 @@ class SimBA(Attack):
         lowest = torch.full_like(trials.y, -torch.inf, dtype=trials.x.dtype)
         return SimbaState(
             **vars(begin(trials, trials.x)), best=trials.x, best_loss=lowest, order=order,
-            tried=torch.zeros_like(trials.y), backward=torch.zeros_like(trials.y, dtype=torch.bool),
+            tried=torch.zeros_like(trials.y), against=torch.zeros_like(trials.y, dtype=torch.bool),
         )  # fmt: skip
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
@@ -85,14 +84,14 @@ class SimBA(Attack):
         assert isinstance(state, SimbaState)
         better, started = seen.loss > state.best_loss, state.queries > 0
         best = torch.where(along(better, state.best), state.query, state.best)
-        decided = started & (better | state.backward)
-        tried, backward = state.tried + decided, started & ~decided
+        decided = started & (better | state.against)
+        tried, against = state.tried + decided, started & ~decided
         queries = state.queries + 1
-        move = self._vector(state, tried) * along(torch.where(backward, -1.0, 1.0).to(best), best)
+        move = self._vector(state, tried) * along(torch.where(against, -1.0, 1.0).to(best), best)
         query = self.ball.project(state.trial.x, best + self.step_size * self.ball.eps * move)
         return SimbaState(
             state.trial, query, queries, queries >= self.queries - 1, best,
-            torch.where(better, seen.loss, state.best_loss), state.order, tried, backward,
+            torch.where(better, seen.loss, state.best_loss), state.order, tried, against,
         )  # fmt: skip
 
     def _groups(self, channels: int, height: int, width: int) -> Tensor:

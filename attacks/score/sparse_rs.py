@@ -12,7 +12,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from robustkit.errors import UserError
 from robustkit.primitives import losses, noise
 from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
@@ -25,7 +24,7 @@ _LAST = 20
 
 
 @dataclass(frozen=True)
-class SparseState(BestState):
+class SparseSearchState(BestState):
     """The state of one trial; P places are values, or whole pixels."""
 
     chosen: Tensor  # [B, P] bool, the places that differ in `best`
@@ -50,41 +49,48 @@ class SparseRS(Attack):
     sees = "logits"
     norms = ("L0",)
     keeps_best = True
+    guesses = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(2, "queries")
-        self.at_least(0.0, "first_share")
-        if self.first_share > 1:
-            raise UserError(f"SparseRS: first_share is a share of all changes, so at most 1, not {self.first_share}.")
+        self.share("first_share")
 
     @property
     def cost(self) -> TrialCost:
         return TrialCost(self.queries, 0)
 
-    def init(self, trials: Trials) -> SparseState:
+    def init(self, trials: Trials) -> SparseSearchState:
         x, zero = self._places(trials.x), torch.zeros_like(trials.y)
         none = torch.zeros_like(x[:, 0], dtype=torch.bool)
         count = self._count(x)
         first = _picked(~none, trials.key, zero, zero + count, count)
         start = torch.where(first.unsqueeze(1), _ends(x, trials.key, zero), x).reshape(trials.x.shape)
         lowest = torch.full_like(zero, -torch.inf, dtype=x.dtype)
-        return SparseState(**vars(begin(trials, start)), best=trials.x, best_loss=lowest, chosen=none, proposed=first)
+        return SparseSearchState(
+            **vars(begin(trials, start)), best=trials.x, best_loss=lowest, chosen=none, proposed=first
+        )
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         return losses.loss("margin")(logits, trials.y, trials.loss_target)
 
-    def step(self, state: State, seen: Seen) -> SparseState:
-        assert isinstance(state, SparseState)
+    def step(self, state: State, seen: Seen) -> SparseSearchState:
+        assert isinstance(state, SparseSearchState)
         better = seen.loss > state.best_loss
         best = torch.where(along(better, state.best), state.query, state.best)
         chosen = torch.where(better.unsqueeze(1), state.proposed, state.chosen)
         queries = state.queries + 1
         query, proposed = self._proposal(state.trial, queries, best, chosen)
-        return SparseState(
+        return SparseSearchState(
             state.trial, query, queries, queries >= self.queries - 1, best,
             torch.where(better, seen.loss, state.best_loss), chosen, proposed,
         )  # fmt: skip
+
+    def guess(self, state: State) -> SparseSearchState:
+        """The state after an answer that is no better: late in a search nearly all are like that."""
+        assert isinstance(state, BestState)
+        none = state.best_loss.new_zeros(len(state), 0)
+        return self.step(state, Seen(state.trial.y, none, torch.full_like(state.best_loss, -torch.inf), none))
 
     def _proposal(self, trial: Trials, queries: Tensor, best: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """The best point with some changed places restored and as many others changed, and its changed places."""

@@ -16,7 +16,7 @@ GREY = (1, 8, 8)  # the shape of most checks' images
 USUAL = 8  # images of the usual run: enough for broken and for robust ones
 # Budgets for hyper-parameters of these names: no guarantee needs more steps.
 _BUDGET = {"steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2, "samples": 3, "directions": 2}
-_LABELS_ONLY = {"queries": 60}  # the first error, the way back to the boundary and some turns of the search
+_LABELS_ONLY = {"queries": 40}  # the first error, the way back to the boundary and some turns of the search
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def test_a_vector_is_tried_backwards_only_where_forwards_did_not_help():
     path = list(states(method, made.model, trials(made.x, made.y)))
     for before, now in pairwise(path):
         helped = now.best_loss > before.best_loss
-        assert torch.equal(now.tried - before.tried, (helped | before.backward).long())
+        assert torch.equal(now.tried - before.tried, (helped | before.against).long())
     # Of each vector one side helps, so after two queries for each, every value has moved in its direction.
     weight = made.model[0].weight.detach()
     moved = path[-1].best - made.x
