@@ -66,11 +66,6 @@ class LabelAttack(Attack):
         query = torch.where(along(done, after.query), looked.or_else(after.query), after.query)
         return replace(after, query=query, queries=queries, done=done, nearest=looked.point, distance=looked.distance)
 
-    def guess(self, state: State) -> State:
-        """The state after an answer that is no error."""
-        none = state.query.new_zeros(len(state), 0)
-        return self.step(state, Seen(state.trial.y, none, state.query.new_zeros(len(state)), none))
-
     @abstractmethod
     def advance(self, state: NearestState, error: Tensor) -> NearestState:
         """The state with the next query, after `error` `[B]` says whether this one is an error."""

@@ -68,7 +68,6 @@ class HopSkipJump(LabelAttack):
     frequencies: float = 1.0
 
     norms = ("L2", "Linf")
-    guesses = True  # no answer at a sample changes the next sample
 
     def __post_init__(self) -> None:
         super().__post_init__()

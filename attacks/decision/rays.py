@@ -44,7 +44,6 @@ class RayS(LabelAttack):
     tolerance: float = 1e-3
 
     norms = ("Linf",)
-    guesses = True  # most flips do not help
 
     def __post_init__(self) -> None:
         super().__post_init__()

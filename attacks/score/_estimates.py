@@ -44,7 +44,6 @@ class EstimatingAttack(Attack):
 
     sees = "logits"
     keeps_best = True
-    guesses = True  # no answer changes the next query, but the one that completes an estimate
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,12 +78,6 @@ class EstimatingAttack(Attack):
             best_loss=torch.where(better, seen.loss, state.best_loss),
         )  # fmt: skip
         return replace(state, query=self._next(state))
-
-    def guess(self, state: State) -> State:
-        """The state after an answer of zero."""
-        assert isinstance(state, EstimateState)
-        none = state.ahead.new_zeros(len(state), 0)
-        return self.step(state, Seen(state.trial.y, none, torch.zeros_like(state.ahead), none))
 
     @abstractmethod
     def climbed(self, state: EstimateState, grad: Tensor) -> EstimateState:

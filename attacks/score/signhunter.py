@@ -41,7 +41,6 @@ class SignHunter(Attack):
     sees = "logits"
     norms = ("Linf",)
     keeps_best = True
-    guesses = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,12 +75,6 @@ class SignHunter(Attack):
             best_loss=torch.where(better, seen.loss, state.best_loss),
             signs=signs, level=block.level, number=block.number,
         )  # fmt: skip
-
-    def guess(self, state: State) -> SignHunterState:
-        """The state after an answer that is no better: late in a search nearly all are like that."""
-        assert isinstance(state, BestState)
-        none = state.best_loss.new_zeros(len(state), 0)
-        return self.step(state, Seen(state.trial.y, none, torch.full_like(state.best_loss, -torch.inf), none))
 
     def _point(self, x: Tensor, signs: Tensor) -> Tensor:
         return self.ball.project(x, x + self.ball.eps * signs)

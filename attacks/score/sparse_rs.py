@@ -49,7 +49,6 @@ class SparseRS(Attack):
     sees = "logits"
     norms = ("L0",)
     keeps_best = True
-    guesses = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,12 +84,6 @@ class SparseRS(Attack):
             state.trial, query, queries, queries >= self.queries - 1, best,
             torch.where(better, seen.loss, state.best_loss), chosen, proposed,
         )  # fmt: skip
-
-    def guess(self, state: State) -> SparseSearchState:
-        """The state after an answer that is no better: late in a search nearly all are like that."""
-        assert isinstance(state, BestState)
-        none = state.best_loss.new_zeros(len(state), 0)
-        return self.step(state, Seen(state.trial.y, none, torch.full_like(state.best_loss, -torch.inf), none))
 
     def _proposal(self, trial: Trials, queries: Tensor, best: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """The best point with some changed places restored and as many others changed, and its changed places."""
