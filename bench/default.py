@@ -1,7 +1,7 @@
 """The default ensemble against `autoattack`: verdicts image by image, and passes for an image that neither breaks.
 
 `autoattack` is compared with its authors' code in bench/autoattack.py. Its verdicts take long, so they are kept in
-`--keep DIR` and used again. The budgets of rk-2 were chosen on images 0 to 249 of the cases marked "chosen"; the other
+`--keep DIR` and used again. The budgets of rk-3 were chosen on images 0 to 249 of the cases marked "chosen"; the other
 cases, and images from 250 on, were not looked at.
 
     python bench/default.py --zoo DIR --keep DIR [--only trades] [--images 100] [--start 250] [--seeds 3]
@@ -36,6 +36,7 @@ CASES = (
     Case("smallcnn_mnist", "mnist", "L2", "1.5", True),
     Case("smallcnn_mnist", "mnist", "L1", "8", True),
     Case("trades_mnist", "mnist", "Linf", "0.3", True),
+    Case("trades_mnist", "mnist", "Linf", "0.32", True),
     Case("trades_mnist", "mnist", "L2", "2", True),
     Case("trades_mnist", "mnist", "L1", "10", True),
     Case("cnn_a_cifar", "cifar10", "Linf", "2/255", False),
@@ -62,7 +63,8 @@ class Verdicts(NamedTuple):
 def verdicts(subject: Subject, case: Case, attack: str, seed: int, keep: Path | None) -> Verdicts:
     """What one ensemble or one attack leaves standing."""
     since = time.perf_counter()
-    out = None if keep is None else keep / f"{subject.name}-{case.norm}-{len(subject.x)}-{attack}-{seed}"
+    eps = case.eps.replace("/", "-")
+    out = None if keep is None else keep / f"{subject.name}-{case.norm}-{eps}-{len(subject.x)}-{attack}-{seed}"
     run = evaluate(
         subject.model, dataset=TensorDataset(subject.x, subject.y), attacks=attack, norm=case.norm, eps=[case.eps],
         seed=seed, samples=None, out=out, names=subject.name,

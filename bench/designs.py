@@ -1,9 +1,9 @@
 """The search for the default ensemble: designs side by side on the networks and images that budgets were chosen on.
 
-Each design is a cascade like `rk-1` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
+Each design is a cascade like `rk-3` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
 verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at here.
 
-    python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs "rk-1;rk-2"] [--images 128] [--seeds 2]
+    python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs "rk-2;rk-3"] [--images 128] [--seeds 2]
 """
 
 import argparse
@@ -17,7 +17,7 @@ from robustkit.primitives import ensembles
 from robustkit.primitives.ensembles import Stage, Threshold
 
 ANY = float("inf")
-FIRST, _, TARGETED, LONG, _, SQUARE = ensembles.stages("rk-1", "Linf")
+FIRST, SECOND, TARGETED, LONG, _, SQUARE = ensembles.stages("rk-1", "Linf")
 
 
 def member(specification: str, label: str, below: float, if_bent: float | None = None, measures: bool = False) -> Stage:
@@ -38,6 +38,17 @@ def wide_first(radius: int) -> Stage:
 
 # By norm. Members have one label each.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
+    "Linf": {
+        "rk-2": ensembles.stages("rk-2", "Linf"),
+        "guided for fab": (
+            FIRST, SECOND, TARGETED, LONG, member("guided_square:steps=300", "guided", 0.2), SQUARE,
+        ),
+        "nearer, no guided": (
+            *ensembles.stages("rk-3", "Linf")[:4],
+            member("square:queries=3000,shrink_over=5000", "square", 0.08),
+        ),
+        "rk-3": ensembles.stages("rk-3", "Linf"),
+    },
     "L2": {
         "rk-1": ensembles.stages("rk-1", "L2"),
         "wide for second": (FIRST, wide(20, 6, 1.0, 4.0), TARGETED, LONG, FAB, SQUARE),
@@ -48,6 +59,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         ),
         "two from four": (wide_first(6), wide(20, 4, 2.2, 4.0, 2), TARGETED, wide(40, 10, 1.5, 3.0), FAB, SQUARE),
         "rk-2": ensembles.stages("rk-2", "L2"),
+        "rk-3": ensembles.stages("rk-3", "L2"),
     },
     "L1": {
         "rk-1": ensembles.stages("rk-1", "L1"),
@@ -67,6 +79,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             member("fab-t:steps=30,targets=3", "fab", 0.3), SQUARE,
         ),
         "rk-2": ensembles.stages("rk-2", "L1"),
+        "rk-3": ensembles.stages("rk-3", "L1"),
     },
 }  # fmt: skip
 

@@ -64,10 +64,15 @@ class Board:
 
     @cached_property
     def threats(self) -> list[ThreatLabel]:
-        """The threats: norms in the order of the runs, radii increasing."""
-        threats = list(dict.fromkeys(cell.threat for cell in self.rows if cell.threat))
+        """The threats that have a radius: norms in the order of the runs, radii increasing."""
+        threats = list(dict.fromkeys(cell.threat for cell in self.rows if cell.threat and not cell.threat.is_minimum))
         norms = list(dict.fromkeys(threat.norm for threat in threats))
         return sorted(threats, key=lambda threat: (norms.index(threat.norm), threat.eps))
+
+    @cached_property
+    def minimums(self) -> list[ThreatLabel]:
+        """The norms in which distances of errors were looked for, in the order of the runs."""
+        return list(dict.fromkeys(cell.threat for cell in self.rows if cell.threat and cell.threat.is_minimum))
 
     @cached_property
     def attacks(self) -> list[str]:

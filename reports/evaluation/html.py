@@ -19,6 +19,7 @@ from ..shared.rendering import render, styles
 from ..shared.words import printable
 from . import audit, figures, randomized, smoothing, tables
 from .board import Board, EvaluationProgress, boards
+from .distances import DistanceBlock, distance_blocks
 from .extra_parts import ExtraPart, extra_parts
 from .gallery import RULE, GalleryEntry, gallery
 from .headline import Headline, headlines
@@ -49,6 +50,7 @@ class Section(NamedTuple):
     unfinished: list[EvaluationProgress]
     headlines: list[Headline]
     accuracy: list[tables.AccuracyBlock]
+    distances: list[DistanceBlock]
     legend: list[Legend]
     figures: list[Figure]
     contributions: list[tables.ContributionBlock]
@@ -105,6 +107,7 @@ def _section(board: Board, number: int) -> Section:
         unfinished=board.states,
         headlines=headlines(board),
         accuracy=tables.accuracy_blocks(board),
+        distances=distance_blocks(board),
         legend=figures.legend(board),
         figures=figures.accuracy_against_eps(board, prefix),
         contributions=tables.contribution_blocks(board),

@@ -24,6 +24,11 @@ class ThreatLabel:
     def __str__(self) -> str:
         return f"{self.norm} {self.eps_text}"
 
+    @property
+    def is_minimum(self) -> bool:
+        """Whether distances of errors were looked for, at no radius."""
+        return math.isinf(self.eps)
+
 
 @dataclass(frozen=True)
 class ResultRow:
@@ -47,6 +52,9 @@ class ResultRow:
     one_draw: float = math.nan  # accuracy of a single draw with its interval; NaN unless the model is randomized
     one_draw_low: float = math.nan
     one_draw_high: float = math.nan
+    distance: float = math.nan  # median of the nearest error, with its interval; NaN where there is a radius
+    distance_low: float = math.nan
+    distance_high: float = math.nan
 
     @property
     def percent(self) -> str:
@@ -83,6 +91,16 @@ class ResultRow:
         if math.isnan(self.one_draw):
             return ""
         return interval(self.one_draw_low, self.one_draw_high, round(self.one_draw * _FINE), _FINE)
+
+    @property
+    def distance_text(self) -> str:
+        """The median distance as text; empty where there is a radius."""
+        return _distance(self.distance)
+
+    @property
+    def distance_interval(self) -> str:
+        """Its 95 % interval as text; empty where there is a radius."""
+        return "" if math.isnan(self.distance) else f"{_distance(self.distance_low)}-{_distance(self.distance_high)}"
 
     @property
     def images(self) -> int:
@@ -126,6 +144,9 @@ def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
             one_draw_low=float(row.get("draw_ci_low", math.nan)),
             one_draw_high=float(row.get("draw_ci_high", math.nan)),
             undecided=_count(row.get("undecided")),
+            distance=float(row.get("median_distance", math.nan)),
+            distance_low=float(row.get("distance_low", math.nan)),
+            distance_high=float(row.get("distance_high", math.nan)),
         )
         for row in results.to_dict("records")
     )
@@ -167,3 +188,7 @@ def _owners(rows: Sequence[ResultRow], ensembles: list[str]) -> dict[int, str]:
 def _count(value: float | None) -> int:
     """A count as an integer; 0 where the frame has none."""
     return 0 if value is None or pd.isna(value) else int(value)
+
+
+def _distance(value: float) -> str:
+    return "" if math.isnan(value) else "unknown" if math.isinf(value) else f"{value:.3g}"

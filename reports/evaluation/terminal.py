@@ -16,10 +16,12 @@ from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enou
 from ..shared.words import DASH, UNKNOWN, per_image, printable
 from . import audit, randomized, smoothing
 from .board import Board, boards
+from .distances import NOTE, DistanceBlock, distance_blocks
 from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
 
 COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
+OF_DISTANCES = ("median distance", "95 % interval", "found", "passes/image")
 OF_RANDOMIZED = ("one draw", "its interval")
 # What a narrow terminal leaves out, in this order; the interval is never left out.
 DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n", "broke"))
@@ -36,8 +38,10 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
         for board in boards(runs):
             threats: list[ThreatLabel | None] = [*board.threats]
             columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
-            for threat in threats or [None]:
+            for threat in threats or ([] if board.minimums else [None]):
                 console.print(fitting_table(partial(_table, board, threat), columns, DROPS, console))
+            for block in distance_blocks(board):
+                console.print(fitting_table(partial(_distances, board, block), OF_DISTANCES, DROPS, console))
             print_notes(console, _notes(board))
 
 
@@ -65,6 +69,25 @@ def _table(board: Board, threat: ThreatLabel | None, shown: list[str]) -> Table:
                 *first, Text(printable(name)), *(Text(texts.get(column, "")) for column in shown), style=style
             )
         table.add_section()
+    return table
+
+
+def _distances(board: Board, block: DistanceBlock, shown: list[str]) -> Table:
+    table = empty_table([*_title(board, None), f"{block.norm} minimum"])
+    several = len(board.models) > 1
+    for name in (*(["model"] if several else []), "attack"):
+        table.add_column(name, overflow="fold", max_width=28)
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in block.rows:
+        texts = {
+            "median distance": row.cell.distance_text,
+            "95 % interval": row.cell.distance_interval,
+            "found": row.found,
+            "passes/image": row.passes,
+        }
+        first = [Text(printable(row.model))] if several else []
+        table.add_row(*first, Text(printable(row.attack)), *(Text(texts[name]) for name in shown))
     return table
 
 
@@ -126,6 +149,8 @@ def _notes(board: Board) -> Iterator[str]:
         yield from randomized.notes(board)
         yield from audit.notes(board)
         yield "passes/image: forwards+backwards for each image attacked."
+    if board.minimums:
+        yield NOTE
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
     yield from joined(board)

@@ -1,6 +1,7 @@
 """A finished or unfinished run as values: everything a report needs, and no model."""
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -67,6 +68,10 @@ class Run:
       answers is right, mean over images at their last points, with a 95 % interval (the other columns are about the
       class that it answers most often)
 
+    - median_distance, distance_low, distance_high: only if a radius is "minimum"; in the rows of that threat the median
+      distance of the nearest error that the attack found, over all correctly classified images, with a 95 % interval
+      (images without a known error count as infinitely far). There, `correct` counts images without a known error
+
     `samples` has one row per model x norm x eps x attack x image, with the columns SAMPLE_COLUMNS:
 
     - model, norm, eps, eps_text, attack, sample (the image's number in the data set), label
@@ -109,6 +114,12 @@ class Run:
     def _repr_html_(self) -> str:
         """The same table in a notebook."""
         return f"<pre>{html.escape(str(self))}</pre>"
+
+    def curve(self, radii: Sequence[float] | None = None) -> pd.DataFrame:
+        """Accuracy against the radius, of a run with the radius "minimum"; see `robustkit.evidence.distances.curve`."""
+        from robustkit.evidence.distances import curve
+
+        return curve(self.samples, radii)
 
     def write(self, folder: str | Path | None = None) -> None:
         """Write results.csv, samples.csv and report.html into the run's folder, or into another one.

@@ -13,6 +13,8 @@ from robustkit.evidence import masking_signs, misled
 from robustkit.evidence.audit import AUDIT, Audit, audit_of, counted
 from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
+from robustkit.evidence.distances import COLUMNS as DISTANCE_COLUMNS
+from robustkit.evidence.distances import distance_extras
 from robustkit.evidence.guessing import NOTE, guessing
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.pictures import load_pictures
@@ -28,7 +30,7 @@ from robustkit.evidence.single_draws import (
     threat_extras,
 )
 from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, Store
-from robustkit.primitives.threat import norm_name, radius
+from robustkit.primitives.threat import is_minimum, norm_name, radius
 
 # Whole numbers that some rows do not have.
 _WHOLE = ["adv_pred", "question", "restart", "target", "l0", "forwards", "backwards"]
@@ -96,6 +98,7 @@ def summarised(store: Store, folder: Path) -> Run:
         *(["undecided"] if any(row["undecided"] for row in results) else []),
         *(["note"] if any("note" in row for row in results) else []),
         *(RESULT_EXTRAS if randomized else ()),
+        *(DISTANCE_COLUMNS if any(is_minimum(eps_text) for _, eps_text in identity["threats"]) else ()),
     ]
     measured = [*(["radius"] if smoothed else []), *([DRAW_COLUMN] if randomized else [])]
     return Run(
@@ -174,6 +177,9 @@ def _threat_results(
     if model.smoothing is not None:
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
         rows.append(result_row("certified", "certified", len(model.clean), len(images), [], 0, waiting))
+    if is_minimum(threat["eps_text"]):
+        correct = [number for number, row in model.clean.items() if row.pred == row.label]
+        rows = distance_extras(threat["norm"], rows, groups, _records(model, threat, groups), correct)
     if model.draws is not None:
         return threat_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows

@@ -1,0 +1,83 @@
+"""What a run says about distances: how far away the nearest error is, per attack and over all of them."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from robustkit.errors import UserError
+from robustkit.evidence.store import AttackRecord
+from robustkit.primitives.threat import MINIMUM
+from robustkit.statistics.intervals import proportion
+from robustkit.statistics.medians import median
+
+COLUMNS: Final = ("median_distance", "distance_low", "distance_high")
+_POINTS = 51  # of a curve whose radii nobody gave
+
+
+def nearest(norm: str, records: Iterable[AttackRecord]) -> dict[int, float]:
+    """By image the smallest distance of an error."""
+    found: dict[int, float] = {}
+    for record in records:
+        if record.success:
+            distance = float(getattr(record, norm.lower()))
+            found[record.sample] = min(distance, found.get(record.sample, math.inf))
+    return found
+
+
+def distance_extras(
+    norm: str, rows: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequence[str]],
+    records: Mapping[str, Sequence[AttackRecord]], correct: Collection[int],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The rows of a threat, with the median distance over all correctly classified images.
+
+    Images of which no error is known count as infinitely far.
+    """
+    names = {**groups, "worst-case": [name for members in groups.values() for name in members]}
+    extended = []
+    for row in rows:
+        members = names.get(row["attack"], [row["attack"]])
+        found = nearest(norm, (record for name in members for record in records.get(name, ())))
+        values = median([found.get(number, math.inf) for number in correct])
+        extended.append({**row, **dict(zip(COLUMNS, values, strict=True))})
+    return extended
+
+
+def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.DataFrame:
+    """Accuracy against the radius: one row per model x norm x attack x radius, and "worst-case" for all attacks.
+
+    Args:
+        samples: `Run.samples` of a run with the radius "minimum".
+        radii: None takes 51, from zero to the largest distance.
+
+    Returns:
+        The columns model, norm, attack, radius, n, correct, accuracy, ci_low, ci_high. An image counts as correct at a
+        radius if it is classified correctly and no error is known as near as that: an upper bound, as any robust
+        accuracy.
+
+    Raises:
+        UserError: the run did not look for distances.
+    """
+    own = samples[samples["eps_text"] == MINIMUM]
+    if own.empty:
+        raise UserError("The run has no distances; evaluate with the radius 'minimum' (--eps minimum).")
+    rows: list[dict[str, Any]] = []
+    for (model, norm), group in own.groupby(["model", "norm"], sort=False):
+        distance = group[str(norm).lower()].astype(float).where(group["verdict"] == "broken", math.inf)
+        distance = distance.where(group["verdict"] != "clean-wrong", 0.0)
+        table = group.assign(distance=distance)
+        by_attack = {str(name): part["distance"] for name, part in table.groupby("attack", sort=False)}
+        by_attack["worst-case"] = table.groupby("sample")["distance"].min()
+        known = distance[np.isfinite(distance)]
+        chosen = np.linspace(0, known.max() if len(known) else 1.0, _POINTS) if radii is None else np.asarray(radii)
+        for attack, distances in by_attack.items():
+            n, clean_wrong = len(distances), int((distances == 0).sum())
+            for radius in chosen.tolist():
+                correct = n - max(int((distances <= radius).sum()), clean_wrong)
+                share = proportion(correct, n)
+                rows.append({"model": model, "norm": norm, "attack": attack, "radius": radius, "n": n,
+                             "correct": correct, "accuracy": share.value, "ci_low": share.low,
+                             "ci_high": share.high})  # fmt: skip
+    return pd.DataFrame(rows)

@@ -1,0 +1,80 @@
+"""Without a radius the distance of the nearest error is the result."""
+
+import pytest
+import torch
+from robustkit.attacks import FAB, PGD
+from torch import nn
+
+from robustkit import attack
+from robustkit.errors import UserError
+from robustkit.primitives.threat import ball
+from tests.attacks.linear import linear
+
+NORMS = ["Linf", "L2", "L1"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("method", ["fab:steps=60", "fab-t:steps=60", "fab:steps=60,restarts=2"])
+def test_on_a_linear_model_the_distance_is_that_of_the_closed_form(norm, method):
+    made = linear(5)
+    result = attack(made.model, made.x, made.y, method, norm=norm, eps="minimum")
+    distance = ball(norm, 0).distance(made.x, result.x_adv)
+
+    assert result.success.all()
+    assert torch.allclose(distance, made.distance[norm].double(), rtol=0.01, atol=1e-6)
+    assert (distance >= made.distance[norm] - 1e-6).all()
+    with torch.no_grad():
+        assert (made.model(result.x_adv).argmax(1) != made.y).all()
+
+
+def test_batch_size_and_order_do_not_change_a_bit():
+    made = linear(4)
+    whole = attack(made.model, made.x, made.y, "fab:steps=9,restarts=2", norm="L2", eps="minimum")
+    parts = attack(made.model, made.x.flip(0), made.y.flip(0), "fab:steps=9,restarts=2", norm="L2", eps="minimum",
+                   batch_size=7, numbers=range(len(made.x) - 1, -1, -1))  # fmt: skip
+
+    assert torch.equal(parts.x_adv.flip(0), whole.x_adv)
+    assert torch.equal(parts.forwards.flip(0), whole.forwards)
+
+
+def test_the_nearest_of_all_target_classes_counts_and_not_the_first():
+    made = linear(5)
+    one, all_of_them = (
+        attack(made.model, made.x, made.y, FAB("minimum", "L2", steps=30, targets=count)) for count in (1, 4)
+    )
+    near, nearest = (ball("L2", 0).distance(made.x, each.x_adv) for each in (one, all_of_them))
+
+    assert (nearest <= near).all()
+    assert (nearest < near).any()
+
+
+def test_an_error_that_the_model_does_not_confirm_is_moved_away_until_it_does(monkeypatch):
+    made = linear(3)
+    seen = []
+
+    def wrong_at_first(self, point, scores, label, other):
+        seen.append(label)
+        return len(seen) % 3 == 0  # two of three points are not confirmed
+
+    monkeypatch.setattr("robustkit.classifier.oracle.Plain.sure", wrong_at_first)
+    result = attack(made.model, made.x[:1], made.y[:1], "fab:steps=30", norm="L2", eps="minimum")
+    distance = ball("L2", 0).distance(made.x[:1], result.x_adv)
+
+    assert result.success.all()
+    assert (distance > made.distance["L2"][:1]).all()
+    assert (distance < 1.02 * made.distance["L2"][:1]).all()
+
+
+def test_a_model_without_errors_has_no_distance():
+    constant = nn.Linear(3, 2)
+    with torch.no_grad():
+        constant.weight.zero_().add_(1e-6 * torch.eye(2, 3))
+        constant.bias.copy_(torch.tensor([5.0, -5.0]))
+    result = attack(constant, torch.rand(4, 3), torch.zeros(4, dtype=torch.int64), "fab", norm="L2", eps="minimum")
+
+    assert not result.success.any()
+
+
+def test_an_attack_that_needs_a_radius_says_so():
+    with pytest.raises(UserError, match="PGD needs a radius in place of 'minimum'"):
+        PGD("minimum", "L2")

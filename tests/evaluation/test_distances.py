@@ -1,0 +1,98 @@
+"""Runs that look for the distance of the nearest error."""
+
+import math
+
+import numpy as np
+import pytest
+
+from robustkit import evaluate
+from robustkit.errors import UserError
+from tests.small import cnn, data, linear
+
+
+@pytest.fixture(scope="module")
+def run():
+    attacks, eps = ["fab:steps=20", "fab-t:steps=20"], ["L2:minimum", "L2:0.5"]
+    return evaluate(linear(), dataset=data(40), attacks=attacks, eps=eps, samples=None)
+
+
+def at(run, eps_text):
+    rows = run.samples[run.samples.eps_text == eps_text]
+    return {name: part.set_index("sample") for name, part in rows.groupby("attack")}
+
+
+def test_every_image_is_attacked_to_the_end_also_those_broken_at_a_radius(run):
+    for name, rows in at(run, "minimum").items():
+        attacked = rows[rows.verdict != "clean-wrong"]
+        assert (attacked.verdict == "broken").all(), name
+        assert (attacked.forwards >= 20).all(), name
+
+
+def test_the_nearest_error_decides_what_breaks_at_a_radius(run):
+    for name, rows in at(run, "minimum").items():
+        within = rows.l2.astype(float) <= 0.5
+        broken = at(run, "0.5")[name].verdict == "broken"
+        attacked = rows.verdict != "clean-wrong"
+
+        assert (within == broken)[attacked].all(), name
+
+
+def test_the_median_is_that_of_the_rows_per_image(run):
+    results = run.results[run.results.eps_text == "minimum"].set_index("attack")
+    nearest = np.full(40, math.inf)
+    for name, rows in at(run, "minimum").items():
+        distance = rows.l2.astype(float)[rows.verdict == "broken"]
+        assert results.median_distance[name] == pytest.approx(distance.median())
+        assert results.distance_low[name] < results.median_distance[name] < results.distance_high[name]
+        nearest[distance.index] = np.minimum(nearest[distance.index], distance)
+
+    assert results.median_distance["worst-case"] == pytest.approx(np.median(nearest[np.isfinite(nearest)]))
+
+
+def test_the_curve_begins_at_clean_accuracy_and_falls_to_zero(run):
+    curve = run.curve().set_index("attack").loc["worst-case"]
+    clean = run.results[run.results.role == "clean"].iloc[0]
+
+    assert curve.correct.iloc[0] == clean.correct
+    assert (curve.correct.diff().dropna() <= 0).all()
+    assert curve.correct.iloc[-1] == 0
+    assert (
+        run.curve([0.5]).set_index("attack").correct["fab:steps=20"]
+        == (at(run, "0.5")["fab:steps=20"].verdict == "robust").sum()
+    )
+
+
+def test_a_run_without_distances_has_no_curve():
+    plain = evaluate(linear(), dataset=data(10), attacks="fgsm", eps=["0.05"], samples=None)
+
+    with pytest.raises(UserError, match="no distances"):
+        plain.curve()
+
+
+def test_distances_are_added_to_a_run_and_change_none_of_its_rows(tmp_path):
+    def again(eps):
+        return evaluate(cnn(), dataset=data(12), attacks="fab-t:steps=6", eps=eps, samples=None, out=tmp_path / "run")
+
+    before = again(["L2:0.3"]).samples
+    after = again(["L2:0.3", "L2:minimum"]).samples
+
+    assert after[after.eps_text == "0.3"].equals(before)
+    assert (after.eps_text == "minimum").sum() == 12
+
+
+def test_attacks_that_need_a_radius_are_refused_in_one_line():
+    for attacks in ("pgd", "default", "autoattack"):
+        with pytest.raises(UserError, match="needs a radius in place of 'minimum'"):
+            evaluate(linear(), dataset=data(4), attacks=attacks, eps=["L2:minimum"])
+
+
+def test_the_page_and_the_table_show_distances(run, tmp_path):
+    run.write(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    only = evaluate(linear(), dataset=data(8), attacks="fab:steps=5", eps=["L2:minimum"], samples=None)
+    only.write(tmp_path / "only")
+
+    assert "Distance of the nearest error" in page
+    assert "L2 minimum" in str(run)
+    assert "inf" not in str(only).replace("information", "")
+    assert "Distance of the nearest error" in (tmp_path / "only" / "report.html").read_text()
