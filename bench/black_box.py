@@ -206,8 +206,9 @@ def logits(subject: Subject, radii: dict[str, float], sparse_rs: Path | None) ->
     for kind in (Square, SignHunter, NES, SPSA):
         successes(subject, f"{kind.__name__}, ours", "Linf", mine(kind, "Linf"))
     # Its estimate takes two queries for each of 25 samples; only its last point lies in the ball.
-    successes(subject, "SPSA, torchattacks", "Linf",
-              other("Linf", lambda budget: torchattacks_spsa(radii["Linf"], budget // 50 - 1), radii["Linf"]))  # fmt: skip
+    eps = radii["Linf"]
+    spsa = other("Linf", lambda budget: torchattacks_spsa(eps, budget // 50 - 1), eps)
+    successes(subject, "SPSA, torchattacks", "Linf", spsa)
     for kind in (Square, SimBA, NES):
         successes(subject, f"{kind.__name__}, ours", "L2", mine(kind, "L2"))
     side = subject.x.shape[-1] // 4
