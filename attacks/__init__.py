@@ -6,7 +6,11 @@ The lines below are for type checkers and editors. A new file needs none: its cl
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
+from .decision.boundary import Boundary as Boundary
+from .decision.hopskipjump import HopSkipJump as HopSkipJump
 from .decision.noise import Noise as Noise
+from .decision.rays import RayS as RayS
+from .decision.surfree import SurFree as SurFree
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
 from .gradient.fgsm import FGSM as FGSM
@@ -21,6 +25,11 @@ from .minimum_norm.ead import EAD as EAD
 from .minimum_norm.fab import FAB as FAB
 from .minimum_norm.fmn import FMN as FMN
 from .minimum_norm.sigma_zero import SigmaZero as SigmaZero
+from .score.nes import NES as NES
+from .score.signhunter import SignHunter as SignHunter
+from .score.simba import SimBA as SimBA
+from .score.sparse_rs import SparseRS as SparseRS
+from .score.spsa import SPSA as SPSA
 from .score.square import Square as Square
 from .transfer.fia import FIA as FIA
 from .transfer.ghost import Ghost as Ghost

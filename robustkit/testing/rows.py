@@ -131,7 +131,8 @@ def made_up(state: State, turn: int, attack: Attack) -> Seen:
     position = torch.arange(state.query[0].numel()).reshape(1, *shape[1:])
     grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0)
     loss = wave.flatten().mul(5).cos().float() if attack.sees != "labels" else torch.zeros(count)
-    seen = Seen(torch.zeros(count, dtype=torch.int64), torch.zeros(count, 4), loss, grad)
+    label = (wave.flatten().mul(7).sin() > 0).long()  # half of the answers are errors
+    seen = Seen(label, torch.zeros(count, 4), loss, grad)
     if isinstance(attack, MultiGradientAttack):
         losses = attack.objectives((wave.reshape(-1, 1) + torch.arange(4)).sin().float(), state.trial)
         grads = torch.stack([grad.roll(place, -1) for place in range(losses.shape[1])], 1)

@@ -15,7 +15,10 @@ from .problems import EPS, Problem, problem
 GREY = (1, 8, 8)  # the shape of most checks' images
 USUAL = 8  # images of the usual run: enough for broken and for robust ones
 # Budgets for hyper-parameters of these names: no guarantee needs more steps.
-_BUDGET = {"steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2, "searches": 6}
+_BUDGET = {
+    "steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2, "searches": 6, "samples": 3, "directions": 2,
+}  # fmt: skip
+_LABELS_ONLY = {"queries": 40}  # the first error, the way back to the boundary and some turns of the search
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class AttackUnderTest:
     def made(self, eps: float | None = None, **values: Any) -> Attack:
         """The attack with other values."""
         names = {field.name for field in fields(self.attack)}
-        budget = {name: min(most, getattr(self.attack, name)) for name, most in _BUDGET.items() if name in names}
+        budgets = _BUDGET | (_LABELS_ONLY if self.attack.seeks_nearest and self.attack.sees == "labels" else {})
+        budget = {name: min(most, getattr(self.attack, name)) for name, most in budgets.items() if name in names}
         return replace(self.attack, eps=self.eps if eps is None else eps, **{**budget, **values})
 
     @property
