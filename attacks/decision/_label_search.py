@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
-from robustkit.primitives.nearest import NearestState, nearest, unknown_distance
-from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import NormName, finer
 
@@ -84,8 +84,7 @@ def searching(trials: Trials) -> dict[str, Any]:
     """The fields of a `BoundaryState` before the first query, which is the first random start."""
     zero = torch.zeros_like(trials.y)
     return {
-        **vars(begin(trials, random_start(trials.x, trials.key, zero))),
-        "nearest": trials.x, "distance": unknown_distance(trials),
+        **vars(begin_nearest(trials, random_start(trials.x, trials.key, zero))),
         "phase": zero, "end": trials.x, "low": zero.double(), "high": zero.double() + 1,
     }  # fmt: skip
 

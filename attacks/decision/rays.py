@@ -11,8 +11,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
-from robustkit.primitives.nearest import NearestState, unknown_distance
-from robustkit.primitives.protocol import Trials, begin
+from robustkit.primitives.nearest import NearestState, begin_nearest
+from robustkit.primitives.protocol import Trials
 from robustkit.primitives.rows import along
 
 from .._blocks import Block, after, first_signs, flipped
@@ -53,7 +53,7 @@ class RayS(LabelAttack):
         zero, signs = torch.zeros_like(trials.y), first_signs(trials)
         radius = zero.double() + 1
         state = RaySState(
-            **vars(begin(trials, trials.x)), nearest=trials.x, distance=unknown_distance(trials), signs=signs,
+            **vars(begin_nearest(trials, trials.x)), signs=signs,
             radius=radius, halving=zero > 0, low=zero.double(), level=zero, number=zero,
         )  # fmt: skip
         return replace(state, query=self._query(state))
