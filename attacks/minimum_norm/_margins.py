@@ -40,16 +40,16 @@ def class_margins(logits: Tensor, trials: Trials, count: int) -> Tensor:
     return torch.where(aims, aimed, margins.gather(1, wrong))
 
 
-class Boundary(NamedTuple):
+class NearBoundary(NamedTuple):
     """A decision boundary, as the query's gradient has it."""
 
     margin: Tensor  # [B] at the query
     grad: Tensor  # [B, *S] of the margin
 
 
-def nearest_boundary(seen: MultiGradientSeen, ball: Ball) -> Boundary:
+def nearest_boundary(seen: MultiGradientSeen, ball: Ball) -> NearBoundary:
     """The nearest one of the boundaries to several classes."""
     length = seen.grads.flatten(2).norm(p=DUAL[ball.norm], dim=2).clamp(min=SHORTEST)
     chosen = (seen.losses.abs() / length).argmin(1)
     rows = torch.arange(len(chosen), device=chosen.device)
-    return Boundary(seen.losses[rows, chosen], seen.grads[rows, chosen])
+    return NearBoundary(seen.losses[rows, chosen], seen.grads[rows, chosen])
