@@ -36,8 +36,8 @@ def wide_first(radius: int) -> Stage:
     return Stage(f"apgd-ce:steps=20,start_radius={radius}", "first", measures=True)
 
 
-# Bent images get less: as strong on trades_mnist and resnet2b_cifar at fewer passes, but on resnet18 for digits (the main
-# command) it leaves 4 of 504 images standing that are bent, have a ratio of 0.86 to 1.02 and fall otherwise.
+# Bent images get less: as strong on trades_mnist and resnet2b_cifar at fewer passes, but on resnet18 for digits (the
+# main command) 4 of 504 images stand that are bent, have a ratio of 0.86 to 1.02 and fall otherwise.
 NEARER = (
     FIRST,
     member("apgd-ce:steps=20", "second", 1.0, 1.0, True),

@@ -60,11 +60,11 @@ _RK_1_LINF = (
     _fab(0.2, 0.2),
     _NEAREST,
 )
-# Where gradients end in front of a flat loss, jumps between corners of the ball lead on; what they do not find needs a long
-# Square.
+# Where gradients end in front of a flat loss, jumps between corners of the ball lead on; what they do not find needs a
+# long Square.
 _RK_3_LINF = (
     *_RK_1_LINF[:4],
-    _guided(0.3, restarts=3),
+    _guided(0.3, restarts=2),
     Stage("square:queries=2500,shrink_over=5000", "square", Threshold(0.15, 0.15), for_noise=False),
 )
 # In L2 and L1 gradients of networks that were trained in Linf can fail far from the boundary, too.
