@@ -123,7 +123,7 @@ def _attack_pictures(options: dict[str, Any], known: "KnownImages") -> None:
     from robustkit.adversarial_examples.picture_run import PictureRun
 
     found = picture_list(options["inputs"])
-    choice = _choice(options, known.threats)
+    choice = _choice(options, known)
     if not options["floats"]:
         choice = replace(choice, eps=eps_of_levels(choice.norm, choice.eps))
     with new_output(options["out"]) as part:
@@ -152,7 +152,7 @@ def _attack_arrays(options: dict[str, Any], known: "KnownImages") -> None:
     from robustkit.adversarial_examples.model import model_for_arrays
 
     data, labelled = array_file(options["inputs"][0])
-    choice = _choice(options, known.threats)
+    choice = _choice(options, known)
     with new_output(options["out"]) as part:
         with _loader(options, options["weights"]) as load:
             model = model_for_arrays(options["model"], data, known, load)
@@ -164,12 +164,16 @@ def _attack_arrays(options: dict[str, Any], known: "KnownImages") -> None:
     _print_count(outcomes, labels, tuple(x.shape[1:]), choice, options["out"])
 
 
-def _choice(options: dict[str, Any], threats: Any) -> "AttackChoice":
-    """The attack, without its target; a wrong one is an error before a model is loaded."""
+def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
+    """The attack, without its target; what is wrong about it is an error before a model is loaded or downloaded."""
+    from robustkit.adversarial_examples.class_names import ClassNames
     from robustkit.adversarial_examples.making import AttackChoice
     from robustkit.engine.attack_tensors import attack_of
 
-    threat = threat_of(options, threats)
+    if known.class_names:
+        for text in filter(None, (options["label"], options["target"])):
+            ClassNames(known.class_names, len(known.class_names)).number(text)
+    threat = threat_of(options, known.threats)
     attack_of(options["method"], threat.norm, threat.eps_text)
     batch = _BATCH if options["batch_size"] == "auto" else options["batch_size"]
     progress = False if options["quiet"] else None
