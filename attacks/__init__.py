@@ -6,7 +6,11 @@ The lines below are for type checkers and editors. A new file needs none: its cl
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
+from .decision.boundary import Boundary as Boundary
+from .decision.hopskipjump import HopSkipJump as HopSkipJump
 from .decision.noise import Noise as Noise
+from .decision.rays import RayS as RayS
+from .decision.surfree import SurFree as SurFree
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
 from .gradient.fgsm import FGSM as FGSM
@@ -14,7 +18,18 @@ from .gradient.guided_square import GuidedSquare as GuidedSquare
 from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM
 from .gradient.pgd import PGD as PGD
+from .minimum_norm.cw import CW as CW
+from .minimum_norm.ddn import DDN as DDN
+from .minimum_norm.deepfool import DeepFool as DeepFool
+from .minimum_norm.ead import EAD as EAD
 from .minimum_norm.fab import FAB as FAB
+from .minimum_norm.fmn import FMN as FMN
+from .minimum_norm.sigma_zero import SigmaZero as SigmaZero
+from .score.nes import NES as NES
+from .score.signhunter import SignHunter as SignHunter
+from .score.simba import SimBA as SimBA
+from .score.sparse_rs import SparseRS as SparseRS
+from .score.spsa import SPSA as SPSA
 from .score.square import Square as Square
 from .transfer.fia import FIA as FIA
 from .transfer.ghost import Ghost as Ghost

@@ -1,10 +1,32 @@
-"""Random directions, for starts that are a given distance away from the image."""
+"""Starts away from the image: random directions, and the first query of a restart."""
 
+import math
+
+import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
+from robustkit.primitives.protocol import Trials
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import Ball
+
+_USUAL = {"Linf": 0.03, "L2": 0.5, "L1": 5.0, "L0": 10.0}  # radii of later starts where the ball has none
+
+
+def first_query(ball: Ball, trials: Trials) -> Tensor:
+    """`[B, *S]` the image in the first restart, a random valid point half a radius away in the others.
+
+    In L0 a whole radius: half of a small count is next to nothing.
+    """
+    x = trials.x
+    if not bool((trials.restart > 0).any()):  # saves time and changes no row's value
+        return x
+    radius = ball.eps if math.isfinite(ball.eps) else _USUAL[ball.norm]
+    if ball.norm == "L0":
+        shifted = type(ball)(radius).random(x, trials.key, 0)
+    else:
+        shifted = (x + random_direction(ball, x, trials.key) * (radius / 2)).clamp(0, 1)
+    return torch.where(along(trials.restart > 0, x), shifted, x)
 
 
 def random_direction(ball: Ball, x: Tensor, key: Tensor) -> Tensor:

@@ -47,6 +47,14 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             *ensembles.stages("rk-3", "Linf")[:4],
             member("square:queries=3000,shrink_over=5000", "square", 0.08),
         ),
+        "one start": (
+            *ensembles.stages("rk-3", "Linf")[:4], member("guided_square:steps=300", "guided", 0.2),
+            member("square:queries=2500,shrink_over=5000", "square", 0.1),
+        ),
+        "longer": (
+            *ensembles.stages("rk-3", "Linf")[:4], member("guided_square", "guided", 0.25),
+            member("square:queries=2500,shrink_over=5000", "square", 0.2),
+        ),
         "rk-3": ensembles.stages("rk-3", "Linf"),
     },
     "L2": {

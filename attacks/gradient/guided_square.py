@@ -18,8 +18,9 @@ from robustkit.primitives.ascent import Ascent
 from robustkit.primitives.protocol import BestState, Seen, State, Trials, begin
 from robustkit.primitives.rows import along
 
+from .._planes import plane
 from ..score.square import sides
-from ..score.square_windows import Proposal, plane
+from ..score.square_windows import Proposal
 
 
 @dataclass(frozen=True)

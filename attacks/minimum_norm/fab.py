@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives.hyperplane import to_hyperplane
-from robustkit.primitives.nearest import NearestState, nearest, unknown_distance
+from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import (
     MultiGradientAttack,
     MultiGradientSeen,
@@ -20,13 +20,12 @@ from robustkit.primitives.protocol import (
     State,
     TrialCost,
     Trials,
-    begin,
 )
 from robustkit.primitives.rows import along
 
-from .._starts import random_direction
+from .._starts import first_query
+from ._margins import class_margins, nearest_boundary
 
-_DUAL = {"Linf": 1.0, "L2": 2.0, "L1": torch.inf}  # orders of the dual norms
 _SHORTEST = 1e-8  # floor of a length that is divided by
 
 
@@ -35,7 +34,7 @@ class FabState(NearestState):
     """The state of one trial."""
 
     iterations: Tensor  # [B] int64 steps to the boundary so far
-    retreated: Tensor  # [B] bool, the query lies on the way back from an error, and is not looked at as one
+    retreated: Tensor  # [B] bool, the query lies on the way back from an error, and the next one is a step from there
 
 
 @dataclass(frozen=True)
@@ -71,48 +70,33 @@ class FAB(MultiGradientAttack):
         return TrialCost(queries + 1, queries * (1 if self.targets else self.classes))
 
     def init(self, trials: Trials) -> State:
-        # The first restart begins at the image, the others half a radius away from it.
-        shift = random_direction(self.ball, trials.x, trials.key) * (self.ball.eps / 2)
-        start = torch.where(along(trials.restart > 0, shift), (trials.x + shift).clamp(0, 1), trials.x)
         return FabState(
-            **vars(begin(trials, start)),
+            **vars(begin_nearest(trials, first_query(self.ball, trials))),
             iterations=torch.zeros_like(trials.y),
             retreated=torch.zeros_like(trials.y, dtype=torch.bool),
-            nearest=trials.x,
-            distance=unknown_distance(trials),
         )
 
     def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
         """Margins of wrong classes over the true one: of the class aimed at, or of the likeliest ones."""
-        y = trials.y.unsqueeze(1)
-        margins = logits - logits.gather(1, y)
-        count = 1 if self.targets else min(self.classes, logits.shape[1] - 1)
-        wrong = logits.detach().scatter(1, y, -torch.inf).topk(count, 1).indices
-        aim = trials.loss_target.unsqueeze(1)
-        return margins.gather(1, torch.where(aim >= 0, aim, wrong))
+        return class_margins(logits, trials, 1 if self.targets else self.classes)
 
     def step(self, state: State, seen: Seen) -> State:
         assert isinstance(state, FabState)
         assert isinstance(seen, MultiGradientSeen)
         x, query = state.trial.x, state.query
-        seen_so_far = nearest(state, seen.label, self.ball, looked_at=~state.retreated)
+        found = nearest(state, seen.label, self.ball)
         done = state.iterations >= self.steps
-        error = seen_so_far.error
+        error = found.error & ~state.retreated
         moved = torch.where(along(error, x), x + self.retreat * (query - x), self._moved(x, query, seen))
         return FabState(
-            trial=state.trial, query=torch.where(along(done, x), seen_so_far.or_else(query), moved),
+            trial=state.trial, query=torch.where(along(done, x), found.or_else(query), moved),
             queries=state.queries + 1, done=done, iterations=state.iterations + ~error, retreated=error,
-            nearest=seen_so_far.point, distance=seen_so_far.distance,
+            nearest=found.point, distance=found.distance,
         )  # fmt: skip
 
     def _moved(self, x: Tensor, query: Tensor, seen: MultiGradientSeen) -> Tensor:
         """One step from `query`, and one from the image, to the nearest linearised boundary; then their mean."""
-        norm = self.ball.norm
-        length = seen.grads.flatten(2).norm(p=_DUAL[norm], dim=2).clamp(min=1e-12)
-        nearest = (seen.losses.abs() / length).argmin(1)
-        rows = torch.arange(len(x), device=x.device)
-        loss, grad = seen.losses[rows, nearest], seen.grads[rows, nearest]
-
+        norm, (loss, grad) = self.ball.norm, nearest_boundary(seen, self.ball)
         there = loss + (grad * (x - query)).flatten(1).sum(1)  # the linearised margin at the image
         both = to_hyperplane(norm, torch.cat([query, x]), torch.cat([grad, grad]), -torch.cat([loss, there]))
         here, away = both[: len(x)], both[len(x) :]

@@ -18,7 +18,8 @@ from robustkit.primitives import losses
 from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
-from .square_windows import Proposal, centred_patterns, plane, stripes
+from .._planes import plane
+from .square_windows import Proposal, centred_patterns, stripes
 
 # The share of pixels in a window is halved when these of 10 000 queries are spent (the paper's schedule).
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)

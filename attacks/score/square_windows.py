@@ -13,7 +13,7 @@ from robustkit.primitives import noise
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import Ball, NormName
 
-Plane = Tensor  # [B, C, H, W]
+from .._planes import Plane
 
 # In L2 and L1 the paper's windows may reach the last row and column; those of the authors' code never do, which is
 # stronger where the border is empty, but never changes those pixels. With a quarter of the probability of the other
@@ -24,12 +24,6 @@ _LAST_PLACE = 0.25
 # The height of the n-th nested rectangle of a pattern is 1 / n to this power. The paper on L2 gives 2; for L1 the
 # authors' code has 4, which makes a pattern almost a single peak.
 _FALL = {"L2": 2, "L1": 4}
-
-
-def plane(x: Tensor) -> Plane:
-    """`[B, *S]` of any shape as a view `[B, C, H, W]`."""
-    shape = (1,) * max(0, 3 - (x.dim() - 1)) + tuple(x.shape[1:])
-    return x.reshape(len(x), -1, *shape[-2:])
 
 
 def stripes(x: Plane, key: Tensor, ball: Ball) -> Plane:

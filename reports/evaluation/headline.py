@@ -39,13 +39,14 @@ def _headline(board: Board, model: str) -> Headline:
     first = levels[0] if levels else None
     words = in_plain_words(first.threat.norm, first.threat.eps_text) if first else ""
     state = board.unfinished.get(model)
-    return Headline(model, clean, first, words, "" if state else _comment(board, clean, first), levels, state)
+    comment = "" if state else _comment(board, model, clean, first)
+    return Headline(model, clean, first, words, comment, levels, state)
 
 
-def _comment(board: Board, clean: ResultRow | None, first: HeadlineAccuracy | None) -> str:
+def _comment(board: Board, model: str, clean: ResultRow | None, first: HeadlineAccuracy | None) -> str:
     """What a reader may overlook in the numbers; empty if nothing."""
     if first is None:
-        return "No attack was run: this says nothing about robustness."
+        return _about_distances(board, model) or "No attack was run: this says nothing about robustness."
     cell = first.cell
     if cell.n < 30:
         return f"With {cell.n} image{'' if cell.n == 1 else 's'} this is a trial of the tool, not a measurement."
@@ -55,3 +56,10 @@ def _comment(board: Board, clean: ResultRow | None, first: HeadlineAccuracy | No
         return "No attack broke any image: either the radius is small, or the attacks fail on this model. Check which."
     classes = len(board.class_names)
     return "That is no better than guessing." if classes and cell.correct / cell.n <= 1 / classes else ""
+
+
+def _about_distances(board: Board, model: str) -> str:
+    """The median distances of the nearest errors, in words; empty if none were looked for."""
+    cells = [(threat.norm, cell) for threat in board.minimums if (cell := board.worst(model, threat))]
+    known = [f"{cell.distance_text} in {norm} ({cell.distance_interval})" for norm, cell in cells if cell.distance_text]
+    return f"The nearest errors that were found have a median distance of {', '.join(known)}." if known else ""

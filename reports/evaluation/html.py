@@ -4,6 +4,7 @@ Names of models and classes are not trusted: they are escaped, and a policy in t
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from ..shared.rendering import render, styles
 from ..shared.words import printable
 from . import audit, figures, randomized, smoothing, tables
 from .board import Board, EvaluationProgress, boards
+from .distance_figures import accuracy_by_distance
 from .distances import DistanceBlock, distance_blocks
 from .extra_parts import ExtraPart, extra_parts
 from .gallery import RULE, GalleryEntry, gallery
@@ -109,7 +111,7 @@ def _section(board: Board, number: int) -> Section:
         accuracy=tables.accuracy_blocks(board),
         distances=distance_blocks(board),
         legend=figures.legend(board),
-        figures=figures.accuracy_against_eps(board, prefix),
+        figures=[*figures.accuracy_against_eps(board, prefix), *accuracy_by_distance(board, prefix)],
         contributions=tables.contribution_blocks(board),
         classes=tables.class_tables(board),
         gallery=gallery(board),
@@ -158,8 +160,13 @@ def _data(runs: Sequence[Run]) -> list[dict[str, object]]:
     ]
 
 
+def _is_no_json(value: object) -> bool:
+    """Whether JSON has no word for it: NaN, NA, and infinity, the radius "minimum"."""
+    return value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
+
+
 def _records(frame: pd.DataFrame) -> list[dict[str, object]]:
     return [
-        {str(name): None if pd.isna(value) else value for name, value in row.items()}
+        {str(name): None if _is_no_json(value) else value for name, value in row.items()}
         for row in frame.to_dict("records")
     ]

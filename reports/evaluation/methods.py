@@ -64,8 +64,9 @@ def joined(board: Board) -> list[str]:
 def resolution(board: Board) -> str:
     """The differences between two models that can be seen with this many images; empty without images."""
     n = board.images.n
-    worst = next((cell for cell in board.rows if cell.role == "worst-case"), None)
-    cell = worst or next((cell for cell in board.rows if cell.role == "clean"), None)
+    rows = [cell for cell in board.rows if cell.threat is None or not cell.threat.is_minimum]
+    worst = next((cell for cell in rows if cell.role == "worst-case"), None)
+    cell = worst or next((cell for cell in rows if cell.role == "clean"), None)
     if cell is None or not cell.n:
         return ""
     share = cell.correct / cell.n

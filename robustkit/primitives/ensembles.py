@@ -47,8 +47,9 @@ def _fab(below: float, if_bent: float) -> Stage:
     return Stage("fab-t:steps=30,targets=3", "fab", Threshold(below, if_bent), for_noise=False)
 
 
-def _guided(below: float) -> Stage:
-    return Stage("guided_square:steps=300", "guided", Threshold(below, below), for_noise=False)
+def _guided(below: float, restarts: int = 1) -> Stage:
+    again = f",restarts={restarts}" if restarts > 1 else ""
+    return Stage(f"guided_square:steps=300{again}", "guided", Threshold(below, below), for_noise=False)
 
 
 _RK_1_LINF = (
@@ -66,8 +67,8 @@ _RK_3_LINF = (
     Stage("apgd-ce:steps=20", "second", Threshold(1.0, 1.0), measures=True),
     Stage("apgd-t:steps=30,targets=9", "targeted", Threshold(1.0, 0.8), for_noise=False),
     Stage("apgd-ce:steps=100", "long", Threshold(0.5, 0.5), measures=True),
-    _guided(0.2),
-    Stage("square:queries=2500,shrink_over=5000", "square", Threshold(0.1, 0.1), for_noise=False),
+    _guided(0.3, restarts=3),
+    Stage("square:queries=2500,shrink_over=5000", "square", Threshold(0.15, 0.15), for_noise=False),
 )
 # In L2 and L1 gradients of networks that were trained in Linf can fail far from the boundary, too.
 _RK_1_L2 = (

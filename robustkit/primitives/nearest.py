@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from robustkit.primitives.protocol import State, Trials
+from robustkit.primitives.protocol import State, Trials, begin
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import Ball
 
@@ -51,9 +51,10 @@ def nearest(state: NearestState, label: Tensor, ball: Ball, *, looked_at: Tensor
     return Nearest(error, nearer, point, torch.where(nearer, distance, state.distance))
 
 
-def unknown_distance(trials: Trials) -> Tensor:
-    """`[B]` float64 infinity: the distance of the nearest error before there is one."""
-    return torch.full_like(trials.y, torch.inf, dtype=torch.float64)
+def begin_nearest(trials: Trials, query: Tensor) -> NearestState:
+    """The state of trials before their first query, at `query`, when no error is known."""
+    unknown = torch.full_like(trials.y, torch.inf, dtype=torch.float64)
+    return NearestState(**vars(begin(trials, query)), nearest=trials.x, distance=unknown)
 
 
 def is_error(label: Tensor, trials: Trials) -> Tensor:

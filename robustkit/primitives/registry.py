@@ -39,6 +39,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
     "fab-t": ("fab", {"targets": 9}),
+    "guided-square": ("guided_square", {}),
+    "sigma-zero": ("sigma_zero", {}),
+    "qeba": ("hopskipjump", {"frequencies": 0.25}),
+    "sparse-rs": ("sparse_rs", {}),
 }
 
 # `path/file.py`, then perhaps the class, then perhaps the hyper-parameters.

@@ -1,11 +1,12 @@
 """Checks of an attack's states alone: made-up answers take the place of a model."""
 
 import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
 
+from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import (
     Attack,
     BestState,
@@ -75,6 +76,29 @@ def it_keeps_its_best_point_if_it_declares_so(
     confirm(isinstance(state, BestState) == attack.keeps_best, "keeps_best must be True exactly with a BestState")
 
 
+def it_keeps_the_nearest_error_if_it_declares_so(
+    subject: AttackUnderTest, shape: tuple[int, ...] = GREY, key: int = 7
+) -> None:
+    """`seeks_nearest` and the type of the state agree; no error that was shown is nearer than the one that is kept."""
+    attack = without_model(subject)
+    state = attack.init(trials(images(4, *shape), key))
+    confirm(isinstance(state, NearestState) == attack.seeks_nearest, "seeks_nearest and a NearestState go together")
+    nearest = torch.full((4,), torch.inf, dtype=torch.float64)
+    for turn in range(attack.cost.forwards if isinstance(state, NearestState) else 0):
+        # The first row never sees an error, the others at turns of their own.
+        label = ((torch.arange(4) * (turn + 2)) % 5 > 1).long()
+        live, shown = ~state.done, attack.ball.distance(state.trial.x, state.query)
+        nearest = torch.where(live & (label == 1), torch.minimum(nearest, shown), nearest)
+        state = attack.step(state, replace(made_up(state, turn, attack), label=label))
+        assert isinstance(state, NearestState)
+        confirm(torch.equal(state.distance[live], nearest[live]), "a nearer error was shown than the one that is kept")
+        ended = live & state.done & nearest.isfinite()
+        confirm(
+            torch.equal(attack.ball.distance(state.trial.x, state.query)[ended], nearest[ended]),
+            "the last query of a trial is not its nearest error",
+        )
+
+
 def states_depend_on_the_seed(subject: AttackUnderTest) -> bool:
     """Whether two noise keys lead to different queries."""
     attack = without_model(subject)
@@ -107,7 +131,8 @@ def made_up(state: State, turn: int, attack: Attack) -> Seen:
     position = torch.arange(state.query[0].numel()).reshape(1, *shape[1:])
     grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0)
     loss = wave.flatten().mul(5).cos().float() if attack.sees != "labels" else torch.zeros(count)
-    seen = Seen(torch.zeros(count, dtype=torch.int64), torch.zeros(count, 4), loss, grad)
+    label = (wave.flatten().mul(7).sin() > 0).long()  # half of the answers are errors
+    seen = Seen(label, torch.zeros(count, 4), loss, grad)
     if isinstance(attack, MultiGradientAttack):
         losses = attack.objectives((wave.reshape(-1, 1) + torch.arange(4)).sin().float(), state.trial)
         grads = torch.stack([grad.roll(place, -1) for place in range(losses.shape[1])], 1)

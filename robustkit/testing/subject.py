@@ -15,7 +15,10 @@ from .problems import EPS, Problem, problem
 GREY = (1, 8, 8)  # the shape of most checks' images
 USUAL = 8  # images of the usual run: enough for broken and for robust ones
 # Budgets for hyper-parameters of these names: no guarantee needs more steps.
-_BUDGET = {"steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2}
+_BUDGET = {
+    "steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2, "searches": 6, "samples": 3, "directions": 2,
+}  # fmt: skip
+_LABELS_ONLY = {"queries": 40}  # the first error, the way back to the boundary and some turns of the search
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class AttackUnderTest:
     def made(self, eps: float | None = None, **values: Any) -> Attack:
         """The attack with other values."""
         names = {field.name for field in fields(self.attack)}
-        budget = {name: min(most, getattr(self.attack, name)) for name, most in _BUDGET.items() if name in names}
+        budgets = _BUDGET | (_LABELS_ONLY if self.attack.seeks_nearest and self.attack.sees == "labels" else {})
+        budget = {name: min(most, getattr(self.attack, name)) for name, most in budgets.items() if name in names}
         return replace(self.attack, eps=self.eps if eps is None else eps, **{**budget, **values})
 
     @property
@@ -60,9 +64,9 @@ class AttackUnderTest:
         """The run that several checks look at."""
         return self.run()
 
-    def run(self, batch_size: int = 64, seed: int = 0, count: int = USUAL) -> Attacked:
-        """The usual run on its first images, in another batch size or with another seed."""
-        made, attack = self.images(count=USUAL), self.made(restarts=2)
+    def run(self, batch_size: int = 64, seed: int = 0, count: int = USUAL, eps: float | None = None) -> Attacked:
+        """The usual run on its first images, in another batch size, with another seed or in another radius."""
+        made, attack = self.images(count=USUAL), self.made(eps, restarts=2)
         return attack_tensors(made.model, made.x[:count], made.y[:count], attack, batch_size=batch_size, seed=seed)
 
 

@@ -94,5 +94,6 @@ def test_the_page_and_the_table_show_distances(run, tmp_path):
 
     assert "Distance of the nearest error" in page
     assert "L2 minimum" in str(run)
+    assert "Infinity" not in page  # JSON has no such word
     assert "inf" not in str(only).replace("information", "")
     assert "Distance of the nearest error" in (tmp_path / "only" / "report.html").read_text()

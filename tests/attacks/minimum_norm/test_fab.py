@@ -4,23 +4,10 @@ from robustkit.attacks import FAB
 from torch import nn
 
 from robustkit import attack
-from robustkit.classifier.answers import answered
-from robustkit.primitives.protocol import Trials
+from tests.attacks.driving import last_state, untargeted
 from tests.attacks.linear import linear
 
 NORMS = ["Linf", "L2", "L1"]
-
-
-def last_state(method: FAB, model: nn.Module, trials: Trials):
-    state = method.init(trials)
-    while not state.done.all():
-        state = method.step(state, answered(method, state, model))
-    return state
-
-
-def untargeted(x, y, restart=0):
-    none = torch.full_like(y, -1)
-    return Trials(x, y, none, none, torch.arange(len(x)), torch.full_like(y, restart))
 
 
 @pytest.mark.parametrize("norm", NORMS)

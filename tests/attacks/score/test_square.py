@@ -1,8 +1,9 @@
 import pytest
 import torch
 from robustkit.attacks import Noise, Square
+from robustkit.attacks._planes import plane
 from robustkit.attacks.score.square import sides
-from robustkit.attacks.score.square_windows import Proposal, pattern, plane
+from robustkit.attacks.score.square_windows import Proposal, pattern
 
 from robustkit import attack
 from robustkit.primitives.protocol import State

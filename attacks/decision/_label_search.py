@@ -1,0 +1,142 @@
+"""What attacks on labels share: the search for a first error, and the way from an error back to the boundary.
+
+An attack of this kind is a state machine. Each row has a phase: START and BISECT are here, those from 2 on belong to
+the attack.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives import noise
+from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
+from robustkit.primitives.rows import along
+from robustkit.primitives.threat import NormName, finer
+
+START, BISECT = 0, 1
+
+
+@dataclass(frozen=True)
+class BoundaryState(NearestState):
+    """The state of an attack that looks for a first error and returns to the boundary."""
+
+    phase: Tensor  # [B] int64
+    end: Tensor  # [B, *S] the error from which the boundary is searched for; the image before there is one
+    low: Tensor  # [B] float64 share of the way from the image to `end` that is no error
+    high: Tensor  # [B] float64 share that is one
+
+
+@dataclass(frozen=True)
+class LabelAttack(Attack):
+    """Base of the attacks that see labels only and look for the nearest error.
+
+    Args:
+        queries: forward passes per trial, at least 2.
+    """
+
+    _: KW_ONLY
+    queries: int = 2000
+
+    sees = "labels"
+    norms: ClassVar[tuple[NormName, ...]] = ("L2",)
+    seeks_nearest = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(2, "queries")
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(self.queries, 0)
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return logits.new_zeros(len(logits))
+
+    def step(self, state: State, seen: Seen) -> State:
+        assert isinstance(state, NearestState)
+        looked = nearest(state, seen.label, self.ball)
+        after = self.advance(state, looked.error)
+        queries = state.queries + 1
+        done = queries >= self.queries - 1
+        query = torch.where(along(done, after.query), looked.or_else(after.query), after.query)
+        return replace(after, query=query, queries=queries, done=done, nearest=looked.point, distance=looked.distance)
+
+    @abstractmethod
+    def advance(self, state: NearestState, error: Tensor) -> NearestState:
+        """The state with the next query, after `error` `[B]` says whether this one is an error."""
+
+
+class Bisected(NamedTuple):
+    """What one answer says about the boundary between an image and an error."""
+
+    end: Tensor  # as in the state
+    low: Tensor
+    high: Tensor
+    arrived: Tensor  # [B] bool, `high` is near enough to the boundary
+
+
+def searching(trials: Trials) -> dict[str, Any]:
+    """The fields of a `BoundaryState` before the first query, which is the first random start."""
+    zero = torch.zeros_like(trials.y)
+    return {
+        **vars(begin_nearest(trials, random_start(trials.x, trials.key, zero))),
+        "phase": zero, "end": trials.x, "low": zero.double(), "high": zero.double() + 1,
+    }  # fmt: skip
+
+
+def random_start(x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
+    """Noise that may be an error: first uniform in the box, later uniform in a random range of values.
+
+    A network gives almost all noise of one contrast the same class, which may be the right one: on MNIST it is 8. Noise
+    of any range includes nearly constant images of every grey.
+    """
+    ends = noise.uniform(finer(key), draw, (2,)).to(x)
+    first = draw == 0
+    low = torch.where(first, 0, torch.minimum(ends[:, 0], ends[:, 1]))
+    high = torch.where(first, 1, torch.maximum(ends[:, 0], ends[:, 1]))
+    return along(low, x) + along(high - low, x) * noise.uniform(key, draw, x.shape[1:]).to(x)
+
+
+def between(norm: NormName, x: Tensor, end: Tensor, share: Tensor) -> Tensor:
+    """The point at a share `[B]` of the way from `x` to `end`: exactly `end` at 1.
+
+    In Linf all values that are further than the share of the largest change are cut to it.
+    """
+    way = end - x
+    if norm == "Linf":
+        most = along(way.flatten(1).abs().amax(1) * share.to(x), x)
+        return torch.where(way.abs() <= most, end, x + way.clamp(-most, most)).clamp(0, 1)
+    return (end - along(1 - share, x).to(x) * way).clamp(0, 1)
+
+
+def bisected(state: BoundaryState, error: Tensor, tolerance: float | Tensor) -> Bisected:
+    """Halve the way between the image and `end`, down to a share of `tolerance`."""
+    halving, middle = state.phase == BISECT, (state.low + state.high) / 2
+    low = torch.where(halving & ~error, middle, state.low)
+    high = torch.where(halving & error, middle, state.high)
+    return Bisected(state.end, low, high, halving & (high - low <= tolerance))
+
+
+def begun_from(found: Bisected, moved: Tensor, query: Tensor) -> Bisected:
+    """The same, but with rows `moved` `[B]` that begin anew between the image and the error `query`."""
+    return Bisected(
+        torch.where(along(moved, query), query, found.end), found.low.masked_fill(moved, 0),
+        found.high.masked_fill(moved, 1), found.arrived,
+    )  # fmt: skip
+
+
+def by_phase(phase: Tensor, makers: Sequence[Callable[[], Tensor]]) -> Tensor:
+    """Each row's query from the maker of its phase."""
+    query: Tensor | None = None
+    for number, make in enumerate(makers):
+        here = phase == number
+        if bool(here.any()):  # saves time and changes no row's value
+            made = make()
+            query = made if query is None else torch.where(along(here, made), made, query)
+    assert query is not None
+    return query

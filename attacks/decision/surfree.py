@@ -1,0 +1,146 @@
+"""SurFree: turns the way from the image to an error in random smooth directions, without estimating a gradient.
+
+Maho, Furon & Le Merrer 2021, arXiv:2011.12807, algorithm 1. A turn by an angle shortens the way by its cosine. Ours
+differs: directions are orthogonal to the way, but not to earlier directions, which would have to be stored; in many
+dimensions they nearly are.
+Bad at: networks that ignore low frequencies, unless `frequencies` is raised, and targeted trials: they begin at noise.
+"""
+
+import math
+from dataclasses import KW_ONLY, dataclass, replace
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives.nearest import NearestState
+from robustkit.primitives.protocol import Trials
+from robustkit.primitives.rows import along
+
+from .._cosines import smooth_noise
+from .._planes import plane
+from ._label_search import (
+    BISECT,
+    START,
+    BoundaryState,
+    LabelAttack,
+    begun_from,
+    between,
+    bisected,
+    by_phase,
+    random_start,
+    searching,
+)
+
+TRY, WIDEN, REFINE = 2, 3, 4
+
+_TOLERANCE = 1e-3  # of the first search, as a share of the way
+_MOST = 80.0  # degrees; at 90 the image itself would be queried
+_LEAST = 0.01  # degrees
+
+
+@dataclass(frozen=True)
+class SurfreeState(BoundaryState):
+    """The state of one trial; in the phases after BISECT, `low` and `high` are angles in degrees."""
+
+    at: Tensor  # [B, *S] the error whose way to the image is turned
+    angle: Tensor  # [B] float64 degrees of the first turn in each direction
+    side: Tensor  # [B] float64, 1 or -1: the sense of the turn
+    turns: Tensor  # [B] int64 number of the direction
+
+
+@dataclass(frozen=True)
+class SurFree(LabelAttack):
+    """Surrogate-free attack in L2.
+
+    Args:
+        queries: forward passes per trial, at least 2.
+        frequencies: share of the cosines of each side of the image that directions are made of, the lowest ones;
+            at least 8.
+        angle: degrees of the first turn.
+        decay: factor of the angle after a direction without any error; its inverse after one with an error.
+        precision: the largest angle with an error is searched for up to this share of it.
+    """
+
+    _: KW_ONLY
+    frequencies: float = 0.25
+    angle: float = 30.0
+    decay: float = 0.95
+    precision: float = 0.1
+
+    norms = ("L2",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(0.0, "angle", "precision")
+        self.share("frequencies")
+        self.share("decay")
+
+    def init(self, trials: Trials) -> SurfreeState:
+        zero = torch.zeros_like(trials.y)
+        return SurfreeState(
+            **searching(trials), at=trials.x, angle=zero.double() + min(self.angle, _MOST), side=zero.double() + 1,
+            turns=zero,
+        )  # fmt: skip
+
+    def advance(self, state: NearestState, error: Tensor) -> SurfreeState:
+        assert isinstance(state, SurfreeState)
+        x, started = state.trial.x, error & (state.phase == START)
+        found = begun_from(bisected(state, error, _TOLERANCE), started, state.query)
+        trying, widening, refining = (state.phase == phase for phase in (TRY, WIDEN, REFINE))
+        asked = self._asked(state)
+        low = torch.where((trying | widening | refining) & error, asked, found.low)
+        high = torch.where((widening | refining) & ~error, asked, found.high)
+        turned = (widening & ~error) | (widening & error & (asked >= _MOST))
+        turned = turned | refining
+        refined = turned & ((high - low <= self.precision * low) | (low >= _MOST))
+        vain = trying & ~error & (state.side < 0)
+
+        at = torch.where(along(found.arrived, x), between("L2", x, found.end, found.high), state.at)
+        at = torch.where(along(refined, x), self._turned(state, low * state.side), at)
+        fresh = found.arrived | refined | vain
+        phase = state.phase.masked_fill(started, BISECT).masked_fill(trying & error, WIDEN)
+        phase = phase.masked_fill(turned, REFINE).masked_fill(fresh, TRY)
+        factor = torch.where(refined, 1 / max(self.decay, 0.01), torch.where(vain, self.decay, 1.0))
+        state = replace(
+            state, phase=phase, end=found.end, low=low, high=high, at=at,
+            angle=(state.angle * factor).clamp(_LEAST, _MOST),
+            side=torch.where(fresh, 1.0, torch.where(trying & ~error, -1.0, state.side)),
+            turns=state.turns + (refined | vain),
+        )  # fmt: skip
+        return replace(state, query=self._query(state))
+
+    def _asked(self, state: SurfreeState) -> Tensor:
+        """`[B]` the angle of the query, in degrees."""
+        wider = (2 * state.low).clamp(max=_MOST)
+        middle = (state.low + state.high) / 2
+        return torch.where(state.phase == TRY, state.angle, torch.where(state.phase == WIDEN, wider, middle))
+
+    def _query(self, state: SurfreeState) -> Tensor:
+        x, key, draw = state.trial.x, state.trial.key, state.queries + 1
+        return by_phase(
+            state.phase.clamp(max=TRY),
+            (
+                lambda: random_start(x, key, draw),
+                lambda: between("L2", x, state.end, (state.low + state.high) / 2),
+                lambda: self._turned(state, self._asked(state) * state.side),
+            ),
+        )
+
+    def _turned(self, state: SurfreeState, angle: Tensor) -> Tensor:
+        """The way from the image to `at`, turned by `angle` `[B]` and shortened by its cosine."""
+        x, way = state.trial.x, state.at - state.trial.x
+        # No other draw of this key has the number: starts count up from 0.
+        move = smooth_noise(plane(x), state.trial.key, -1 - state.turns, self.frequencies).reshape(x.shape)
+        distance = _length(way)
+        outward = way / along(distance, x)
+        move = move - along((move * outward).flatten(1).sum(1), x) * outward
+        move = move * along(distance / _length(move), x)
+        # One number at a time: torch's vectors and scalars may round a cosine differently.
+        both = [(math.cos(math.radians(each)), math.sin(math.radians(each))) for each in angle.tolist()]
+        cosine, sine = torch.tensor(both, dtype=x.dtype, device=x.device).reshape(-1, 2).unbind(1)
+        return (x + along(cosine, x) * (along(cosine, x) * way + along(sine, x) * move)).clamp(0, 1)
+
+
+def _length(way: Tensor) -> Tensor:
+    length: Tensor = way.flatten(1).norm(dim=1).clamp(min=1e-12)
+    return length

@@ -1,0 +1,55 @@
+"""Margins: differences of logits that are positive at errors, and the decision boundaries where they are zero."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives import losses
+from robustkit.primitives.protocol import MultiGradientSeen, Trials
+from robustkit.primitives.threat import Ball
+
+DUAL = {"Linf": 1.0, "L2": 2.0, "L1": torch.inf}  # orders of the dual norms
+SHORTEST = 1e-12  # floor of a length that is divided by
+
+
+def error_margin(logits: Tensor, trials: Trials) -> Tensor:
+    """`[B]` the lead of the wrong classes over the true one, of the class aimed at, or of the one to be reached.
+
+    It is positive at errors only. Where a class must be reached, the lead is over all other classes: one over the true
+    class alone would leave a third class in front.
+    """
+    aimed = losses.loss("margin")(logits, trials.y, trials.loss_target)
+    must_reach = trials.target >= 0
+    if not bool(must_reach.any()):  # saves time and changes no row's value
+        return aimed
+    return torch.where(must_reach, -losses.margin(logits, trials.target.clamp(min=0)), aimed)
+
+
+def class_margins(logits: Tensor, trials: Trials, count: int) -> Tensor:
+    """`[B, count]` the leads of the likeliest wrong classes, likeliest first; fewer if there are fewer classes.
+
+    Rows that aim at a class have its margin in every column.
+    """
+    y = trials.y.unsqueeze(1)
+    margins = logits - logits.gather(1, y)
+    count = min(count, logits.shape[1] - 1)
+    wrong = logits.detach().scatter(1, y, -torch.inf).topk(count, 1).indices
+    aimed = error_margin(logits, trials).unsqueeze(1)
+    aims = ((trials.loss_target >= 0) | (trials.target >= 0)).unsqueeze(1)
+    return torch.where(aims, aimed, margins.gather(1, wrong))
+
+
+class NearBoundary(NamedTuple):
+    """A decision boundary, as the query's gradient has it."""
+
+    margin: Tensor  # [B] at the query
+    grad: Tensor  # [B, *S] of the margin
+
+
+def nearest_boundary(seen: MultiGradientSeen, ball: Ball) -> NearBoundary:
+    """The nearest one of the boundaries to several classes."""
+    length = seen.grads.flatten(2).norm(p=DUAL[ball.norm], dim=2).clamp(min=SHORTEST)
+    chosen = (seen.losses.abs() / length).argmin(1)
+    rows = torch.arange(len(chosen), device=chosen.device)
+    return NearBoundary(seen.losses[rows, chosen], seen.grads[rows, chosen])

@@ -1,0 +1,111 @@
+"""C&W: Adam on the squared distance plus a weighted margin, in a space whose points are all valid images.
+
+Carlini & Wagner 2017, arXiv:1608.04644, section V-A: the L2 attack with the loss f_6 and a binary search for the
+weight. Ours differs: black and white pixels are nearer in that space, so that fewer steps move them; a descent ends
+early for its own image, not for a whole batch, and only if it has had no error.
+Bad at: cost: it takes thousands of queries for what DDN and FMN find in a hundred.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
+from robustkit.primitives.rows import along
+
+from .._starts import first_query
+from ._adam import Moments, adam, at_rest
+from ._margins import error_margin
+from ._weights import WeightSearch, begin_search, searched
+
+# Images are shrunk by it, as black and white are infinitely far away in the space of the descent. The authors' 1 - 1e-6
+# leaves them so far away that they do not begin to move in some hundred steps.
+_INSIDE = 0.99
+
+
+@dataclass(frozen=True)
+class CwState(NearestState):
+    """The state of one trial."""
+
+    weight: WeightSearch
+    start: Tensor  # [B, *S] position at which descents begin
+    position: Tensor  # [B, *S] whose tanh is the query
+    moments: Moments
+
+
+@dataclass(frozen=True)
+class CW(Attack):
+    """Carlini & Wagner's attack in L2.
+
+    Args:
+        steps: gradient steps of a descent.
+        searches: descents, each with another weight.
+        step_size: of Adam.
+        first_weight: of the margin in the first descent; c in the paper.
+        confidence: least margin of an error; kappa in the paper.
+        abort_early: end a descent that has had no error when a tenth of its steps makes no progress.
+    """
+
+    _: KW_ONLY
+    steps: int = 1000
+    searches: int = 9
+    step_size: float = 0.01
+    first_weight: float = 1e-3
+    confidence: float = 0.0
+    abort_early: bool = True
+
+    norms = ("L2",)
+    seeks_nearest = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "steps", "searches")
+        self.at_least(0.0, "step_size", "first_weight", "confidence")
+
+    @property
+    def cost(self) -> TrialCost:
+        queries = self.searches * self.steps
+        return TrialCost(queries + 1, queries)
+
+    def init(self, trials: Trials) -> CwState:
+        position = to_space(first_query(self.ball, trials))
+        return CwState(
+            **vars(begin_nearest(trials, to_image(position))), weight=begin_search(self.first_weight, trials.x),
+            start=position, position=position, moments=at_rest(trials.x),
+        )  # fmt: skip
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return error_margin(logits, trials)
+
+    def step(self, state: State, seen: Seen) -> CwState:
+        assert isinstance(state, CwState)
+        x, change, lacking = state.trial.x, state.query - state.trial.x, self.confidence - seen.loss.to(state.query)
+        found = nearest(state, seen.label, self.ball, looked_at=(lacking <= 0) if self.confidence else True)
+        loss = (change * change).flatten(1).sum(1) + state.weight.value * lacking.clamp(min=0)
+        slope = 2 * change - along(state.weight.value * (lacking > 0), x) * seen.grad
+        slope = slope * 2 * state.query * (1 - state.query)  # the derivative of the query in the position
+        descent = adam(state.moments, slope, state.weight.step, self.steps)
+        weight = searched(state.weight, found.error, loss, self.steps, abort_early=self.abort_early)
+
+        anew = weight.step == 0
+        position = torch.where(along(anew, x), state.start, state.position - self.step_size * descent.direction)
+        done = weight.turn >= self.searches
+        return CwState(
+            trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), to_image(position)),
+            queries=state.queries + 1, done=done, nearest=found.point, distance=found.distance, weight=weight,
+            start=state.start, position=position, moments=at_rest(x).where(anew, descent.moments),
+        )  # fmt: skip
+
+
+def to_space(image: Tensor) -> Tensor:
+    """The point of the unbounded space that stands for an image: its inverse hyperbolic tangent."""
+    # torch's own atanh rounds the last values of a tensor differently from the others.
+    centred = (2 * image - 1) * _INSIDE
+    return ((1 + centred) / (1 - centred)).log() / 2
+
+
+def to_image(position: Tensor) -> Tensor:
+    """The valid image that a point of the unbounded space stands for."""
+    return (position.tanh() + 1) / 2

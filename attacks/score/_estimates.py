@@ -1,0 +1,109 @@
+"""What attacks share that estimate a gradient from differences of the loss along random directions.
+
+An estimate takes one query at the current point and then two on opposite sides of it for each direction. Directions
+are drawn again from the row's key when they are needed, so that none is stored.
+"""
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives import losses
+from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.rows import along
+
+
+@dataclass(frozen=True)
+class EstimateState(BestState):
+    """The state of an attack that climbs estimated gradients."""
+
+    point: Tensor  # [B, *S] around which the gradient is estimated
+    total: Tensor  # [B, *S] sum over the directions so far, times their differences of the loss
+    ahead: Tensor  # [B] the loss on the first side of the direction
+
+
+@dataclass(frozen=True)
+class EstimatingAttack(Attack):
+    """Base of attacks that climb estimated gradients of the margin.
+
+    Args:
+        queries: forward passes per trial, at least 2.
+        directions: random directions of one estimate, which takes two queries for each and one for its point.
+        spread: standard deviation of the queries around the point, in units of pixels that lie in [0, 1].
+        step_size: in units of eps.
+    """
+
+    _: KW_ONLY
+    queries: int = 5000
+    directions: int = 25
+    spread: float = 0.001
+    step_size: float = 0.2
+
+    sees = "logits"
+    keeps_best = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(2, "queries")
+        self.at_least(1, "directions")
+        self.at_least(0.0, "spread", "step_size")
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(self.queries, 0)
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return losses.loss("margin")(logits, trials.y, trials.loss_target)
+
+    def step(self, state: State, seen: Seen) -> State:
+        assert isinstance(state, EstimateState)
+        turn = state.queries % (2 * self.directions + 1)
+        back, last = (turn > 0) & (turn % 2 == 0), turn == 2 * self.directions
+        at_point = turn == 0
+        better = at_point & (seen.loss > state.best_loss)
+        difference = torch.where(back, state.ahead - seen.loss, 0)
+        total = state.total
+        if bool(back.any()):  # saves time and changes no row's value
+            total = total + along(difference, total) * self._direction(state, state.queries - 1)
+        climbed = self.climbed(state, total)
+        state = climbed.where(last, state) if bool(last.any()) else state
+        queries = state.queries + 1
+        state = replace(
+            state, total=torch.where(along(last, total), 0, total), ahead=seen.loss, queries=queries,
+            done=queries >= self.queries - 1,
+            best=torch.where(along(better, state.best), state.query, state.best),
+            best_loss=torch.where(better, seen.loss, state.best_loss),
+        )  # fmt: skip
+        return replace(state, query=self._next(state))
+
+    @abstractmethod
+    def climbed(self, state: EstimateState, grad: Tensor) -> EstimateState:
+        """The state after a step along an estimate `[B, *S]` of the gradient, of any length."""
+
+    @abstractmethod
+    def random(self, x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
+        """`[B, *S]` random directions whose values have variance 1."""
+
+    def _next(self, state: EstimateState) -> Tensor:
+        """The next query, in the box."""
+        turn = state.queries % (2 * self.directions + 1)
+        side = (turn % 2 * 2 - 1).masked_fill(turn == 0, 0).to(state.point) * self.spread
+        draw = state.queries - (turn % 2 == 0).long()
+        query = (state.point + along(side, state.point) * self._direction(state, draw)).clamp(0, 1)
+        return torch.where(along(turn == 0, query), state.point, query)
+
+    def _direction(self, state: EstimateState, draw: Tensor) -> Tensor:
+        return self.random(state.trial.x, state.trial.key, draw)
+
+
+def estimating(trials: Trials) -> dict[str, Any]:
+    """The fields of an `EstimateState` before the first query, which is the image."""
+    start = begin(trials, trials.x)
+    lowest = torch.full_like(trials.y, -torch.inf, dtype=trials.x.dtype)
+    return {
+        **vars(start), "best": trials.x, "best_loss": lowest, "point": trials.x, "total": torch.zeros_like(trials.x),
+        "ahead": torch.zeros_like(lowest),
+    }  # fmt: skip

@@ -1,0 +1,121 @@
+"""SimBA: tries a fixed step along one basis vector after the other, forwards and backwards, and keeps what helps.
+
+Guo, Gardner, You, Wilson & Weinberger 2019, arXiv:1905.07121, algorithm 1, with their two bases: single values, and
+the lowest frequencies of the discrete cosine transform. Ours differs: points stay in the ball, whose radius replaces
+the paper's number of steps; the loss is the margin, which does not saturate as probabilities do; once all low
+frequencies were tried, those up to twice as high follow, before the first ones come again.
+Bad at: images that need a change of many values at once; each query changes one coordinate.
+"""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.errors import unknown
+from robustkit.primitives import losses, noise
+from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.rows import along
+
+from .._cosines import cosines
+from .._planes import plane
+
+_BASES = ("pixel", "dct")
+_FEWEST = 4.0  # frequencies of each side that are tried first, so that all of an image of 8 x 8 are in the basis
+
+
+@dataclass(frozen=True)
+class SimbaState(BestState):
+    """The state of one trial."""
+
+    order: Tensor  # [B, D] int64 the basis vectors in the order in which they are tried
+    tried: Tensor  # [B] int64 how many of them are behind
+    against: Tensor  # [B] bool, the query is the step against the vector
+
+
+@dataclass(frozen=True)
+class SimBA(Attack):
+    """Simple black-box attack in L2.
+
+    Args:
+        queries: forward passes per trial, at least 2.
+        basis: "pixel" for single values, or "dct" for cosines over each channel.
+        frequencies: share of the cosines of each side of the image that are tried first, the lowest ones.
+        step_size: in units of eps.
+    """
+
+    _: KW_ONLY
+    queries: int = 5000
+    basis: str = "dct"
+    frequencies: float = 0.25
+    step_size: float = 0.2
+
+    sees = "logits"
+    norms = ("L2",)
+    keeps_best = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(2, "queries")
+        self.at_least(0.0, "step_size")
+        self.share("frequencies")
+        if self.basis not in _BASES:
+            raise unknown("basis", self.basis, _BASES)
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(self.queries, 0)
+
+    def init(self, trials: Trials) -> SimbaState:
+        group = self._groups(*plane(trials.x).shape[1:]).to(trials.x.device)
+        order = (group + noise.uniform(trials.key, 0, group.shape)).argsort(dim=1, stable=True)
+        order = order[:, : int((group < 2).sum())]
+        lowest = torch.full_like(trials.y, -torch.inf, dtype=trials.x.dtype)
+        return SimbaState(
+            **vars(begin(trials, trials.x)), best=trials.x, best_loss=lowest, order=order,
+            tried=torch.zeros_like(trials.y), against=torch.zeros_like(trials.y, dtype=torch.bool),
+        )  # fmt: skip
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return losses.loss("margin")(logits, trials.y, trials.loss_target)
+
+    def step(self, state: State, seen: Seen) -> SimbaState:
+        assert isinstance(state, SimbaState)
+        better, started = seen.loss > state.best_loss, state.queries > 0
+        best = torch.where(along(better, state.best), state.query, state.best)
+        decided = started & (better | state.against)
+        tried, against = state.tried + decided, started & ~decided
+        queries = state.queries + 1
+        move = self._vector(state, tried) * along(torch.where(against, -1.0, 1.0).to(best), best)
+        query = self.ball.project(state.trial.x, best + self.step_size * self.ball.eps * move)
+        return SimbaState(
+            state.trial, query, queries, queries >= self.queries - 1, best,
+            torch.where(better, seen.loss, state.best_loss), state.order, tried, against,
+        )  # fmt: skip
+
+    def _groups(self, channels: int, height: int, width: int) -> Tensor:
+        """`[D]` number of the group of each basis vector: groups are tried one after the other."""
+        rows, columns = (_doublings(side, self.frequencies) for side in (height, width))
+        groups = torch.maximum(rows.unsqueeze(1), columns).flatten().repeat(channels)
+        return torch.zeros_like(groups) if self.basis == "pixel" else groups
+
+    def _vector(self, state: SimbaState, tried: Tensor) -> Tensor:
+        """`[B, *S]` the basis vector of unit length that is tried next; after the last one, the first follows again."""
+        x = plane(state.trial.x)
+        channels, height, width = x.shape[1:]
+        chosen = state.order.gather(1, (tried % state.order.shape[1]).unsqueeze(1)).squeeze(1)
+        tall = self._waves(height, x).index_select(0, chosen // width % height).unsqueeze(2)
+        wide = self._waves(width, x).index_select(0, chosen % width).unsqueeze(1)
+        channel = (chosen // (height * width)).unsqueeze(1) == torch.arange(channels, device=x.device)
+        return (channel[:, :, None, None] * (tall * wide).unsqueeze(1)).reshape(state.query.shape)
+
+    def _waves(self, side: int, x: Tensor) -> Tensor:
+        """`[side, side]` the basis along one side."""
+        return (torch.eye(side, device="cpu") if self.basis == "pixel" else cosines(side)).to(x)
+
+
+def _doublings(side: int, share: float) -> Tensor:
+    """`[side]` how often the share of the lowest frequencies must double until it includes each one."""
+    first = max(share * side, _FEWEST)
+    return torch.tensor([max(math.ceil(math.log2((number + 1) / first)), 0) for number in range(side)], device="cpu")

@@ -1,0 +1,134 @@
+"""Sparse-RS: random search over which values to change, and to which end of their range.
+
+Croce, Andriushchenko, Singh, Flammarion & Hein 2022, arXiv:2006.12834, algorithm 1, for L0. Ours differs: every image
+draws its own changes (the authors' code draws one set of places for a whole batch), an L0 radius counts values
+(pixels x channels) unless `whole_pixels`, and a value that is at one end of its range already goes to the other.
+Bad at: budgets below some hundred queries.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives import losses, noise
+from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.rows import along
+from robustkit.primitives.threat import finer
+
+# The share of the places that change: `first_share` divided by the second number up to the first number of 10 000
+# queries (the authors' code).
+_DIVIDED = ((0, 1), (50, 2), (200, 4), (500, 5), (1000, 6), (2000, 8), (4000, 10), (6000, 12), (8000, 15))
+_LAST = 20
+
+
+@dataclass(frozen=True)
+class SparseSearchState(BestState):
+    """The state of one trial; P places are values, or whole pixels."""
+
+    chosen: Tensor  # [B, P] bool, the places that differ in `best`
+    proposed: Tensor  # [B, P] bool, those that differ in the query
+
+
+@dataclass(frozen=True)
+class SparseRS(Attack):
+    """Sparse random search in L0.
+
+    Args:
+        queries: forward passes per trial, at least 2.
+        first_share: of the changed places, how many move in the first proposals; alpha_init in the paper.
+        whole_pixels: change all channels of a pixel, which costs as many values of the radius.
+    """
+
+    _: KW_ONLY
+    queries: int = 5000
+    first_share: float = 0.3
+    whole_pixels: bool = False
+
+    sees = "logits"
+    norms = ("L0",)
+    keeps_best = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(2, "queries")
+        self.share("first_share")
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(self.queries, 0)
+
+    def init(self, trials: Trials) -> SparseSearchState:
+        x, zero = self._places(trials.x), torch.zeros_like(trials.y)
+        none = torch.zeros_like(x[:, 0], dtype=torch.bool)
+        count = self._count(x)
+        first = _picked(~none, trials.key, zero, zero + count, count)
+        start = torch.where(first.unsqueeze(1), _ends(x, trials.key, zero), x).reshape(trials.x.shape)
+        lowest = torch.full_like(zero, -torch.inf, dtype=x.dtype)
+        return SparseSearchState(
+            **vars(begin(trials, start)), best=trials.x, best_loss=lowest, chosen=none, proposed=first
+        )
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return losses.loss("margin")(logits, trials.y, trials.loss_target)
+
+    def step(self, state: State, seen: Seen) -> SparseSearchState:
+        assert isinstance(state, SparseSearchState)
+        better = seen.loss > state.best_loss
+        best = torch.where(along(better, state.best), state.query, state.best)
+        chosen = torch.where(better.unsqueeze(1), state.proposed, state.chosen)
+        queries = state.queries + 1
+        query, proposed = self._proposal(state.trial, queries, best, chosen)
+        return SparseSearchState(
+            state.trial, query, queries, queries >= self.queries - 1, best,
+            torch.where(better, seen.loss, state.best_loss), chosen, proposed,
+        )  # fmt: skip
+
+    def _proposal(self, trial: Trials, queries: Tensor, best: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """The best point with some changed places restored and as many others changed, and its changed places."""
+        x, point = self._places(trial.x), self._places(best)
+        count = self._count(x)
+        moving = _moving(self.queries, self.first_share, count).to(queries.device)
+        some = moving.index_select(0, queries.clamp(max=self.queries))
+        some = torch.minimum(some, (~chosen).sum(1))  # in a ball that holds every image no place is left
+        most = int(moving.max())
+        restored = _picked(chosen, trial.key, 2 * queries, some, most)
+        changed = _picked(~chosen, trial.key, 2 * queries + 1, some, most)
+        point = torch.where(restored.unsqueeze(1), x, point)
+        point = torch.where(changed.unsqueeze(1), _ends(x, trial.key, queries), point)
+        return point.reshape(best.shape), (chosen & ~restored) | changed
+
+    def _places(self, x: Tensor) -> Tensor:
+        """`[B, C, P]`: C values at each of P places."""
+        channels = x.shape[1] if self.whole_pixels and x.dim() > 3 else 1
+        return x.reshape(len(x), channels, -1)
+
+    def _count(self, x: Tensor) -> int:
+        """How many places may differ."""
+        return min(int(self.ball.eps) // x.shape[1], x.shape[2])
+
+
+def _picked(among: Tensor, key: Tensor, draw: Tensor, count: Tensor, most: int) -> Tensor:
+    """`[B, P]` bool: `count` `[B]` random places of those in `among`, at most `most`."""
+    most = min(most, among.shape[1])
+    rank = noise.uniform(key, draw, among.shape[1:]).masked_fill(~among, -1).topk(most, 1).indices
+    taken = torch.arange(most, device=rank.device) < count.unsqueeze(1)
+    return torch.zeros_like(among).scatter(1, rank, taken) & among
+
+
+def _ends(x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
+    """`[B, C, P]` zeros and ones at random; a place that is like that already gets the opposite."""
+    ends = (noise.uniform(finer(key), draw, x.shape[1:]) >= 0.5).to(x)
+    return torch.where((ends == x).all(1, keepdim=True), 1 - ends, ends)
+
+
+@cache
+def _moving(queries: int, first_share: float, count: int) -> Tensor:
+    """`[queries + 1]` how many places move at each query, at least one if there is one."""
+    moving = []
+    for query in range(queries + 1):
+        rescaled = int(query / queries * 10000)
+        divisor = next((by for mark, by in _DIVIDED if rescaled <= mark), _LAST)
+        moving.append(min(max(int(first_share / divisor * count), 1), count))
+    return torch.tensor(moving, device="cpu")

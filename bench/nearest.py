@@ -1,0 +1,208 @@
+"""How near are the errors that our minimum-norm attacks find, against other implementations, at the same budget?
+
+Every tool gets the same images and the same number of steps. One judge, a fresh forward in batches of 100, passes all
+points; an image whose point is no error counts as infinitely far. Passes are counted by hooks on the network.
+
+    python bench/nearest.py --zoo DIR [--only ddn] [--networks cnn_a_cifar,...] [--images 64] [--steps 100]
+"""
+
+import argparse
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from subjects import Subject, zoo
+from torch import Tensor, nn
+
+from robustkit.classifier.answers import answered
+from robustkit.primitives import noise
+from robustkit.primitives.nearest import NearestState
+from robustkit.primitives.protocol import Attack, Trials
+from robustkit.primitives.registry import build
+
+NETWORKS = {
+    "cnn_a_cifar": "cifar10", "resnet2b_cifar": "cifar10", "trades_mnist": "mnist", "smallcnn_mnist": "mnist"
+}  # fmt: skip
+ORDER = {"Linf": torch.inf, "L2": 2.0, "L1": 1.0, "L0": 0.0}
+ANY = {"Linf": 1.0, "L2": 1.0, "L1": 1.0, "L0": 1.0}  # a radius, which the attacks do not look at
+
+Peer = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+class Passes(nn.Module):
+    """A network that counts the rows that go through it, forwards and backwards."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.forwards, self.backwards = network, 0, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.forwards += len(x)
+        if x.requires_grad and torch.is_grad_enabled():
+            x = x * 1.0
+            x.register_hook(self._note)
+        logits: Tensor = self.network(x)
+        return logits
+
+    def _note(self, grad: Tensor) -> None:
+        self.backwards += len(grad)
+
+
+@dataclass(frozen=True)
+class Contest:
+    ours: str  # specification
+    norm: str
+    peers: dict[str, Peer]
+
+
+def contests(steps: int) -> Iterator[Contest]:
+    for norm in ("L2", "Linf"):
+        yield Contest("deepfool:steps=50", norm, {
+            "adv-lib": advlib("deepfool", "df", norm=ORDER[norm], steps=50, return_unsuccessful=True),
+            "foolbox": foolbox_(f"{norm}DeepFoolAttack", steps=50),
+        })  # fmt: skip
+    yield Contest(f"ddn:steps={steps}", "L2", {
+        "adv-lib": advlib("decoupled_direction_norm", "ddn", steps=steps, levels=None),
+        "foolbox": foolbox_("DDNAttack", steps=steps),
+    })  # fmt: skip
+    for norm in ("L2", "Linf", "L1", "L0"):
+        peers = {"adv-lib": advlib("fast_minimum_norm", "fmn", norm=ORDER[norm], steps=steps)}
+        if norm == "Linf":
+            peers["adv-lib, first step 10"] = advlib(
+                "fast_minimum_norm", "fmn", norm=ORDER[norm], steps=steps, α_init=10.0
+            )
+        peers["foolbox"] = foolbox_(f"{norm.replace('Linf', 'LInf')}FMNAttack", steps=steps)
+        yield Contest(f"fmn:steps={steps}", norm, peers)
+    yield Contest(f"cw:steps={2 * steps}", "L2", {
+        "adv-lib": advlib("carlini_wagner.l2", "carlini_wagner_l2", max_iterations=2 * steps),
+        "foolbox": foolbox_("L2CarliniWagnerAttack", steps=2 * steps),
+        "torchattacks, 9 times the steps": torchattacks_("CW", steps=18 * steps),
+    })  # fmt: skip
+    yield Contest(f"sigma-zero:steps={steps}", "L0", {
+        "adv-lib": advlib("sigma_zero", "sigma_zero", num_steps=steps)
+    })  # fmt: skip
+    yield Contest(f"ead:steps={2 * steps}", "L1", {
+        "foolbox": foolbox_("EADAttack", steps=2 * steps, decision_rule="L1"),
+    })  # fmt: skip
+
+
+def ours(model: nn.Module, x: Tensor, y: Tensor, *, specification: str, norm: str) -> Tensor:
+    attack = build(specification, norm, ANY[norm])
+    return run(attack, model, x, y).nearest
+
+
+def run(attack: Attack, model: nn.Module, x: Tensor, y: Tensor) -> NearestState:
+    """The last states. Rows that are done leave, as in an evaluation."""
+    none = torch.full_like(y, -1)
+    keys = noise.keys(0, torch.arange(len(x)))
+    state = attack.init(Trials(x, y, none, none, keys, torch.zeros_like(none)))
+    rows, ended = torch.arange(len(x)), []
+    while len(state):
+        state = attack.step(state, answered(attack, state, model))
+        left = ~state.done
+        ended.append((rows[state.done], state.take(state.done.nonzero().flatten())))
+        state, rows = state.take(left.nonzero().flatten()), rows[left]
+    order = torch.cat([numbers for numbers, _ in ended]).argsort()
+    last = NearestState.cat([state for _, state in ended]).take(order)
+    assert isinstance(last, NearestState)
+    return last
+
+
+def advlib(module: str, name: str, **setting: Any) -> Peer:
+    # adv-lib imports a plotting server that nothing here uses.
+    sys.modules.setdefault("visdom", types.ModuleType("visdom")).__dict__.setdefault("Visdom", object)
+    import importlib
+
+    def run(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        function = getattr(importlib.import_module(f"adv_lib.attacks.{module}"), name)
+        return function(model, x, y, **setting)  # type: ignore[no-any-return]
+
+    return run
+
+
+def torchattacks_(name: str, **setting: Any) -> Peer:
+    def run(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        import torchattacks
+
+        return getattr(torchattacks, name)(model, **setting)(x, y)  # type: ignore[no-any-return]
+
+    return run
+
+
+def foolbox_(name: str, **setting: Any) -> Peer:
+    def run(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        import foolbox
+
+        wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
+        return getattr(foolbox.attacks, name)(**setting)(wrapped, x, y, epsilons=None)[0]  # type: ignore[no-any-return]
+
+    return run
+
+
+class Reached(NamedTuple):
+    distance: Tensor  # [N] infinite where the point is no error
+    forwards: float  # per image
+    backwards: float
+    seconds: float
+
+
+def reached(subject: Subject, norm: str, attacked: Peer) -> Reached:
+    counting = Passes(subject.model).eval()
+    torch.manual_seed(0)
+    since = time.process_time()
+    points = attacked(counting, subject.x, subject.y).detach()
+    seconds = time.process_time() - since
+    with torch.no_grad():
+        wrong = torch.cat([subject.model(part).argmax(1) for part in points.split(100)]) != subject.y
+    valid = ((points >= 0) & (points <= 1)).flatten(1).all(1)
+    distance = (points.double() - subject.x.double()).flatten(1).norm(p=ORDER[norm], dim=1)
+    count = len(points)
+    return Reached(
+        torch.where(wrong & valid, distance, torch.inf), counting.forwards / count, counting.backwards / count, seconds
+    )
+
+
+def shown(network: str, norm: str, name: str, tool: str, result: Reached, base: Reached) -> str:
+    gap = result.distance.median() / base.distance.median() - 1
+    nearer, farther = (result.distance < base.distance * 0.999).sum(), (result.distance > base.distance * 1.001).sum()
+    return (
+        f"| {network} | {norm} | {name} | {tool} | {result.distance.median():.4f} | {100 * gap:+.1f} % "
+        f"| {int(nearer)} / {int(farther)} | {int(result.distance.isinf().sum())} | {result.forwards:.0f} "
+        f"| {result.backwards:.0f} | {result.seconds:.1f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--zoo", type=Path, required=True)
+    parser.add_argument("--only", default="", help="beginning of the attacks' names")
+    parser.add_argument("--norms", default="Linf,L2,L1,L0")
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=100)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    print(
+        "| network | norm | attack | tool | median distance | against ours | images nearer / farther than ours "
+        "| no error | F | B | CPU s |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    )
+    for network in given.networks.split(","):
+        subject = zoo(given.zoo, network, NETWORKS[network], given.images)
+        for contest in contests(given.steps):
+            if not contest.ours.startswith(given.only) or contest.norm not in given.norms.split(","):
+                continue
+            mine = reached(subject, contest.norm, partial(ours, specification=contest.ours, norm=contest.norm))
+            print(shown(network, contest.norm, contest.ours, "robustkit", mine, mine), flush=True)
+            for tool, peer in contest.peers.items():
+                other = reached(subject, contest.norm, peer)
+                print(shown(network, contest.norm, contest.ours, tool, other, mine), flush=True)
+
+
+if __name__ == "__main__":
+    main()

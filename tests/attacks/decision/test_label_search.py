@@ -1,0 +1,121 @@
+"""What all attacks that look for the nearest error by labels have in common."""
+
+import pytest
+import torch
+from robustkit.attacks.decision._label_search import LabelAttack, between, random_start
+from torch import nn
+
+from robustkit import attack
+from robustkit.primitives.registry import classes
+from tests.attacks.decision.driven import aimed, driven
+from tests.attacks.linear import linear
+from tests.problems import images, problem
+
+CASES = [(kind, norm) for kind in classes().values() if issubclass(kind, LabelAttack) for norm in kind.norms]
+every_search = pytest.mark.parametrize(("kind", "norm"), CASES, ids=[f"{kind.__name__}-{norm}" for kind, norm in CASES])
+
+
+class Distorted(nn.Module):
+    """Logits that order the classes alike and are otherwise others."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(x).double().exp()
+
+
+@every_search
+def test_the_point_that_is_kept_is_an_error_at_the_distance_that_is_said(kind, norm):
+    # Foolbox's issue 243: its boundary attack returned points that are no errors.
+    made = problem("cnn", 1, 8, 8)
+    method = kind(0.1, norm, queries=150)
+    state = driven(method, made.model, aimed(made.x, made.y))
+
+    assert state.distance.isfinite().all()
+    assert torch.equal(state.distance, method.ball.distance(made.x, state.nearest))
+    assert torch.equal(state.query, state.nearest)
+    with torch.no_grad():
+        assert (made.model(state.nearest).argmax(1) != made.y).all()
+
+
+@every_search
+def test_more_queries_never_lead_further_away(kind, norm):
+    made = problem("cnn", 1, 8, 8)
+    less, more = (driven(kind(0.1, norm, queries=queries), made.model, aimed(made.x, made.y)).distance
+                  for queries in (60, 240))  # fmt: skip
+
+    assert (more <= less).all()
+    assert more.median() < 0.9 * less.median()
+
+
+@every_search
+def test_only_the_order_of_the_logits_matters(kind, norm):
+    made = problem("mlp", 12)
+    plain, other = (driven(kind(0.1, norm, queries=150), model, aimed(made.x, made.y))
+                    for model in (made.model, Distorted(made.model)))  # fmt: skip
+
+    assert torch.equal(plain.nearest, other.nearest)
+
+
+@every_search
+def test_the_radius_does_not_lead_the_search(kind, norm):
+    made = problem("mlp", 12)
+    small, large = (driven(kind(eps, norm, queries=150), made.model, aimed(made.x, made.y)) for eps in (0.001, 1))
+
+    assert torch.equal(small.nearest, large.nearest)
+
+
+@every_search
+def test_a_targeted_search_keeps_errors_of_the_target_class_alone(kind, norm):
+    made = linear(3)
+    target = (made.y + 1) % 3
+    state = driven(kind(0.1, norm, queries=150), made.model, aimed(made.x, made.y, target))
+    reached = state.distance.isfinite()
+
+    assert reached.float().mean() > 0.5
+    assert torch.equal(made.model(state.nearest).argmax(1)[reached], target[reached])
+
+
+@every_search
+def test_a_search_without_any_error_ends_and_says_so(kind, norm):
+    x = images(3, 2, 5, 5)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(50, 3))
+    with torch.no_grad():
+        model[1].bias.copy_(torch.tensor([100.0, 0.0, 0.0]))
+    state = driven(kind(0.1, norm, queries=40), model, aimed(x, torch.zeros(3, dtype=torch.int64)))
+
+    assert state.distance.isinf().all()
+    assert state.queries.tolist() == [39] * 3
+
+
+@every_search
+def test_an_image_costs_exactly_its_queries_whatever_the_others_need(kind, norm):
+    # Foolbox halves the step of a whole batch until that of its slowest image leads to an error.
+    made = problem("mlp", 12)
+    result = attack(made.model, made.x, made.y, kind(1e-6, norm, queries=50))
+
+    assert set(result.forwards.tolist()) == {1 + 50}
+
+
+def test_the_first_start_is_uniform_noise_and_later_ones_have_every_contrast():
+    x, key = torch.full((400, 64), 0.5), torch.arange(400)
+    first, later = (random_start(x, key, torch.full((400,), draw)) for draw in (0, 1))
+
+    assert first.std(1).min() > 0.2
+    assert first.min() >= 0
+    assert later.std(1).min() < 0.02
+    assert later.std(1).max() > 0.2
+    assert (later.min(), later.max()) > (0, 0)
+    assert later.max() <= 1
+
+
+@pytest.mark.parametrize("norm", ["L2", "Linf"])
+def test_the_way_to_an_error_ends_exactly_at_it(norm):
+    x, end = images(5, 7), images(5, 7, seed=1)
+    point = between(norm, x, end, torch.full((5,), 0.25, dtype=torch.float64))
+    full = (end - x).norm(p=float(norm[1:]), dim=1)
+
+    assert torch.equal(between(norm, x, end, torch.ones(5, dtype=torch.float64)), end)
+    assert torch.allclose((point - x).norm(p=float(norm[1:]), dim=1), full / 4)
