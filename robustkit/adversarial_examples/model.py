@@ -51,7 +51,7 @@ def model_for_arrays(name: str, data: Dataset, known: KnownImages, load: Load) -
     """
     unknown_classes = not data.class_names and user_code.address(name) is not None
     model = load(None if unknown_classes else data) if known.dataset is None else load(known.dataset)
-    require_compatible(model, _spec(data))
+    require_compatible(model, _spec(data)._replace(classes=len(data.class_names)))
     return model
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.data import LazyData
-from robustkit.data.dataset import chunks
 from robustkit.data.decoding import Decoder
 from robustkit.host.text import csv_cell, encodable
 
@@ -21,6 +21,8 @@ from .comparison import Titles, write_comparison
 from .eight_bits import Levels, distance, levels_of, roundings
 from .files import output_names, write_png
 from .making import AttackChoice, Attempt, Opinion, Outcome, attempt, opinion, reached
+
+_VALUES = 2**24  # of all pictures in memory at once, with about 40 bytes for each; 111 pictures of 3 x 224 x 224
 
 
 class PictureResult(NamedTuple):
@@ -54,7 +56,9 @@ class PictureRun:
         """The results in the order of the pictures; their files are written when they are yielded."""
         assert self.data.files is not None
         names, drawn = output_names(self.data.files), 0
-        for numbers in chunks(range(len(self.data))):
+        at_once = max(1, _VALUES // math.prod(self.data.shape))
+        for start in range(0, len(self.data), at_once):
+            numbers = range(start, min(start + at_once, len(self.data)))
             x, _ = self.data.batch(numbers)
             tried = attempt(self.classifier, x, [self.labels[number] for number in numbers], numbers, self.choice)
             found = self._written(x, tried, numbers, names)

@@ -39,7 +39,7 @@ NUMERIC = {
     "trace": ("--eps", "-b"),
     "finetune": ("--val-share", "--eps"),
     "ablate": ("--seeds", "--budget"),
-    "attack": ("--eps", "-b", "--label", "--target", "--image-size", "--comparisons"),
+    "attack": ("--eps", "-b", "--image-size", "--comparisons"),
 }  # fmt: skip
 FEW_NUMBERS = ("9" * 5000, "1e99999999999", "nan", "inf", "-1", "²", "", "0/0", "2147483648", "1e18")
 NAMED = {
