@@ -50,7 +50,12 @@ def attack_arrays(
     tried = attempt(classifier, x, labels, numbers, choice)
     distances = ball(choice.norm, choice.eps).distance(x, tried.x_adv).double()
     said = opinion(classifier, tried.x_adv, numbers, choice.seed)
-    success = torch.tensor([outcome == "success" for outcome in tried.outcomes])
+    # A randomized model answers here with other draws than those that ended the attack.
+    outcomes: list[Outcome] = [
+        "robust" if outcome == "success" and not reached(answer, label, choice.target) else outcome
+        for outcome, answer, label in zip(tried.outcomes, said.labels.tolist(), tried.y.tolist(), strict=True)
+    ]
+    success = torch.tensor([outcome == "success" for outcome in outcomes])
     content = {
         "x_adv": tried.x_adv.contiguous(), "x": x.contiguous(), "y": tried.y, "prediction": said.labels,
         "success": success, "distance": distances, "queries": torch.tensor(tried.queries),
@@ -62,7 +67,7 @@ def attack_arrays(
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); give another --out.") from error
     _verify(classifier, load_file(path), choice)
-    return ArrayResult(tried.outcomes, said.labels, distances, tried.queries, tried.y)
+    return ArrayResult(outcomes, said.labels, distances, tried.queries, tried.y)
 
 
 def _verify(classifier: Classifier, stored: dict[str, Tensor], choice: AttackChoice) -> None:
