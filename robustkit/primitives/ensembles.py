@@ -60,13 +60,10 @@ _RK_1_LINF = (
     _fab(0.2, 0.2),
     _NEAREST,
 )
-# The members never broke a bent image that is farther than these thresholds. Where gradients end in front of a flat
-# loss, jumps between corners of the ball lead on; what they do not find needs a long Square.
+# Where gradients end in front of a flat loss, jumps between corners of the ball lead on; what they do not find needs a long
+# Square.
 _RK_3_LINF = (
-    _FIRST,
-    Stage("apgd-ce:steps=20", "second", Threshold(1.0, 1.0), measures=True),
-    Stage("apgd-t:steps=30,targets=9", "targeted", Threshold(1.0, 0.8), for_noise=False),
-    Stage("apgd-ce:steps=100", "long", Threshold(0.5, 0.5), measures=True),
+    *_RK_1_LINF[:4],
     _guided(0.3, restarts=3),
     Stage("square:queries=2500,shrink_over=5000", "square", Threshold(0.15, 0.15), for_noise=False),
 )
