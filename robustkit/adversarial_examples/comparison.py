@@ -39,7 +39,7 @@ def write_comparison(clean: Levels, adversarial: Levels, titles: Titles, path: P
         (f"difference, {_TIMES} {factor:.3g}", titles.distance, 0.5 + change / (2 * largest)),
     )
     height, width = clean.shape[1:]
-    size = (3 * _INCHES, _INCHES * min(2.0, max(0.5, height / width)) + 0.4)
+    size = (3 * _INCHES, _INCHES * min(2.0, max(0.5, height / width)) + 0.6)  # with two lines of text above
     with warnings.catch_warnings(), matplotlib.style.context(["default", {"font.family": "DejaVu Sans"}]):
         warnings.simplefilter("ignore")  # letters that the font lacks are drawn as boxes
         canvas = Canvas(figsize=size, layout="constrained")
