@@ -31,7 +31,7 @@ FLOORS = (
     ("testing",),
     ("evidence",),
     ("evaluation",),
-    ("attacks", "defenses", "diagnosis", "masked_defenses", "tracing"),
+    ("adversarial_examples", "attacks", "defenses", "diagnosis", "masked_defenses", "tracing"),
     ("reports",),
     ("cli",),
 )

@@ -9,6 +9,7 @@ import click
 import robustkit
 
 from .ablate import ablate
+from .attack import attack
 from .cache import cache
 from .catalogue import catalogue
 from .diagnose import diagnose
@@ -43,6 +44,7 @@ def main() -> None:
 
 
 main.add_command(evaluate)
+main.add_command(attack)
 main.add_command(diagnose)
 main.add_command(finetune)
 main.add_command(report)

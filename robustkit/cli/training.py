@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from robustkit.errors import UserError
 
 if TYPE_CHECKING:
-    from robustkit.data import Dataset
+    from collections.abc import Sequence
+
+    from robustkit.data import Dataset, UsualThreat
     from robustkit.evaluation.threats import Threat
     from robustkit.models.pixels import PixelModel
 
@@ -26,7 +28,7 @@ class TrainingInputs(NamedTuple):
 def training_inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
     """Data, recipe and threat model of a command, for results on `test`."""
     train, val = training_data(test, options["val_share"])
-    return TrainingInputs(train, val, test, recipe_of(options), threat_of(options, test))
+    return TrainingInputs(train, val, test, recipe_of(options), threat_of(options, test.threats))
 
 
 def recipe_of(options: dict[str, Any]) -> "defenses.Recipe":
@@ -57,16 +59,16 @@ def recipe_of(options: dict[str, Any]) -> "defenses.Recipe":
     return defenses.PRESETS[options["preset"]].but(**changes)
 
 
-def threat_of(options: dict[str, Any], data: "Dataset") -> "Threat":
-    """The threat model of `--norm` and `--eps`, or the usual one of the data."""
+def threat_of(options: dict[str, Any], usual: "Sequence[UsualThreat]") -> "Threat":
+    """The threat model of `--norm` and `--eps`, or the first of the usual ones of the data."""
     from robustkit.evaluation.threats import threats_of
 
     norms = [options["norm"]] if options["norm"] else []
-    return threats_of(norms, [options["eps"]] if options["eps"] else [], data.threats)[0]
+    return threats_of(norms, [options["eps"]] if options["eps"] else [], usual)[0]
 
 
-def model_of(options: dict[str, Any], data: "Dataset", bars: Any) -> "PixelModel":
-    """The model before the training."""
+def model_of(options: dict[str, Any], data: "Dataset | str | None", bars: Any) -> "PixelModel":
+    """The model that the options name, for these images; for a training, as it is before."""
     from robustkit.evaluation.classifiers import training_reporter
     from robustkit.models import load_model
 

@@ -81,6 +81,30 @@ def load_arrays(path: Path, split: str) -> TensorData:
     return replace(data, origin=DatasetOrigin(str(path), splits=splits))
 
 
+def load_images(path: Path) -> TensorData:
+    """The images `x` of a file without labels: each gets the label 0, and there are no class names.
+
+    Raises:
+        UserError: the file is broken, or has no array `x`.
+    """
+    names, read = _npz(path) if path.suffix.lower() == ".npz" else _safetensors(path)
+    if "x" not in names:
+        raise UserError(f"{shortened(path)} has no array x; save the images as x, and their labels, if any, as y.")
+    x = _tensor(read("x"), "x", path)
+    data = from_tensors(x, torch.zeros(len(x) if x.ndim else 0, dtype=torch.int64), name=path.stem)
+    return replace(data, class_names=())
+
+
+def is_labelled(path: Path) -> bool:
+    """Whether a file of arrays has labels.
+
+    Raises:
+        UserError: the file is broken.
+    """
+    names, _ = _npz(path) if path.suffix.lower() == ".npz" else _safetensors(path)
+    return any(name == "y" or name.startswith("y_") for name in names)
+
+
 def _npz(path: Path) -> tuple[list[str], Read]:
     def read(key: str) -> NDArray[np.generic]:
         with _readable(path), zipfile.ZipFile(path) as archive:

@@ -3,8 +3,9 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from torch import Tensor
 
 from robustkit import limits
@@ -17,19 +18,24 @@ if TYPE_CHECKING:
 # Pillow reads the kind from the content, not from the name, and has loaders that start other programs: EPS in a file
 # called .png would run Ghostscript.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
+_MOST = 65_535  # of 16 bits
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Reads pictures as RGB; the short side is resized to `resize`, and the centre of side `crop` is cut out."""
+    """Reads pictures as RGB; the short side is resized to `resize`, and the centre of side `crop` is cut out.
+
+    Gray pictures of 16 bits are divided by 257; the transparency of a picture is left out.
+    """
 
     files: tuple[Path, ...]
     labels: tuple[int, ...]
     resize: int | None = None
     crop: int | None = None
+    mode: Literal["RGB", "L"] = "RGB"  # L: one channel, gray
 
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
-        """The picture, `[3, H, W]` float32 in [0, 1], and its label."""
+        """The picture, `[C, H, W]` float32 in [0, 1], and its label."""
         from PIL import Image, UnidentifiedImageError
         from torchvision.transforms import functional
 
@@ -44,10 +50,21 @@ class Decoder:
                     "replace or remove it."
                 ) from None
             self._check_size(picture, number)
-            pixels = picture.convert("RGB")
+            pixels = self._eight_bits(picture, number).convert(self.mode)
             if self.resize is not None and self.crop is not None:
                 pixels = functional.center_crop(functional.resize(pixels, self.resize), self.crop)
             return functional.to_tensor(pixels), self.labels[number]
+
+    def _eight_bits(self, picture: "Image", number: int) -> "Image":
+        """The picture with 8 bits per channel; Pillow's own conversion would make everything above 255 white."""
+        if not picture.mode.startswith(("I", "F")):
+            return picture
+        values = np.asarray(picture)
+        if values.dtype.kind == "f" or values.min() < 0 or values.max() > _MOST:
+            raise UserError(f"{self._place(number)} has more than 16 bits per pixel; save it with 8.")
+        from PIL import Image
+
+        return Image.fromarray((values / (_MOST / 255)).round().astype(np.uint8))
 
     def _check_size(self, picture: "Image", number: int) -> None:
         short, long = sorted(picture.size)

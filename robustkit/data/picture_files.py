@@ -67,6 +67,23 @@ def find_pictures(root: Path, *, allow_empty: bool) -> PictureFiles:
     return PictureFiles(tuple(classes), files, tuple(label for label, of_class in enumerate(found) for _ in of_class))
 
 
+def pictures_in(folder: Path) -> list[Path]:
+    """The pictures that lie in a folder itself, sorted by name.
+
+    Raises:
+        UserError: the folder cannot be read, holds too many other files, or a picture is no regular file.
+    """
+    budget, found = _Budget(folder), []
+    for entry in _entries(folder):
+        picture = entry.name.lower().endswith(SUFFIXES) and not _holds(entry.is_dir)
+        budget.count(picture)
+        if picture and not _holds(entry.is_file):
+            raise UserError(f"{shortened(entry.path)} is no regular file, so it cannot be read; remove it.")
+        if picture:
+            found.append(folder / entry.name)
+    return sorted(found)
+
+
 def folders_in(folder: Path) -> list[str]:
     """The names of the folders in a folder.
 

@@ -24,6 +24,7 @@ class PublishedDataset(NamedTuple):
 
 
 _CIFAR_THREATS = (UsualThreat("Linf", "8/255"), UsualThreat("L2", "0.5"))
+_CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # The radii that papers and RobustBench report first.
 PUBLISHED = {
     "mnist": PublishedDataset("MNIST", (1, 28, 28), 10, (UsualThreat("Linf", "0.3"),)),
@@ -33,6 +34,17 @@ PUBLISHED = {
     "cifar100": PublishedDataset("CIFAR100", (3, 32, 32), 100, _CIFAR_THREATS),
     "svhn": PublishedDataset("SVHN", (3, 32, 32), 10, (UsualThreat("Linf", "8/255"),)),
 }
+
+
+def class_names_of(name: str) -> tuple[str, ...]:
+    """The class names of a data set of `PUBLISHED` without its files; none for those that only the files name."""
+    from torchvision import datasets
+
+    if name == "cifar10":
+        return _CIFAR10
+    if name == "svhn":
+        return tuple(str(digit) for digit in range(PUBLISHED[name].classes))
+    return tuple(getattr(getattr(datasets, PUBLISHED[name].builder), "classes", ()))
 
 
 def load_published(name: str, split: str, data_dir: Path, download: bool) -> LazyData:

@@ -109,7 +109,7 @@ def attack(
     """
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
-    method = _attack_of(method, norm, eps)
+    method = attack_of(method, norm, eps)
     x, y = _tensor(x, "The images"), _tensor(y, "The labels")
     target = None if target is None else _tensor(target, "The targets")
     if x.dim() < 2:
@@ -155,8 +155,12 @@ def attack(
     return _with_draws(_gathered(own.cpu(), y, clean, outcomes), y, draws)
 
 
-def _attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
-    """The attack that a caller gives as an object or as a text."""
+def attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
+    """The attack that a caller gives as an object or as a text.
+
+    Raises:
+        UserError: there is no such attack, or not with this radius.
+    """
     if isinstance(method, Attack):
         if eps is not None:
             raise UserError(f"{type(method).__name__} has a radius of its own, {method.eps}; leave out eps=.")

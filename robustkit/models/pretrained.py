@@ -28,6 +28,41 @@ class Pretrained(NamedTuple):
     std: Sequence[float]
 
 
+class PublishedImages(NamedTuple):
+    """The images that published weights were trained on."""
+
+    resize: int  # the short side, before the centre is cropped
+    side: int
+    class_names: tuple[str, ...]  # () if they are not known
+
+
+def torchvision_images(name: str, weights: str) -> PublishedImages:
+    """What the weights of a torchvision model are for; nothing is downloaded.
+
+    Raises:
+        UserError: there are no such weights.
+    """
+    entry = _entry(name, weights)
+    images: Any = entry.transforms()
+    return PublishedImages(images.resize_size[0], images.crop_size[0], tuple(entry.meta["categories"]))
+
+
+def timm_images(name: str) -> PublishedImages:
+    """What the published weights of a timm model are for; nothing is downloaded.
+
+    Raises:
+        UserError: timm is not installed, or has no such model or weights.
+    """
+    from torchvision.models._meta import _IMAGENET_CATEGORIES
+
+    config = _timm(name).get_pretrained_cfg(name)
+    if config is None:
+        raise UserError(f"timm has no weights of {name}; pass --weights FILE.")
+    side = config.input_size[1]
+    imagenet = config.num_classes == len(_IMAGENET_CATEGORIES)
+    return PublishedImages(round(side / config.crop_pct), side, tuple(_IMAGENET_CATEGORIES) if imagenet else ())
+
+
 def torchvision_names() -> list[str]:
     """The classification models of torchvision."""
     # Detection, segmentation, video and quantised models live in modules below this one.
@@ -45,10 +80,7 @@ def torchvision_pretrained(name: str, weights: str) -> Pretrained:
     Raises:
         UserError: there are no such weights, or they cannot be downloaded.
     """
-    chosen = {weight.upper(): weight for weight in weight_names(name)}.get(weights.upper())
-    if chosen is None:
-        raise unknown(f"checkpoint file or published weights of {name}", weights, weight_names(name))
-    entry = getattr(torchvision().models.get_model_weights(name), chosen)
+    entry = _entry(name, weights)
     try:
         _require_whole(_cached(entry.url))
         network = torchvision().models.get_model(name, weights=entry)
@@ -56,6 +88,18 @@ def torchvision_pretrained(name: str, weights: str) -> Pretrained:
         raise _not_downloaded(name, error) from error
     images: Any = entry.transforms()
     return Pretrained(network, entry.name, len(entry.meta["categories"]), images.crop_size[0], images.mean, images.std)
+
+
+def _entry(name: str, weights: str) -> Any:
+    """The description of published weights in torchvision.
+
+    Raises:
+        UserError: there are no such weights.
+    """
+    chosen = {weight.upper(): weight for weight in weight_names(name)}.get(weights.upper())
+    if chosen is None:
+        raise unknown(f"checkpoint file or published weights of {name}", weights, weight_names(name))
+    return getattr(torchvision().models.get_model_weights(name), chosen)
 
 
 def _cached(url: str) -> Path:

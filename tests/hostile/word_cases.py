@@ -28,7 +28,9 @@ FINETUNE = (
 )
 ABLATE = ("ablate", "-q", "--explain", *MODEL, *SPLIT, "--val-share", "0.2", "--preset", "fast", "--eps", "0.1",
           "-g", "lr=0.1,0.2", "--set", "epochs=1")  # fmt: skip
-COMMANDS = {"evaluate": EVALUATE, "diagnose": DIAGNOSE, "trace": TRACE, "finetune": FINETUNE, "ablate": ABLATE}
+ATTACK = ("attack", "-q", *MODEL, "digits.npz", "-a", "fgsm", "--eps", "0.1", "-o", "made.safetensors")
+COMMANDS = {"evaluate": EVALUATE, "diagnose": DIAGNOSE, "trace": TRACE, "finetune": FINETUNE, "ablate": ABLATE,
+            "attack": ATTACK}  # fmt: skip
 # Options and the kind of words that they take; what no list covers gets names.
 NUMERIC = {
     "evaluate": ("--eps", "-n", "-b", "--seed", "--num-classes", "--mean", "--eot", "--smooth", "--smooth-draws",
@@ -37,6 +39,7 @@ NUMERIC = {
     "trace": ("--eps", "-b"),
     "finetune": ("--val-share", "--eps"),
     "ablate": ("--seeds", "--budget"),
+    "attack": ("--eps", "-b", "--image-size", "--comparisons"),
 }  # fmt: skip
 FEW_NUMBERS = ("9" * 5000, "1e99999999999", "nan", "inf", "-1", "²", "", "0/0", "2147483648", "1e18")
 NAMED = {
@@ -45,6 +48,7 @@ NAMED = {
     "trace": ("-a", "--layer"),
     "finetune": ("--preset", "--set", "--device"),
     "ablate": ("-g", "--plan", "--judge", "--set"),
+    "attack": ("-a", "--label", "--target", "--device", "--format"),
 }  # fmt: skip
 FEW_NAMES = ("", "\x1b[31mred\x1b[0m", "a" * 5000, "\udcff", ":", "=1+1")
 PATH_OPTIONS = ("-d", "-m", "--weights", "--config", "--data-dir", "-o")

@@ -1,0 +1,103 @@
+"""Adversarial examples rounded to the 256 levels of a picture file, inside the ball.
+
+Distances are those of the files: differences of whole levels, divided by 255, so they are exact.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robustkit.errors import UserError
+from robustkit.primitives.threat import exact, is_minimum
+
+Levels = NDArray[np.int64]  # [C, H, W] from 0 to 255
+
+WHITE = 255
+_NOISE = 1e-3  # levels that float32 may be off
+
+
+def levels_of(picture: Tensor) -> Levels:
+    """The levels of a picture that was decoded from 8 bits."""
+    levels: Levels = np.rint(picture.double().numpy() * WHITE).astype(np.int64)
+    return levels
+
+
+def eps_of_levels(norm: str, eps: str) -> str:
+    """The radius that an attack needs for pictures of 8 bits: the largest in Linf that is a whole number of levels.
+
+    Between two levels an attack would use room that no picture can, and rounding would take its success away. Linf 0.1
+    is 25.5 levels: both of six digits that PGD broke there were lost, and none of 45 of a hundred at 25.
+
+    Raises:
+        UserError: the ball holds no other picture than its centre.
+    """
+    if is_minimum(eps):
+        return eps
+    levels = _budget(norm, eps)
+    if levels < 1:
+        raise UserError(
+            f"{norm} {eps} changes no value of a picture with 8 bits, whose steps are 1/255; choose a larger --eps, or "
+            "--format safetensors, which keeps floats."
+        )
+    return f"{levels}/{WHITE}" if norm == "Linf" and Fraction(levels, WHITE) != exact(eps) else eps
+
+
+def roundings(clean: Levels, x_adv: Tensor, norm: str, eps: str) -> list[Levels]:
+    """Roundings of a float picture within the ball around `clean`, the nearest one first.
+
+    Then come one that rounds as many values as the ball allows away from the clean picture, because that keeps most of
+    the perturbation, and one that rounds all towards it.
+    """
+    change = x_adv.double().numpy() * WHITE - clean
+    size = np.abs(change)
+    whole = np.floor(size)
+    fraction = size - whole
+    fraction[fraction < _NOISE] = 0
+    sign = np.sign(change).astype(np.int64)
+    towards = whole.astype(np.int64)
+    found: list[Levels] = []
+    for least in (0.5, _NOISE, math.inf):
+        more = _raised(clean, sign, towards, fraction, least, norm, eps)
+        levels = np.clip(clean + sign * (towards + more), 0, WHITE)
+        if not any(np.array_equal(levels, other) for other in found):
+            found.append(levels)
+    return found
+
+
+def distance(clean: Levels, other: Levels, norm: str) -> float:
+    """The distance of two pictures, pixels in [0, 1]; for L0 the number of values that differ."""
+    size = np.abs(other - clean)
+    if norm == "L0":
+        return float(np.count_nonzero(size))
+    if norm == "L2":
+        return math.sqrt(int((size**2).sum())) / WHITE
+    return int(size.max() if norm == "Linf" else size.sum()) / WHITE
+
+
+def _raised(
+    clean: Levels, sign: Levels, towards: Levels, fraction: NDArray[np.float64], least: float, norm: str, eps: str
+) -> Levels:
+    """Which changes become one level larger: the largest fractions first, as many as the ball has room for."""
+    moved = clean + sign * (towards + 1)
+    may = (fraction >= least) & (moved >= 0) & (moved <= WHITE)
+    room = math.inf if is_minimum(eps) else _budget(norm, eps)
+    if norm == "Linf":
+        return (may & (towards + 1 <= room)).astype(np.int64)
+    cost = 2 * towards + 1 if norm == "L2" else np.ones_like(towards) if norm == "L1" else (towards == 0)
+    spent = (towards**2).sum() if norm == "L2" else towards.sum() if norm == "L1" else np.count_nonzero(towards)
+    order = np.argsort(np.where(may, -fraction, 1).ravel(), kind="stable")
+    total = spent + np.cumsum(np.where(may, cost, 0).ravel()[order])
+    raised = np.zeros(may.size, dtype=np.int64)
+    raised[order] = (total <= room) & may.ravel()[order]
+    return raised.reshape(may.shape)
+
+
+def _budget(norm: str, eps: str) -> int:
+    """The most that the levels may differ: the largest difference, the sum, the sum of squares or the count."""
+    radius: Fraction = exact(eps)
+    if norm == "L0":
+        return math.floor(radius)
+    return math.floor((radius * WHITE) ** 2 if norm == "L2" else radius * WHITE)

@@ -1,0 +1,108 @@
+"""One attack on some images: what the model said before, where the attack got, and what the model says there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.engine.attack_tensors import attack
+
+Outcome = Literal["success", "robust", "lost in rounding", "already wrong", "already the target", "abstains"]
+
+
+@dataclass(frozen=True)
+class AttackChoice:
+    """The attack, its threat model, and how it is run."""
+
+    method: str  # such as "pgd:steps=40"
+    norm: str
+    eps: str
+    target: int | None
+    batch_size: int
+    seed: int
+    progress: bool | None
+
+
+class Opinion(NamedTuple):
+    """What the unmodified model says about images."""
+
+    labels: Tensor  # [N] int64, -1 where it abstains
+    probabilities: Tensor  # [N, K], or shares of the votes of a randomized model
+
+    def confidence(self, row: int, label: int) -> float:
+        """How sure the model is that an image is of a class; the likeliest class for -1."""
+        return float(self.probabilities[row, label] if label >= 0 else self.probabilities[row].max())
+
+
+class Attempt(NamedTuple):
+    """What an attack did to images."""
+
+    y: Tensor  # [N] int64 labels
+    clean: Opinion
+    x_adv: Tensor  # [N, *S] float32; the image itself where it was not attacked
+    outcomes: list[Outcome]
+    queries: list[int]
+
+
+def attempt(
+    classifier: Classifier, x: Tensor, labels: Sequence[int | None], numbers: Sequence[int], choice: AttackChoice
+) -> Attempt:
+    """Attack every image that the model classifies as its label says.
+
+    Args:
+        classifier: the model.
+        x: `[N, *S]` images.
+        labels: their classes; None takes what the model predicts.
+        numbers: of the images among all, which name their noise.
+        choice: the attack.
+    """
+    clean = opinion(classifier, x, numbers, choice.seed)
+    y = torch.tensor(
+        [predicted if label is None else label for label, predicted in zip(labels, clean.labels.tolist(), strict=True)]
+    )
+    outcomes: list[Outcome] = [
+        _before(*pair, choice.target) for pair in zip(clean.labels.tolist(), y.tolist(), strict=True)
+    ]
+    rows = [row for row, outcome in enumerate(outcomes) if outcome == "robust"]
+    x_adv, queries = x.clone(), [0] * len(x)
+    if rows:
+        targets = None if choice.target is None else torch.full((len(rows),), choice.target)
+        result = attack(
+            classifier, x[rows], y[rows], choice.method, eps=choice.eps, norm=choice.norm, target=targets,
+            batch_size=choice.batch_size, seed=choice.seed, numbers=[numbers[row] for row in rows],
+            progress=choice.progress,
+        )  # fmt: skip
+        x_adv[rows] = result.x_adv.to(x_adv)
+        for row, success, spent in zip(rows, result.success.tolist(), result.queries.tolist(), strict=True):
+            outcomes[row], queries[row] = "success" if success else "robust", spent
+    return Attempt(y, clean, x_adv, outcomes, queries)
+
+
+def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int) -> Opinion:
+    """What the unmodified model says about images, by a fresh forward pass."""
+    images = classifier.place(x)
+    with classifier.session(images, seed) as session:
+        verdicts = session.clean_verdicts(images, numbers)
+        scores = verdicts.scores.double()
+        if session.repeatability.randomized:
+            scores = scores / scores.sum(1, keepdim=True)
+        elif not classifier.probabilities:
+            scores = scores.softmax(1)
+    return Opinion(verdicts.labels, scores)
+
+
+def reached(predicted: int, label: int, target: int | None) -> bool:
+    """Whether an answer of the model is what the attack wanted."""
+    return predicted == target if target is not None else predicted not in (label, -1)
+
+
+def _before(predicted: int, label: int, target: int | None) -> Outcome:
+    """Why an image is not attacked; "robust" for one that is."""
+    if predicted == -1:
+        return "abstains"
+    if predicted != label:
+        return "already wrong"
+    return "already the target" if label == target else "robust"

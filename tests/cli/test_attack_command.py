@@ -1,0 +1,273 @@
+"""`robustkit attack`: what it writes is what it says, read back from the files, and nothing else is touched."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import nn
+
+from robustkit.models import pretrained
+from tests.cli.conftest import DATA, MODEL
+from tests.cli.test_bad_input import refused
+from tests.small import data, linear
+
+RUN = ("attack", "-q", *MODEL, "--out", "made")
+
+
+def draw(path: Path, pixels: torch.Tensor, **settings: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray((pixels[0] * 255).round().numpy().astype(np.uint8)).save(path, format="PNG", **settings)
+
+
+def read(path: Path) -> torch.Tensor:
+    with Image.open(path) as picture:
+        return torch.from_numpy(np.asarray(picture).astype(np.int64))
+
+
+def classes_of(levels: torch.Tensor) -> list[int]:
+    return linear().eval()(levels.reshape(-1, 1, 8, 8).float() / 255).argmax(1).tolist()
+
+
+@pytest.fixture
+def pictures(place) -> list[Path]:
+    """Ten gray pictures of digits in the folder `photos`."""
+    paths = [place / "photos" / f"{number}.png" for number in range(10)]
+    for path, pixels in zip(paths, data(10)[0], strict=True):
+        draw(path, pixels)
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("norm", "eps", "within"),
+    [
+        ("Linf", "0.1", lambda change: change.abs().max() <= 25),
+        ("L2", "1", lambda change: (change**2).sum() <= 255**2),
+        ("L1", "5", lambda change: change.abs().sum() <= 5 * 255),
+        ("L0", "12", lambda change: (change != 0).sum() <= 12),
+    ],
+)
+def test_each_picture_that_is_written_is_in_the_ball_and_another_class(norm, eps, within, pictures, robustkit, place):
+    printed = robustkit(*RUN, "photos", "--norm", norm, "--eps", eps)
+    table = pd.read_csv(place / "made" / "results.csv", dtype={"label": str, "prediction": str})
+    made = table[table.outcome == "success"]
+
+    assert printed.status == 0
+    assert len(table) == 10
+    assert len(made) > 3
+    assert sorted(made.file) == sorted(path.name for path in (place / "made").glob("?.png"))
+    for row in made.itertuples():
+        levels, clean = read(place / "made" / row.file), read(Path(row.source))
+        assert within(levels - clean)
+        assert classes_of(levels) == [int(row.prediction)] != [int(row.label)]
+
+
+def test_the_label_is_the_prediction_unless_it_is_given(pictures, robustkit, place):
+    printed = robustkit(*RUN, "photos", "--eps", "0.1")
+    table = pd.read_csv(place / "made" / "results.csv")
+
+    assert "label: predicted" in printed.out
+    assert table.label.tolist() == [classes_of(read(path))[0] for path in pictures]
+
+
+def test_sub_folders_are_labels(robustkit, place):
+    x, y = data(10)
+    for number, (pixels, label) in enumerate(zip(x, y.tolist(), strict=True)):
+        draw(place / "sorted" / str(label) / f"{number}.png", pixels)
+    printed = robustkit(*RUN, "sorted", "--eps", "0.1")
+    table = pd.read_csv(place / "made" / "results.csv")
+
+    assert "label: given" in printed.out
+    assert table.label.tolist() == [int(Path(source).parent.name) for source in table.source]
+
+
+def test_the_target_is_reached(pictures, robustkit, place):
+    robustkit(*RUN, "photos", "--eps", "0.3", "--target", "3")
+    made = sorted((place / "made").glob("?.png"))
+
+    assert len(made) > 3
+    assert {label for path in made for label in classes_of(read(path))} == {3}
+
+
+def test_the_nearest_error_is_found_without_a_radius(pictures, robustkit, place):
+    robustkit(*RUN, "photos", "--eps", "minimum", "-a", "fab", "--norm", "L2")
+    table = pd.read_csv(place / "made" / "results.csv")
+    weights, biases = linear()[-1].weight.double(), linear()[-1].bias.double()
+    for row in table.itertuples():
+        x = read(Path(row.source)).double().flatten() / 255
+        logits, wrong = weights @ x + biases, torch.arange(10) != row.label
+        distances = (logits[row.label] - logits)[wrong] / (weights[row.label] - weights)[wrong].norm(dim=1)
+        assert distances.min() <= row.distance <= 1.3 * distances.min() + 4 / 255  # rounding of 64 values
+
+
+def test_names_from_two_folders_do_not_collide(pictures, robustkit, place):
+    draw(place / "more" / "0.png", data(10)[0][0])
+    draw(place / "more" / "0.comparison.png", data(10)[0][0])
+    robustkit(*RUN, "photos/0.png", "more/0.png", "more/0.comparison.png", "--eps", "0.2")
+    table = pd.read_csv(place / "made" / "results.csv")
+
+    assert table.outcome.tolist() == ["success"] * 3
+    assert len({*table.file}) == 3
+    assert len([*(place / "made").iterdir()]) == 7
+
+
+def test_arrays_keep_their_floats(robustkit, place):
+    words = ("attack", "-q", *MODEL, "digits.npz", "--eps", "0.1", "--out", "made.safetensors")
+    printed = robustkit(*words)
+    made, (x, y) = load_file(place / "made.safetensors"), data(30)
+
+    assert printed.status == 0
+    assert torch.equal(made["x"], x)
+    assert torch.equal(made["y"], y)
+    assert (made["x_adv"].double() - x.double()).abs().max() <= 0.1
+    assert torch.equal(made["prediction"], linear().eval()(made["x_adv"]).argmax(1))
+    assert made["success"].sum() > 10
+    assert (made["prediction"] != y)[made["success"]].all()
+
+
+def test_arrays_without_labels_get_the_prediction(robustkit, place):
+    np.savez(place / "plain.npz", x=data(5)[0].numpy())
+    robustkit("attack", "-q", *MODEL, "plain.npz", "--eps", "0.1", "--out", "made.safetensors")
+
+    assert torch.equal(load_file(place / "made.safetensors")["y"], linear().eval()(data(5)[0]).argmax(1))
+
+
+def test_pictures_are_resized_to_the_size_of_the_data(robustkit, place):
+    large = nn.functional.interpolate(data(1)[0], scale_factor=4)[0]
+    draw(place / "large.png", large)
+    printed = robustkit(*RUN, *DATA, "large.png", "--eps", "0.2")
+
+    assert "size 8x8" in printed.out
+    assert read(place / "made" / "large.png").shape == (8, 8)
+
+
+def test_published_weights_bring_their_size_and_class_names(robustkit, place, monkeypatch):
+    class Colours(nn.Module):
+        """Class 1 (goldfish) for red pictures, class 113 (snail) for blue ones."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            red, _, blue = x.mean((2, 3)).unbind(1)
+            return nn.functional.one_hot(torch.tensor(1), 1000) * red[:, None] * 50 + blue[:, None] * 50 * (
+                nn.functional.one_hot(torch.tensor(113), 1000)
+            )
+
+    published = pretrained.Pretrained(Colours(), "V1", 1000, 224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    monkeypatch.setattr(pretrained, "torchvision_pretrained", lambda name, weights: published)
+    Image.new("RGB", (300, 240), (200, 90, 203)).save(place / "snail.png")
+    words = ("snail.png", "--label", "snail", "--target", "Goldfish", "--eps", "8/255")
+    printed = robustkit("attack", "-q", "-m", "resnet18", *words, "--out", "made")
+
+    assert "snail.png: snail" in printed.out
+    assert "-> goldfish" in printed.out
+    assert "size 224x224" in printed.out
+    assert read(place / "made" / "snail.png").shape == (224, 224, 3)
+
+
+@pytest.mark.parametrize("mode", ["P", "LA", "RGBA", "I;16", "1"])
+def test_every_kind_of_png_is_read(mode, robustkit, place):
+    gray = Image.fromarray((data(1)[0][0, 0] * 255).round().numpy().astype(np.uint8))
+    deep = Image.fromarray(np.asarray(gray).astype(np.uint16) * 257)
+    (deep if mode == "I;16" else gray.convert(mode)).save(place / "kind.png")
+    printed = robustkit(*RUN, "kind.png", "--eps", "0.3")
+    seen = gray.convert("1").convert("L") if mode == "1" else gray
+    expected = classes_of(torch.from_numpy(np.asarray(seen).astype(np.int64)))
+
+    assert printed.status == 0
+    assert pd.read_csv(place / "made" / "results.csv").label.tolist() == expected
+
+
+@pytest.mark.skipif(os.name == "nt", reason="such names do not exist there")
+@pytest.mark.parametrize("name", ["-rf", "a\nb\x1b[31m", "=cmd()", "\udcff", ".png", "é" * 120, "résumé"])
+def test_odd_names_are_harmless(name, pictures, robustkit, place):
+    (place / "photos" / "0.png").rename(place / f"{name}.png")
+    printed = robustkit(*RUN, "--eps", "0.2", "--", f"{name}.png")
+
+    assert printed.status == 0
+    assert "\x1b" not in printed.out
+    assert len([*(place / "made").glob("*.png")]) == 2
+    assert not pd.read_csv(place / "made" / "results.csv").source[0].startswith(("=", "-"))
+
+
+HOSTILE = {
+    "no input": ((), ["no picture"]),
+    "a missing file": (("photo/0.png",), ["photo"]),
+    "no picture": (("net.py",), ["net.py", "kinds"]),
+    "a truncated picture": (("cut.png",), ["cut.png", "decoded"]),
+    "an empty folder": (("empty",), ["empty"]),
+    "an unknown class": (("photos", "--label", "snail"), ["names of the classes are not known"]),
+    "a class too high": (("photos", "--target", "10"), ["10", "numbered from 0"]),
+    "an ensemble": (("photos", "-a", "default"), ["ensemble"]),
+    "no radius for pgd": (("photos", "--eps", "minimum"), ["radius"]),
+    "a radius below one level": (("photos", "--eps", "0.5/255", "--norm", "Linf"), ["0.5/255"]),
+    "a radius that no level has": (("photos", "--eps", "1/300"), ["1/255", "safetensors"]),
+    "eps 8": (("photos", "--eps", "8"), ["8/255"]),
+    "two kinds of input": (("photos", "digits.npz"), ["arrays"]),
+    "png of arrays": (("digits.npz", "--format", "png"), ["png"]),
+    "floats in a folder": (("photos", "--format", "safetensors"), ["made.safetensors"]),
+    "pictures of two sizes": (("photos/0.png", "wide.png"), ["differ in size"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_cannot_be_done_is_one_line_and_writes_nothing(case, pictures, robustkit, place):
+    words, expected = HOSTILE[case]
+    (place / "empty").mkdir()
+    draw(place / "wide.png", torch.zeros(1, 8, 9))
+    (place / "cut.png").write_bytes(pictures[0].read_bytes()[:40])
+    before = sorted(place.rglob("*"))
+
+    refused(robustkit(*RUN, *words), *expected)
+    assert sorted(path for path in place.rglob("*") if "__pycache__" not in path.parts) == before
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+def test_an_existing_output_is_refused(kind, pictures, robustkit, place):
+    made = place / "made"
+    {"folder": made.mkdir, "file": made.touch, "link": lambda: made.symlink_to("nowhere")}[kind]()
+
+    refused(robustkit(*RUN, "photos", "--eps", "0.1"), "made", "not replaced")
+
+
+def test_an_interruption_leaves_nothing(pictures, robustkit, place, monkeypatch):
+    from robustkit.adversarial_examples import picture_run
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(picture_run, "write_comparison", interrupt)
+    before = sorted(place.rglob("*"))
+    printed = robustkit(*RUN, "photos", "--eps", "0.1")
+
+    assert printed.status == 130
+    assert sorted(path for path in place.rglob("*") if "__pycache__" not in path.parts) == before
+
+
+def test_a_picture_that_rounding_rescues_nothing_of_is_not_a_success(pictures, robustkit, place):
+    (place / "exact.py").write_text(
+        "from tests.cli.test_attack_command import OnlyFloats\n\ndef make():\n    return OnlyFloats()\n"
+    )
+    printed = robustkit("attack", "-q", "-m", "exact.py:make", "photos/0.png", "--eps", "0.1", "--out", "made")
+
+    assert "lost in rounding to 8 bits" in printed.out
+    assert [path.name for path in (place / "made").iterdir()] == ["results.csv"]
+
+
+class OnlyFloats(nn.Module):
+    """Class 0 for every picture of 8 bits, class 1 for all other tensors."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        levels = x * 255
+        off = (levels - levels.round()).abs().amax((1, 2, 3))
+        return torch.stack([torch.full_like(off, 0.01), off], 1)
+
+
+def test_an_image_that_is_wrong_already_is_not_attacked(pictures, robustkit, place):
+    wrong = (classes_of(read(pictures[0]))[0] + 1) % 10
+    printed = robustkit(*RUN, "photos/0.png", "--eps", "0.3", "--label", str(wrong))
+
+    assert "already wrong" in printed.out
+    assert pd.read_csv(place / "made" / "results.csv").queries.tolist() == [0]
