@@ -24,7 +24,8 @@ def _attacks() -> None:
         attack = registry.classes()[base]
         defaults = {key: field.default for key, field in registry.parameters(attack).items()}
         values = ",".join(f"{key}={value}" for key, value in {**defaults, **preset}.items())
-        echo(f"{name:<15} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {values}")
+        nearest = "nearest" if attack.seeks_nearest else ""
+        echo(f"{name:<15} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {nearest:<8} {values}")
     echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
 
 

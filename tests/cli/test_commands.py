@@ -110,11 +110,16 @@ def test_models_and_data_sets_are_listed(kind, names, robustkit):
 
 
 def test_every_listed_attack_can_be_named(robustkit):
-    listed = [line.split()[0] for line in robustkit("list", "attacks").out.splitlines()]
-    assert "path/file.py" in listed.pop()
-    words = [word for name in listed if name != "default" for word in ("-a", name)]  # another name of the newest rk
+    lines = [line.split() for line in robustkit("list", "attacks").out.splitlines()]
+    assert "path/file.py" in lines.pop()[0]
+    listed = [(name, norms) for name, norms, *_ in lines if name != "default"]  # another name of the newest rk
+    for norm, eps in (("Linf", "0.1"), ("L2", "0.5"), ("L1", "5"), ("L0", "5")):
+        known = [
+            name for name, norms in listed if norm in norms.split("/") or (norms == "ensemble:" and norm == "Linf")
+        ]
+        words = [word for name in known for word in ("-a", name)]
 
-    assert robustkit("evaluate", *MODEL, *DATA, *words, "--plan").status == 0
+        assert robustkit("evaluate", *MODEL, *DATA, *words, "--norm", norm, "--eps", eps, "--plan").status == 0
 
 
 def cached(place) -> Path:
