@@ -14,7 +14,8 @@ from torch import Tensor
 
 from robustkit.primitives import noise
 from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
-from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
+from robustkit.primitives.protocol import Seen, State, Trials
+from robustkit.primitives.queries import LabelOnlyAttack
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import NormName, finer
 
@@ -32,7 +33,7 @@ class BoundaryState(NearestState):
 
 
 @dataclass(frozen=True)
-class LabelAttack(Attack):
+class LabelAttack(LabelOnlyAttack):
     """Base of the attacks that see labels only and look for the nearest error.
 
     Args:
@@ -42,20 +43,8 @@ class LabelAttack(Attack):
     _: KW_ONLY
     queries: int = 2000
 
-    sees = "labels"
     norms: ClassVar[tuple[NormName, ...]] = ("L2",)
     seeks_nearest = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least(2, "queries")
-
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(self.queries, 0)
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return logits.new_zeros(len(logits))
 
     def step(self, state: State, seen: Seen) -> State:
         assert isinstance(state, NearestState)

@@ -7,13 +7,12 @@ Bad at: inputs of many dimensions, as expected of a baseline.
 
 from dataclasses import KW_ONLY, dataclass, replace
 
-from torch import Tensor
-
-from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.protocol import Seen, State, Trials, begin
+from robustkit.primitives.queries import LabelOnlyAttack
 
 
 @dataclass(frozen=True)
-class Noise(Attack):
+class Noise(LabelOnlyAttack):
     """Uniform random points of the ball, each independent of the ones before.
 
     Args:
@@ -23,22 +22,10 @@ class Noise(Attack):
     _: KW_ONLY
     queries: int = 100
 
-    sees = "labels"
     guesses = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least(2, "queries")
-
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(self.queries, 0)
 
     def init(self, trials: Trials) -> State:
         return begin(trials, self.ball.random(trials.x, trials.key, 0))
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return logits.new_zeros(len(logits))
 
     def step(self, state: State, seen: Seen) -> State:
         return self.guess(state)

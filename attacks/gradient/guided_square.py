@@ -9,13 +9,14 @@ APGD left near the boundary, 500 steps break 5 to 8 of 32 and Square with 1,000 
 Bad at: models that mask gradients (take Square), and images that plain ascents break, for which it is slow.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
 
 from robustkit.primitives.ascent import Ascent
-from robustkit.primitives.protocol import BestState, Seen, State, Trials, begin
+from robustkit.primitives.best import begin_best, best, no_better
+from robustkit.primitives.protocol import BestState, Seen, State, Trials
 from robustkit.primitives.rows import along
 
 from .._planes import plane
@@ -60,32 +61,25 @@ class GuidedSquare(Ascent):
 
     def init(self, trials: Trials) -> State:
         start = self.ball.random(trials.x, trials.key, 0)
-        lowest = torch.full((len(start),), -torch.inf, device=start.device, dtype=start.dtype)
-        return GuidedState(
-            **vars(begin(trials, start)), best=start, best_loss=lowest, best_grad=torch.zeros_like(start)
-        )
+        return GuidedState(**vars(begin_best(trials, start)), best_grad=torch.zeros_like(start))
 
     def step(self, state: State, seen: Seen) -> State:
         assert isinstance(state, GuidedState)
         x, queries = state.trial.x, state.queries + 1
-        better = seen.loss > state.best_loss
-        best = torch.where(along(better, x), state.query, state.best)
-        best_grad = torch.where(along(better, x), seen.grad, state.best_grad)
+        now = best(state, seen)
+        best_grad = torch.where(along(now.better, x), seen.grad, state.best_grad)
         climbing = queries <= self.ascent
         query = torch.where(
-            along(climbing, x), self._climbed(state, seen), self._jumped(x, best, best_grad, state.trial.key, queries)
+            along(climbing, x),
+            self._climbed(state, seen),
+            self._jumped(x, now.point, best_grad, state.trial.key, queries),
         )
-        return GuidedState(
-            state.trial, query, queries, queries >= self.steps, best,
-            torch.where(better, seen.loss, state.best_loss), best_grad,
-        )  # fmt: skip
+        return GuidedState(state.trial, query, queries, queries >= self.steps, now.point, now.loss, best_grad)
 
     def guess(self, state: State) -> State:
         """The state after an answer that is no better, as most are once the search has begun."""
         assert isinstance(state, GuidedState)
-        nothing = state.best_loss.new_zeros(len(state), 0)
-        worse = Seen(state.trial.y, nothing, torch.full_like(state.best_loss, -torch.inf), state.best_grad)
-        return self.step(state, worse)
+        return self.step(state, replace(no_better(state), grad=state.best_grad))
 
     def _climbed(self, state: State, seen: Seen) -> Tensor:
         left = (1 - state.queries / max(self.ascent, 1)).clamp(min=0)
@@ -93,9 +87,9 @@ class GuidedSquare(Ascent):
             state.trial.x, state.query, seen.grad, along(self.ball.eps * left.to(seen.grad), seen.grad)
         )
 
-    def _jumped(self, x: Tensor, best: Tensor, grad: Tensor, key: Tensor, queries: Tensor) -> Tensor:
+    def _jumped(self, x: Tensor, point: Tensor, grad: Tensor, key: Tensor, queries: Tensor) -> Tensor:
         """Of all candidates the one that the gradient predicts to raise the loss most."""
-        clean, here, slope = plane(x), plane(best), plane(grad)
+        clean, here, slope = plane(x), plane(point), plane(grad)
         searched = max(self.steps - self.ascent, 1)
         side = sides(searched, searched, self.p_init, clean.shape[-2] * clean.shape[-1], self.ball.norm != "Linf")
         side = side.to(x.device).index_select(0, (queries - self.ascent - 1).clamp(0, searched - 1))
@@ -108,4 +102,4 @@ class GuidedSquare(Ascent):
             gain = torch.where(change.flatten(1).any(1), gain, -torch.inf)
             chosen = torch.where(along(gain > most, here), there, chosen)
             most = torch.maximum(gain, most)
-        return chosen.reshape(best.shape)
+        return chosen.reshape(x.shape)

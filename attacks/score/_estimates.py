@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.best import begin_best, best
+from robustkit.primitives.protocol import BestState, Seen, State, Trials
+from robustkit.primitives.queries import ScoreAttack
 from robustkit.primitives.rows import along
 
 
@@ -26,7 +27,7 @@ class EstimateState(BestState):
 
 
 @dataclass(frozen=True)
-class EstimatingAttack(Attack):
+class EstimatingAttack(ScoreAttack):
     """Base of attacks that climb estimated gradients of the margin.
 
     Args:
@@ -37,33 +38,20 @@ class EstimatingAttack(Attack):
     """
 
     _: KW_ONLY
-    queries: int = 5000
     directions: int = 25
     spread: float = 0.001
     step_size: float = 0.2
 
-    sees = "logits"
-    keeps_best = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(2, "queries")
         self.at_least(1, "directions")
         self.at_least(0.0, "spread", "step_size")
-
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(self.queries, 0)
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss("margin")(logits, trials.y, trials.loss_target)
 
     def step(self, state: State, seen: Seen) -> State:
         assert isinstance(state, EstimateState)
         turn = state.queries % (2 * self.directions + 1)
         back, last = (turn > 0) & (turn % 2 == 0), turn == 2 * self.directions
-        at_point = turn == 0
-        better = at_point & (seen.loss > state.best_loss)
+        now = best(state, seen, looked_at=turn == 0)
         difference = torch.where(back, state.ahead - seen.loss, 0)
         total = state.total
         if bool(back.any()):  # saves time and changes no row's value
@@ -73,9 +61,7 @@ class EstimatingAttack(Attack):
         queries = state.queries + 1
         state = replace(
             state, total=torch.where(along(last, total), 0, total), ahead=seen.loss, queries=queries,
-            done=queries >= self.queries - 1,
-            best=torch.where(along(better, state.best), state.query, state.best),
-            best_loss=torch.where(better, seen.loss, state.best_loss),
+            done=queries >= self.queries - 1, best=now.point, best_loss=now.loss,
         )  # fmt: skip
         return replace(state, query=self._next(state))
 
@@ -101,9 +87,6 @@ class EstimatingAttack(Attack):
 
 def estimating(trials: Trials) -> dict[str, Any]:
     """The fields of an `EstimateState` before the first query, which is the image."""
-    start = begin(trials, trials.x)
-    lowest = torch.full_like(trials.y, -torch.inf, dtype=trials.x.dtype)
-    return {
-        **vars(start), "best": trials.x, "best_loss": lowest, "point": trials.x, "total": torch.zeros_like(trials.x),
-        "ahead": torch.zeros_like(lowest),
-    }  # fmt: skip
+    start = begin_best(trials, trials.x)
+    none = torch.zeros_like(trials.x)
+    return {**vars(start), "point": trials.x, "total": none, "ahead": torch.zeros_like(start.best_loss)}

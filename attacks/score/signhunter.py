@@ -6,13 +6,14 @@ blocks of one value, those of all values follow again; later restarts begin at r
 Bad at: losses that are far from linear in the ball; like all such blocks, it depends on the order of the pixels.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.best import begin_best, best
+from robustkit.primitives.protocol import BestState, Seen, State, Trials
+from robustkit.primitives.queries import ScoreAttack
 from robustkit.primitives.rows import along
 
 from .._blocks import Block, after, first_signs, flipped
@@ -28,52 +29,31 @@ class SignHunterState(BestState):
 
 
 @dataclass(frozen=True)
-class SignHunter(Attack):
+class SignHunter(ScoreAttack):
     """Search for the gradient's signs by the margin, in Linf.
 
     Args:
         queries: forward passes per trial, at least 2.
     """
 
-    _: KW_ONLY
-    queries: int = 5000
-
-    sees = "logits"
     norms = ("Linf",)
-    keeps_best = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least(2, "queries")
-
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(self.queries, 0)
 
     def init(self, trials: Trials) -> SignHunterState:
         signs, zero = first_signs(trials), torch.zeros_like(trials.y)
-        start = self._point(trials.x, signs)
-        lowest = torch.full_like(zero, -torch.inf, dtype=start.dtype)
-        return SignHunterState(
-            **vars(begin(trials, start)), best=start, best_loss=lowest, signs=signs, level=zero, number=zero
-        )
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss("margin")(logits, trials.y, trials.loss_target)
+        start = begin_best(trials, self._point(trials.x, signs))
+        return SignHunterState(**vars(start), signs=signs, level=zero, number=zero)
 
     def step(self, state: State, seen: Seen) -> SignHunterState:
         assert isinstance(state, SignHunterState)
         block, started = Block(state.level, state.number), state.queries > 0
-        better = seen.loss > state.best_loss
-        signs = torch.where(along(better & started, state.signs), flipped(state.signs, block), state.signs)
+        now = best(state, seen)
+        signs = torch.where(along(now.better & started, state.signs), flipped(state.signs, block), state.signs)
         block = after(block, started, signs[0].numel())
         queries = state.queries + 1
         return SignHunterState(
             trial=state.trial, query=self._point(state.trial.x, flipped(signs, block)), queries=queries,
-            done=queries >= self.queries - 1,
-            best=torch.where(along(better, state.best), state.query, state.best),
-            best_loss=torch.where(better, seen.loss, state.best_loss),
-            signs=signs, level=block.level, number=block.number,
+            done=queries >= self.queries - 1, best=now.point, best_loss=now.loss, signs=signs, level=block.level,
+            number=block.number,
         )  # fmt: skip
 
     def _point(self, x: Tensor, signs: Tensor) -> Tensor:

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import unknown
-from robustkit.primitives import losses, noise
-from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives import noise
+from robustkit.primitives.best import begin_best, best
+from robustkit.primitives.protocol import BestState, Seen, State, Trials
+from robustkit.primitives.queries import ScoreAttack
 from robustkit.primitives.rows import along
 
 from .._cosines import cosines
@@ -35,7 +37,7 @@ class SimbaState(BestState):
 
 
 @dataclass(frozen=True)
-class SimBA(Attack):
+class SimBA(ScoreAttack):
     """Simple black-box attack in L2.
 
     Args:
@@ -46,52 +48,39 @@ class SimBA(Attack):
     """
 
     _: KW_ONLY
-    queries: int = 5000
     basis: str = "dct"
     frequencies: float = 0.25
     step_size: float = 0.2
 
-    sees = "logits"
     norms = ("L2",)
-    keeps_best = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(2, "queries")
         self.at_least(0.0, "step_size")
         self.share("frequencies")
         if self.basis not in _BASES:
             raise unknown("basis", self.basis, _BASES)
 
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(self.queries, 0)
-
     def init(self, trials: Trials) -> SimbaState:
         group = self._groups(*plane(trials.x).shape[1:]).to(trials.x.device)
         order = (group + noise.uniform(trials.key, 0, group.shape)).argsort(dim=1, stable=True)
         order = order[:, : int((group < 2).sum())]
-        lowest = torch.full_like(trials.y, -torch.inf, dtype=trials.x.dtype)
         return SimbaState(
-            **vars(begin(trials, trials.x)), best=trials.x, best_loss=lowest, order=order,
-            tried=torch.zeros_like(trials.y), against=torch.zeros_like(trials.y, dtype=torch.bool),
+            **vars(begin_best(trials, trials.x)), order=order, tried=torch.zeros_like(trials.y),
+            against=torch.zeros_like(trials.y, dtype=torch.bool),
         )  # fmt: skip
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss("margin")(logits, trials.y, trials.loss_target)
 
     def step(self, state: State, seen: Seen) -> SimbaState:
         assert isinstance(state, SimbaState)
-        better, started = seen.loss > state.best_loss, state.queries > 0
-        best = torch.where(along(better, state.best), state.query, state.best)
-        decided = started & (better | state.against)
+        now, started = best(state, seen), state.queries > 0
+        decided = started & (now.better | state.against)
         tried, against = state.tried + decided, started & ~decided
         queries = state.queries + 1
-        move = self._vector(state, tried) * along(torch.where(against, -1.0, 1.0).to(best), best)
-        query = self.ball.project(state.trial.x, best + self.step_size * self.ball.eps * move)
+        move = self._vector(state, tried) * along(torch.where(against, -1.0, 1.0).to(now.point), now.point)
+        query = self.ball.project(state.trial.x, now.point + self.step_size * self.ball.eps * move)
         return SimbaState(
-            state.trial, query, queries, queries >= self.queries - 1, best,
-            torch.where(better, seen.loss, state.best_loss), state.order, tried, against,
+            state.trial, query, queries, queries >= self.queries - 1, now.point, now.loss, state.order,
+            tried, against,
         )  # fmt: skip
 
     def _groups(self, channels: int, height: int, width: int) -> Tensor:

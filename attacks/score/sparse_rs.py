@@ -12,9 +12,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from robustkit.primitives import losses, noise
-from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
-from robustkit.primitives.rows import along
+from robustkit.primitives import noise
+from robustkit.primitives.best import begin_best, best
+from robustkit.primitives.protocol import BestState, Seen, State, Trials
+from robustkit.primitives.queries import ScoreAttack
 from robustkit.primitives.threat import finer
 
 # The share of the places that change: `first_share` divided by the second number up to the first number of 10 000
@@ -32,7 +33,7 @@ class SparseSearchState(BestState):
 
 
 @dataclass(frozen=True)
-class SparseRS(Attack):
+class SparseRS(ScoreAttack):
     """Sparse random search in L0.
 
     Args:
@@ -42,22 +43,14 @@ class SparseRS(Attack):
     """
 
     _: KW_ONLY
-    queries: int = 5000
     first_share: float = 0.3
     whole_pixels: bool = False
 
-    sees = "logits"
     norms = ("L0",)
-    keeps_best = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(2, "queries")
         self.share("first_share")
-
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(self.queries, 0)
 
     def init(self, trials: Trials) -> SparseSearchState:
         x, zero = self._places(trials.x), torch.zeros_like(trials.y)
@@ -65,29 +58,21 @@ class SparseRS(Attack):
         count = self._count(x)
         first = _picked(~none, trials.key, zero, zero + count, count)
         start = torch.where(first.unsqueeze(1), _ends(x, trials.key, zero), x).reshape(trials.x.shape)
-        lowest = torch.full_like(zero, -torch.inf, dtype=x.dtype)
-        return SparseSearchState(
-            **vars(begin(trials, start)), best=trials.x, best_loss=lowest, chosen=none, proposed=first
-        )
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss("margin")(logits, trials.y, trials.loss_target)
+        return SparseSearchState(**vars(begin_best(trials, start)), chosen=none, proposed=first)
 
     def step(self, state: State, seen: Seen) -> SparseSearchState:
         assert isinstance(state, SparseSearchState)
-        better = seen.loss > state.best_loss
-        best = torch.where(along(better, state.best), state.query, state.best)
-        chosen = torch.where(better.unsqueeze(1), state.proposed, state.chosen)
+        now = best(state, seen)
+        chosen = torch.where(now.better.unsqueeze(1), state.proposed, state.chosen)
         queries = state.queries + 1
-        query, proposed = self._proposal(state.trial, queries, best, chosen)
+        query, proposed = self._proposal(state.trial, queries, now.point, chosen)
         return SparseSearchState(
-            state.trial, query, queries, queries >= self.queries - 1, best,
-            torch.where(better, seen.loss, state.best_loss), chosen, proposed,
-        )  # fmt: skip
+            state.trial, query, queries, queries >= self.queries - 1, now.point, now.loss, chosen, proposed
+        )
 
-    def _proposal(self, trial: Trials, queries: Tensor, best: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    def _proposal(self, trial: Trials, queries: Tensor, point: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """The best point with some changed places restored and as many others changed, and its changed places."""
-        x, point = self._places(trial.x), self._places(best)
+        x, point = self._places(trial.x), self._places(point)
         count = self._count(x)
         moving = _moving(self.queries, self.first_share, count).to(queries.device)
         some = moving.index_select(0, queries.clamp(max=self.queries))
@@ -97,7 +82,7 @@ class SparseRS(Attack):
         changed = _picked(~chosen, trial.key, 2 * queries + 1, some, most)
         point = torch.where(restored.unsqueeze(1), x, point)
         point = torch.where(changed.unsqueeze(1), _ends(x, trial.key, queries), point)
-        return point.reshape(best.shape), (chosen & ~restored) | changed
+        return point.reshape(trial.x.shape), (chosen & ~restored) | changed
 
     def _places(self, x: Tensor) -> Tensor:
         """`[B, C, P]`: C values at each of P places."""

@@ -14,9 +14,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from robustkit.primitives import losses
-from robustkit.primitives.protocol import Attack, BestState, Seen, State, TrialCost, Trials, begin
-from robustkit.primitives.rows import along
+from robustkit.primitives.best import begin_best, best, no_better
+from robustkit.primitives.protocol import BestState, Seen, State, Trials
+from robustkit.primitives.queries import ScoreAttack
 
 from .._planes import plane
 from .square_windows import Proposal, centred_patterns, stripes
@@ -26,7 +26,7 @@ _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 
 
 @dataclass(frozen=True)
-class Square(Attack):
+class Square(ScoreAttack):
     """Square Attack on the margin, in Linf, L2 or L1.
 
     Args:
@@ -37,60 +37,38 @@ class Square(Attack):
     """
 
     _: KW_ONLY
-    queries: int = 5000
     p_init: float = 0.8
     shrink_over: int | None = None
 
-    sees = "logits"
     norms = ("Linf", "L2", "L1")
-    keeps_best = True
     guesses = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(2, "queries")
         self.share("p_init")
         if self.shrink_over is not None:
             self.at_least(1, "shrink_over")
 
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(self.queries, 0)
-
     def init(self, trials: Trials) -> BestState:
         flat = plane(trials.x)
         start_of = stripes if self.ball.norm == "Linf" else centred_patterns
-        start = start_of(flat, trials.key, self.ball).reshape(trials.x.shape)
-        lowest = torch.full((len(start),), -torch.inf, device=start.device, dtype=start.dtype)
-        return BestState(**vars(begin(trials, start)), best=start, best_loss=lowest)
-
-    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        return losses.loss("margin")(logits, trials.y, trials.loss_target)
+        return begin_best(trials, start_of(flat, trials.key, self.ball).reshape(trials.x.shape))
 
     def step(self, state: State, seen: Seen) -> BestState:
         assert isinstance(state, BestState)
-        better = seen.loss > state.best_loss
-        best = torch.where(along(better, state.best), state.query, state.best)
+        now = best(state, seen)
         queries = state.queries + 1
-        x, point = plane(state.trial.x), plane(best)
+        x, point = plane(state.trial.x), plane(now.point)
         over = self.queries if self.shrink_over is None else self.shrink_over
         side_at = sides(self.queries, over, self.p_init, x.shape[-2] * x.shape[-1], self.ball.norm != "Linf")
         side = side_at.to(queries.device).index_select(0, (queries - 1).clamp(max=self.queries - 1))
-        query = Proposal(x, point, state.trial.key, queries, side).of(self.ball).reshape(best.shape)
-        return BestState(
-            state.trial,
-            query,
-            queries,
-            queries >= self.queries - 1,
-            best,
-            torch.where(better, seen.loss, state.best_loss),
-        )
+        query = Proposal(x, point, state.trial.key, queries, side).of(self.ball).reshape(state.query.shape)
+        return BestState(state.trial, query, queries, queries >= self.queries - 1, now.point, now.loss)
 
     def guess(self, state: State) -> BestState:
         """The state after an answer that is no better: late in a search nearly all are like that."""
         assert isinstance(state, BestState)
-        nothing = state.best_loss.new_zeros(len(state), 0)
-        return self.step(state, Seen(state.trial.y, nothing, torch.full_like(state.best_loss, -torch.inf), nothing))
+        return self.step(state, no_better(state))
 
 
 @cache
