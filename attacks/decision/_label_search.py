@@ -19,6 +19,8 @@ from robustkit.primitives.queries import LabelOnlyAttack
 from robustkit.primitives.rows import along
 from robustkit.primitives.threat import NormName, finer
 
+from .._phases import by_phase
+
 START, BISECT = 0, 1
 
 
@@ -103,29 +105,42 @@ def between(norm: NormName, x: Tensor, end: Tensor, share: Tensor) -> Tensor:
     return (end - along(1 - share, x).to(x) * way).clamp(0, 1)
 
 
-def bisected(state: BoundaryState, error: Tensor, tolerance: float | Tensor) -> Bisected:
-    """Halve the way between the image and `end`, down to a share of `tolerance`."""
+def bisected(state: BoundaryState, error: Tensor, moved: Tensor, tolerance: float) -> Bisected:
+    """Halve the way between the image and `end`, down to a share of `tolerance`.
+
+    Rows `moved` `[B]` begin anew between the image and the query, which is an error.
+    """
     halving, middle = state.phase == BISECT, (state.low + state.high) / 2
     low = torch.where(halving & ~error, middle, state.low)
     high = torch.where(halving & error, middle, state.high)
-    return Bisected(state.end, low, high, halving & (high - low <= tolerance))
+    arrived = halving & (high - low <= tolerance)
+    end = torch.where(along(moved, state.query), state.query, state.end)
+    return Bisected(end, low.masked_fill(moved, 0), high.masked_fill(moved, 1), arrived)
 
 
-def begun_from(found: Bisected, moved: Tensor, query: Tensor) -> Bisected:
-    """The same, but with rows `moved` `[B]` that begin anew between the image and the error `query`."""
-    return Bisected(
-        torch.where(along(moved, query), query, found.end), found.low.masked_fill(moved, 0),
-        found.high.masked_fill(moved, 1), found.arrived,
-    )  # fmt: skip
+def next_query(state: BoundaryState, norm: NormName, later: Sequence[Callable[[], Tensor]]) -> Tensor:
+    """Each row's query: a random start, the middle of the way to `end`, or that of a later phase.
+
+    The last maker in `later` also serves all phases after its own.
+    """
+    x, key, draw = state.trial.x, state.trial.key, state.queries + 1
+    makers = (
+        lambda: random_start(x, key, draw),
+        lambda: between(norm, x, state.end, (state.low + state.high) / 2),
+        *later,
+    )
+    return by_phase(state.phase.clamp(max=len(makers) - 1), makers)
 
 
-def by_phase(phase: Tensor, makers: Sequence[Callable[[], Tensor]]) -> Tensor:
-    """Each row's query from the maker of its phase."""
-    query: Tensor | None = None
-    for number, make in enumerate(makers):
-        here = phase == number
-        if bool(here.any()):  # saves time and changes no row's value
-            made = make()
-            query = made if query is None else torch.where(along(here, made), made, query)
-    assert query is not None
-    return query
+def tangent(way: Tensor, move: Tensor, share: Tensor | float = 1.0) -> Tensor:
+    """`[B, *S]` the part of `move` that is orthogonal to `way`, of a `share` `[B]` of its length."""
+    distance = length(way)
+    outward = way / along(distance, way)
+    move = move - along((move * outward).flatten(1).sum(1), way) * outward
+    return move * along(share * distance / length(move), way)
+
+
+def length(way: Tensor) -> Tensor:
+    """`[B]` Euclidean lengths, never zero."""
+    found: Tensor = way.flatten(1).norm(dim=1).clamp(min=1e-12)
+    return found

@@ -21,12 +21,12 @@ from ._label_search import (
     START,
     BoundaryState,
     LabelAttack,
-    begun_from,
     between,
     bisected,
-    by_phase,
-    random_start,
+    length,
+    next_query,
     searching,
+    tangent,
 )
 
 SPHERE, STEP = 2, 3
@@ -85,7 +85,7 @@ class Boundary(LabelAttack):
         assert isinstance(state, BoundaryWalkState)
         x, stepped, looked = state.trial.x, state.phase == STEP, state.phase == SPHERE
         started = error & (state.phase == START)
-        found = begun_from(bisected(state, error, _TOLERANCE), started, state.query)
+        found = bisected(state, error, started, _TOLERANCE)
         nearer = self.ball.distance(x, state.query) < self.ball.distance(x, state.at)
         at = torch.where(along(stepped & error & nearer, x), state.query, state.at)
         at = torch.where(along(found.arrived, x), between("L2", x, found.end, found.high), at)
@@ -107,35 +107,18 @@ class Boundary(LabelAttack):
         return torch.where(asked, torch.where(error, grown, shrunk), length).clamp(max=_LONGEST)
 
     def _query(self, state: BoundaryWalkState) -> Tensor:
-        x, key, draw = state.trial.x, state.trial.key, state.queries + 1
-        return by_phase(
-            state.phase,
-            (
-                lambda: random_start(x, key, draw),
-                lambda: between("L2", x, state.end, (state.low + state.high) / 2),
-                lambda: self._on_sphere(state),
-                lambda: self._proposal(state),
-            ),
-        )
+        return next_query(state, "L2", (lambda: self._on_sphere(state), lambda: self._proposal(state)))
 
     def _on_sphere(self, state: BoundaryWalkState) -> Tensor:
         """A point as far from the image as `at`, a random step along the sphere away."""
         x, way = state.trial.x, state.at - state.trial.x
         # No other draw of this key has the number: starts count up from 0.
         move = noise.normal(state.trial.key, -1 - state.moves, x.shape[1:]).to(x)
-        distance = _length(way)
-        outward = way / along(distance, x)
-        move = move - along((move * outward).flatten(1).sum(1), x) * outward
-        move = move * along(state.sideways * distance / _length(move), x)
+        move = tangent(way, move, state.sideways)
         return (x + (way + move) / along((1 + state.sideways.square()).sqrt(), x)).clamp(0, 1)
 
     def _proposal(self, state: BoundaryWalkState) -> Tensor:
         """That point, moved towards the image."""
         x, sphere = state.trial.x, self._on_sphere(state)
-        way, wanted = sphere - x, _length(state.at - state.trial.x) * (1 - state.inward)
-        return (x + way * along(wanted / _length(way), x)).clamp(0, 1)
-
-
-def _length(way: Tensor) -> Tensor:
-    length: Tensor = way.flatten(1).norm(dim=1).clamp(min=1e-12)
-    return length
+        way, wanted = sphere - x, length(state.at - x) * (1 - state.inward)
+        return (x + way * along(wanted / length(way), x)).clamp(0, 1)

@@ -18,18 +18,7 @@ from robustkit.primitives.rows import along
 
 from .._cosines import smooth_noise
 from .._planes import plane
-from ._label_search import (
-    BISECT,
-    START,
-    BoundaryState,
-    LabelAttack,
-    begun_from,
-    between,
-    bisected,
-    by_phase,
-    random_start,
-    searching,
-)
+from ._label_search import BISECT, START, BoundaryState, LabelAttack, between, bisected, length, next_query, searching
 
 SAMPLE, WALK = 2, 3
 
@@ -88,19 +77,19 @@ class HopSkipJump(LabelAttack):
         walking = state.phase == WALK
         complete = (state.phase == SAMPLE) & (state.samples >= self._wanted(state.iteration))
         first_length = self._distance(state.trial.x, state.base) / state.iteration.clamp(min=1).to(state.base).sqrt()
-        length = torch.where(complete, first_length, torch.where(walking & ~error, state.length / 2, state.length))
+        stride = torch.where(complete, first_length, torch.where(walking & ~error, state.length / 2, state.length))
         # A step shorter than the samples' distance says that the estimate is wrong: another one is made.
-        stuck = walking & ~error & (length < state.reach)
+        stuck = walking & ~error & (stride < state.reach)
 
         moved = error & (walking | (state.phase == START))
-        found = begun_from(bisected(state, error, self._tolerance(state)), moved, state.query)
+        found = bisected(state, error, moved, self._tolerance(state))
         again = found.arrived | stuck
         phase = state.phase.masked_fill(moved, BISECT).masked_fill(complete, WALK).masked_fill(again, SAMPLE)
         base = torch.where(
             along(found.arrived, state.base), between(self.ball.norm, state.trial.x, found.end, found.high), state.base
         )
         state = replace(
-            state, phase=phase, end=found.end, low=found.low, high=found.high, base=base, length=length,
+            state, phase=phase, end=found.end, low=found.low, high=found.high, base=base, length=stride,
             iteration=state.iteration + again, samples=state.samples.masked_fill(again, 0),
             errors=state.errors.masked_fill(again, 0), total=state.total.masked_fill(along(again, base), 0),
             error_total=state.error_total.masked_fill(along(again, base), 0),
@@ -122,11 +111,10 @@ class HopSkipJump(LabelAttack):
 
     def _query(self, state: HopSkipJumpState) -> Tensor:
         x, key, draw = state.trial.x, state.trial.key, state.queries + 1
-        return by_phase(
-            state.phase,
+        return next_query(
+            state,
+            self.ball.norm,
             (
-                lambda: random_start(x, key, draw),
-                lambda: between(self.ball.norm, x, state.end, (state.low + state.high) / 2),
                 lambda: (state.base + along(state.reach, x) * self._direction(x, key, draw)).clamp(0, 1),
                 lambda: (state.base + along(state.length, x) * self._normal(state)).clamp(0, 1),
             ),
@@ -166,4 +154,4 @@ class HopSkipJump(LabelAttack):
 
 
 def _unit(direction: Tensor) -> Tensor:
-    return direction / along(direction.flatten(1).norm(dim=1).clamp(min=1e-12), direction)
+    return direction / along(length(direction), direction)

@@ -18,18 +18,7 @@ from robustkit.primitives.rows import along
 
 from .._cosines import smooth_noise
 from .._planes import plane
-from ._label_search import (
-    BISECT,
-    START,
-    BoundaryState,
-    LabelAttack,
-    begun_from,
-    between,
-    bisected,
-    by_phase,
-    random_start,
-    searching,
-)
+from ._label_search import BISECT, START, BoundaryState, LabelAttack, between, bisected, next_query, searching, tangent
 
 TRY, WIDEN, REFINE = 2, 3, 4
 
@@ -85,7 +74,7 @@ class SurFree(LabelAttack):
     def advance(self, state: NearestState, error: Tensor) -> SurfreeState:
         assert isinstance(state, SurfreeState)
         x, started = state.trial.x, error & (state.phase == START)
-        found = begun_from(bisected(state, error, _TOLERANCE), started, state.query)
+        found = bisected(state, error, started, _TOLERANCE)
         trying, widening, refining = (state.phase == phase for phase in (TRY, WIDEN, REFINE))
         asked = self._asked(state)
         low = torch.where((trying | widening | refining) & error, asked, found.low)
@@ -116,31 +105,15 @@ class SurFree(LabelAttack):
         return torch.where(state.phase == TRY, state.angle, torch.where(state.phase == WIDEN, wider, middle))
 
     def _query(self, state: SurfreeState) -> Tensor:
-        x, key, draw = state.trial.x, state.trial.key, state.queries + 1
-        return by_phase(
-            state.phase.clamp(max=TRY),
-            (
-                lambda: random_start(x, key, draw),
-                lambda: between("L2", x, state.end, (state.low + state.high) / 2),
-                lambda: self._turned(state, self._asked(state) * state.side),
-            ),
-        )
+        return next_query(state, "L2", (lambda: self._turned(state, self._asked(state) * state.side),))
 
     def _turned(self, state: SurfreeState, angle: Tensor) -> Tensor:
         """The way from the image to `at`, turned by `angle` `[B]` and shortened by its cosine."""
         x, way = state.trial.x, state.at - state.trial.x
         # No other draw of this key has the number: starts count up from 0.
         move = smooth_noise(plane(x), state.trial.key, -1 - state.turns, self.frequencies).reshape(x.shape)
-        distance = _length(way)
-        outward = way / along(distance, x)
-        move = move - along((move * outward).flatten(1).sum(1), x) * outward
-        move = move * along(distance / _length(move), x)
+        move = tangent(way, move)
         # One number at a time: torch's vectors and scalars may round a cosine differently.
         both = [(math.cos(math.radians(each)), math.sin(math.radians(each))) for each in angle.tolist()]
         cosine, sine = torch.tensor(both, dtype=x.dtype, device=x.device).reshape(-1, 2).unbind(1)
         return (x + along(cosine, x) * (along(cosine, x) * way + along(sine, x) * move)).clamp(0, 1)
-
-
-def _length(way: Tensor) -> Tensor:
-    length: Tensor = way.flatten(1).norm(dim=1).clamp(min=1e-12)
-    return length

@@ -19,6 +19,7 @@ from robustkit.primitives.best import begin_best, best, no_better
 from robustkit.primitives.protocol import BestState, Seen, State, Trials
 from robustkit.primitives.rows import along
 
+from .._phases import by_phase
 from .._planes import plane
 from ..score.square import sides
 from ..score.square_windows import Proposal
@@ -68,11 +69,12 @@ class GuidedSquare(Ascent):
         x, queries = state.trial.x, state.queries + 1
         now = best(state, seen)
         best_grad = torch.where(along(now.better, x), seen.grad, state.best_grad)
-        climbing = queries <= self.ascent
-        query = torch.where(
-            along(climbing, x),
-            self._climbed(state, seen),
-            self._jumped(x, now.point, best_grad, state.trial.key, queries),
+        query = by_phase(
+            (queries > self.ascent).long(),
+            (
+                lambda: self._climbed(state, seen),
+                lambda: self._jumped(x, now.point, best_grad, state.trial.key, queries),
+            ),
         )
         return GuidedState(state.trial, query, queries, queries >= self.steps, now.point, now.loss, best_grad)
 
