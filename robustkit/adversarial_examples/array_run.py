@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.engine.jobs import reached
 from robustkit.errors import UserError
 from robustkit.primitives.threat import ball
 
-from .making import AttackChoice, Outcome, attempt, opinion, reached
+from .making import AttackChoice, Outcome, attempt, opinion
 
 
 class ArrayResult(NamedTuple):

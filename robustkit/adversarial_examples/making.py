@@ -9,6 +9,7 @@ from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.engine.attack_tensors import attack
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 Outcome = Literal["success", "robust", "lost in rounding", "already wrong", "already the target", "abstains"]
 
@@ -94,14 +95,9 @@ def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int
     return Opinion(verdicts.labels, scores)
 
 
-def reached(predicted: int, label: int, target: int | None) -> bool:
-    """Whether an answer of the model is what the attack wanted."""
-    return predicted == target if target is not None else predicted not in (label, -1)
-
-
 def _before(predicted: int, label: int, target: int | None) -> Outcome:
     """Why an image is not attacked; "robust" for one that is."""
-    if predicted == -1:
+    if predicted == ABSTAINS:
         return "abstains"
     if predicted != label:
         return "already wrong"

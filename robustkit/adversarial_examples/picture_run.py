@@ -14,13 +14,14 @@ from torch import Tensor
 from robustkit.classifier.classifier import Classifier
 from robustkit.data import LazyData
 from robustkit.data.decoding import Decoder
+from robustkit.engine.jobs import reached
 from robustkit.host.text import csv_cell, encodable
 
 from .class_names import ClassNames
 from .comparison import Titles, write_comparison
 from .eight_bits import Levels, distance, levels_of, roundings
 from .files import output_names, write_png
-from .making import AttackChoice, Attempt, Opinion, Outcome, attempt, opinion, reached
+from .making import AttackChoice, Attempt, Opinion, Outcome, attempt, opinion
 
 _VALUES = 2**24  # of all pictures in memory at once, with about 40 bytes for each; 111 pictures of 3 x 224 x 224
 

@@ -25,7 +25,7 @@ class Job:
 
     def lost(self, label: int) -> bool:
         """Whether the attack has succeeded when the model predicts `label`; abstention (-1) is no success."""
-        return label not in (self.y, ABSTAINS) if self.target is None else label == self.target
+        return reached(label, self.y, self.target)
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,11 @@ class Trial:
     def last(self) -> bool:
         """Whether no trial of the image is left after this one."""
         return self.number + 1 == self.restarts * len(self.job.loss_targets)
+
+
+def reached(label: int, y: int, target: int | None) -> bool:
+    """Whether the class that a model predicts is what an attack wants: the target, or any but `y` without one."""
+    return label not in (y, ABSTAINS) if target is None else label == target
 
 
 def most_verdicts(attack: Attack) -> int:
