@@ -15,7 +15,7 @@ steps, copies and momentum. Theirs climb cross-entropy; ours do in the rows that
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from itertools import product
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -64,39 +64,59 @@ class Count(NamedTuple):
         return f"{100 * share.value:5.1f} ({100 * share.low:4.1f}-{100 * share.high:5.1f})"
 
 
+class Cell(NamedTuple):
+    eps: str
+    method: str
+    source: str
+    target: str
+    seed: int
+
+
 def main() -> None:
     options = arguments()
     methods = (*INPUTS, *PEERS) if options.inputs else METHODS
     torch.set_num_threads(1)
     began = time.process_time()
-    names = (*CNNS, "vit")
-    counts: dict[tuple[str, str, str, str], Count] = defaultdict(Count)
-    held_out: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    counts: dict[Cell, Count] = {}
     for seed in map(int, options.seeds.split(",")):
         models = networks(seed)
         x, y = rightly(models, options.images)
-        print(f"seed {seed}: {len(x)} images, {time.process_time() - began:.0f} s of CPU time", flush=True)
-        for source in options.sources.split(","):
-            for eps in options.eps.split(","):
-                for method in methods:
-                    for target, broken in transferred(models, source, method, eps, x, y, seed).items():
-                        before = counts[eps, source, method, target]
-                        counts[eps, source, method, target] = Count(before.broken + broken, before.images + len(x))
-                        if target != source:
-                            held_out[eps, method, seed].append(broken / len(x))
-    wide = 2 + max(map(len, methods)) if options.inputs else 10
-    for eps in options.eps.split(","):
-        print(f"\nLinf {eps}: success in %, 95 % interval; * white-box\n{'source':19}{'method':{wide}}", end="")
-        print("".join(f"{name:>24}" for name in names))
-        for source in options.sources.split(","):
+        for source, eps in product(options.sources.split(","), options.eps.split(",")):
+            print(f"seed {seed}: {len(x)} images, {time.process_time() - began:.0f} s of CPU time", flush=True)
             for method in methods:
-                if (eps, source, method, source) not in counts:
-                    continue  # no place for it, as was said above
-                shown = [f"{counts[eps, source, method, name]}{'*' * (name == source)}" for name in names]
-                label = method if options.inputs else method.partition(":")[0]
-                print(f"{source:19}{label:{wide}}" + "".join(f"{text:>24}" for text in shown))
-        print_means(held_out, eps, methods)
+                for target, broken in transferred(models, source, method, eps, x, y, seed).items():
+                    counts[Cell(eps, method, source, target, seed)] = Count(broken, len(x))
+    for eps in options.eps.split(","):
+        print(f"\nLinf {eps}: success in %, 95 % interval; * white-box")
+        print_table({cell: count for cell, count in counts.items() if cell.eps == eps}, not options.inputs)
+        print(f"\nLinf {eps}: mean success on held-out networks in %, all seeds (each seed)")
+        print_means({cell: count for cell, count in counts.items() if cell.eps == eps})
     print(f"\n{time.process_time() - began:.0f} s of CPU time")
+
+
+def print_table(counts: dict[Cell, Count], short: bool) -> None:
+    """A line for each attack on each source, a column for each target; seeds are added up."""
+    rows: dict[tuple[str, str], dict[str, list[Count]]] = defaultdict(lambda: defaultdict(list))
+    for cell, count in counts.items():
+        name = cell.method.partition(":")[0] if short else cell.method
+        rows[cell.source, name][cell.target].append(count)
+    width = 2 + max(len(name) for _, name in rows)
+    print(f"{'source':19}{'method':{width}}" + "".join(f"{name:>24}" for name in (*CNNS, "vit")))
+    for (source, name), targets in rows.items():
+        added = {target: Count(*map(sum, zip(*each, strict=True))) for target, each in targets.items()}
+        shown = [f"{added[target]}{'*' * (target == source)}" for target in (*CNNS, "vit")]
+        print(f"{source:19}{name:{width}}" + "".join(f"{text:>24}" for text in shown))
+
+
+def print_means(counts: dict[Cell, Count]) -> None:
+    """Mean success over all pairs of a source and another target, and the same of each seed."""
+    shares: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for cell, count in counts.items():
+        if cell.source != cell.target:
+            shares[cell.method][cell.seed].append(100 * count.broken / count.images)
+    for method, seeds in shares.items():
+        means = [mean(each) for each in seeds.values()]
+        print(f"{method:45}{mean(means):6.1f} ({', '.join(f'{each:.1f}' for each in means)})")
 
 
 def arguments() -> argparse.Namespace:
@@ -107,15 +127,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sources", default="resnet18,mobilenet_v3_small,vit")
     parser.add_argument("--inputs", action="store_true")
     return parser.parse_args()
-
-
-def print_means(held_out: dict[tuple[str, str, int], list[float]], eps: str, methods: Sequence[str]) -> None:
-    """Mean success over all pairs of a source and another target, and the same of each seed."""
-    print(f"\nLinf {eps}: mean success on held-out networks in %, all seeds (each seed)")
-    for method in methods:
-        means = [100 * mean(shares) for (of, name, _), shares in held_out.items() if (of, name) == (eps, method)]
-        if means:
-            print(f"{method:45}{mean(means):6.1f} ({', '.join(f'{each:.1f}' for each in means)})")
 
 
 def networks(seed: int) -> dict[str, nn.Module]:
