@@ -122,11 +122,11 @@ def _ranking(models: Sequence[Contestant], pairs: pd.DataFrame) -> pd.DataFrame:
     for threat in sorted(set(map(ThreatKey, pairs["norm"], pairs["eps"]))):
         own = pairs[(pairs["norm"] == threat.norm) & (pairs["eps"] == threat.eps)]
         entered = {each.name: each for each in models if each.name in {*own["first"], *own["second"]}}
-        right = {name: list(each.right(threat).values()) for name, each in entered.items()}
-        ordered = sorted(entered, key=lambda name: -sum(right[name]) / len(right[name]))
+        right = {name: each.right(threat) for name, each in entered.items()}
+        ordered = sorted(entered, key=lambda name: -right[name].mean())
         letters = _letters(ordered, own[own["verdict"] == ALIKE][["first", "second"]].to_numpy().tolist())
         for name in ordered:
-            k, n = sum(right[name]), len(right[name])
+            k, n = int(right[name].sum()), len(right[name])
             share = proportion(k, n)
             rows.append({
                 "norm": threat.norm, "eps": threat.eps, "eps_text": entered[name].threats[threat], "model": name,

@@ -42,16 +42,17 @@ class Contestant:
         named = zip(rows["norm"], rows["eps"], rows["eps_text"], strict=True)
         return {CLEAN: "0"} | {ThreatKey(norm, eps): text for norm, eps, text in named if not is_minimum(text)}
 
-    def right(self, threat: ThreatKey) -> Mapping[int, bool]:
+    def right(self, threat: ThreatKey) -> "pd.Series[bool]":
         """By image, whether it is classified correctly: without an attack, or under all attacks of the run."""
-        mine = self._samples
-        if threat == CLEAN:
-            right = mine["label"] == mine["clean_pred"]
-        else:
-            mine = mine[(mine["norm"] == threat.norm) & (mine["eps"] == threat.eps)]
-            right = mine["verdict"] == "robust"
-        all_right = right.groupby(mine["sample"]).all()
-        return dict(zip(all_right.index.tolist(), all_right.tolist(), strict=True))
+        return self._right[threat]
+
+    @cached_property
+    def _right(self) -> "dict[ThreatKey, pd.Series[bool]]":
+        clean = (self._samples["label"] == self._samples["clean_pred"]).groupby(self._samples["sample"]).all()
+        standing = self._samples["verdict"] == "robust"
+        attacked = standing.groupby([self._samples[name] for name in ("norm", "eps", "sample")]).all()
+        under = {threat: attacked.xs((threat.norm, threat.eps)) for threat in self.threats if threat != CLEAN}
+        return {CLEAN: clean, **under}
 
     def labels(self) -> Mapping[int, int]:
         """The class of each image."""
@@ -134,9 +135,8 @@ def check_same_images(first: Contestant, second: Contestant) -> bool:
 
 def verdicts_on_shared_images(first: Contestant, second: Contestant, threat: ThreatKey) -> PairedCounts:
     """How many of the images that both runs have each model gets right."""
-    one, two = first.right(threat), second.right(threat)
-    shared = sorted(one.keys() & two.keys())
-    return paired_counts([one[number] for number in shared], [two[number] for number in shared])
+    one, two = first.right(threat).align(second.right(threat), join="inner")
+    return paired_counts(one.to_numpy(dtype=bool), two.to_numpy(dtype=bool))
 
 
 def _told_apart(found: list[Contestant]) -> list[Contestant]:

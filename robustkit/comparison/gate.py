@@ -89,7 +89,7 @@ def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
             f"The run has no result for {asked.text!r}; it has {known}. Evaluate with that norm and radius."
         )
     right = model.right(asked.threat)
-    found = proportion(sum(right.values()), len(right))
+    found = proportion(int(right.sum()), len(right))
     value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
     measured = f"{found.value:.1%} (95 %: {found.low:.1%} to {found.high:.1%}, n={len(right)})"
     end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]

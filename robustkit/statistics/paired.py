@@ -8,6 +8,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from robustkit.statistics.intervals import proportion
 
 _Z = 1.959963984540054  # two-sided 95 %
@@ -35,10 +38,10 @@ class PairedDifference(NamedTuple):
     high: float
 
 
-def paired_counts(first: Sequence[bool], second: Sequence[bool]) -> PairedCounts:
-    """The counts of two lists of verdicts on the same images, in the same order."""
-    pairs = list(zip(first, second, strict=True))
-    return PairedCounts(*(pairs.count(each) for each in ((True, True), (True, False), (False, True), (False, False))))
+def paired_counts(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> PairedCounts:
+    """The counts of two arrays of verdicts on the same images, in the same order."""
+    groups = (first & second, first & ~second, ~first & second, ~first & ~second)
+    return PairedCounts(*(int(group.sum()) for group in groups))
 
 
 def paired_difference(counts: PairedCounts) -> PairedDifference:

@@ -15,7 +15,9 @@ counts = st.builds(PairedCounts, *[st.integers(0, 60)] * 4)
 
 
 def test_verdicts_are_counted_in_pairs():
-    assert paired_counts([True, True, False, False, True], [True, False, True, False, False]) == (1, 2, 1, 1)
+    first, second = np.array([1, 1, 0, 0, 1], dtype=bool), np.array([1, 0, 1, 0, 0], dtype=bool)
+
+    assert paired_counts(first, second) == (1, 2, 1, 1)
 
 
 @pytest.mark.parametrize(
