@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
+    from .evaluation.verification import derived_files as derived_files
     from .trace.page import TraceContext as TraceContext
     from .trace.page import write_trace as write_trace
     from .trace.terminal import print_trace as print_trace
@@ -29,6 +30,7 @@ _PUBLIC = {
     "DiagnosisContext": "diagnosis.page",
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
+    "derived_files": "evaluation.verification",
     "print_ablation": "ablation.terminal",
     "print_comparison": "comparison.terminal",
     "print_diagnosis": "diagnosis.terminal",
