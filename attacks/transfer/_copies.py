@@ -13,14 +13,17 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives import noise
+from robustkit.primitives.ball import finer
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import finer
 
 from ..gradient._momentum import Momentum, MomentumState
 from ._images import as_images, blurred, shrunk
+
+_WIDEST_KERNEL = 999  # an image grows by as much on each side
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Copies(Momentum):
         self.share("diversity")
         self.share("resize")
         self.at_least_or_none(1, "kernel")
+        limits.require_at_most(f"{type(self).__name__}: kernel", self.kernel or 1, _WIDEST_KERNEL)
         if self.kernel is not None and self.kernel % 2 == 0:
             raise UserError(f"{type(self).__name__}: kernel must be an odd number, not {self.kernel}.")
 

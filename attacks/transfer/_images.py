@@ -87,6 +87,8 @@ def sampled(
     return total
 
 
-def dimmed(values: Tensor, halvings: Tensor) -> Tensor:
-    """Each row of the values halved so many times, exactly."""
-    return values * along(torch.ldexp(torch.ones_like(halvings, dtype=values.dtype), -halvings), values)
+def dimmed(values: Tensor, halvings: Tensor, most: int) -> Tensor:
+    """Each row of the values halved so many times `[B]`, from 0 to `most`."""
+    # A table, because torch's powers are not exact.
+    scales = torch.tensor([0.5**number for number in range(most + 1)], dtype=values.dtype, device=values.device)
+    return values * along(scales[halvings], values)

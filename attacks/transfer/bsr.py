@@ -2,7 +2,8 @@
 
 Wang et al. 2024, arXiv:2308.10299: the image is cut into strips of random widths, rows or columns, and each strip into
 blocks; blocks are shuffled in their strip, strips in the image, and each block is turned by a random angle. The
-authors' later code takes 3 x 3 blocks; codes that pass for theirs turn whole strips, or nothing at all.
+authors' toolbox, TransferAttack, takes 3 x 3 blocks; it left the rotation out by mistake (its issue 59), and versions
+that rotate turn whole strips.
 Bad at: few passes; a step costs 20 queries.
 """
 
@@ -13,12 +14,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from robustkit import limits
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Trials
 from robustkit.primitives.rows import along
 
 from ._copies import Copies
 from ._images import as_images, sampled
+
+_MOST_BLOCKS = 100  # along each side: the random numbers of one copy grow with the square
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class BSR(Copies):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "copies", "blocks")
+        limits.require_at_most("BSR: blocks", self.blocks, _MOST_BLOCKS)
         self.at_least(0.0, "angle")
 
     @property

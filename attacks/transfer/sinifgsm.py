@@ -38,4 +38,4 @@ class SINIFGSM(Copies):
         return self.look_ahead(state)
 
     def copied(self, source: Tensor, trials: Trials, number: Tensor) -> Tensor:
-        return dimmed(source, number % self.scales)
+        return dimmed(source, number % self.scales, self.scales - 1)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from robustkit.errors import unknown
 from robustkit.primitives import noise
+from robustkit.primitives.ball import finer
 from robustkit.primitives.protocol import Trials
-from robustkit.primitives.threat import finer
 
 from .._cosines import cosines
 from ._copies import Copies, CopiesState

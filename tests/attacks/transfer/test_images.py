@@ -53,6 +53,6 @@ def test_inputs_of_any_shape_are_seen_as_images():
 
 
 def test_rows_are_halved_their_own_number_of_times():
-    assert torch.equal(
-        dimmed(torch.ones(3, 2), torch.tensor([0, 1, 3])), torch.tensor([[1.0] * 2, [0.5] * 2, [0.125] * 2])
-    )
+    halved = dimmed(torch.ones(3, 2), torch.tensor([0, 1, 3]), 3)
+
+    assert torch.equal(halved, torch.tensor([[1.0, 1.0], [0.5, 0.5], [0.125, 0.125]]))
