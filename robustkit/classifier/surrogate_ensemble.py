@@ -1,7 +1,7 @@
 """Several surrogate models as one whose logits are the mean of theirs, for transfer attacks.
 
 Dong et al. 2018, arXiv:1710.06081, section 3.3, with equal weights: points that fool several models at once transfer
-better than those that fool one.
+better than those that fool one. A query counts as one pass, whatever the number of networks.
 """
 
 from collections.abc import Sequence
