@@ -9,7 +9,7 @@ is not. Attacks that find no place in a network (PNA and TGR want attention, Lin
 With --inputs, the attacks that transform the network's input instead, ours and those of torchattacks, with the same
 steps, copies and momentum. Theirs climb cross-entropy; ours do in the rows that say so, and log-odds in the others.
 
-    python bench/transfer.py --inputs --images 60 --seeds 0,1,2 --eps 0.2 --sources resnet18,vit
+    python bench/transfer.py --inputs --images 40 --seeds 0,1,2 --eps 0.2 --sources resnet18,vit
 """
 
 import argparse
@@ -85,11 +85,12 @@ def main() -> None:
             for method in methods:
                 for target, broken in transferred(models, source, method, eps, x, y, seed).items():
                     counts[Cell(eps, method, source, target, seed)] = Count(broken, len(x))
+        for eps in options.eps.split(","):
+            print(f"\nLinf {eps}: mean success on held-out networks in %, seeds so far (each seed)")
+            print_means({cell: count for cell, count in counts.items() if cell.eps == eps})
     for eps in options.eps.split(","):
         print(f"\nLinf {eps}: success in %, 95 % interval; * white-box")
         print_table({cell: count for cell, count in counts.items() if cell.eps == eps}, not options.inputs)
-        print(f"\nLinf {eps}: mean success on held-out networks in %, all seeds (each seed)")
-        print_means({cell: count for cell, count in counts.items() if cell.eps == eps})
     print(f"\n{time.process_time() - began:.0f} s of CPU time")
 
 
@@ -115,7 +116,7 @@ def print_means(counts: dict[Cell, Count]) -> None:
             shares[cell.method][cell.seed].append(100 * count.broken / count.images)
     for method, seeds in shares.items():
         means = [mean(each) for each in seeds.values()]
-        print(f"{method:45}{mean(means):6.1f} ({', '.join(f'{each:.1f}' for each in means)})")
+        print(f"{method:45}{mean(means):6.1f} ({', '.join(f'{each:.1f}' for each in means)})", flush=True)
 
 
 def arguments() -> argparse.Namespace:
