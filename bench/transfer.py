@@ -10,6 +10,7 @@ With --inputs, the attacks that transform the network's input instead, ours and 
 steps, copies and momentum. Theirs climb cross-entropy; ours do in the rows that say so, and log-odds in the others.
 
     python bench/transfer.py --inputs --images 40 --seeds 0,1,2 --eps 0.2 --sources resnet18,vit
+    python bench/transfer.py --parity
 """
 
 import argparse
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit import UserError, attack, load_dataset, load_model
+from robustkit import Classifier, UserError, attack, load_dataset, load_model
 from robustkit.models import cache, checkpoint
 from robustkit.models.clean_training import CleanRecipe
 from robustkit.primitives import registry
@@ -73,6 +74,9 @@ class Cell(NamedTuple):
 
 def main() -> None:
     options = arguments()
+    if options.parity:
+        parity()
+        return
     methods = (*INPUTS, *PEERS) if options.inputs else METHODS
     torch.set_num_threads(1)
     began = time.process_time()
@@ -92,6 +96,17 @@ def main() -> None:
         print(f"\nLinf {eps}: success in %, 95 % interval; * white-box")
         print_table({cell: count for cell, count in counts.items() if cell.eps == eps}, not options.inputs)
     print(f"\n{time.process_time() - began:.0f} s of CPU time")
+
+
+def parity() -> None:
+    """How many points of attacks without random numbers are those of torchattacks, in float64 and unfolded."""
+    model, data = vit(0).double(), load_dataset("digits", "test")
+    classifier, (x, y) = Classifier(model, fold=False), data.batch(range(12))
+    for ours, theirs in (("mifgsm:loss=ce", "torchattacks MIFGSM"), ("sinifgsm:loss=ce", "torchattacks SINIFGSM")):
+        mine = attack(classifier, x.double(), y, registry.build(ours, "Linf", "0.2"), surrogate=classifier)
+        away = (mine.x_adv - by_torchattacks(model, theirs, 0.2, x.double(), y, 0)).abs().flatten(1).amax(1)
+        right = mine.clean_correct
+        print(f"{ours}: {int((away[right] < 1e-6).sum())} of {int(right.sum())} points are those of {theirs}")
 
 
 def print_table(counts: dict[Cell, Count], short: bool) -> None:
@@ -126,6 +141,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--eps", default="0.1,0.2")
     parser.add_argument("--sources", default="resnet18,mobilenet_v3_small,vit")
     parser.add_argument("--inputs", action="store_true")
+    parser.add_argument("--parity", action="store_true")
     return parser.parse_args()
 
 
