@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from .ablation.page import AblationContext as AblationContext
     from .ablation.page import write_ablation as write_ablation
     from .ablation.terminal import print_ablation as print_ablation
+    from .comparison.csv import write_comparison as write_comparison
+    from .comparison.terminal import comparison_text as comparison_text
+    from .comparison.terminal import print_comparison as print_comparison
     from .diagnosis.page import DiagnosisContext as DiagnosisContext
     from .diagnosis.page import write_diagnosis as write_diagnosis
     from .diagnosis.terminal import print_diagnosis as print_diagnosis
@@ -25,13 +28,16 @@ _PUBLIC = {
     "AblationContext": "ablation.page",
     "DiagnosisContext": "diagnosis.page",
     "TraceContext": "trace.page",
+    "comparison_text": "comparison.terminal",
     "print_ablation": "ablation.terminal",
+    "print_comparison": "comparison.terminal",
     "print_diagnosis": "diagnosis.terminal",
     "print_table": "evaluation.terminal",
     "print_tables": "evaluation.terminal",
     "table_text": "evaluation.terminal",
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",
+    "write_comparison": "comparison.csv",
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",

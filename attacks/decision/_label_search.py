@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
+from robustkit.primitives.ball import NormName, finer
 from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import Seen, State, Trials
 from robustkit.primitives.queries import LabelOnlyAttack
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import NormName, finer
 
 from .._phases import by_phase
 

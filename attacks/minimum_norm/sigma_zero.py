@@ -10,10 +10,10 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
+from robustkit.primitives.ball import levelled
 from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import levelled
 
 from .._starts import first_query
 from ._adam import Moments, adam, at_rest

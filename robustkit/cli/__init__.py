@@ -12,9 +12,11 @@ from .ablate import ablate
 from .attack import attack
 from .cache import cache
 from .catalogue import catalogue
+from .compare import compare
 from .diagnose import diagnose
 from .evaluate import evaluate
 from .finetune import finetune
+from .gate import gate
 from .report import report
 from .status import status_of
 from .terminal import safe_streams
@@ -52,3 +54,5 @@ main.add_command(trace)
 main.add_command(catalogue)
 main.add_command(cache)
 main.add_command(ablate)
+main.add_command(compare)
+main.add_command(gate)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.primitives.threat import MINIMUM, NormName, exact, is_minimum, norm_name, radius
+from robustkit.primitives.ball import NormName
+from robustkit.primitives.threat import MINIMUM, exact, is_minimum, norm_name, radius
 
 _EXAMPLE = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10"}
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from robustkit.evidence.opening import not_ours
-from robustkit.primitives.threat import MINIMUM, NORMS, radius
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.threat import MINIMUM, radius
 
 Check = Callable[[Any], bool]
 

@@ -23,8 +23,9 @@ from typing_extensions import Self
 
 from robustkit import limits
 from robustkit.errors import UserError
+from robustkit.primitives.ball import NORMS, Ball, NormName
 from robustkit.primitives.rows import Rows
-from robustkit.primitives.threat import MINIMUM, NORMS, Ball, NormName, ball, norm_name
+from robustkit.primitives.threat import MINIMUM, ball, norm_name
 
 _MOST = 2.0**31  # hyper-parameters enter int64 arithmetic; no attack needs more
 
