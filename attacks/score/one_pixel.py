@@ -13,11 +13,11 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives import noise
+from robustkit.primitives.ball import finer
 from robustkit.primitives.best import begin_best, best
 from robustkit.primitives.protocol import BestState, Seen, State, Trials
 from robustkit.primitives.queries import ScoreAttack
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import finer
 
 from .._planes import plane
 
