@@ -95,7 +95,7 @@ class SignOPT(LabelAttack):
         fallen = (state.fallen | (worse & ~state.grown)) & ~complete
         grown = (state.grown | better) & ~complete
         over = (better & fallen) | (worse & grown)
-        factor = torch.where(better & ~fallen, _GROWN, torch.where(worse, torch.where(grown, 0.5, _FALLEN), 1.0))
+        factor = torch.where(better & ~fallen, _GROWN, torch.where(worse, torch.where(grown, 1 / _GROWN, _FALLEN), 1.0))
         step_size = state.step_size * factor
         lost = worse & (step_size < _LEAST)
         fresh = found.arrived | over | lost
