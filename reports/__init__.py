@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
     from .evaluation.html import write_report as write_report
+    from .evaluation.plain_tables import PLAIN_TABLES as PLAIN_TABLES
+    from .evaluation.plain_tables import write_plain_table as write_plain_table
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
+    from .evaluation.verification import derived_files as derived_files
     from .trace.page import TraceContext as TraceContext
     from .trace.page import write_trace as write_trace
     from .trace.terminal import print_trace as print_trace
@@ -27,8 +30,10 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AblationContext": "ablation.page",
     "DiagnosisContext": "diagnosis.page",
+    "PLAIN_TABLES": "evaluation.plain_tables",
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
+    "derived_files": "evaluation.verification",
     "print_ablation": "ablation.terminal",
     "print_comparison": "comparison.terminal",
     "print_diagnosis": "diagnosis.terminal",
@@ -41,6 +46,7 @@ _PUBLIC = {
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",
+    "write_plain_table": "evaluation.plain_tables",
     "write_report": "evaluation.html",
     "write_trace": "trace.page",
 }
