@@ -6,7 +6,7 @@ the network counts every row that a tool sends, notes the nearest error among th
 budget is spent.
 
     python bench/black_box.py --zoo DIR --sparse-rs DIR [--only cnn_a_cifar] [--images 32] [--parts labels,logits]
-        [--rows GeoDA,SignOPT]
+        [--rows GeoDA,SignOPT] [--seed 0]
 """
 
 import argparse
@@ -146,12 +146,12 @@ def sparse_rs_authors(folder: Path, pixels: int, queries: int) -> Peer:
     return run
 
 
-def theirs(subject: Subject, norm: str, peer: Peer) -> dict[int, Tensor]:
+def theirs(subject: Subject, norm: str, peer: Peer, seed: int) -> dict[int, Tensor]:
     """The nearest error of each image after each budget."""
     found = []
     for row in range(len(subject.x)):
-        torch.manual_seed(row)
-        np.random.seed(row)
+        torch.manual_seed(row + 1000 * seed)
+        np.random.seed(row + 1000 * seed)
         x, y = subject.x[row : row + 1], subject.y[row : row + 1]
         model = Watched(subject.model, x, y, norm)
         # What a tool raises when it finds no start counts as no error; it is not our business here.
@@ -161,11 +161,12 @@ def theirs(subject: Subject, norm: str, peer: Peer) -> dict[int, Tensor]:
     return {budget: torch.tensor([each[budget] for each in found]) for budget in BUDGETS}
 
 
-def ours(subject: Subject, method: Attack) -> dict[int, Tensor]:
+def ours(subject: Subject, method: Attack, seed: int) -> dict[int, Tensor]:
     """The same for an attack that looks for the nearest error."""
     x, y = subject.x, subject.y
     none = torch.full_like(y, -1)
-    state = method.init(Trials(x, y, none, none, torch.arange(len(x)) * 1_000_003, torch.zeros_like(y)))
+    key = torch.arange(len(x)) * 1_000_003 + 7919 * seed
+    state = method.init(Trials(x, y, none, none, key, torch.zeros_like(y)))
     found = {}
     while not state.done.all():
         state = method.step(state, answered(method, state, subject.model))
@@ -180,6 +181,7 @@ class Table(NamedTuple):
 
     subject: Subject
     rows: tuple[str, ...]  # beginnings of names; an empty one begins every name
+    seed: int
 
     def distances(self, name: str, norm: str, run: Callable[[], dict[int, Tensor]]) -> None:
         if not name.startswith(self.rows):
@@ -219,7 +221,7 @@ def labels(table: Table) -> None:
         name = "QEBA" if values else kind.__name__
         # One more than the budget: the last forward of ours judges the point.
         method = kind(0.5, norm, queries=most + 1, **values)
-        table.distances(f"{name}, ours", norm, partial(ours, subject, method))
+        table.distances(f"{name}, ours", norm, partial(ours, subject, method, table.seed))
     for name, norm, peer in (
         ("HopSkipJump, foolbox", "L2", foolbox("HopSkipJumpAttack", constraint="l2")),
         ("HopSkipJump, ART", "L2", art("HopSkipJump", norm=2, max_iter=64)),
@@ -231,7 +233,7 @@ def labels(table: Table) -> None:
         ("HopSkipJump, foolbox", "Linf", foolbox("HopSkipJumpAttack", constraint="linf")),
         ("HopSkipJump, ART", "Linf", art("HopSkipJump", norm=np.inf, max_iter=64)),
     ):
-        table.distances(name, norm, partial(theirs, subject, norm, peer))
+        table.distances(name, norm, partial(theirs, subject, norm, peer, table.seed))
 
 
 def logits(table: Table, radii: dict[str, float], sparse_rs: Path | None) -> None:
@@ -240,12 +242,12 @@ def logits(table: Table, radii: dict[str, float], sparse_rs: Path | None) -> Non
     def mine(kind: type[Attack], norm: str, **values: object) -> Callable[[int], int]:
         def run(budget: int) -> int:
             made = kind(radii[norm], norm, queries=budget, **values)
-            return int(attack(subject.model, subject.x, subject.y, made).success.sum())
+            return int(attack(subject.model, subject.x, subject.y, made, seed=table.seed).success.sum())
 
         return run
 
     def other(norm: str, make: Callable[[int], Peer], radius: float) -> Callable[[int], int]:
-        return lambda budget: int((theirs(subject, norm, make(budget))[budget] <= radius + 1e-5).sum())
+        return lambda budget: int((theirs(subject, norm, make(budget), table.seed)[budget] <= radius + 1e-5).sum())
 
     for kind in (Square, SignHunter, NES, SPSA, Bandits):
         table.successes(f"{kind.__name__}, ours", "Linf", mine(kind, "Linf"))
@@ -280,12 +282,13 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(RADII))
     parser.add_argument("--parts", default="labels,logits")
     parser.add_argument("--rows", default="", help="beginnings of the names of the rows to print")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--images", type=int, default=32)
     options = parser.parse_args()
     torch.set_num_threads(1)
     for network in options.only.split(","):
         images, radii = RADII[network]
-        table = Table(zoo(options.zoo, network, images, options.images), tuple(options.rows.split(",")))
+        table = Table(zoo(options.zoo, network, images, options.images), tuple(options.rows.split(",")), options.seed)
         if "labels" in options.parts:
             labels(table)
         if "logits" in options.parts:
