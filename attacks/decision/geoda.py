@@ -67,7 +67,7 @@ class GeoDA(LabelAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0.0, "spread")
+        self.positive("spread")
         self.at_least(0.01, "decay")
         self.share("frequencies")
         self.share("decay")

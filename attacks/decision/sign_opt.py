@@ -64,7 +64,7 @@ class SignOPT(LabelAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "samples")
-        self.at_least(0.0, "spread", "step_size")
+        self.positive("spread", "step_size")
 
     def init(self, trials: Trials) -> SignOptState:
         x, zero = trials.x, torch.zeros_like(trials.y)

@@ -62,7 +62,7 @@ class Bandits(ScoreAttack):
         super().__post_init__()
         self.share("cells")
         self.at_least(1, "estimates")
-        self.at_least(0.0, "exploration", "prior_step", "spread", "step_size")
+        self.positive("exploration", "prior_step", "spread", "step_size")
 
     def init(self, trials: Trials) -> BanditState:
         start = begin_best(trials, trials.x)
