@@ -42,6 +42,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "guided-square": ("guided_square", {}),
     "sigma-zero": ("sigma_zero", {}),
     "qeba": ("hopskipjump", {"frequencies": 0.25}),
+    "one-pixel": ("one_pixel", {}),
+    "sign-opt": ("sign_opt", {}),
     "sparse-rs": ("sparse_rs", {}),
 }
 
