@@ -36,7 +36,7 @@ class APGD(Ascent):
 
     Args:
         steps: gradient steps per trial.
-        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
         rho: share of steps that must raise the loss for the step size to stay.
         start_radius: radius of the ball in which the search begins, in units of eps; it is halved in stages down to
             eps (`_stages.py`). None is as published: 1, and in L1 stages of 3, 2 and 1.

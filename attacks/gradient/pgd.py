@@ -21,7 +21,7 @@ class PGD(SteepestAscent):
         steps: gradient steps per trial.
         step_size: length of a step, in units of the input; None is 2.5 * eps / steps (L0: 0.04 for a mean value).
         random_start: begin at a random point of the ball instead of the image itself.
-        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
     """
 
     _: KW_ONLY

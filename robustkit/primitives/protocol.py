@@ -220,6 +220,10 @@ class Attack(ABC):
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         """`[B]` the value that the attack maximises, from logits `[B, K]`."""
 
+    def objective_at(self, logits: Tensor, state: State) -> Tensor:
+        """`[B]` the value that the attack maximises at one query; another than `objective` in a phase of its own."""
+        return self.objective(logits, state.trial)
+
     @abstractmethod
     def step(self, state: State, seen: Seen) -> State:
         """The state after one answer of the model: a pure function, row by row."""
