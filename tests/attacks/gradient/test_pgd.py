@@ -4,7 +4,7 @@ from robustkit.attacks import PGD, Noise
 from torch import Tensor, nn
 
 from robustkit import attack
-from tests.attacks.linear import linear
+from tests.attacks.linear import linear, sparse_linear
 from tests.problems import digits, problem, seen, trials
 
 NORMS = ["Linf", "L2", "L1"]
@@ -76,7 +76,7 @@ def test_one_step_is_the_formula():
 
 def test_the_default_step_can_cross_the_ball():
     assert PGD(0.1, steps=10).step_length == pytest.approx(0.025)
-    assert PGD(5, "L0").step_length == 0.04
+    assert PGD(5, "L0").step_length == 0.15
     assert PGD(0.1, step_size=0.0).step_length == 0
 
 
@@ -107,3 +107,13 @@ def test_a_larger_ball_breaks_more_images():
     assert accuracies == sorted(accuracies, reverse=True)
     assert accuracies[0] > 0.85
     assert accuracies[-1] < 0.1
+
+
+def test_long_steps_in_l0_find_the_fewest_values_of_a_linear_classifier():
+    # Each value's gain is its slope times its room; a projection that ignored how far a point lies beyond the box took
+    # the values with the most room instead, and steps of this length broke hardly any image.
+    made = sparse_linear(4)
+    for fewest in range(1, 7):
+        rows = made.fewest == fewest
+        method = PGD(fewest, "L0", steps=20, step_size=2.0, random_start=False, loss="margin")
+        assert not rows.any() or attack(made.model, made.x[rows], made.y[rows], method).success.all()
