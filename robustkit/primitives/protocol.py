@@ -262,6 +262,18 @@ class HookedAttack(Attack):
 
 
 @dataclass(frozen=True)
+class ClasswiseAttack(Attack):
+    """An attack whose state has a value for each class."""
+
+    _: KW_ONLY
+    classes: int = field(default=0, repr=False, compare=False)  # measured, no hyper-parameter
+
+    def of(self, classes: int) -> Self:
+        """The attack for a model with so many classes."""
+        return replace(self, classes=classes)
+
+
+@dataclass(frozen=True)
 class FeatureAttack(Attack):
     """An attack whose objective reads the output of one layer.
 

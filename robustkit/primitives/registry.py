@@ -35,6 +35,7 @@ from robustkit.primitives.user_code import (
 
 # Names of the literature for one attack with some hyper-parameters set.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "adam-pgd": ("adam_pgd", {}),
     "apgd-ce": ("apgd", {"loss": "log-odds"}),
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
