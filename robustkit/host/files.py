@@ -15,7 +15,7 @@ from robustkit.host.text import encodable
 
 PART = ".part"  # the ending of what a killed process leaves behind
 
-_REPORTS: Final = (".html", ".htm", ".csv", ".json")  # endings of the files that a newer report may replace
+_REPORTS: Final = (".html", ".htm", ".csv", ".json", ".xml")  # endings of the files that a newer report may replace
 _START = 512  # bytes of a file that show whether it is text
 
 
