@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
     from .evaluation.html import write_report as write_report
+    from .evaluation.plain_tables import PLAIN_TABLES as PLAIN_TABLES
+    from .evaluation.plain_tables import write_plain_table as write_plain_table
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AblationContext": "ablation.page",
     "DiagnosisContext": "diagnosis.page",
+    "PLAIN_TABLES": "evaluation.plain_tables",
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
     "derived_files": "evaluation.verification",
@@ -43,6 +46,7 @@ _PUBLIC = {
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",
+    "write_plain_table": "evaluation.plain_tables",
     "write_report": "evaluation.html",
     "write_trace": "trace.page",
 }

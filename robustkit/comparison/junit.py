@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree as ET
 
+from robustkit.host.files import MARK
 from robustkit.host.text import printable
 
 from .gate import Gate
@@ -20,4 +21,4 @@ def junit(gate: Gate) -> str:
         if not check.passed:
             ET.SubElement(case, "failure", message=printable(check.reason))
     ET.indent(suite)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suite, encoding="unicode")}\n'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n{ET.tostring(suite, encoding="unicode")}\n'
