@@ -22,11 +22,10 @@ from robustkit.primitives import registry
 REFERENCE = "apgd-ce:steps=100"
 # 100 gradients each; those of the image itself, and of steps that spread the outputs, are among them.
 ATTACKS = (
-    REFERENCE, "apgd-dlr:steps=100", "apgd:steps=100,loss=margin", "apgd:steps=100,loss=softmax-margin",
-    "pgd:steps=100", "pgd:steps=100,loss=margin", "pgd:steps=100,loss=softmax-margin",
+    REFERENCE, "apgd-dlr:steps=100", "apgd:steps=100,loss=margin", "pgd:steps=100", "pgd:steps=100,loss=margin",
     "pgd:steps=50,restarts=2,loss=margin", "odi-pgd:steps=48,restarts=2", "multitargeted:steps=11",
-    "adam_pgd:steps=100", "adam_pgd:steps=100,loss=margin", "gama:steps=99", "md:steps=50", "pma:steps=50",
-    "acg:steps=100", "acg:steps=100,variant=reference", "reacg:steps=100", "reacg:steps=100,variant=reference",
+    "adam_pgd:steps=100,loss=margin", "gama:steps=99", "md:steps=50", "pma:steps=50", "acg:steps=100",
+    "acg:steps=100,variant=reference", "reacg:steps=100", "reacg:steps=100,variant=reference",
 )  # fmt: skip
 NO_NOISE = ("acg", "reacg")
 

@@ -2,7 +2,7 @@
 
 Yamamura et al. 2022, arXiv:2206.09628. The search begins in the middle of what ball and box have in common, restarts at
 random points; see `_conjugate.py` for the direction and for what differs.
-Bad at: few steps, for want of time between checkpoints; networks whose gradients are nearly constant, where it is PGD.
+Bad at: few steps, and models that mask gradients. Where gradients are nearly constant it is PGD on that schedule.
 """
 
 from dataclasses import dataclass

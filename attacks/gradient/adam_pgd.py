@@ -5,7 +5,7 @@ arXiv:2010.03593, evaluate with: 3 eps, a tenth of it from half of the steps on 
 quarters. Foolbox gives Adam the sign of the gradient instead, which leaves an average of signs. Ours differs: gradients
 are divided by the largest value of the first one, so that the scale of the logits does not matter; in L2, a step has
 Adam's direction and the length of the step size.
-Bad at: nothing in particular; at equal cost it is about as strong as PGD.
+Bad at: models that mask gradients. At equal cost it lies between PGD and APGD (bench/attacks.md).
 """
 
 from dataclasses import KW_ONLY, dataclass
