@@ -17,6 +17,7 @@ from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.protocol import Attack
+from robustkit.primitives.threat import MINIMUM
 
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
 
@@ -147,6 +148,12 @@ def plan(
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
     if surrogates and any(math.isinf(threat.eps) for threat in threats):
         raise UserError("A transfer attack needs a radius; leave out the minimum or --surrogate.")
+    if any(math.isinf(threat.eps) for threat in threats) and any(len(column.members) > 1 for column in columns):
+        several = next(column.name for column in columns if len(column.members) > 1)
+        raise UserError(
+            f"{several} needs a radius in place of {MINIMUM!r}: its members attack what others did not break. For "
+            "distances name single attacks, such as fab or pgd."
+        )
     if audit is not None:
         if surrogates:
             raise UserError(
