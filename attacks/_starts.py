@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
+from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import Trials
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import Ball
 
 _USUAL = {"Linf": 0.03, "L2": 0.5, "L1": 5.0, "L0": 10.0}  # radii of later starts where the ball has none
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives.ascent import EqualSteps, FixedStepAscent
+from robustkit.primitives.ball import levelled
 from robustkit.primitives.protocol import HookedAttack, Seen, State, Trials, begin
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import levelled
 
 
 @dataclass(frozen=True)

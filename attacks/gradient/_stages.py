@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import BestState, Seen, State, Trials
-from robustkit.primitives.threat import Ball
 
 
 class BallStage(NamedTuple):

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
+from robustkit.primitives.ball import Ball
+from robustkit.primitives.norm_balls import project_l1
 from robustkit.primitives.protocol import BestState, Seen, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import Ball, project_l1
 
 from ._stages import BallStage
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import losses
+from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import MultiGradientSeen, Trials
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import Ball
 
 DUAL = {"Linf": 1.0, "L2": 2.0, "L1": torch.inf}  # orders of the dual norms
 SHORTEST = 1e-12  # floor of a length that is divided by

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from robustkit.primitives.ball import NormName
+from robustkit.primitives.norm_balls import project_l1
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import NormName, project_l1
 
 
 def projected(norm: NormName, x: Tensor, point: Tensor, radius: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ class ALMA(Attack):
     def _first_step(self, query: Tensor, descent: Tensor, begins: Tensor) -> Tensor:
         """`[B]` the step size with which a step, clipped to valid images, leads as far as the first one should."""
         far = _FIRST_DISTANCE[self.ball.norm] if self.first_distance is None else self.first_distance
-        low = far / descent.flatten(1).norm(p=self.ball.order, dim=1).clamp(min=SHORTEST).double()
+        low: Tensor = far / descent.flatten(1).norm(p=self.ball.order, dim=1).clamp(min=SHORTEST).double()
         if not bool(begins.any()):  # saves time and changes no row's value
             return low
         high = _LONGEST * low

@@ -12,10 +12,11 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
+from robustkit.primitives.ball import NormName
 from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
+from robustkit.primitives.norm_balls import project_l1
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import NormName, project_l1
 
 from .._starts import first_query
 from ._adam import Moments, adam, at_rest, scale_of

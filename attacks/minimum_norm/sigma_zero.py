@@ -10,10 +10,10 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
+from robustkit.primitives.ball import levelled
 from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import levelled
 
 from .._starts import first_query
 from ._adam import Moments, adam, at_rest
@@ -57,7 +57,8 @@ class SigmaZero(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "steps")
-        self.at_least(0.0, "step_size", "smoothing", "threshold", "factor")
+        self.at_least(0.0, "threshold", "factor")
+        self.positive("step_size", "smoothing")
 
     @property
     def cost(self) -> TrialCost:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
+from robustkit.primitives.ball import finer
 from robustkit.primitives.best import begin_best, best
 from robustkit.primitives.protocol import BestState, Seen, State, Trials
 from robustkit.primitives.queries import ScoreAttack
-from robustkit.primitives.threat import finer
 
 # The share of the places that change: `first_share` divided by the second number up to the first number of 10 000
 # queries (the authors' code).

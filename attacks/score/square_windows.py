@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
+from robustkit.primitives.ball import Ball, NormName
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import Ball, NormName
 
 from .._planes import Plane
 

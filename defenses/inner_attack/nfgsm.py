@@ -13,8 +13,8 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives import losses
+from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
-from robustkit.primitives.threat import Ball
 
 
 @dataclass(frozen=True)

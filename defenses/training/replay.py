@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustkit.nethook.gradients import gradients
-from robustkit.primitives.threat import Ball
+from robustkit.primitives.ball import Ball
 
 from .batches import Batch, StepReport, count_correct
 from .learner import Learner

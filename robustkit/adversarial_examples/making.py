@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.sanity_checks import looks_like_probabilities
 from robustkit.engine.attack_tensors import attack
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
@@ -68,18 +69,31 @@ def attempt(
         _before(*pair, choice.target) for pair in zip(clean.labels.tolist(), y.tolist(), strict=True)
     ]
     rows = [row for row, outcome in enumerate(outcomes) if outcome == "robust"]
-    x_adv, queries = x.clone(), [0] * len(x)
-    if rows:
-        targets = None if choice.target is None else torch.full((len(rows),), choice.target)
-        result = attack(
-            classifier, x[rows], y[rows], choice.method, eps=choice.eps, norm=choice.norm, target=targets,
-            batch_size=choice.batch_size, seed=choice.seed, numbers=[numbers[row] for row in rows],
-            progress=choice.progress,
-        )  # fmt: skip
-        x_adv[rows] = result.x_adv.to(x_adv)
-        for row, success, spent in zip(rows, result.success.tolist(), result.queries.tolist(), strict=True):
-            outcomes[row], queries[row] = "success" if success else "robust", spent
-    return Attempt(y, clean, x_adv, outcomes, queries)
+    return attacked(classifier, x, Attempt(y, clean, x.clone(), outcomes, [0] * len(x)), rows, numbers, choice)
+
+
+def attacked(
+    classifier: Classifier,
+    x: Tensor,
+    before: Attempt,
+    rows: Sequence[int],
+    numbers: Sequence[int],
+    choice: AttackChoice,
+) -> Attempt:
+    """The attempt after one more attack on some of its images."""
+    if not rows:
+        return before
+    x_adv, outcomes, queries = before.x_adv.clone(), list(before.outcomes), list(before.queries)
+    targets = None if choice.target is None else torch.full((len(rows),), choice.target)
+    result = attack(
+        classifier, x[rows], before.y[rows], choice.method, eps=choice.eps, norm=choice.norm, target=targets,
+        batch_size=choice.batch_size, seed=choice.seed, numbers=[numbers[row] for row in rows],
+        progress=choice.progress,
+    )  # fmt: skip
+    x_adv[rows] = result.x_adv.to(x_adv)
+    for row, success, spent in zip(rows, result.success.tolist(), result.queries.tolist(), strict=True):
+        outcomes[row], queries[row] = "success" if success else "robust", spent
+    return before._replace(x_adv=x_adv, outcomes=outcomes, queries=queries)
 
 
 def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int) -> Opinion:
@@ -90,7 +104,7 @@ def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int
         scores = verdicts.scores.double()
         if session.repeatability.randomized:
             scores = scores / scores.sum(1, keepdim=True)
-        elif not classifier.probabilities:
+        elif not classifier.probabilities and not looks_like_probabilities(scores):
             scores = scores.softmax(1)
     return Opinion(verdicts.labels, scores)
 

@@ -3,8 +3,8 @@
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ from .class_names import ClassNames
 from .comparison import Titles, write_comparison
 from .eight_bits import Levels, distance, levels_of, roundings
 from .files import output_names, write_png
-from .making import AttackChoice, Attempt, Opinion, Outcome, attempt, opinion
+from .making import AttackChoice, Attempt, Opinion, Outcome, attacked, attempt, opinion
 
+_TRIES = 5  # attacks on a picture, each with another seed, as long as rounding takes the error away
 _VALUES = 2**24  # of all pictures in memory at once, with about 40 bytes for each; 111 pictures of 3 x 224 x 224
 
 
@@ -62,7 +63,8 @@ class PictureRun:
             numbers = range(start, min(start + at_once, len(self.data)))
             x, _ = self.data.batch(numbers)
             tried = attempt(self.classifier, x, [self.labels[number] for number in numbers], numbers, self.choice)
-            found = self._written(x, tried, numbers, names)
+            found = self._written(x, tried, range(len(x)), numbers, names)
+            tried, found = self._tried_again(x, tried, found, numbers, names)
             last = opinion(self.classifier, tried.x_adv, numbers, self.choice.seed)
             for row, number in enumerate(numbers):
                 kept = found.get(row)
@@ -71,12 +73,30 @@ class PictureRun:
                     drawn += 1
                 yield self._result(tried, row, number, names[number], kept, last)
 
-    def _written(self, x: Tensor, tried: Attempt, numbers: Sequence[int], names: Sequence[str]) -> "dict[int, _Kept]":
+    def _tried_again(
+        self, x: Tensor, tried: Attempt, found: "dict[int, _Kept]", numbers: Sequence[int], names: Sequence[str]
+    ) -> "tuple[Attempt, dict[int, _Kept]]":
+        """Both after further attacks, with other seeds, on those images whose error was lost in rounding."""
+        for more in range(1, _TRIES):
+            lost = [row for row, outcome in enumerate(tried.outcomes) if outcome == "success" and row not in found]
+            if not lost:
+                break
+            choice = replace(self.choice, seed=self.choice.seed + more)
+            later = attacked(self.classifier, x, tried, lost, numbers, choice)
+            # An attack that succeeded once has an error to show, also if another seed does not find one.
+            tried = later._replace(outcomes=tried.outcomes)
+            again = [row for row in lost if later.outcomes[row] == "success"]
+            found |= self._written(x, later, again, numbers, names)
+        return tried, found
+
+    def _written(
+        self, x: Tensor, tried: Attempt, rows: Iterable[int], numbers: Sequence[int], names: Sequence[str]
+    ) -> "dict[int, _Kept]":
         """Files of those successes that survive rounding, by row; of each the first rounding that does."""
-        choice, clean = self.choice, [levels_of(image) for image in x]
+        choice, clean = self.choice, {row: levels_of(x[row]) for row in rows}
         waiting = {
             row: roundings(clean[row], tried.x_adv[row], choice.norm, choice.eps)
-            for row, outcome in enumerate(tried.outcomes) if outcome == "success"
+            for row in clean if tried.outcomes[row] == "success"
         }  # fmt: skip
         kept: dict[int, _Kept] = {}
         while waiting := {row: levels for row, levels in waiting.items() if levels and row not in kept}:

@@ -13,7 +13,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.logits import logits_of
 from robustkit.primitives import noise
-from robustkit.primitives.threat import Ball
+from robustkit.primitives.ball import Ball
 
 
 @dataclass(frozen=True)

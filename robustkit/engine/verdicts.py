@@ -19,10 +19,10 @@ from robustkit.engine.patience import Patience
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.unmeasured import Unmeasured
 from robustkit.errors import UserError
+from robustkit.primitives.ball import Ball
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, BestState, State
 from robustkit.primitives.rounding import Bounds, scaled
-from robustkit.primitives.threat import Ball
 
 _STRETCHES = (1 + 1e-5, 1 + 1e-4, 1 + 1e-3, 1 + 1e-2)  # times the distance of an error that is not confirmed
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing

@@ -15,7 +15,7 @@ from robustkit.evidence.store import (
     NearnessRecord,
     PictureRecord,
 )
-from robustkit.primitives.threat import NORMS, ball
+from robustkit.primitives.norm_balls import L0, L1, L2, Linf
 from robustkit.statistics.randomized_smoothing import Certified
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -58,7 +58,7 @@ def attack_records(
 ) -> list[AttackRecord | DrawRecord | NearnessRecord | PictureRecord]:
     """The outcome of an attack on one image, what else was found out there, and the pixels if they are kept."""
     x, x_adv = outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)
-    linf, l2, l1, l0 = (ball(norm, 0).distance(x, x_adv).item() for norm in NORMS)
+    linf, l2, l1, l0 = (ball(0).distance(x, x_adv).item() for ball in (Linf, L2, L1, L0))
     key = (model, attack.threat.norm, attack.threat.eps_text, attack.name, outcome.sample)
     record = AttackRecord(
         *key, int(outcome.success), outcome.label, outcome.queries, outcome.restart, outcome.loss_target,

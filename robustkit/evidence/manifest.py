@@ -9,7 +9,8 @@ from typing import Any
 
 from robustkit import limits
 from robustkit.evidence.opening import not_ours
-from robustkit.primitives.threat import MINIMUM, NORMS, radius
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.threat import MINIMUM, radius
 
 Check = Callable[[Any], bool]
 

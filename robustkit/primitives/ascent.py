@@ -7,8 +7,8 @@ from functools import cached_property
 from torch import Tensor
 
 from robustkit.primitives import losses
+from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
-from robustkit.primitives.threat import Ball
 
 
 @dataclass(frozen=True)

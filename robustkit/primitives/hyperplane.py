@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import UserError
+from robustkit.primitives.ball import NormName
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import NormName
 
 _TURNS = 60  # Newton's method needs 4 to 12; the rest of the way would be shorter than rounding
 _ROUNDING = 1e-6  # of the way: what is left is not worth a turn

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import State, Trials, begin
 from robustkit.primitives.rows import along
-from robustkit.primitives.threat import Ball
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from typing_extensions import Self
 
 from robustkit import limits
 from robustkit.errors import UserError
+from robustkit.primitives.ball import NORMS, Ball, NormName
 from robustkit.primitives.rows import Rows
-from robustkit.primitives.threat import NORMS, Ball, NormName, ball, norm_name
+from robustkit.primitives.threat import ball, norm_name
 
 _MOST = 2.0**31  # hyper-parameters enter int64 arithmetic; no attack needs more
 
@@ -201,6 +202,13 @@ class Attack(ABC):
         """The same for one hyper-parameter that may be None."""
         if getattr(self, name) is not None:
             self.at_least(least, name)
+
+    def positive(self, *names: str) -> None:
+        """Refuse hyper-parameters that are not numbers above 0: with 0 the attack would do nothing."""
+        self.at_least(0.0, *names)
+        for name in names:
+            if getattr(self, name) == 0:
+                raise UserError(f"{type(self).__name__}: {name} must be above 0; with 0 the attack does nothing.")
 
     def share(self, name: str) -> None:
         """Refuse a hyper-parameter that is no number from 0 to 1."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import UserError
-from robustkit.primitives.threat import Ball
+from robustkit.primitives.ball import Ball
 
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT = 0.25

@@ -255,6 +255,31 @@ def test_a_picture_that_rounding_rescues_nothing_of_is_not_a_success(pictures, r
     assert [path.name for path in (place / "made").iterdir()] == ["results.csv"]
 
 
+def test_a_picture_is_attacked_again_when_rounding_loses_its_error(pictures, robustkit, place):
+    (place / "mostly.py").write_text(
+        "from tests.cli.test_attack_command import MostlyFloats\n\ndef make():\n    return MostlyFloats()\n"
+    )
+    run = ("attack", "-q", "-m", "mostly.py:make", "-a", "noise", "photos", "--eps", "0.1", "--out")
+    seeds = [robustkit(*run, str(seed), "--seed", str(seed)) and errors(place / str(seed)) for seed in range(2)]
+
+    # A first error that outlives rounding is a coin flip: ten of ten pictures have one probability in a thousand.
+    assert seeds == [10, 10]
+
+
+def errors(made: Path) -> int:
+    return int((pd.read_csv(made / "results.csv").outcome == "success").sum())
+
+
+class MostlyFloats(nn.Module):
+    """Class 0 for pictures of 8 bits that are no brighter than the clean one, class 1 for all other tensors."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        levels = x * 255
+        off = (levels - levels.round()).abs().amax((1, 2, 3))
+        last = x[:, :, -1, 0].amax(1)
+        return torch.stack([torch.full_like(off, 0.01), off.maximum(last)], 1)
+
+
 class OnlyFloats(nn.Module):
     """Class 0 for every picture of 8 bits, class 1 for all other tensors."""
 
@@ -270,3 +295,30 @@ def test_an_image_that_is_wrong_already_is_not_attacked(pictures, robustkit, pla
 
     assert "already wrong" in printed.out
     assert pd.read_csv(place / "made" / "results.csv").queries.tolist() == [0]
+
+
+def test_a_name_with_a_line_break_prints_one_line(pictures, robustkit, place):
+    (place / "photos" / "0.png").rename(place / "photos" / "a\n5 of 5 broken.png")
+    printed = robustkit(*RUN, "photos", "--eps", "0.1")
+
+    assert not any(line.startswith("5 of 5 broken") for line in printed.out.splitlines())
+
+
+@pytest.mark.filterwarnings("ignore:The model seems to return probabilities")
+def test_probabilities_are_printed_as_they_are(pictures, robustkit, place):
+    (place / "sure.py").write_text(
+        "from tests.networks import Changed\nfrom tests.small import linear\n\n"
+        "def make():\n    return Changed(linear(), lambda logits: (20 * logits).softmax(1))\n"
+    )
+    robustkit("attack", "-q", "-m", "sure.py:make", "photos", "--eps", "0.01", "--out", "made")
+    confidence = pd.read_csv(place / "made" / "results.csv").confidence
+
+    # A second softmax of ten probabilities is below 0.24.
+    assert confidence.max() > 0.5
+
+
+def test_weights_of_float64_are_attacked(pictures, robustkit, place):
+    (place / "double.py").write_text("from tests.small import linear\n\ndef make():\n    return linear().double()\n")
+    printed = robustkit("attack", "-q", "-m", "double.py:make", "photos", "--eps", "0.1", "--out", "made")
+
+    assert printed.status == 0

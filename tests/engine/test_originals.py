@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from robustkit import Classifier, attack
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.engine.attack_tensors import Attacked
+from robustkit.primitives.ball import NormName
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.rounding import scaled
-from robustkit.primitives.threat import NormName
 from robustkit.testing.doubles import ScalingInput
 from tests.problems import filled, images
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from robustkit.errors import UserError
-from robustkit.primitives.threat import NORMS, ball, norm_name, project_l1
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.norm_balls import project_l1
+from robustkit.primitives.threat import ball, norm_name
 from tests.problems import images
 
 EPS = {"Linf": 8 / 255, "L2": 0.5, "L1": 3.0, "L0": 5.0}

@@ -9,7 +9,7 @@ from robustkit.defenses.weights.batchnorm import modes
 from torch.nn import functional as F
 
 from robustkit.primitives import registry
-from robustkit.primitives.threat import Ball, finer
+from robustkit.primitives.ball import Ball, finer
 from tests.defenses.nets import SHORT, batch, changed, digits, net, same_weights, state, stepper
 from tests.problems import trials
 
