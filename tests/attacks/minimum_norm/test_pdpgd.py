@@ -23,7 +23,7 @@ def test_the_nearest_error_of_a_linear_classifier_is_near_that_of_the_closed_for
     method = PDPGD(1, norm, steps=400, step_size=float(made.distance["Linf"].median()))
     ratio = last_state(method, made.model, untargeted(made.x, made.y)).distance / made.distance[norm].double()
 
-    assert (ratio > 1 - 1e-5).all()
+    assert (ratio > 1 - 1e-3).all()  # rounding, where the boundary is near
     assert ratio.median() < 1 + off
 
 
