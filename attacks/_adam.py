@@ -50,6 +50,11 @@ def adam(moments: Moments, grad: Tensor, turn: Tensor, steps: int) -> Adam:
     return Adam(mean / first / ((square / second).sqrt() + _FLOOR), Moments(mean, square))
 
 
+def scale_of(moments: Moments, turn: Tensor, steps: int) -> Tensor:
+    """`[B, *S]` what the averaged gradients are divided by; `moments`, `turn` and `steps` as after and in `adam`."""
+    return (moments.square / along(at(turn, _unbiased(_SECOND, steps), moments.square), moments.square)).sqrt() + _FLOOR
+
+
 @cache
 def _unbiased(decay: float, steps: int) -> Tensor:
     """`[steps]` what averages that begin at zero are divided by."""

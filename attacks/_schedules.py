@@ -5,7 +5,7 @@ differently from the others, so that a row's step size would depend on its place
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import torch
@@ -27,6 +27,23 @@ def cosine(first: float, last: float, steps: int) -> Tensor:
 def square_root(steps: int) -> Tensor:
     """`[steps]` from 1 to nearly 0 as the root of the share of steps that are left."""
     return table((1 - turn / steps) ** 0.5 for turn in range(steps))
+
+
+@cache
+def exponential(last: float, steps: int) -> Tensor:
+    """`[steps]` from 1 by equal ratios, which would reach `last` after as many steps."""
+    return table(last ** (turn / steps) for turn in range(steps))
+
+
+@cache
+def linear(last: float, steps: int) -> Tensor:
+    """`[steps]` from 1 to `last` by equal differences."""
+    return table(1 - (1 - last) * turn / max(steps - 1, 1) for turn in range(steps))
+
+
+def one_by_one(function: Callable[[float], float], values: Tensor) -> Tensor:
+    """`[B]` a function of each number, for powers and exponentials of the rows' own values."""
+    return torch.tensor([function(value) for value in values.tolist()], dtype=values.dtype, device=values.device)
 
 
 def table(values: Iterable[float]) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from subjects import Subject, zoo
 from torch import Tensor, nn
 
+import robustkit
 from robustkit.classifier.answers import answered
 from robustkit.primitives import noise
 from robustkit.primitives.nearest import NearestState
@@ -91,10 +92,35 @@ def contests(steps: int) -> Iterator[Contest]:
         "foolbox": foolbox_("EADAttack", steps=2 * steps, decision_rule="L1"),
     })  # fmt: skip
 
+    yield Contest("superdeepfool", "L2", {
+        "adv-lib": advlib("superdeepfool", "sdf", steps=steps),
+        "adv-lib, no bisection": advlib("superdeepfool", "sdf", steps=steps, search_iter=0),
+    })  # fmt: skip
+    for norm in ("L2", "Linf", "L1"):
+        yield Contest(f"pdpgd:steps={steps}", norm, {
+            "adv-lib": advlib("primal_dual_gradient_descent", "pdpgd", norm=ORDER[norm], num_steps=steps),
+        })  # fmt: skip
+    for norm, distance in (("L2", 0.1), ("L1", 0.5)):
+        yield Contest(f"alma:steps={steps}", norm, {
+            "adv-lib": advlib("augmented_lagrangian", "alma", distance=norm.lower(), num_steps=steps, α=0.5,
+                              init_lr_distance=distance),
+        })  # fmt: skip
+    for norm in ("Linf", "L2"):
+        yield Contest(f"apgd:steps={steps // 5},loss=dlr", norm, {
+            f"adv-lib, {radii} radii": minimal_apgd(norm, steps // 5, radii) for radii in (10, 16)
+        })  # fmt: skip
+
 
 def ours(model: nn.Module, x: Tensor, y: Tensor, *, specification: str, norm: str) -> Tensor:
     attack = build(specification, norm, ANY[norm])
-    return run(attack, model, x, y).nearest
+    if attack.seeks_nearest:
+        return run(attack, model, x, y).nearest
+    # By bisection, of which the engine is a part.
+    result = robustkit.attack(model, x, y, build(specification, norm, "minimum"), batch_size=len(x))
+    assert isinstance(model, Passes)
+    # The engine queries a folded copy, without hooks.
+    model.forwards, model.backwards = int(result.forwards.sum()), int(result.backwards.sum())
+    return result.x_adv
 
 
 def run(attack: Attack, model: nn.Module, x: Tensor, y: Tensor) -> NearestState:
@@ -122,6 +148,18 @@ def advlib(module: str, name: str, **setting: Any) -> Peer:
     def run(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         function = getattr(importlib.import_module(f"adv_lib.attacks.{module}"), name)
         return function(model, x, y, **setting)  # type: ignore[no-any-return]
+
+    return run
+
+
+def minimal_apgd(norm: str, steps: int, radii: int) -> Peer:
+    """adv-lib's bisection, of the interval from zero to the radius that holds every image."""
+
+    def run(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        far = {"Linf": 1.0, "L2": x[0].numel() ** 0.5}[norm]
+        peer = advlib("auto_pgd", "minimal_apgd", norm=ORDER[norm], max_eps=far / 2, n_iter=steps,
+                      binary_search_steps=radii)  # fmt: skip
+        return peer(model, x, y)
 
     return run
 

@@ -22,6 +22,7 @@ CLASS_NAME = 1000  # letters; the longest of ImageNet-21k has about 200
 
 # ---- what options count
 RESTARTS = 10_000  # of an attack on one image; 100 are many
+RADII = 16  # tried by bisection: a precision of 0.02 %; 10 are the default
 COUNT = 1_000_000  # steps, queries and other whole numbers of an attack; AutoAttack takes 100 steps and 5,000 queries
 REPLAYS = 1000  # N of free:N; Shafahi et al. 2019 take 4 to 8
 EPOCHS = 100_000  # of a fine-tuning; ten are the default

@@ -8,9 +8,13 @@ from torch import Tensor
 from robustkit.primitives import losses
 from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import MultiGradientSeen, Trials
+from robustkit.primitives.rows import along
 
 DUAL = {"Linf": 1.0, "L2": 2.0, "L1": torch.inf}  # orders of the dual norms
 SHORTEST = 1e-12  # floor of a length that is divided by
+# Pixels that a step of DeepFool goes further, as in the authors' code: where the boundary is near, overshoot alone
+# would be lost in rounding.
+_FURTHER = 1e-4
 
 
 def error_margin(logits: Tensor, trials: Trials) -> Tensor:
@@ -53,3 +57,18 @@ def nearest_boundary(seen: MultiGradientSeen, ball: Ball) -> NearBoundary:
     chosen = (seen.losses.abs() / length).argmin(1)
     rows = torch.arange(len(chosen), device=chosen.device)
     return NearBoundary(seen.losses[rows, chosen], seen.grads[rows, chosen])
+
+
+def beyond_boundary(ball: Ball, query: Tensor, seen: MultiGradientSeen, overshoot: float) -> Tensor:
+    """`[B, *S]` the end of DeepFool's step: just beyond the nearest linearised boundary, clipped to valid images.
+
+    Args:
+        ball: in whose norm the boundary is near.
+        query: `[B, *S]` where the step begins.
+        seen: the answer there.
+        overshoot: how far the step goes beyond the boundary, in units of the way to it.
+    """
+    margin, grad = nearest_boundary(seen, ball)
+    slope = grad.flatten(1).norm(p=DUAL[ball.norm], dim=1).clamp(min=SHORTEST)
+    length = (1 + overshoot) * (margin.abs() / slope + _FURTHER)
+    return (query + along(length, grad) * ball.steepest(grad, query)).clamp(0, 1)

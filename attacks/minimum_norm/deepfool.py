@@ -16,11 +16,7 @@ from robustkit.primitives.protocol import MultiGradientAttack, MultiGradientSeen
 from robustkit.primitives.rows import along
 
 from .._starts import first_query
-from ._margins import DUAL, SHORTEST, class_margins, nearest_boundary
-
-# Pixels that a step goes further, as in the authors' code: where the boundary is near, overshoot alone would be lost
-# in rounding.
-_FURTHER = 1e-4
+from ._margins import beyond_boundary, class_margins
 
 
 @dataclass(frozen=True)
@@ -62,13 +58,11 @@ class DeepFool(MultiGradientAttack):
         assert isinstance(seen, MultiGradientSeen)
         found = nearest(state, seen.label, self.ball)
         done = found.error | (state.queries >= self.steps)
-        query = torch.where(along(done, state.query), found.or_else(state.query), self._beyond(state.query, seen))
+        query = torch.where(
+            along(done, state.query),
+            found.or_else(state.query),
+            beyond_boundary(self.ball, state.query, seen, self.overshoot),
+        )
         return replace(
             state, query=query, queries=state.queries + 1, done=done, nearest=found.point, distance=found.distance
         )
-
-    def _beyond(self, query: Tensor, seen: MultiGradientSeen) -> Tensor:
-        margin, grad = nearest_boundary(seen, self.ball)
-        slope = grad.flatten(1).norm(p=DUAL[self.ball.norm], dim=1).clamp(min=SHORTEST)
-        length = (1 + self.overshoot) * (margin.abs() / slope + _FURTHER)
-        return (query + along(length, grad) * self.ball.steepest(grad, query)).clamp(0, 1)

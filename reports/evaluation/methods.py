@@ -3,7 +3,7 @@
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
 from ..shared.words import percent
-from . import audit, randomized, smoothing
+from . import audit, bisection, randomized, smoothing
 from .board import Board
 from .manifest import attacks
 
@@ -25,7 +25,7 @@ def methods(board: Board) -> str:
         "if no attack broke it: the mean over images of the minimum over attacks. "
         "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
         f"classified correctly. {_scope(board)}{smoothing.methods(board)}{randomized.methods(board)}"
-        f"{audit.methods(board)}{_TRANSFERRED if board.transferred else ''}"
+        f"{audit.methods(board)}{bisection.methods(board)}{_TRANSFERRED if board.transferred else ''}"
     )
 
 

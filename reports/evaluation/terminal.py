@@ -11,7 +11,7 @@ from robustkit.evidence.run import Run
 
 from ..shared.terminal import empty_table, fitting_table, plain_text, print_notes, wide_enough
 from ..shared.words import DASH, UNKNOWN, per_image, printable
-from . import audit, randomized, smoothing
+from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
 from .distances import NOTE, DistanceBlock, distance_blocks
 from .methods import joined, resolution
@@ -144,6 +144,7 @@ def _notes(board: Board) -> Iterator[str]:
         yield "passes/image: forwards+backwards for each image attacked."
     if board.minimums:
         yield NOTE
+        yield from bisection.notes(board)
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
     yield from joined(board)

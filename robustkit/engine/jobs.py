@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from robustkit.engine.bisection import Bisection
 from robustkit.engine.nearness import Nearness
 from robustkit.engine.originals import Original
 from robustkit.primitives.protocol import Attack
@@ -69,8 +70,8 @@ class Trial:
     """The engine's notes on the trial of an image that is under way. Its tensors are rows of a `State`."""
 
     job: Job
-    restarts: int  # per loss target
-    number: int = 0  # the trials of one image run one after the other
+    attack: Attack  # at the radius of this trial
+    number: int = 0  # the trials of one image run one after the other; with bisection counted anew at each radius
     looks: int = 0  # points judged, over all trials of the image so far
     queries: int = 0  # likewise: points queried
     forwards: int = 0  # likewise
@@ -79,26 +80,35 @@ class Trial:
     stretched: int = 0  # how often the nearest error was moved away from the image, because the model judged otherwise
     shortest: "Outcome | None" = None  # without a radius: the nearest error of the trials so far
     approach: list[Approach] = field(default_factory=list)  # of an attack that sees no gradients, without a radius
+    bisection: Bisection | None = None
 
     @property
     def restart(self) -> int:
         """Which of the restarts this is."""
-        return self.number % self.restarts
+        return self.number % self.attack.restarts
 
     @property
     def loss_target(self) -> int:
         """The class that the loss aims at, -1 for none."""
-        return self.job.loss_targets[self.number // self.restarts]
+        return self.job.loss_targets[self.number // self.attack.restarts]
 
     @property
     def last(self) -> bool:
-        """Whether no trial of the image is left after this one."""
-        return self.number + 1 == self.restarts * len(self.job.loss_targets)
+        """Whether no trial of the image is left after this one, at this radius."""
+        return self.number + 1 == self.attack.restarts * len(self.job.loss_targets)
 
     def note(self, distance: float) -> None:
         """Note how far away the nearest error of this trial is after the queries so far."""
         before = self.approach[-1].distance if self.approach else math.inf
         self.approach.append(Approach(self.queries, min(distance, before)))
+
+
+def by_attack(trials: Sequence[Trial]) -> list[tuple[Attack, list[int]]]:
+    """The attacks of trials, each with their numbers in the list: one attack, unless radii differ."""
+    groups: dict[int, tuple[Attack, list[int]]] = {}
+    for number, trial in enumerate(trials):
+        groups.setdefault(id(trial.attack), (trial.attack, []))[1].append(number)
+    return list(groups.values())
 
 
 def reached(label: int, y: int, target: int | None) -> bool:

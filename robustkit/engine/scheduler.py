@@ -17,14 +17,14 @@ from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import QueriesAhead, as_guessed
-from robustkit.engine.jobs import Job, Outcome, Trial
+from robustkit.engine.jobs import Job, Outcome, Trial, by_attack
 from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, Seen, State
-from robustkit.primitives.rows import along
+from robustkit.primitives.rows import Rows, along
 
 _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
 
@@ -99,12 +99,12 @@ class Scheduler:
     ) -> None:  # fmt: skip
         self.queried, self.attack, self.most = queried, attack, most
         self.transfers = queried is not session
-        self.approaches = attack.unlimited and attack.sees != "gradients"
+        self.approaches = attack.unlimited and not attack.bisects and attack.sees != "gradients"
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
         self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
         # A model that draws noise may answer a query differently in another batch.
-        guesses = attack.guesses and isinstance(queried.oracle, Plain)
+        guesses = attack.guesses and isinstance(queried.oracle, Plain) and not attack.bisects
         self.ahead = QueriesAhead(attack, queried.sizes) if guesses else None
 
     def admit(self) -> bool:
@@ -179,12 +179,27 @@ class Scheduler:
         before, live = self.slots.state, self.slots.live
         assert before is not None
         self._count(rows, seen)
-        after = self.attack.step(before, seen)
+        after = self._stepped(live, before, seen)
         if len(rows) < len(live):
             stepped = torch.zeros_like(before.done).index_fill(0, self.slots.rows(rows), True)
             after = after.where(stepped, before)
         self.slots.state = after
         self._release(rows, before, self._candidates(rows, before, seen.label))
+
+    def _stepped(self, live: list[int], state: State, seen: Seen) -> State:
+        """The attack's step; with bisection that of each trial's own radius."""
+        if not self.attack.bisects:
+            return self.attack.step(state, seen)
+        idle = [row for row, trial in enumerate(self.slots.trials) if trial is None]
+        parts, places = [state.take(self.slots.rows(idle))], idle
+        for attack, numbers in by_attack([trial for trial in self.slots.trials if trial is not None]):
+            rows = [live[number] for number in numbers]
+            # Sums over a row take another path in a batch of one, so a lone row is stepped together with a copy.
+            several = self.slots.rows(rows if len(rows) > 1 else rows * 2)
+            stepped = attack.step(state.take(several), seen.take(several))
+            parts.append(stepped.take(torch.arange(len(rows), device=several.device)))
+            places = places + rows
+        return Rows.cat(parts).take(self.slots.rows(places).argsort())
 
     def _count(self, live: list[int], seen: Seen) -> None:
         forwards = self.queried.oracle.cost.query
@@ -214,7 +229,7 @@ class Scheduler:
         """Rows whose query is a point of the ball that the search network gets wrong (or as targeted)."""
         if self.transfers:
             return set()  # that a surrogate is fooled says nothing, and the model itself was not queried
-        if self.attack.unlimited:
+        if self.attack.unlimited and not self.attack.bisects:
             return set()  # the nearest error is looked for until the budget is spent
         if torch.equal(label, state.trial.y):
             return set()
@@ -223,9 +238,12 @@ class Scheduler:
         lost = [row for row in live if (trial := self.slots.trials[row]) is not None and trial.job.lost(labels[row])]
         if not lost:
             return set()
-        rows = torch.tensor(lost, device=state.query.device)
-        inside = self.attack.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
-        return {row for row, within in zip(lost, inside.tolist(), strict=True) if within}
+        candidates: set[int] = set()
+        for attack, numbers in by_attack([trial for row in lost if (trial := self.slots.trials[row]) is not None]):
+            rows = self.slots.rows([lost[number] for number in numbers])
+            inside = attack.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
+            candidates |= {row for row, within in zip(rows.tolist(), inside.tolist(), strict=True) if within}
+        return candidates
 
     def _release(self, live: list[int], before: State, candidates: set[int]) -> None:
         """Decided and spent trials leave their slots and wait for a verdict."""

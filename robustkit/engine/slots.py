@@ -58,4 +58,4 @@ class Slots:
     def rows(self, numbers: Sequence[int]) -> Tensor:
         """Row numbers as a tensor beside the state."""
         assert self.state is not None, "there are no rows"
-        return torch.tensor(numbers, device=self.state.done.device)
+        return torch.tensor(numbers, dtype=torch.int64, device=self.state.done.device)

@@ -3,13 +3,15 @@
 import zlib
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
-from robustkit.engine.jobs import Job, Trial
+from robustkit.engine.bisection import Bisection
+from robustkit.engine.jobs import Job, Trial, by_attack
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, State, Trials
-from robustkit.primitives.rows import padded
+from robustkit.primitives.rows import Rows, padded
 
 
 class TrialQueue:
@@ -29,6 +31,7 @@ class TrialQueue:
         self._begun: deque[Trial] = deque()  # trials with a first query,
         self._first: State | None = None  # which is in the last rows of this
         self._paused: deque[tuple[Trial, State]] = deque()
+        self._attacks: dict[float, Attack] = {}  # by radius
 
     def __len__(self) -> int:
         return len(self._new) + len(self._begun) + len(self._paused)
@@ -40,7 +43,19 @@ class TrialQueue:
             if job is None:
                 self.exhausted = True
                 return
-            self._new.append(Trial(job, self.attack.restarts))
+            trial = Trial(job, self.attack)
+            if self.attack.bisects:
+                self.bisect(trial, Bisection.of(self.attack, job.x.numel()))
+            else:
+                self._new.append(trial)
+
+    def bisect(self, trial: Trial, bisection: Bisection) -> None:
+        """Queue the first trial of an image at the next radius."""
+        trial.bisection, trial.number, radius = bisection, 0, bisection.radius
+        if radius not in self._attacks:
+            self._attacks[radius] = replace(self.attack, eps=radius)
+        trial.attack = self._attacks[radius]
+        self._new.append(trial)
 
     def retry(self, trial: Trial) -> None:
         """Queue the next trial of an image."""
@@ -57,8 +72,10 @@ class TrialQueue:
             trial, state = self._paused.popleft()
             return [trial], state
         if self._first is None:
-            self._begun, self._new = self._new, deque()
-            self._first = self._begin(list(self._begun))
+            groups = list(by_attack(list(self._new)))
+            self._begun = deque(self._new[row] for _, rows in groups for row in rows)
+            self._first = Rows.cat([self._begin(attack, [self._new[row] for row in rows]) for attack, rows in groups])
+            self._new = deque()
         state, start = self._first, len(self._first) - len(self._begun)
         count = min(most, len(self._begun))
         trials = [self._begun.popleft() for _ in range(count)]
@@ -68,7 +85,7 @@ class TrialQueue:
             return trials, state
         return trials, state.take(torch.arange(start, start + count, device=state.done.device))
 
-    def _begin(self, trials: list[Trial]) -> State:
+    def _begin(self, attack: Attack, trials: list[Trial]) -> State:
         device = trials[0].job.x.device
 
         def column(values: list[int]) -> torch.Tensor:
@@ -77,13 +94,13 @@ class TrialQueue:
         restart = column([trial.restart for trial in trials])
         loss_target = column([trial.loss_target for trial in trials])
         sample = column([trial.job.sample for trial in trials])
-        salt = zlib.crc32(type(self.attack).__name__.encode())
+        salt = zlib.crc32(type(attack).__name__.encode())
         key = noise.keys(self.seed * (1 << 32) + salt, sample, restart, loss_target)
         y = column([trial.job.y for trial in trials])
         target = column([-1 if trial.job.target is None else trial.job.target for trial in trials])
         rows = Trials(torch.stack([trial.job.x for trial in trials]), y, loss_target, target, key, restart)
         if len(trials) > 1:
-            return self.attack.init(rows)
+            return attack.init(rows)
         # Sums over a row take another path in a batch of one, so a lone trial begins together with a copy of itself.
         alone = torch.zeros(1, dtype=torch.int64, device=device)
-        return self.attack.init(rows.take(padded(alone, 2))).take(alone)
+        return attack.init(rows.take(padded(alone, 2))).take(alone)

@@ -13,14 +13,16 @@ from torch import Tensor
 
 from robustkit.classifier.oracle import Look
 from robustkit.classifier.session import Session
-from robustkit.engine.jobs import Outcome, Trial, likeliest, most_verdicts
+from robustkit.engine.jobs import Outcome, Trial, by_attack, likeliest, most_verdicts
 from robustkit.engine.nearness import Margins
 from robustkit.engine.patience import Patience
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.unmeasured import Unmeasured
 from robustkit.errors import UserError
+from robustkit.primitives.ball import Ball
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, BestState, State
+from robustkit.primitives.rounding import Bounds, scaled
 
 _STRETCHES = (1 + 1e-5, 1 + 1e-4, 1 + 1e-3, 1 + 1e-2)  # times the distance of an error that is not confirmed
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
@@ -112,13 +114,17 @@ class VerdictQueue:
         return label if sure else other
 
     def _exact(self, groups: list[Candidates], points: Tensor) -> Tensor:
-        ball, x = self.attack.ball, torch.cat([group.states.trial.x for group in groups])
+        x = torch.cat([group.states.trial.x for group in groups])
         own = [trial.job.original for group in groups for trial in group.trials]
         originals = [each for each in own if each is not None]
-        if not originals:
-            return ball.project_exact(x, points)
-        images = torch.stack([each.image for each in originals])
-        return ball.project_exact_around(images, originals[0].bounds, x, points)
+        images = torch.stack([each.image for each in originals]) if originals else x
+        parts, places = [], []
+        for attack, numbers in by_attack([trial for group in groups for trial in group.trials]):
+            rows = torch.tensor(numbers, device=x.device)
+            here = (each.index_select(0, rows) for each in (images, x, points))
+            parts.append(_projected(attack.ball, originals[0].bounds if originals else None, *here))
+            places += numbers
+        return torch.cat(parts).index_select(0, torch.tensor(places, device=x.device).argsort())
 
     def _looks(self, group: Candidates) -> list[Look]:
         most = most_verdicts(self.attack)
@@ -134,15 +140,13 @@ class VerdictQueue:
             elif not success and self._stretch(group, row):
                 continue
             elif self.attack.unlimited:
-                trial.shortest = self._nearer(trial.shortest, self._outcome(group, row, points[row], label, looks[row]))
-                if trial.last:
+                outcome = self._outcome(group, row, points[row], label, looks[row])
+                trial.shortest = nearest = self._nearer(trial.shortest, trial, outcome)
+                if not self._queued(trial, outcome):
                     yield replace(
-                        trial.shortest, forwards=trial.forwards, backwards=trial.backwards, all_queries=trial.queries,
+                        nearest, forwards=trial.forwards, backwards=trial.backwards, all_queries=trial.queries,
                         approach=tuple(trial.approach),
                     )  # fmt: skip
-                else:
-                    trial.stretched = 0
-                    self.queue.retry(trial)
             elif not success and not trial.last:
                 self.queue.retry(trial)
             else:
@@ -171,13 +175,36 @@ class VerdictQueue:
         self.add(Candidates([trial], one, point.clamp(0, 1), [True]))
         return True
 
-    def _nearer(self, before: Outcome | None, now: Outcome) -> Outcome:
+    def _queued(self, trial: Trial, outcome: Outcome) -> bool:
+        """Without a radius: queue what is left to do after a trial; False if nothing is."""
+        trial.stretched, bisection = 0, trial.bisection
+        if not trial.last and not (bisection and outcome.success):
+            self.queue.retry(trial)
+            return True
+        if bisection is None:
+            return False
+        after = bisection.failed()
+        if outcome.success:
+            distance = self._distance(trial, outcome)
+            trial.note(distance)
+            after = bisection.found(distance)
+        if not after.over:
+            self.queue.bisect(trial, after)
+        return not after.over
+
+    def _nearer(self, before: Outcome | None, trial: Trial, now: Outcome) -> Outcome:
         """The success with the smaller distance; the earlier one of two without success."""
         if before is None or not (before.success and now.success):
             return now if before is None or now.success else before
-        distances = [float(self.attack.ball.distance(each.x.unsqueeze(0), each.x_adv.unsqueeze(0)))
-                     for each in (before, now)]  # fmt: skip
-        return now if distances[1] < distances[0] else before
+        return now if self._distance(trial, now) < self._distance(trial, before) else before
+
+    def _distance(self, trial: Trial, outcome: Outcome) -> float:
+        """Of the point that was judged, in units of pixels that lie in [0, 1]."""
+        original, ball = trial.job.original, self.attack.ball
+        if original is None:
+            return float(ball.distance(outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)))
+        distance = float(ball.distance(original.image.cpu().unsqueeze(0), outcome.x_adv.unsqueeze(0)))
+        return distance / scaled(1.0, original.bounds) if ball.norm != "L0" else distance
 
     def _outcome(self, group: Candidates, row: int, point: Tensor, label: int, look: Look) -> Outcome:
         trial, queries = group.trials[row], int(group.states.queries[row])
@@ -197,6 +224,13 @@ class VerdictQueue:
             self.add(Candidates([trial], state, state.query, [True]))
         else:
             self.queue.pause(trial, state)
+
+
+def _projected(ball: Ball, bounds: Bounds | None, images: Tensor, x: Tensor, points: Tensor) -> Tensor:
+    """Points in the ball around `images`, which are originals of `x` where they have bounds of their own."""
+    if bounds is None:
+        return ball.project_exact(x, points)
+    return ball.project_exact_around(images, bounds, x, points)
 
 
 def check_finite(values: Tensor, samples: list[int], what: str) -> None:

@@ -17,6 +17,7 @@ from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.protocol import Attack
+from robustkit.primitives.threat import MINIMUM
 
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
 
@@ -155,6 +156,12 @@ def plan(
         raise UserError("A transfer attack needs a radius; leave out the minimum or --surrogate.")
     if audit is not None and any(math.isinf(threat.eps) for threat in threats):
         raise UserError("An audit needs a radius; leave out the minimum or --audit.")
+    if any(math.isinf(threat.eps) for threat in threats) and any(len(column.members) > 1 for column in columns):
+        several = next(column.name for column in columns if len(column.members) > 1)
+        raise UserError(
+            f"{several} needs a radius in place of {MINIMUM!r}: its members attack what others did not break. For "
+            "distances name single attacks, such as fab or pgd."
+        )
     if audit is not None:
         if surrogates:
             raise UserError(

@@ -55,6 +55,11 @@ class RunLog:
             )
         self.store.set_manifest(randomized={**noted, self.model: setting})
 
+    def note_bisection(self, attack: str, radii: int) -> None:
+        """Keep at how many radii an attack looked for the nearest error."""
+        noted = self.store.manifest().get("bisected", {})
+        self.store.set_manifest(bisected={**noted, attack: radii})
+
     def warn(self, text: str) -> None:
         """Keep a warning, once, and tell the watch."""
         warnings = self.store.manifest()["warnings"]

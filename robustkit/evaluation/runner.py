@@ -83,6 +83,8 @@ class ModelRun:
                 self._judge_clean(session)
             self._warn_if_guessing()
             for attack in evaluation.plan.attacks:
+                if attack.attack.bisects:
+                    self.log.note_bisection(attack.name, attack.attack.radii)
                 with self.log.timed(f"{attack.threat.norm} {attack.threat.eps_text} {attack.name}"):
                     surrogate = surrogates[attack.column.surrogate] if attack.column.surrogate is not None else None
                     self._attack(session, attack, surrogate)

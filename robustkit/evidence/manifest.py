@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from robustkit import limits
 from robustkit.evidence.opening import not_ours
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.threat import MINIMUM, radius
@@ -114,6 +115,10 @@ def _randomized(value: Any) -> bool:
     )
 
 
+def _radii(value: Any) -> bool:
+    return isinstance(value, dict) and all(_whole(each) and 0 < each <= limits.RADII for each in value.values())
+
+
 def _dataset(value: Any) -> bool:
     return isinstance(value, dict) and all(_name(value.get(key)) for key in ("name", "split", "sha256"))
 
@@ -136,4 +141,4 @@ _ENTRIES: dict[str, Check] = {
     "warnings": _texts, "environment": lambda value: isinstance(value, dict),
     "finished": lambda value: value is None or _name(value),
 }  # fmt: skip
-_FURTHER: dict[str, Check] = {"randomized": _randomized}
+_FURTHER: dict[str, Check] = {"randomized": _randomized, "bisected": _radii}

@@ -92,7 +92,8 @@ class Run:
 
     `manifest` has the keys "robustkit" (version), "identity" (what determines the result), "environment", "created",
     "finished" (None while unfinished), "command", "seconds" (per stage), "warnings" (sentences), and
-    "randomized" (by randomized model: how it is judged).
+    "randomized" (by randomized model: how it is judged), "bisected" (by attack: at how many radii it looked for the
+    nearest error).
     """
 
     folder: Path

@@ -23,7 +23,8 @@ _NO_HYPER_PARAMETERS = ("eps", "norm", "feature_shape", "classes")
 
 def parameters(attack: type[Attack]) -> Mapping[str, "Field[Any]"]:
     """The hyper-parameters of an attack but its threat model."""
-    return {field.name: field for field in fields(attack) if field.init and field.name not in _NO_HYPER_PARAMETERS}
+    left_out = (*_NO_HYPER_PARAMETERS, *(["radii"] if attack.seeks_nearest else []))
+    return {field.name: field for field in fields(attack) if field.init and field.name not in left_out}
 
 
 def value_of(text: str) -> Any:

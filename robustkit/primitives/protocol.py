@@ -25,7 +25,7 @@ from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives.ball import NORMS, Ball, NormName
 from robustkit.primitives.rows import Rows
-from robustkit.primitives.threat import MINIMUM, ball, norm_name
+from robustkit.primitives.threat import ball, norm_name
 
 _MOST = 2.0**31  # hyper-parameters enter int64 arithmetic; no attack needs more
 
@@ -133,6 +133,8 @@ class Attack(ABC):
         norm: "Linf", "L2", "L1" or "L0".
         restarts: trials per image and target, at least 1; the first success ends the image.
         targets: number of the likeliest wrong classes that are target of one trial each; 0 for untargeted trials.
+        radii: how many radii are tried for each image without a radius (eps="minimum"), by bisection; attacks that look
+            for the nearest error themselves need none.
 
     Raises:
         UserError: a value is out of range; the sentence names it.
@@ -143,22 +145,20 @@ class Attack(ABC):
     _: KW_ONLY
     restarts: int = 1
     targets: int = 0
+    radii: int = 10
 
     sees: ClassVar[Sees] = "gradients"
     norms: ClassVar[tuple[NormName, ...]] = NORMS
     keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
     guesses: ClassVar[bool] = False  # whether `guess` is right more often than not
-    seeks_nearest: ClassVar[bool] = False  # whether its state is a `NearestState`: it can run without a radius
+    seeks_nearest: ClassVar[bool] = (
+        False  # whether its state is a `NearestState`: without a radius it needs no bisection
+    )
 
     def __post_init__(self) -> None:
         _ = self.ball
         if self.ball.norm not in self.norms:
             raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}.")
-        if self.unlimited and not self.seeks_nearest:
-            raise UserError(
-                f"{type(self).__name__} needs a radius in place of {MINIMUM!r}, because it does not look for the "
-                "nearest error; for distances take an attack that does, such as fab."
-            )
         for each in fields(self):
             if isinstance(each.default, bool) and not isinstance(getattr(self, each.name), bool):
                 value = getattr(self, each.name)
@@ -167,6 +167,8 @@ class Attack(ABC):
         self.at_least(0, "targets")
         limits.require_at_most(f"{type(self).__name__}: restarts", self.restarts, limits.RESTARTS)
         limits.require_at_most(f"{type(self).__name__}: targets", self.targets, limits.CLASSES)
+        self.at_least(1, "radii")
+        limits.require_at_most(f"{type(self).__name__}: radii", self.radii, limits.RADII)
 
     @cached_property
     def ball(self) -> Ball:
@@ -177,6 +179,11 @@ class Attack(ABC):
     def unlimited(self) -> bool:
         """Whether there is no radius: the result is how far away the nearest error is."""
         return math.isinf(self.ball.eps)
+
+    @property
+    def bisects(self) -> bool:
+        """Whether the nearest error is looked for by bisection: there is no radius, and the attack needs one."""
+        return self.unlimited and not self.seeks_nearest
 
     def at_least(self, least: float, *names: str) -> None:
         """Refuse hyper-parameters that are not numbers of at least `least`; whole numbers if `least` is an int."""
@@ -212,7 +219,7 @@ class Attack(ABC):
     @property
     def trials(self) -> int:
         """The largest number of trials of one image."""
-        return self.restarts * max(self.targets, 1)
+        return self.restarts * max(self.targets, 1) * (self.radii if self.bisects else 1)
 
     @property
     @abstractmethod

@@ -169,7 +169,9 @@ def described(attack: Attack) -> dict[str, Any]:
     """All hyper-parameters of an attack but its threat model, and a hash of its code if it is the user's own."""
     own: dict[str, Any] = {}
     for key in parameters(type(attack)):
-        own |= _described_value(key, getattr(attack, key))
+        # Named only where it differs, so that runs from before there was any bisection can go on.
+        if key != "radii" or attack.radii != Attack.radii:
+            own |= _described_value(key, getattr(attack, key))
     code = {} if _in_package(type(attack)) else {"code": class_code(type(attack))}
     return {"attack": type(attack).__name__, **own, **code}
 

@@ -201,7 +201,6 @@ HOSTILE = {
     "an unknown class": (("photos", "--label", "snail"), ["names of the classes are not known"]),
     "a class too high": (("photos", "--target", "10"), ["10", "numbered from 0"]),
     "an ensemble": (("photos", "-a", "default"), ["ensemble"]),
-    "no radius for pgd": (("photos", "--eps", "minimum"), ["radius"]),
     "a radius below one level": (("photos", "--eps", "0.5/255", "--norm", "Linf"), ["0.5/255"]),
     "a radius that no level has": (("photos", "--eps", "1/300"), ["1/255", "safetensors"]),
     "eps 8": (("photos", "--eps", "8"), ["8/255"]),

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from robustkit.attacks import FAB, PGD
+from robustkit.attacks import FAB
 from torch import nn
 
 from robustkit import attack
-from robustkit.errors import UserError
 from robustkit.primitives.threat import ball
 from tests.attacks.linear import linear
 
@@ -75,6 +74,15 @@ def test_a_model_without_errors_has_no_distance():
     assert not result.success.any()
 
 
-def test_an_attack_that_needs_a_radius_says_so():
-    with pytest.raises(UserError, match="PGD needs a radius in place of 'minimum'"):
-        PGD("minimum", "L2")
+@pytest.mark.parametrize("method", ["fab:steps=9,restarts=2", "pgd:steps=3,restarts=2"])
+def test_pixels_of_any_range_have_the_same_nearest_error(method):
+    made = linear(4)
+    layer = nn.Linear(20, 4).double()
+    with torch.no_grad():
+        layer.weight.copy_(made.model[0].weight / 255)
+        layer.bias.copy_(made.model[0].bias)
+    usual = attack(made.model, made.x[:9], made.y[:9], method, norm="L2", eps="minimum")
+    wide = attack(layer, made.x[:9].double() * 255, made.y[:9], method, norm="L2", eps="minimum", bounds=(0, 255))
+    distances = ball("L2", 0).distance(made.x[:9], usual.x_adv), ball("L2", 0).distance(made.x[:9], wide.x_adv / 255)
+
+    assert torch.allclose(*distances, rtol=1e-4)

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from robustkit import evaluate
+from robustkit import evaluate, load_run
+from robustkit.classifier.oracle import Plain
 from robustkit.errors import UserError
 from tests.small import cnn, data, linear
 
@@ -80,10 +81,48 @@ def test_distances_are_added_to_a_run_and_change_none_of_its_rows(tmp_path):
     assert (after.eps_text == "minimum").sum() == 12
 
 
-def test_attacks_that_need_a_radius_are_refused_in_one_line():
-    for attacks in ("pgd", "default", "autoattack"):
+def test_ensembles_are_refused_in_one_line():
+    for attacks in ("default", "autoattack"):
         with pytest.raises(UserError, match="needs a radius in place of 'minimum'"):
             evaluate(linear(), dataset=data(4), attacks=attacks, eps=["L2:minimum"])
+
+
+def test_an_attack_that_needs_a_radius_finds_distances_by_bisection_and_says_so(tmp_path):
+    found = evaluate(linear(), dataset=data(12), attacks=["pgd:steps=5,radii=6", "fab:steps=20"], eps=["L2:minimum"],
+                     samples=None, out=tmp_path)  # fmt: skip
+    rows = {name: part.set_index("sample") for name, part in found.samples.groupby("attack")}
+    attacked = rows["pgd:steps=5,radii=6"].query("verdict == 'broken'")
+
+    assert (attacked.l2.astype(float) > 0.9 * rows["fab:steps=20"].l2[attacked.index].astype(float)).all()
+    assert (attacked.forwards > 5).all()
+    assert found.manifest["bisected"] == {"pgd:steps=5,radii=6": 6}
+    assert "by bisection: pgd:steps=5,radii=6" in str(found)
+    assert "by bisection: pgd:steps=5,radii=6" in (tmp_path / "report.html").read_text()
+
+
+def test_an_interrupted_bisection_goes_on_to_the_same_rows(tmp_path, monkeypatch):
+    def run(folder):
+        return evaluate(cnn(), dataset=data(8), attacks="pgd:steps=3,radii=5", eps=["L2:minimum"], samples=None,
+                        out=tmp_path / folder, batch_size=2)  # fmt: skip
+
+    asked, most, query = [], [float("inf")], Plain.query
+
+    def interrupted(self, attack, state):
+        asked.append(len(state))
+        if len(asked) == most[0]:
+            raise KeyboardInterrupt
+        return query(self, attack, state)
+
+    monkeypatch.setattr(Plain, "query", interrupted)
+    whole = run("whole").samples
+    most[0] = len(asked) + int(0.85 * len(asked))
+    with pytest.raises(KeyboardInterrupt):
+        run("parts")
+    done = int((load_run(tmp_path / "parts").samples.verdict == "broken").sum())
+    again = run("parts").samples
+
+    assert 0 < done < len(whole)
+    assert again.equals(whole)
 
 
 def test_the_page_and_the_table_show_distances(run, tmp_path):

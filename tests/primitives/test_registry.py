@@ -72,7 +72,7 @@ def test_a_variant_is_its_attack_with_presets_that_can_be_overridden():
 @pytest.mark.parametrize(
     ("specification", "sentence"),
     [
-        ("pdg", "did you mean pgd"),
+        ("pdg", "did you mean .*pgd"),
         ("apgdt", "did you mean .*apgd-t"),
         ("pgd:step=3", "did you mean .*steps"),
         ("pgd:eps=3", "no hyper-parameter of pgd called 'eps'"),

@@ -1,0 +1,145 @@
+"""PDPGD: proximal steps of Adam for the distance against the margin, whose weights follow the label.
+
+Matyasko & Chau 2021, arXiv:2106.01538, with Adam's proximal steps (Melchior, Joseph & Moolekamp 2019,
+arXiv:1910.10094). Ours differs: a trial can aim at a class; no form for L0, where sigma-zero is better.
+Bad at: fewer than some 100 steps, as the weights change slowly, and the last per cents: after 600 steps on a linear
+classifier its errors are 1 % too far away in Linf, 4 % in L2 and 7 % in L1, as those of adv-lib are.
+"""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives.ball import NormName
+from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
+from robustkit.primitives.norm_balls import project_l1
+from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
+from robustkit.primitives.rows import along
+
+from .._adam import Moments, adam, at_rest, scale_of
+from .._schedules import at, exponential, linear, one_by_one
+from .._starts import first_query
+from ._margins import error_margin
+
+_LAST_STEP = 0.01  # of the first one
+_LAST_DUAL_STEP = 0.1  # of the first one
+_KEPT = 0.9  # of the averaged weights in each step
+_LEAST_RATIO = 1e-6  # of one weight to the other
+_PROXIMAL_STEPS = 5
+_CONVERGED = 0.01  # relative change at which proximal steps end
+
+
+@dataclass(frozen=True)
+class PdpgdState(NearestState):
+    """The state of one trial."""
+
+    moments: Moments
+    dual: Tensor  # [B] logarithm of the margin's weight over the distance's
+    share: Tensor  # [B] moving average of the distance's share of the weights
+
+
+@dataclass(frozen=True)
+class PDPGD(Attack):
+    """Primal-dual proximal gradient descent.
+
+    Args:
+        steps: gradient steps per trial.
+        step_size: of Adam; it falls to a hundredth by equal ratios.
+        dual_step_size: of the logarithm of the weights' ratio; it falls to a tenth by equal differences.
+        first_ratio: of the distance's weight to the margin's.
+    """
+
+    _: KW_ONLY
+    steps: int = 500
+    step_size: float = 0.1
+    dual_step_size: float = 0.1
+    first_ratio: float = 0.01
+
+    norms = ("L2", "Linf", "L1")
+    seeks_nearest = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "steps")
+        self.at_least(0.0, "step_size", "dual_step_size")
+        self.at_least(_LEAST_RATIO, "first_ratio")
+
+    @property
+    def cost(self) -> TrialCost:
+        return TrialCost(self.steps + 1, self.steps)
+
+    def init(self, trials: Trials) -> PdpgdState:
+        start = begin_nearest(trials, first_query(self.ball, trials))
+        dual = torch.full_like(start.distance, -math.log(self.first_ratio))
+        return PdpgdState(**vars(start), moments=at_rest(trials.x), dual=dual, share=one_by_one(_distance_share, dual))
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return error_margin(logits, trials)
+
+    def step(self, state: State, seen: Seen) -> PdpgdState:
+        assert isinstance(state, PdpgdState)
+        x, queries = state.trial.x, state.queries + 1
+        found = nearest(state, seen.label, self.ball)
+        # The loss is softplus of the margin that is lacking.
+        slope = along(one_by_one(_sigmoid, -seen.loss.double()).to(x), x) * -seen.grad
+        descent = adam(state.moments, slope, state.queries, self.steps)
+        step_size = self.step_size * at(state.queries, exponential(_LAST_STEP, self.steps), x)
+        moved = (state.query - along(step_size, x) * descent.direction).clamp(0, 1)
+        weight = (state.share / (1 - state.share)).to(x) * step_size
+        scale = scale_of(descent.moments, state.queries, self.steps)
+        point = self._near(x, moved, weight, scale)
+
+        dual_step = self.dual_step_size * at(state.queries, linear(_LAST_DUAL_STEP, self.steps), state.dual)
+        dual = (state.dual - dual_step * seen.loss.double().sign()).clamp(
+            math.log(_LEAST_RATIO), -math.log(_LEAST_RATIO)
+        )
+        share = _KEPT * state.share + (1 - _KEPT) * one_by_one(_distance_share, dual)
+        done = queries >= self.steps
+        return PdpgdState(
+            trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), point), queries=queries,
+            done=done, nearest=found.point, distance=found.distance, moments=descent.moments, dual=dual, share=share,
+        )  # fmt: skip
+
+    def _near(self, x: Tensor, moved: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        """A point near the image and near `moved`, in Adam's metric: proximal steps, each row until it converges."""
+        change = target = moved - x
+        largest = scale.flatten(1).amax(1)
+        pull, metric = along(weight / largest, x), scale / along(largest, x)
+        moving = torch.ones_like(weight, dtype=torch.bool)
+        for _ in range(_PROXIMAL_STEPS):
+            stepped = proximal(self.ball.norm, change - metric * (change - target), pull)
+            stepped = (x + stepped).clamp(0, 1) - x
+            off = (stepped - change).flatten(1).norm(dim=1)
+            change = torch.where(along(moving, x), stepped, change)
+            moving = moving & (off > _CONVERGED * stepped.flatten(1).norm(dim=1))
+        return (x + change).clamp(0, 1)
+
+
+def proximal(norm: NormName, change: Tensor, pull: Tensor) -> Tensor:
+    """`[B, *S]` the change of least `pull` times its norm plus half the squared distance to `change`.
+
+    Args:
+        norm: "Linf", "L2" or "L1".
+        change: `[B, *S]`.
+        pull: `[B, 1, ...]`, positive.
+    """
+    if norm == "L1":
+        return change.sign() * (change.abs() - pull).clamp(min=0)
+    if norm == "L2":
+        length = along(change.flatten(1).norm(dim=1).clamp(min=1e-12), change)
+        return change * (1 - pull / length).clamp(min=0)
+    # What is left after the projection on the ball of the dual norm. No wall of the box is near the centre 0.5 there.
+    most = along(change.abs().flatten(1).sum(1).clamp(min=1e-12), change)
+    centre = torch.full_like(change, 0.5)
+    radius = (pull / (2 * most)).flatten().double()
+    return change - project_l1(change / (2 * most), centre, radius) * (2 * most)
+
+
+def _sigmoid(value: float) -> float:
+    return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
+
+
+def _distance_share(dual: float) -> float:
+    return _sigmoid(-dual)

@@ -1,0 +1,113 @@
+"""SuperDeepFool: DeepFool's errors, each projected onto the line along the gradient there, until the projection is one.
+
+Abdollahpoor, Abroshan & Moosavi-Dezfooli 2023, arXiv:2303.12481, algorithm 2, SDF(infinity, 1): at a nearest error, the
+way from the image is parallel to the gradient. Bisection follows. Ours differs: the nearest of all queried errors is
+the result; bisection begins beyond the last projection, whose direction is the best one; steps are clipped to valid
+images; a trial can aim at a class.
+Bad at: cost, as each step takes the gradients of nine classes, and projections seldom cross a curved boundary, so that
+most trials use all of their steps.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
+from robustkit.primitives.protocol import MultiGradientAttack, MultiGradientSeen, Seen, State, TrialCost, Trials
+from robustkit.primitives.rows import along
+
+from .._starts import first_query
+from ._margins import SHORTEST, beyond_boundary, class_margins
+
+_FARTHER = 1.25  # than the last projection, which may end in front of the boundary: where bisection begins
+
+
+@dataclass(frozen=True)
+class SuperDeepFoolState(NearestState):
+    """The state of one trial."""
+
+    projected: Tensor  # [B] bool, the query is the projection of an error
+    end: Tensor  # [B, *S] where bisection begins, on the other side of the boundary if all goes well
+    halvings: Tensor  # [B] int64 queries of that bisection so far, -1 before it
+    low: Tensor  # [B] share of the way at which there was no error
+    high: Tensor  # [B] share of the way at which there was one
+
+
+@dataclass(frozen=True)
+class SuperDeepFool(MultiGradientAttack):
+    """SuperDeepFool in L2.
+
+    Args:
+        steps: the most steps of DeepFool and projections of a trial.
+        classes: how many of the likeliest wrong classes a step looks at, each for one backward pass.
+        overshoot: how far a step of DeepFool goes beyond the boundary, in units of the way to it.
+        bisections: queries along the last projection.
+    """
+
+    _: KW_ONLY
+    steps: int = 30
+    classes: int = 9
+    overshoot: float = 0.02
+    bisections: int = 10
+
+    norms = ("L2",)
+    seeks_nearest = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "steps", "classes")
+        self.at_least(0, "bisections")
+        self.at_least(0.0, "overshoot")
+
+    @property
+    def cost(self) -> TrialCost:
+        queries = self.steps + 1 + self.bisections
+        return TrialCost(queries + 1, queries * (1 if self.targets else self.classes))
+
+    def init(self, trials: Trials) -> SuperDeepFoolState:
+        start = begin_nearest(trials, first_query(self.ball, trials))
+        low = torch.zeros_like(start.distance).to(trials.x)
+        return SuperDeepFoolState(
+            **vars(start), projected=torch.zeros_like(start.done), end=trials.x,
+            halvings=torch.full_like(trials.y, -1), low=low, high=low + 1,
+        )  # fmt: skip
+
+    def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
+        """Margins of wrong classes over the true one: of the class aimed at, or of the likeliest ones."""
+        return class_margins(logits, trials, 1 if self.targets else self.classes)
+
+    def step(self, state: State, seen: Seen) -> SuperDeepFoolState:
+        assert isinstance(state, SuperDeepFoolState)
+        assert isinstance(seen, MultiGradientSeen)
+        x, query = state.trial.x, state.query
+        found = nearest(state, seen.label, self.ball)
+        stepping = state.halvings < 0
+        ends = stepping & ((found.error & state.projected) | (state.queries >= self.steps))
+        projection = self._projection(x, query, seen)
+        moved = torch.where(along(found.error, x), projection, self._beyond(query, seen))
+
+        middle = (state.low + state.high) / 2
+        high = torch.where(~stepping & found.error, middle, state.high)
+        low = torch.where(~stepping & ~found.error, middle, state.low)
+        farther = (x + _FARTHER * (projection - x)).clamp(0, 1)
+        end = torch.where(along(stepping & found.error, x), farther, state.end)
+        between = x + along((low + high) / 2, x) * (end - x)
+        halvings = state.halvings + (ends | ~stepping)
+        done = (halvings >= self.bisections) | ((halvings >= 0) & found.distance.isinf())
+        query = torch.where(along(stepping & ~ends, x), moved, between)
+        return SuperDeepFoolState(
+            trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), query),
+            queries=state.queries + 1, done=done, nearest=found.point, distance=found.distance,
+            projected=found.error, end=end, halvings=halvings, low=low, high=high,
+        )  # fmt: skip
+
+    def _beyond(self, query: Tensor, seen: MultiGradientSeen) -> Tensor:
+        return beyond_boundary(self.ball, query, seen, self.overshoot)
+
+    def _projection(self, x: Tensor, query: Tensor, seen: MultiGradientSeen) -> Tensor:
+        """An error's projection onto the line from the image along the gradient of its class at the error."""
+        grad = seen.grads[:, 0]  # the likeliest wrong class is the predicted one
+        unit = grad / along(grad.flatten(1).norm(dim=1).clamp(min=SHORTEST), x)
+        length = ((query - x) * unit).flatten(1).sum(1)
+        return (x + along(length, x) * unit).clamp(0, 1)

@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+from robustkit.attacks import PDPGD
+from robustkit.attacks.minimum_norm.pdpgd import proximal
+from torch import nn
+
+from robustkit.classifier.answers import answered
+from robustkit.errors import UserError
+from robustkit.primitives.rows import along
+from tests.attacks.driving import last_state, nearest_of_all_classes, towards, untargeted
+from tests.attacks.linear import linear
+from tests.problems import images
+
+ORDER = {"Linf": math.inf, "L2": 2.0, "L1": 1.0}
+
+
+# What is left after 400 steps; adv-lib 0.2.8 ends at the same distances.
+@pytest.mark.parametrize(("norm", "off"), [("L2", 0.07), ("Linf", 0.025), ("L1", 0.1)])
+def test_the_nearest_error_of_a_linear_classifier_is_near_that_of_the_closed_form(norm, off):
+    made = linear(2)
+    method = PDPGD(1, norm, steps=400, step_size=float(made.distance["Linf"].median()))
+    ratio = last_state(method, made.model, untargeted(made.x, made.y)).distance / made.distance[norm].double()
+
+    assert (ratio > 1 - 1e-3).all()  # rounding, where the boundary is near
+    assert ratio.median() < 1 + off
+
+
+@pytest.mark.parametrize("norm", ["L2", "Linf", "L1"])
+def test_the_proximal_point_is_better_than_all_points_around_it(norm):
+    change = images(5, 6) - 0.5
+    pull = along(torch.tensor([0.01, 0.1, 0.3, 0.6, 3.0]), change)
+    point = proximal(norm, change, pull)
+
+    def value(there):
+        distance = there.norm(p=ORDER[norm], dim=-1)
+        return pull.squeeze(1) * distance + ((there - change) ** 2).sum(-1) / 2
+
+    for size in (1e-3, 1e-1):
+        around = point + size * torch.randn(500, 5, 6, generator=torch.Generator().manual_seed(0))
+        assert (value(around) >= value(point) - 1e-6).all()
+
+
+def test_the_weight_of_the_distance_falls_without_an_error_and_rises_with_one():
+    x, y = torch.full((2, 4), 0.5), torch.tensor([0, 1])
+    model = nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.zero_()
+        model.bias.copy_(torch.tensor([1.0, 0.0]))
+    method = PDPGD(1, "L2")
+    state = method.init(untargeted(x, y))
+
+    after = method.step(state, answered(method, state, model))
+
+    assert (after.dual - state.dual).tolist() == pytest.approx([0.1, -0.1])
+    ratio = 0.01 * math.exp(0.1)  # of the weights after the error
+    assert after.share[1].item() == pytest.approx(0.9 * 0.01 / 1.01 + 0.1 * ratio / (1 + ratio))
+
+
+def test_a_target_is_reached_although_other_classes_are_in_front():
+    made = linear(5)
+    target = (made.y + 1) % 5
+    state = last_state(PDPGD(1, "L2", steps=60), made.model, towards(made.x, made.y, target))
+
+    with torch.no_grad():
+        assert (made.model(state.query).argmax(1) == target).all()
+
+
+def test_trials_aimed_at_each_class_are_never_farther_than_the_true_distance_allows():
+    made = linear(5)
+    distance = nearest_of_all_classes(PDPGD(1, "L1", steps=60), made.model, made.x[:20], made.y[:20], 5)
+
+    assert (distance >= made.distance["L1"][:20].double() * (1 - 1e-5)).all()
+    assert distance.isfinite().all()
+
+
+def test_a_weight_of_nothing_is_refused():
+    with pytest.raises(UserError, match="first_ratio must be a number of at least"):
+        PDPGD(1, "L2", first_ratio=0.0)
