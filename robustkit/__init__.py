@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from robustkit.diagnosis import diagnose as diagnose
     from robustkit.engine.attack_tensors import Attacked as Attacked
     from robustkit.engine.attack_tensors import attack as attack
+    from robustkit.engine.fit_universal import fit_universal as fit_universal
     from robustkit.errors import UserError as UserError
     from robustkit.evaluation.evaluation import evaluate as evaluate
     from robustkit.evidence.reading import load_run as load_run
@@ -34,6 +35,7 @@ _PUBLIC = {
     "diagnose": "robustkit.diagnosis",
     "evaluate": "robustkit.evaluation.evaluation",
     "finetune": "robustkit.defenses",
+    "fit_universal": "robustkit.engine.fit_universal",
     "load_dataset": "robustkit.data",
     "load_model": "robustkit.models",
     "load_run": "robustkit.evidence.reading",

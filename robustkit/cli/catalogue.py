@@ -26,6 +26,10 @@ def _attacks() -> None:
         values = ",".join(f"{key}={value}" for key, value in {**defaults, **preset}.items())
         nearest = "nearest" if attack.seeks_nearest else ""
         echo(f"{name:<15} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {nearest:<8} {values}")
+    for name, kind in registry.universal_classes().items():
+        values = ",".join(f"{key}={field.default}" for key, field in registry.parameters(kind).items())
+        norms = "/".join(kind.norms) or "no radius"
+        echo(f"{name:<17} {norms:<12} for `robustkit universal`: one perturbation for all images; {values}")
     echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
 
 

@@ -1,0 +1,114 @@
+"""The second protocol: perturbations that are fitted to many images and then put on others.
+
+    init(shape) -> state                      the perturbation before the first step
+    apply(perturbations, x, key) -> images    where the model is queried: differentiable in the perturbations
+    (the engine queries the model, and adds up the gradients of a mini-batch)
+    step(state, grad) -> state                pure: the next perturbation
+    judged(perturbation, x, key, ...)         the images that the unmodified model judges
+
+Attacks on single images (`protocol.py`) keep their rows apart; here the rows of a mini-batch share one perturbation.
+The rest is the same: an attack never calls a model, never loops over steps and never draws from a global generator.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from torch import Tensor
+
+from robustkit.primitives import losses
+from robustkit.primitives.ball import NormName
+from robustkit.primitives.checked_fields import CheckedFields
+from robustkit.primitives.rounding import Bounds
+
+
+@dataclass(frozen=True)
+class UniversalState:
+    """The part of the state that the engine reads."""
+
+    perturbation: Tensor  # [*P]
+    steps: int  # taken so far
+
+
+@dataclass(frozen=True)
+class UniversalAttack(CheckedFields, ABC):
+    """Base of attacks that fit one perturbation to many images.
+
+    Args:
+        steps: gradient steps, each on one mini-batch.
+        batch: images of a mini-batch.
+        draws: how often each image of a mini-batch is queried; with more than one, at different places.
+        loss: "log-odds", "ce", "margin", "dlr", or one of your own as in `losses.loss`.
+        clip: the loss of an image counts up to this value; images that are broken beyond it do not steer the rest.
+
+    Raises:
+        UserError: a value is out of range; the sentence names it.
+    """
+
+    _: KW_ONLY
+    steps: int = 250
+    batch: int = 64
+    draws: int = 1
+    loss: str | losses.LossFunction = "log-odds"
+    clip: float = 9.0  # Shafahi et al. 2020, of cross-entropy; above 1 the two losses differ by less than 0.4
+
+    norms: ClassVar[tuple[NormName, ...]] = ()  # of its radius; empty for an attack without one
+
+    def __post_init__(self) -> None:
+        self.at_least(1, "steps", "batch", "draws")
+        self.at_least(0.0, "clip")
+        _ = self.climbed
+
+    @cached_property
+    def climbed(self) -> losses.Loss:
+        """The loss that is maximised."""
+        return losses.loss(self.loss)
+
+    @property
+    def placed(self) -> bool:
+        """Whether `apply` draws a place for each image, so that an image can be judged many times."""
+        return False
+
+    def objective(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+        """`[B]` the value that is maximised, from logits `[B, K]`; `target` is -1 where any wrong class will do."""
+        return self.climbed(logits, y, target).clamp(max=self.clip)
+
+    @abstractmethod
+    def init(self, shape: tuple[int, ...]) -> UniversalState:
+        """The state before the first step, for images of this shape.
+
+        Raises:
+            UserError: the perturbation does not fit such images.
+        """
+
+    @abstractmethod
+    def apply(self, perturbations: Tensor, x: Tensor, key: Tensor) -> Tensor:
+        """`[B, *S]` images in [0, 1] with a perturbation each, row by row.
+
+        Args:
+            perturbations: `[B, *P]`.
+            x: `[B, *S]` clean images in [0, 1].
+            key: `[B]` int64 noise streams, from which places are drawn.
+        """
+
+    @abstractmethod
+    def step(self, state: UniversalState, grad: Tensor) -> UniversalState:
+        """The state after one mini-batch; `grad` `[*P]` is the gradient of the sum of its objectives."""
+
+    def judged(self, perturbation: Tensor, x: Tensor, key: Tensor, original: Tensor, bounds: Bounds) -> Tensor:
+        """`[B, *S]` the images that are judged, in the units and the type of `original`.
+
+        Values that the perturbation leaves alone are those of `original`, bit for bit.
+
+        Args:
+            perturbation: `[*P]`.
+            x: `[B, *S]` clean images in [0, 1], scaled and rounded copies of `original`.
+            key: `[B]` int64 noise streams.
+            original: `[B, *S]` the caller's images.
+            bounds: their range.
+        """
+        points = self.apply(perturbation.expand(len(x), *perturbation.shape), x, key)
+        low, high = bounds
+        own = (low + points.to(original) * (high - low)).clamp(low, high)
+        return original.where(points == x, own)
