@@ -20,12 +20,12 @@ from robustkit.attacks import AdversarialPatch, Universal
 from subjects import Subject, zoo
 from torch import Tensor
 
-from robustkit import fit_universal
+from robustkit import Classifier, fit_universal
 from robustkit.primitives import noise
 
-NETWORKS = {"smallcnn_mnist": "mnist", "resnet20_cifar": "cifar10", "cnn_a_cifar": "cifar10"}
-RADII = {"smallcnn_mnist": {"Linf": 0.3, "L2": 5.0}, "resnet20_cifar": {"Linf": 8 / 255, "L2": 2.0},
-         "cnn_a_cifar": {"Linf": 16 / 255, "L2": 2.0}}  # fmt: skip
+NETWORKS = {"smallcnn_mnist": "mnist", "trades_mnist": "mnist", "resnet2b_cifar": "cifar10"}
+RADII = {"smallcnn_mnist": {"Linf": 0.3, "L2": 5.0}, "trades_mnist": {"Linf": 0.4, "L2": 5.0},
+         "resnet2b_cifar": {"Linf": 16 / 255, "L2": 2.0}}  # fmt: skip
 BATCH, TARGET = 20, 3
 
 
@@ -68,7 +68,7 @@ def universal(subject: Subject, norm: str, seeds: range, rounds: int) -> None:
         ours = Passes(subject.model)
         attack = Universal(eps, norm, steps=steps, batch=BATCH)
         begun = time.process_time()
-        fitted = fit_universal(ours, x, y, attack, seed=seed)
+        fitted = fit_universal(Classifier(ours, fold=False), x, y, attack, seed=seed)
         seconds = time.process_time() - begun
         report(subject, "universal", norm, "ours", seed, ours, seconds, broken(subject, fitted.apply(rest)))
 
@@ -99,7 +99,7 @@ def patch(subject: Subject, seeds: range, steps: int) -> None:
         ours = Passes(subject.model)
         attack = AdversarialPatch(steps=steps, batch=BATCH, draws=1)
         begun = time.process_time()
-        fitted = fit_universal(ours, x, y, attack, target=TARGET, seed=seed)
+        fitted = fit_universal(Classifier(ours, fold=False), x, y, attack, target=TARGET, seed=seed)
         seconds = time.process_time() - begun
         report(subject, "patch", "target", "ours", seed, ours, seconds, at_places(subject, fitted.perturbation, rest))
 

@@ -65,7 +65,7 @@ def test_images_that_are_broken_beyond_the_clip_do_not_steer_the_rest():
         model[1].bias[1] = -54.0  # 0.5 everywhere is the boundary
     x = torch.full((2, *SHAPE), 0.49)
     y = torch.zeros(2).long()
-    fitted = fit_universal(model, x, y, Universal(0.2, clip=0.0, steps=50, step_size=0.1, decay=0.0))
+    fitted = fit_universal(model, x, y, Universal(0.2, clip=0.69, steps=50, step_size=0.1, decay=0.0))
 
     assert fitted.judge(model, x, y).success.all()
     assert fitted.perturbation.max() < 0.05
@@ -127,6 +127,18 @@ def test_judged_images_lie_in_the_ball_of_the_caller_s_units(norm, eps, bounds, 
     assert x_adv.min() >= low
     assert x_adv.max() <= high
     assert (fitted.judge(model, x, y).prediction == model(x_adv).argmax(1)).all()
+
+
+@pytest.mark.parametrize("target", [-1, 2])
+def test_cross_entropy_has_its_textbook_value_and_does_not_saturate(target):
+    logits = torch.tensor([[1.0, 0.5, -2.0], [40.0, 0.0, 1.0]], requires_grad=True)
+    y, aim = torch.zeros(2).long(), torch.full((2,), target)
+    value = Universal(0.1, clip=1e6).objective(logits, y, aim)
+    textbook = nn.functional.cross_entropy(logits, y if target < 0 else aim, reduction="none")
+    (grad,) = torch.autograd.grad(value.sum(), logits)
+
+    assert torch.allclose(value, textbook if target < 0 else -textbook)
+    assert (grad.abs().amax(1) > 0).all()
 
 
 def test_each_pass_over_the_images_takes_every_image_once():
