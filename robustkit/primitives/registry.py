@@ -24,6 +24,7 @@ from robustkit.primitives import ensembles
 from robustkit.primitives.hyper_parameters import as_text, default_of, json_value, typed
 from robustkit.primitives.hyper_parameters import parameters as parameters
 from robustkit.primitives.hyper_parameters import value_of as value_of
+from robustkit.primitives.plugins import plugin_class, plugin_of, plugins
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.universal import UniversalAttack
 from robustkit.primitives.user_code import (
@@ -133,24 +134,33 @@ def build(specification: str, norm: str, eps: float | str) -> Attack:
     name, values = parsed(specification)
     base, preset = VARIANTS.get(name, (name, {}))
     own = _FILE.fullmatch(specification.strip())
-    if own is None and base not in classes():
-        ensembles.check_current(name)
-        if name in universal_classes():
-            raise UserError(f"{name} fits one perturbation to many images; run it with `robustkit universal`.")
-        raise unknown("attack", name, [*names(), *ensembles.names()])
-    kind = classes()[base] if own is None else _class_of(own, Attack)
+    kind = _named_class(base) if own is None else _class_of(own, Attack)
     given = _checked_values(kind, name, values)
     try:
         return kind(eps=eps, norm=norm, **{**preset, **given})
     except UserError:
         raise
     except Exception as error:
-        if own is None:
+        if own is None and _in_package(kind):
             raise
+        place = f"in {own['file']}" if own is not None else f"of {kind.__module__}"
         raise UserError(
-            f"{kind.__name__} in {own['file']} cannot be built: {described_error(error)}; it must accept eps=, norm= "
+            f"{kind.__name__} {place} cannot be built: {described_error(error)}; it must accept eps=, norm= "
             "and its hyper-parameters by name, as a dataclass derived from Attack does."
         ) from error
+
+
+def _named_class(name: str) -> type[Attack]:
+    """The attack of the package, or of another distribution, that has this name."""
+    if name in classes():
+        return classes()[name]
+    ensembles.check_current(name)
+    if name in universal_classes():
+        raise UserError(f"{name} fits one perturbation to many images; run it with `robustkit universal`.")
+    kind = plugin_class(name, Attack)
+    if kind is None:
+        raise unknown("attack", name, [*names(), *ensembles.names(), *plugins()])
+    return kind
 
 
 def build_universal(specification: str, norm: str, eps: float | str | None) -> UniversalAttack:
@@ -215,6 +225,8 @@ def described(attack: Attack) -> dict[str, Any]:
     for key in parameters(type(attack)):
         own |= _described_value(key, getattr(attack, key))
     code = {} if _in_package(type(attack)) else {"code": class_code(type(attack))}
+    plugin = plugin_of(type(attack))
+    code |= {} if plugin is None else {"distribution": plugin.distribution}
     return {"attack": type(attack).__name__, **own, **code}
 
 
@@ -243,6 +255,9 @@ def name_of(kind: type[Attack] | type[UniversalAttack]) -> str:
     for name, known in {**classes(), **universal_classes()}.items():
         if known is kind:
             return name
+    plugin = plugin_of(kind)
+    if plugin is not None:
+        return plugin.name
     name, module = kind.__name__.lower(), inspect.getmodule(kind)
     if kind.__module__.startswith("robustkit_user_") and module is not None:
         return encodable(f"{Path(str(module.__file__)).stem}.{name}".lower())
