@@ -26,7 +26,7 @@ class SharedMomentumAttack(UniversalAttack):
     """
 
     _: KW_ONLY
-    step_size: float = 0.25
+    step_size: float = 0.5
     decay: float = 0.9
 
     def __post_init__(self) -> None:

@@ -15,8 +15,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from robustkit.primitives import losses
 from robustkit.primitives.ball import NormName
@@ -24,11 +24,18 @@ from robustkit.primitives.checked_fields import CheckedFields
 from robustkit.primitives.rounding import Bounds
 
 _LOG_ODDS = losses.LOSSES["log-odds"]
+
+
+def _softplus(values: Tensor) -> Tensor:
+    # torch's own softplus rounds the last elements of a batch otherwise than the rest.
+    return torch.stack([torch.zeros_like(values), values], 1).logsumexp(1)
+
+
 # The same values as softmax and logarithm, and gradients that do not vanish in fp32 on confident models.
 _CROSS_ENTROPY = losses.Loss(
     "ce",
-    lambda logits, y: F.softplus(_LOG_ODDS.untargeted(logits, y)),
-    lambda logits, y, target: -F.softplus(-_LOG_ODDS.targeted(logits, y, target)),
+    lambda logits, y: _softplus(_LOG_ODDS.untargeted(logits, y)),
+    lambda logits, y, target: -_softplus(-_LOG_ODDS.targeted(logits, y, target)),
 )
 
 

@@ -75,7 +75,7 @@ def test_images_that_are_broken_beyond_the_clip_do_not_steer_the_rest():
     "attack",
     [
         Universal("0.1", steps=4, batch=10),
-        Universal(1, "L2", steps=4, batch=10),
+        Universal(1, "L2", steps=4, batch=10),  # with torch's own softplus in the loss the bits differ here
         AdversarialPatch(steps=3, batch=7, draws=3),
         AdversarialPatch(steps=3, batch=7, row=1, column=2, shape="square"),
     ],
