@@ -31,7 +31,7 @@ class SharedMomentumAttack(UniversalAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0.0, "step_size")
+        self.positive("step_size")
         self.share("decay")
 
     @abstractmethod

@@ -73,7 +73,7 @@ class UniversalAttack(CheckedFields, ABC):
 
     def __post_init__(self) -> None:
         self.at_least(1, "steps", "batch", "draws")
-        self.at_least(0.0, "clip")
+        self.positive("clip")
         _ = self.climbed
 
     @cached_property
