@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from robustkit.classifier.classifier import Classifier
     from robustkit.data import Dataset
     from robustkit.engine.fitted import FittedPerturbation
-    from robustkit.host.bars import Bars
     from robustkit.statistics.intervals import Proportion
 
 _OUT = Path("universal")
@@ -75,7 +74,6 @@ def universal(**options: Any) -> None:
 def _work(options: dict[str, Any]) -> None:
     from robustkit.adversarial_examples.files import new_output, require_new
     from robustkit.adversarial_examples.universal_files import read_universal, write_judgements, write_universal
-    from robustkit.host.bars import Bars
     from robustkit.paths import user_path
 
     require_new(user_path(options["out"]))
@@ -87,17 +85,17 @@ def _work(options: dict[str, Any]) -> None:
     earlier = None if options["perturbation"] is None else read_universal(options["perturbation"])
     test = data_of(options)
     choice = _choice(options, test) if earlier is None else earlier[1]
-    with new_output(options["out"]) as part, Bars(options["quiet"]) as bars:
+    with new_output(options["out"]) as part:
         if earlier is None:
             fit_data, test = _splits(options, test)
-            model = _classifier(options, options["model"], options["weights"], test, bars)
-            fitted = _fitted(options, choice, model, fit_data, bars)
+            model = _classifier(options, options["model"], options["weights"], test)
+            fitted = _fitted(options, choice, model, fit_data)
             judgements = [_judged(options, fitted, model, fit_data, "fit_samples", fit=True)]
         else:
             fitted, judgements = earlier[0], []
-            model = _classifier(options, options["model"], options["weights"], test, bars)
+            model = _classifier(options, options["model"], options["weights"], test)
         judgements.append(_judged(options, fitted, model, test))
-        judgements += [_judged(options, fitted, other, test) for other in _others(options, test, bars)]
+        judgements += [_judged(options, fitted, other, test) for other in _others(options, test)]
         if earlier is None:
             write_universal(fitted, choice, judgements, part)
         else:
@@ -141,26 +139,28 @@ def _splits(options: dict[str, Any], test: "Dataset") -> "tuple[Dataset, Dataset
         raise UserError(f"{str(error).rstrip('.')}; or fit on a share of {test.split}: --fit-share 0.5.") from None
 
 
-def _classifier(options: dict[str, Any], name: str, weights: str | None, data: "Dataset", bars: "Bars") -> "Classifier":
+def _classifier(options: dict[str, Any], name: str, weights: str | None, data: "Dataset") -> "Classifier":
     from robustkit.classifier.classifier import Classifier
     from robustkit.classifier.surrogate_gradients import surrogate_gradients
+    from robustkit.host.bars import Bars
     from robustkit.host.environment import chosen_device
 
-    model = model_of({**options, "model": name, "weights": weights}, data, bars)
+    with Bars(options["quiet"]) as bars:  # closed before the fit, which shows a bar of its own
+        model = model_of({**options, "model": name, "weights": weights}, data, bars)
     return Classifier(
         model.to(chosen_device(options["device"])), bpda=surrogate_gradients(options["bpda"]), eot=options["eot"],
         probabilities=options["probabilities"],
     )  # fmt: skip
 
 
-def _others(options: dict[str, Any], data: "Dataset", bars: "Bars") -> "Iterator[Classifier]":
+def _others(options: dict[str, Any], data: "Dataset") -> "Iterator[Classifier]":
     names, weights = options["others"], options["other_weights"]
     for name, file in zip(names, weights or [None] * len(names), strict=True):
-        yield _classifier(options, name, file, data, bars)
+        yield _classifier(options, name, file, data)
 
 
 def _fitted(
-    options: dict[str, Any], choice: "UniversalChoice", model: "Classifier", data: "Dataset", bars: "Bars"
+    options: dict[str, Any], choice: "UniversalChoice", model: "Classifier", data: "Dataset"
 ) -> "FittedPerturbation":
     from robustkit.adversarial_examples.class_names import ClassNames
     from robustkit.engine.fit_universal import fit_universal

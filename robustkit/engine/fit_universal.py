@@ -80,16 +80,17 @@ def fit_universal(
         y = checked_labels(y.cpu(), len(x), clean.scores.shape[1])
         fitted = _fitted_to(clean.labels == y, y, target, clean.scores.shape[1])
         watch = stack.enter_context(shown_progress(progress))
-        watch.stage(f"{classifier.name} {type(attack).__name__.lower()}", attack.steps, 0)
+        size = min(attack.batch, len(fitted))
+        watch.stage(f"{classifier.name} {type(attack).__name__.lower()}", attack.steps * size, 0)
         fit = _Fit(session, attack, images.cpu(), y, -1 if target is None else target, batch_size, seed)
-        chosen = mini_batches(seed, fitted, min(attack.batch, len(fitted)))
+        chosen = mini_batches(seed, fitted, size)
         for _ in range(attack.steps):
             grad, broken = fit.gradient(state, next(chosen))
             state = attack.step(state, grad)
-            watch.advance(1, 1 - broken)
+            watch.advance(size, 1 - broken)
         for warning in changed_since_start(classifier, session):
             warnings.warn(warning, stacklevel=2)
-    rows = attack.steps * min(attack.batch, len(fitted)) * attack.draws * session.oracle.cost.query
+    rows = attack.steps * size * attack.draws * session.oracle.cost.query
     perturbation = state.perturbation.detach()
     bounds, spent = classifier.bounds, sum(clean.forwards)
     return FittedPerturbation(attack, perturbation, target, bounds, seed, torch.tensor(fitted), spent + rows, rows)
