@@ -5,7 +5,7 @@ counts every row that a tool sends through the network. ART's UniversalPerturbat
 `--rounds` passes over the images and its count is reported; ours gets the steps that cost as many passes. ART's patch
 gets the same steps on the same mini-batches, one place per image and step, and is judged at our places.
 
-    python bench/universal.py --zoo DIR [--only universal|patch] [--networks smallcnn_mnist,...] [--images 400]
+    python bench/universal.py --zoo DIR [--only universal|patch] [--networks NAME,...] [--norms Linf] [--images 400]
 """
 
 import argparse
@@ -68,12 +68,12 @@ def universal(subject: Subject, norm: str, seeds: range, rounds: int) -> None:
         ours = Passes(subject.model)
         attack = Universal(eps, norm, steps=steps, batch=BATCH)
         begun = time.process_time()
-        fitted = fit_universal(Classifier(ours, fold=False), x, y, attack, seed=seed)
+        fitted = fit_universal(Classifier(ours, fold=False, channels_last=False), x, y, attack, seed=seed)
         seconds = time.process_time() - begun
         report(subject, "universal", norm, "ours", seed, ours, seconds, broken(subject, fitted.apply(rest)))
 
 
-def patch(subject: Subject, seeds: range, steps: int) -> None:
+def patch(subject: Subject, seeds: range, steps: int, size: float) -> None:
     from art.attacks.evasion import AdversarialPatchPyTorch
 
     half = len(subject.y) // 2
@@ -81,7 +81,7 @@ def patch(subject: Subject, seeds: range, steps: int) -> None:
     for seed in seeds:
         np.random.seed(seed)
         torch.manual_seed(seed)
-        side = round(0.4 * x.shape[-1])
+        side = round(size * x.shape[-1])
         for name, more in (("Adam, rate 0.05", {"learning_rate": 0.05}),
                            ("signs, rate 0.05", {"learning_rate": 0.05, "optimizer": "pgd"})):  # fmt: skip
             counted = Passes(subject.model)
@@ -95,18 +95,24 @@ def patch(subject: Subject, seeds: range, steps: int) -> None:
             with torch.enable_grad():
                 values, _ = attack.generate(x.numpy(), torch.full_like(y, TARGET).numpy())
             found, seconds = torch.from_numpy(values).float(), time.process_time() - begun
-            report(subject, "patch", "target", f"ART {name}", seed, counted, seconds, at_places(subject, found, rest))
+            report(
+                subject, "patch", "target", f"ART {name}", seed, counted, seconds, at_places(subject, found, rest, size)
+            )
         ours = Passes(subject.model)
-        attack = AdversarialPatch(steps=steps, batch=BATCH, draws=1)
+        attack = AdversarialPatch(steps=steps, batch=BATCH, draws=1, size=size)
         begun = time.process_time()
-        fitted = fit_universal(Classifier(ours, fold=False), x, y, attack, target=TARGET, seed=seed)
+        fitted = fit_universal(
+            Classifier(ours, fold=False, channels_last=False), x, y, attack, target=TARGET, seed=seed
+        )
         seconds = time.process_time() - begun
-        report(subject, "patch", "target", "ours", seed, ours, seconds, at_places(subject, fitted.perturbation, rest))
+        report(
+            subject, "patch", "target", "ours", seed, ours, seconds, at_places(subject, fitted.perturbation, rest, size)
+        )
 
 
-def at_places(subject: Subject, found: Tensor, rest: Tensor, places: int = 8) -> float:
+def at_places(subject: Subject, found: Tensor, rest: Tensor, size: float, places: int = 8) -> float:
     """Of all images and places; both patches are put down in our way, each in its own resolution."""
-    attack = AdversarialPatch()
+    attack = AdversarialPatch(size=size)
     shares = []
     for place in range(places):
         keys = noise.keys(1, torch.arange(len(rest)), torch.full((len(rest),), place))
@@ -129,19 +135,21 @@ def main() -> None:
     parser.add_argument("--zoo", type=Path, required=True)
     parser.add_argument("--only", choices=["universal", "patch"])
     parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--norms", default="Linf,L2")
     parser.add_argument("--images", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--size", type=float, default=0.6, help="side of the largest patch, as a share of the image's")
     given = parser.parse_args()
     torch.set_num_threads(1)
     for name in given.networks.split(","):
         subject = zoo(given.zoo, name, NETWORKS[name], given.images)
         if given.only != "patch":
-            for norm in ("Linf", "L2"):
+            for norm in given.norms.split(","):
                 universal(subject, norm, range(given.seeds), given.rounds)
         if given.only != "universal":
-            patch(subject, range(given.seeds), given.steps)
+            patch(subject, range(given.seeds), given.steps, given.size)
 
 
 if __name__ == "__main__":
