@@ -98,7 +98,8 @@ def read_universal(path: Path) -> tuple[FittedPerturbation, UniversalChoice]:
         choice = UniversalChoice(*(settings[name] for name in ("attack", "norm", "eps")))
         low, high = map(float, settings["bounds"])
         target, seed = settings["target"], int(settings["seed"])
-        whole = all(value is None or isinstance(value, str) for value in choice) and isinstance(target, int | None)
+        whole = isinstance(choice.method, str) and all(isinstance(value, str | None) for value in choice)
+        whole = whole and (target is None or (type(target) is int and target >= 0)) and 0 <= seed < 2**31
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{shortened(path)} is no perturbation that `robustkit universal` wrote.") from error
     if not whole or not low < high or not _plain(tensors["perturbation"]):

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tests.cli.conftest import MODEL
@@ -99,18 +100,26 @@ def test_fitting_and_judging_on_the_same_images_is_refused(robustkit):
     refused(robustkit(*START), "--fit-share 0.5")
 
 
-def test_a_file_of_data_chooses_no_code(robustkit, place):
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("universal:steps=5", "evil.py:Attack", "attack of your own"),
+        ('"target": null', '"target": -1', "damaged"),
+        ('"seed": 0', '"seed": 1e30', "damaged"),
+        ('"eps": "0.2"', '"eps": "many"', "no radius"),
+        ("[0.0, 1.0]", "[1.0, 0.0]", "damaged"),
+    ],
+)
+def test_a_file_of_data_chooses_no_code_and_no_nonsense(old, new, words, robustkit, place):
     robustkit(*RUN)
-    from safetensors import safe_open
-
     path = place / "made" / "perturbation.safetensors"
     with safe_open(path, "pt") as opened:
         settings = opened.metadata()["robustkit.universal"]
-    evil = settings.replace("universal:steps=5", "evil.py:Attack")
+    assert old in settings
     (place / "evil.py").write_text("raise SystemExit('run')")
-    save_file(load_file(path), path, {"robustkit.universal": evil})
+    save_file(load_file(path), path, {"robustkit.universal": settings.replace(old, new)})
 
-    refused(robustkit(*START, "--perturbation", "made", "--out", "again"), "attack of your own")
+    refused(robustkit(*START, "--perturbation", "made", "--out", "again"), words)
 
 
 def test_universal_attacks_are_listed_with_their_kind(robustkit):
