@@ -29,7 +29,7 @@ def _attacks() -> None:
     for name, kind in registry.universal_classes().items():
         values = ",".join(f"{key}={field.default}" for key, field in registry.parameters(kind).items())
         norms = "/".join(kind.norms) or "no radius"
-        echo(f"{name:<17} {norms:<12} for `robustkit universal`: one perturbation for all images; {values}")
+        echo(f"{name:<17} universal: {norms}, one perturbation for all images (`robustkit universal`); {values}")
     _plugins()
     echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
 
