@@ -5,6 +5,7 @@ The lines below are for type checkers and editors. A new file needs none: its cl
 
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
+from robustkit.primitives.universal import UniversalAttack
 
 from .decision.boundary import Boundary as Boundary
 from .decision.hopskipjump import HopSkipJump as HopSkipJump
@@ -44,10 +45,14 @@ from .transfer.linbp import LinBP as LinBP
 from .transfer.pna import PNA as PNA
 from .transfer.sgm import SGM as SGM
 from .transfer.tgr import TGR as TGR
+from .universal.adversarial_patch import AdversarialPatch as AdversarialPatch
+from .universal.universal import Universal as Universal
 
 
-def __getattr__(name: str) -> type[Attack]:
-    for kind in () if name.startswith("_") else registry.classes().values():
+def __getattr__(name: str) -> type[Attack] | type[UniversalAttack]:
+    known: dict[str, type[Attack] | type[UniversalAttack]]
+    known = {} if name.startswith("_") else {**registry.classes(), **registry.universal_classes()}
+    for kind in known.values():
         if kind.__name__ == name:
             return kind
     raise AttributeError(f"module 'robustkit.attacks' has no attribute {name!r}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from robustkit.diagnosis import diagnose as diagnose
     from robustkit.engine.attack_tensors import Attacked as Attacked
     from robustkit.engine.attack_tensors import attack as attack
+    from robustkit.engine.fit_universal import fit_universal as fit_universal
     from robustkit.errors import UserError as UserError
     from robustkit.evaluation.evaluation import evaluate as evaluate
     from robustkit.evidence.reading import load_run as load_run
@@ -41,6 +42,7 @@ _PUBLIC = {
     "diagnose": "robustkit.diagnosis",
     "evaluate": "robustkit.evaluation.evaluation",
     "finetune": "robustkit.defenses",
+    "fit_universal": "robustkit.engine.fit_universal",
     "gate": "robustkit.comparison.gate",
     "load_dataset": "robustkit.data",
     "load_model": "robustkit.models",

@@ -21,6 +21,7 @@ from .report import report
 from .status import status_of
 from .terminal import safe_streams
 from .trace import trace
+from .universal import universal
 from .verify import verify
 
 # Threads of GNU's OpenMP wait in a busy loop: on two busy cores a resnet18 step took 7 times as long (0.29 s against
@@ -48,6 +49,7 @@ def main() -> None:
 
 main.add_command(evaluate)
 main.add_command(attack)
+main.add_command(universal)
 main.add_command(diagnose)
 main.add_command(finetune)
 main.add_command(report)

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.primitives.protocol import Attack
+from robustkit.primitives.universal import UniversalAttack
 from robustkit.primitives.user_code import address, instructions
 
 # The threat model, and what a session measures on the model.
 _NO_HYPER_PARAMETERS = ("eps", "norm", "feature_shape", "classes")
 
 
-def parameters(attack: type[Attack]) -> Mapping[str, "Field[Any]"]:
+def parameters(attack: type[Attack] | type[UniversalAttack]) -> Mapping[str, "Field[Any]"]:
     """The hyper-parameters of an attack but its threat model."""
     left_out = (*_NO_HYPER_PARAMETERS, *(["radii"] if attack.seeks_nearest else []))
     return {field.name: field for field in fields(attack) if field.init and field.name not in left_out}

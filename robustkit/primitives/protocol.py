@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
-from numbers import Integral, Real
 from typing import ClassVar, Literal
 
 import torch
@@ -24,10 +23,9 @@ from typing_extensions import Self
 from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives.ball import NORMS, Ball, NormName
+from robustkit.primitives.checked_fields import CheckedFields
 from robustkit.primitives.rows import Rows
 from robustkit.primitives.threat import ball, norm_name
-
-_MOST = 2.0**31  # hyper-parameters enter int64 arithmetic; no attack needs more
 
 Sees = Literal["labels", "logits", "gradients"]
 
@@ -125,7 +123,7 @@ class TrialCost:
 
 
 @dataclass(frozen=True)
-class Attack(ABC):
+class Attack(CheckedFields, ABC):
     """Base of all attacks: the threat model and the number of trials per image.
 
     Args:
@@ -184,37 +182,6 @@ class Attack(ABC):
     def bisects(self) -> bool:
         """Whether the nearest error is looked for by bisection: there is no radius, and the attack needs one."""
         return self.unlimited and not self.seeks_nearest
-
-    def at_least(self, least: float, *names: str) -> None:
-        """Refuse hyper-parameters that are not numbers of at least `least`; whole numbers if `least` is an int."""
-        for name in names:
-            value = getattr(self, name)
-            kind_of = Integral if isinstance(least, int) else Real
-            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= _exact(value) < _MOST:
-                kind = "a whole number" if isinstance(least, int) else "a number"
-                raise UserError(
-                    f"{type(self).__name__}: {name} must be {kind} of at least {least}, not {limits.shown(value)}."
-                )
-            if isinstance(value, Integral):
-                limits.require_at_most(f"{type(self).__name__}: {name}", int(value), limits.COUNT)
-
-    def at_least_or_none(self, least: float, name: str) -> None:
-        """The same for one hyper-parameter that may be None."""
-        if getattr(self, name) is not None:
-            self.at_least(least, name)
-
-    def positive(self, *names: str) -> None:
-        """Refuse hyper-parameters that are not numbers above 0: with 0 the attack would do nothing."""
-        self.at_least(0.0, *names)
-        for name in names:
-            if getattr(self, name) == 0:
-                raise UserError(f"{type(self).__name__}: {name} must be above 0; with 0 the attack does nothing.")
-
-    def share(self, name: str) -> None:
-        """Refuse a hyper-parameter that is no number from 0 to 1."""
-        self.at_least(0.0, name)
-        if getattr(self, name) > 1:
-            raise UserError(f"{type(self).__name__}: {name} is a share, so at most 1, not {getattr(self, name)}.")
 
     @property
     def trials(self) -> int:
@@ -310,11 +277,6 @@ class FeatureAttack(Attack):
     @abstractmethod
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
         """`[B]` the value that the attack maximises, from logits `[B, K]` and features `[B, *F]`."""
-
-
-def _exact(value: Real) -> int | float:
-    # A float holds no integer of 400 digits.
-    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def begin(trials: Trials, query: Tensor) -> State:

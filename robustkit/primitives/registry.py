@@ -24,7 +24,9 @@ from robustkit.primitives import ensembles
 from robustkit.primitives.hyper_parameters import as_text, default_of, json_value, typed
 from robustkit.primitives.hyper_parameters import parameters as parameters
 from robustkit.primitives.hyper_parameters import value_of as value_of
+from robustkit.primitives.plugins import plugin_class, plugin_of, plugins
 from robustkit.primitives.protocol import Attack
+from robustkit.primitives.universal import UniversalAttack
 from robustkit.primitives.user_code import (
     address,
     class_code,
@@ -69,10 +71,20 @@ class Specification(NamedTuple):
 @cache
 def classes() -> dict[str, type[Attack]]:
     """Every attack of the package by its file's name."""
+    return _classes_of(Attack)
+
+
+@cache
+def universal_classes() -> dict[str, type[UniversalAttack]]:
+    """Every universal attack of the package by its file's name: those that fit one perturbation to many images."""
+    return _classes_of(UniversalAttack)
+
+
+def _classes_of(base: type[Any]) -> dict[str, type[Any]]:
     package = import_module("robustkit.attacks")
     found = {}
     for name, module in modules_in(package.__path__).items():
-        attacks = _attacks_in(import_module(module))
+        attacks = _attacks_in(import_module(module), base)
         if attacks:  # some files only help others
             found[name] = attacks.get(name.replace("_", "")) or _only(attacks, module)
     return found
@@ -100,7 +112,7 @@ def names() -> list[str]:
     return sorted([*classes(), *VARIANTS])
 
 
-def parsed(specification: str) -> Specification:
+def parsed(specification: str, base: type[Any] = Attack) -> Specification:
     """The name and the hyper-parameters of `NAME[:KEY=VALUE,...]` or `FILE.py[:CLASS][:KEY=VALUE,...]`.
 
     Raises:
@@ -109,7 +121,7 @@ def parsed(specification: str) -> Specification:
     name, _, rest = specification.partition(":")
     own = _FILE.fullmatch(specification.strip())
     if own:
-        name, rest = name_of(_class_of(own)), own["values"] or ""
+        name, rest = name_of(_class_of(own, base)), own["values"] or ""
     values: dict[str, str] = {}
     for item in filter(None, rest.split(",")):
         word, equals, value = item.partition("=")
@@ -132,26 +144,78 @@ def build(specification: str, norm: str, eps: float | str) -> Attack:
     name, values = parsed(specification)
     base, preset = VARIANTS.get(name, (name, {}))
     own = _FILE.fullmatch(specification.strip())
-    if own is None and base not in classes():
-        ensembles.check_current(name)
-        raise unknown("attack", name, [*names(), *ensembles.names()])
-    kind = classes()[base] if own is None else _class_of(own)
-    known = parameters(kind)
-    for key in values:
-        if key not in known:
-            raise unknown(f"hyper-parameter of {name}", key, known)
-    given = {key: typed(text, known[key]) for key, text in values.items()}
+    kind = _named_class(base) if own is None else _class_of(own, Attack)
+    given = _checked_values(kind, name, values)
     try:
         return kind(eps=eps, norm=norm, **{**preset, **given})
     except UserError:
         raise
     except Exception as error:
-        if own is None:
+        if own is None and _in_package(kind):
             raise
+        place = f"in {own['file']}" if own is not None else f"of {kind.__module__}"
         raise UserError(
-            f"{kind.__name__} in {own['file']} cannot be built: {described_error(error)}; it must accept eps=, norm= "
+            f"{kind.__name__} {place} cannot be built: {described_error(error)}; it must accept eps=, norm= "
             "and its hyper-parameters by name, as a dataclass derived from Attack does."
         ) from error
+
+
+def _named_class(name: str) -> type[Attack]:
+    """The attack of the package, or of another distribution, that has this name."""
+    if name in classes():
+        return classes()[name]
+    ensembles.check_current(name)
+    if name in universal_classes():
+        raise UserError(f"{name} fits one perturbation to many images; run it with `robustkit universal`.")
+    kind = plugin_class(name, Attack)
+    if kind is None:
+        raise unknown("attack", name, [*names(), *ensembles.names(), *plugins()])
+    return kind
+
+
+def build_universal(specification: str, norm: str, eps: float | str | None) -> UniversalAttack:
+    """The universal attack of a specification; `eps` is None for one without a radius.
+
+    Raises:
+        UserError: as in `build`; or the attack needs a radius and has none, or the other way round.
+    """
+    kind = universal_kind(specification)
+    name, values = parsed(specification, UniversalAttack)
+    given = _checked_values(kind, name, values)
+    if not kind.norms:
+        if eps is not None:
+            raise UserError(f"{name} has no radius, so eps={eps} says nothing; leave it out.")
+        return kind(**given)
+    if eps is None:
+        raise UserError(f"The attack {specification!r} needs a radius; add eps=, for example eps='8/255'.")
+    return kind(**{"eps": eps, "norm": norm, **given})
+
+
+def universal_kind(specification: str) -> type[UniversalAttack]:
+    """The class of the universal attack that a specification names.
+
+    Raises:
+        UserError: there is no such attack.
+    """
+    own = _FILE.fullmatch(specification.strip())
+    if own is not None:
+        kind: type[UniversalAttack] = _class_of(own, UniversalAttack)
+        return kind
+    name = parsed(specification).name
+    if name in universal_classes():
+        return universal_classes()[name]
+    if name in names() or ensembles.is_ensemble(name):
+        raise UserError(f"{name} attacks each image alone; run it with `robustkit evaluate` or `robustkit attack`.")
+    raise unknown("universal attack", name, universal_classes())
+
+
+def _checked_values(kind: type[Attack] | type[UniversalAttack], name: str, values: dict[str, str]) -> dict[str, Any]:
+    """The hyper-parameters that texts stand for."""
+    known = parameters(kind)
+    for key in values:
+        if key not in known:
+            raise unknown(f"hyper-parameter of {name}", key, known)
+    return {key: typed(text, known[key]) for key, text in values.items()}
 
 
 def title(specification: str) -> str:
@@ -173,6 +237,8 @@ def described(attack: Attack) -> dict[str, Any]:
         if key != "radii" or attack.radii != Attack.radii:
             own |= _described_value(key, getattr(attack, key))
     code = {} if _in_package(type(attack)) else {"code": class_code(type(attack))}
+    plugin = plugin_of(type(attack))
+    code |= {} if plugin is None else {"distribution": plugin.distribution}
     return {"attack": type(attack).__name__, **own, **code}
 
 
@@ -186,7 +252,7 @@ def _described_value(key: str, value: object) -> dict[str, Any]:
     return {key: json_value(value)}
 
 
-def spelled(attack: Attack) -> str:
+def spelled(attack: Attack | UniversalAttack) -> str:
     """The attack's name and its hyper-parameters that differ from their defaults.
 
     For an attack of the package with plain values it is the specification that builds it.
@@ -196,11 +262,14 @@ def spelled(attack: Attack) -> str:
     return ":".join(filter(None, (name_of(type(attack)), ",".join(changed))))
 
 
-def name_of(kind: type[Attack]) -> str:
+def name_of(kind: type[Attack] | type[UniversalAttack]) -> str:
     """The name of an attack: its file's in the package, "file.class" if loaded by path, else its class's."""
-    for name, known in classes().items():
+    for name, known in {**classes(), **universal_classes()}.items():
         if known is kind:
             return name
+    plugin = plugin_of(kind)
+    if plugin is not None:
+        return plugin.name
     name, module = kind.__name__.lower(), inspect.getmodule(kind)
     if kind.__module__.startswith("robustkit_user_") and module is not None:
         return encodable(f"{Path(str(module.__file__)).stem}.{name}".lower())
@@ -208,31 +277,32 @@ def name_of(kind: type[Attack]) -> str:
     return f"{kind.__module__.rpartition('.')[2]}.{name}".lower() if taken else name
 
 
-def _class_of(own: "re.Match[str]") -> type[Attack]:
+def _class_of(own: "re.Match[str]", base: type[Any]) -> type[Any]:
     """The attack that a specification of the form `FILE.py[:CLASS]...` names."""
     file, name = own["file"], own["kind"]
     module = import_unchanged(user_path(file))
-    attacks = _attacks_in(module)
+    attacks = _attacks_in(module, base)
     if not name:
         return _only(attacks, file)
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
         there = ", ".join(attack.__name__ for attack in attacks.values()) or "none"
         raise UserError(f"{file} has no class {name!r}; write {file}:NAME, with NAME one of: {there}.")
-    if not issubclass(kind, Attack):
-        raise UserError(f"{name} in {file} is no attack; derive it from robustkit.primitives.protocol.Attack.")
+    if not issubclass(kind, base):
+        raise UserError(f"{name} in {file} is no attack; derive it from {base.__module__}.{base.__name__}.")
     if inspect.isabstract(kind):
-        raise UserError(f"{name} in {file} is not complete; define {', '.join(sorted(kind.__abstractmethods__))}.")
+        left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
+        raise UserError(f"{name} in {file} is not complete; define {left}.")
     return kind
 
 
-def _attacks_in(module: ModuleType) -> dict[str, type[Attack]]:
+def _attacks_in(module: ModuleType, base: type[Any]) -> dict[str, type[Any]]:
     """The complete attacks that a module defines, by their names in lower case."""
     own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
-    return {kind.__name__.lower(): kind for kind in own if issubclass(kind, Attack) and not inspect.isabstract(kind)}
+    return {kind.__name__.lower(): kind for kind in own if issubclass(kind, base) and not inspect.isabstract(kind)}
 
 
-def _only(attacks: Mapping[str, type[Attack]], where: str) -> type[Attack]:
+def _only(attacks: Mapping[str, type[Any]], where: str) -> type[Any]:
     if len(attacks) == 1:
         return next(iter(attacks.values()))
     if not attacks:

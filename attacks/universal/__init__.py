@@ -1,0 +1,1 @@
+"""Perturbations that are fitted to many images of one split and judged on others."""

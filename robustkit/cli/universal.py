@@ -1,0 +1,214 @@
+"""`robustkit universal`: one perturbation for all images, fitted on one split and judged on another."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from robustkit.errors import UserError
+
+from .option_types import CountOr, OpenShare
+from .options import (
+    batch_size_option,
+    data_of,
+    input_options,
+    remedy_options,
+    require_model,
+    run_options,
+    samples_option,
+    threat_options,
+)
+from .terminal import echo
+from .training import model_of, threat_of
+
+if TYPE_CHECKING:
+    from robustkit.adversarial_examples.universal_files import JudgedOn, UniversalChoice
+    from robustkit.classifier.classifier import Classifier
+    from robustkit.data import Dataset
+    from robustkit.engine.fitted import FittedPerturbation
+    from robustkit.statistics.intervals import Proportion
+
+_OUT = Path("universal")
+_BATCH = 64
+
+
+@click.command()
+@input_options
+@remedy_options
+@click.option("-a", "--attack", "method", default="universal", show_default=True, metavar="NAME[:K=V,...]",
+              help="universal or adversarial_patch; see `robustkit list attacks`.")  # fmt: skip
+@threat_options("Linf or L2")
+@click.option("--target", metavar="CLASS", help="Class to be reached. [default: any wrong class]")
+@click.option("--fit-split", default="train", show_default=True, help="Split that it is fitted on.")
+@click.option("--fit-share", type=OpenShare(0, 1), metavar="SHARE",
+              help="Fit on a share of the images of --split instead, and judge on the rest.")  # fmt: skip
+@click.option("--fit-samples", type=CountOr("all"), default=1000, show_default=True, help="Images it is fitted to.")
+@samples_option(1000, "Images it is judged on")
+@click.option("--places", type=click.IntRange(min=1), metavar="N",
+              help="Places of a patch that are judged on each image. [default: 16]")  # fmt: skip
+@click.option("--judge-on", "others", multiple=True, metavar="NAME",
+              help="Judge it on this model too. Repeatable.")  # fmt: skip
+@click.option("--judge-weights", "other_weights", multiple=True, metavar="FILE|NAME",
+              help="Weights; one per --judge-on.")  # fmt: skip
+@click.option("--perturbation", type=click.Path(path_type=Path), metavar="FILE|FOLDER",
+              help="Fit nothing: judge the perturbation of an earlier run.")  # fmt: skip
+@batch_size_option
+@run_options(_OUT)
+def universal(**options: Any) -> None:
+    """One perturbation for all images: fitted on one split, judged on another.
+
+    Writes perturbation.safetensors, perturbation.png and results.csv. An --out that exists is refused, and an
+    interrupted command writes nothing.
+    """
+    require_model(options)
+    try:
+        _work(options)
+    except KeyboardInterrupt:
+        echo("Interrupted. Nothing was written.", err=True)
+        sys.exit(130)
+
+
+def _work(options: dict[str, Any]) -> None:
+    from robustkit.adversarial_examples.files import new_output, require_new
+    from robustkit.adversarial_examples.universal_files import read_universal, write_judgements, write_universal
+    from robustkit.paths import user_path
+
+    require_new(user_path(options["out"]))
+    if len(options["other_weights"]) not in (0, len(options["others"])):
+        raise UserError(
+            f"There are {len(options['others'])} --judge-on but {len(options['other_weights'])} --judge-weights; give "
+            "one each."
+        )
+    earlier = None if options["perturbation"] is None else read_universal(options["perturbation"])
+    test = data_of(options)
+    choice = _choice(options, test) if earlier is None else earlier[1]
+    with new_output(options["out"]) as part:
+        if earlier is None:
+            fit_data, test = _splits(options, test)
+            model = _classifier(options, options["model"], options["weights"], test)
+            fitted = _fitted(options, choice, model, fit_data)
+            judgements = [_judged(options, fitted, model, fit_data, "fit_samples", fit=True)]
+        else:
+            fitted, judgements = earlier[0], []
+            model = _classifier(options, options["model"], options["weights"], test)
+        judgements.append(_judged(options, fitted, model, test))
+        judgements += [_judged(options, fitted, other, test) for other in _others(options, test)]
+        if earlier is None:
+            write_universal(fitted, choice, judgements, part)
+        else:
+            part.mkdir()
+            write_judgements(judgements, choice, part)
+    _print(fitted, choice, judgements)
+    echo(f"\n{options['out']}{os.sep}")
+
+
+def _choice(options: dict[str, Any], data: "Dataset") -> "UniversalChoice":
+    """The attack; what is wrong about it is an error before a model is loaded."""
+    from robustkit.adversarial_examples.universal_files import UniversalChoice
+    from robustkit.primitives import registry
+
+    method = options["method"]
+    if not registry.universal_kind(method).norms:
+        if options["norm"]:
+            raise UserError(f"{method} has no radius; leave out --norm {options['norm']}.")
+        registry.build_universal(method, "", options["eps"])
+        return UniversalChoice(method, None, None)
+    threat = threat_of(options, data.threats)
+    registry.build_universal(method, threat.norm, threat.eps_text)
+    return UniversalChoice(method, threat.norm, threat.eps_text)
+
+
+def _splits(options: dict[str, Any], test: "Dataset") -> "tuple[Dataset, Dataset]":
+    """The images that it is fitted to, and those that it is judged on."""
+    from robustkit.data import held_out, other_split
+
+    if options["fit_share"] is not None:
+        rest, part = held_out(test, options["fit_share"])
+        return part, rest
+    if options["fit_split"] == options["split"]:
+        raise UserError(
+            f"It would be fitted on {options['split']} and judged on the same images; give another --fit-split, or "
+            "--fit-share 0.5."
+        )
+    try:
+        return other_split(test, options["fit_split"]), test
+    except UserError as error:
+        raise UserError(f"{str(error).rstrip('.')}; or fit on a share of {test.split}: --fit-share 0.5.") from None
+
+
+def _classifier(options: dict[str, Any], name: str, weights: str | None, data: "Dataset") -> "Classifier":
+    from robustkit.classifier.classifier import Classifier
+    from robustkit.classifier.surrogate_gradients import surrogate_gradients
+    from robustkit.host.bars import Bars
+    from robustkit.host.environment import chosen_device
+
+    with Bars(options["quiet"]) as bars:  # closed before the fit, which shows a bar of its own
+        model = model_of({**options, "model": name, "weights": weights}, data, bars)
+    return Classifier(
+        model.to(chosen_device(options["device"])), bpda=surrogate_gradients(options["bpda"]), eot=options["eot"],
+        probabilities=options["probabilities"],
+    )  # fmt: skip
+
+
+def _others(options: dict[str, Any], data: "Dataset") -> "Iterator[Classifier]":
+    names, weights = options["others"], options["other_weights"]
+    for name, file in zip(names, weights or [None] * len(names), strict=True):
+        yield _classifier(options, name, file, data)
+
+
+def _fitted(
+    options: dict[str, Any], choice: "UniversalChoice", model: "Classifier", data: "Dataset"
+) -> "FittedPerturbation":
+    from robustkit.adversarial_examples.class_names import ClassNames
+    from robustkit.engine.fit_universal import fit_universal
+
+    target = options["target"]
+    if target is not None:
+        target = ClassNames(data.class_names, len(data.class_names)).number(target)
+    batch = _BATCH if options["batch_size"] == "auto" else options["batch_size"]
+    x, y = _images(data, options["fit_samples"])
+    return fit_universal(
+        model, x, y, choice.method, eps=choice.eps, norm=choice.norm or "Linf", target=target, batch_size=batch,
+        seed=options["seed"], progress=False if options["quiet"] else None,
+    )  # fmt: skip
+
+
+def _judged(
+    options: dict[str, Any], fitted: "FittedPerturbation", model: "Classifier", data: "Dataset",
+    samples: str = "samples", fit: bool = False,
+) -> "JudgedOn":  # fmt: skip
+    from robustkit.adversarial_examples.universal_files import JudgedOn
+
+    x, y = _images(data, options[samples])
+    return JudgedOn(model.name, data.name, data.split, fit, fitted.judge(model, x, y, places=options["places"]))
+
+
+def _images(data: "Dataset", samples: int | str) -> Any:
+    from robustkit.data import pick
+
+    return data.batch(pick(len(data), None if samples == "all" else int(samples)))
+
+
+def _print(fitted: "FittedPerturbation", choice: "UniversalChoice", judgements: "list[JudgedOn]") -> None:
+    radius = f", {choice.norm} {choice.eps}" if choice.eps else ""
+    echo(f"{choice.method}{radius}, {len(fitted.fitted):,} images fitted to\n")
+    places = judgements[0].judged.places
+    heads = ["model", "images", "clean", "robust", "broken", *([f"at {places} places"] if places > 1 else [])]
+    rows = [heads]
+    for model, _, split, own, judged in judgements:
+        clean, robust, broken, placed = map(_percent, judged.intervals)
+        images = f"{split}{' (fitted)' if own else ''} n={len(judged.success)}"
+        rows.append([model, images, clean, robust, broken, *([placed] if places > 1 else [])])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    echo("\nrobust: accuracy with the perturbation, an upper bound. broken: of the images classified correctly before.")
+
+
+def _percent(share: "Proportion") -> str:
+    if share.method == "none":
+        return "-"
+    return f"{100 * share.value:.1f} % ({100 * share.low:.1f}-{100 * share.high:.1f})"

@@ -1,0 +1,130 @@
+"""`robustkit universal`: what it writes is what it prints, and can be judged again."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from tests.cli.conftest import MODEL
+from tests.cli.test_bad_input import refused
+from tests.small import data, linear
+
+START = ("universal", "-q", *MODEL, "-d", "digits.npz")
+RUN = (*START, "--fit-share", "0.5", "-a", "universal:steps=5", "--eps", "0.2", "--out", "made")
+
+
+def test_the_table_has_the_split_of_the_fit_and_the_other_one(robustkit, place):
+    printed = robustkit(*RUN, "--judge-on", "net.py:other")
+    table = pd.read_csv(place / "made" / "results.csv")
+
+    assert printed.status == 0
+    assert table.split.tolist() == ["val", "test", "test"]
+    assert table.fitted.tolist() == [True, False, False]
+    assert table.n.tolist() == [15, 15, 15]
+    assert table.model.nunique() == 2
+    assert (table.robust_accuracy_low <= table.robust_accuracy).all()
+    assert f"{100 * table.robust_accuracy[1]:.1f} %" in printed.out
+    assert table.robust_accuracy[1] < table.clean_accuracy[1]
+
+
+def test_the_stored_perturbation_breaks_what_the_table_says(robustkit, place):
+    robustkit(*RUN, "--seed", "1")
+    stored = load_file(place / "made" / "perturbation.safetensors")
+    table = pd.read_csv(place / "made" / "results.csv")
+    x, y = data(30)
+    points = (x + stored["perturbation"]).clamp(0, 1)
+    right = ((linear()(x).argmax(1) == y) & (linear()(points).argmax(1) == y)).sum()
+
+    assert stored["perturbation"].abs().max() <= 0.2
+    assert right == (table.robust_accuracy * table.n).round().sum()
+
+
+def test_a_patch_is_written_as_a_picture(robustkit, place):
+    robustkit(*START, "--fit-share", "0.5", "-a", "adversarial_patch:steps=5", "--out", "made", "--places", "3")
+    stored = load_file(place / "made" / "perturbation.safetensors")["perturbation"]
+    with Image.open(place / "made" / "perturbation.png") as picture:
+        levels = torch.from_numpy(np.asarray(picture).astype(np.int64))
+
+    assert torch.equal(levels, (stored[0].double() * 255).round().long())
+    assert pd.read_csv(place / "made" / "results.csv").places.tolist() == [3, 3]
+
+
+def test_an_earlier_perturbation_is_judged_again(robustkit, place):
+    robustkit(*RUN, "--target", "3")
+    words = (*START, "--perturbation", "made", "--judge-on", "net.py:other", "--out", "again")
+    printed = robustkit(*words)
+    table = pd.read_csv(place / "again" / "results.csv")
+
+    assert printed.status == 0
+    assert table.n.tolist() == [30, 30]
+    assert table.broken[0] == pd.read_csv(place / "made" / "results.csv").broken.sum()
+
+
+def test_the_same_command_writes_the_same_bytes(robustkit, place):
+    robustkit(*RUN)
+    robustkit(*RUN[:-1], "other", "--batch-size", "7")
+
+    for name in ("results.csv", "perturbation.safetensors", "perturbation.png"):
+        assert (place / "made" / name).read_bytes() == (place / "other" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("-a", "pgd"), "robustkit evaluate"),
+        (("-a", "adversarial_patch"), "no radius"),
+        (("--judge-weights", "none.safetensors"), "one each"),
+        (("--perturbation", "digits.npz"), "no perturbation"),
+        (("--target", "nobody"), "nobody"),
+        (("--norm", "L1", "--eps", "3"), "Linf, L2"),
+        (("--places", "0"), "places"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_writes_nothing(more, words, robustkit, place):
+    refused(robustkit(*RUN, *more), words)
+
+    assert not (place / "made").exists()
+
+
+def test_an_existing_folder_is_refused(robustkit, place):
+    (place / "made").mkdir()
+
+    refused(robustkit(*RUN), "made exists")
+
+
+def test_fitting_and_judging_on_the_same_images_is_refused(robustkit):
+    refused(robustkit(*START, "--fit-split", "test"), "same images")
+    refused(robustkit(*START), "--fit-share 0.5")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("universal:steps=5", "evil.py:Attack", "attack of your own"),
+        ('"target": null', '"target": -1', "damaged"),
+        ('"seed": 0', '"seed": 1e30', "damaged"),
+        ('"eps": "0.2"', '"eps": "many"', "no radius"),
+        ("[0.0, 1.0]", "[1.0, 0.0]", "damaged"),
+    ],
+)
+def test_a_file_of_data_chooses_no_code_and_no_nonsense(old, new, words, robustkit, place):
+    robustkit(*RUN)
+    path = place / "made" / "perturbation.safetensors"
+    with safe_open(path, "pt") as opened:
+        settings = opened.metadata()["robustkit.universal"]
+    assert old in settings
+    (place / "evil.py").write_text("raise SystemExit('run')")
+    save_file(load_file(path), path, {"robustkit.universal": settings.replace(old, new)})
+
+    refused(robustkit(*START, "--perturbation", "made", "--out", "again"), words)
+
+
+def test_universal_attacks_are_listed_with_their_kind(robustkit):
+    lines = [
+        line for line in robustkit("list", "attacks").out.splitlines() if "one perturbation for all images" in line
+    ]
+
+    assert [line.split()[0] for line in lines] == ["adversarial_patch", "universal"]
