@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from robustkit.classifier.classifier import Classifier as Classifier
     from robustkit.classifier.smoothing import Smoothing as Smoothing
     from robustkit.data import load_dataset as load_dataset
+    from robustkit.data.masks import load_mask as load_mask
     from robustkit.defenses import finetune as finetune  # type: ignore[import-not-found,unused-ignore]
     from robustkit.diagnosis import diagnose as diagnose
     from robustkit.engine.attack_tensors import Attacked as Attacked
@@ -35,6 +36,7 @@ _PUBLIC = {
     "evaluate": "robustkit.evaluation.evaluation",
     "finetune": "robustkit.defenses",
     "load_dataset": "robustkit.data",
+    "load_mask": "robustkit.data.masks",
     "load_model": "robustkit.models",
     "load_run": "robustkit.evidence.reading",
     "trace": "robustkit.tracing",

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from robustkit.errors import UserError
 from robustkit.primitives.ascent import Ascent
 from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
@@ -43,7 +44,7 @@ class ApgdState(BestState):
 
 @dataclass(frozen=True)
 class APGD(Ascent):
-    """Auto-PGD on any of the losses, in Linf, L2 or L1.
+    """Auto-PGD on any of the losses, in Linf, L2 or L1, or in a frame.
 
     Args:
         steps: gradient steps per trial.
@@ -58,13 +59,15 @@ class APGD(Ascent):
     rho: float = 0.75
     start_radius: float | None = None
 
-    norms = ("Linf", "L2", "L1")
+    norms = ("Linf", "L2", "L1", "frame")
     keeps_best = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(0.0, "rho")
         self.at_least_or_none(1.0, "start_radius")
+        if self.start_radius is not None and self.ball.norm == "frame":
+            raise UserError("APGD: in a frame values are free, so there is no larger ball; leave start_radius out.")
 
     @property
     def cost(self) -> TrialCost:
@@ -91,7 +94,7 @@ class APGD(Ascent):
         widest = self._searches[0].ball
         # A random point on the ball's surface: noise scaled to its radius.
         direction = random_direction(widest, trials.x, trials.key)
-        return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + widest.eps * direction))
+        return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + widest.length * direction))
 
     def begin_at(self, trials: Trials, start: Tensor) -> ApgdState:
         """The state before the first query, which is at `start` `[B, *S]`, a point of the ball (Linf and L2)."""
@@ -100,7 +103,7 @@ class APGD(Ascent):
         return ApgdState(
             **vars(begin(trials, start)),
             old=start, best=start, best_grad=zeros, best_loss=zero, last_loss=zero, rises=torch.zeros_like(period),
-            step_size=zero + 2 * self.ball.eps, period=period, next_check=period + 1, check_loss=zero,
+            step_size=zero + 2 * self.ball.length, period=period, next_check=period + 1, check_loss=zero,
             reduced=torch.ones_like(period, dtype=torch.bool),
         )  # fmt: skip
 

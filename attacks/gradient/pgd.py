@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from torch import Tensor
 
 from robustkit.primitives.ascent import SteepestAscent
+from robustkit.primitives.ball import NORMS
 from robustkit.primitives.protocol import Trials
 
 
@@ -19,7 +20,8 @@ class PGD(SteepestAscent):
 
     Args:
         steps: gradient steps per trial.
-        step_size: length of a step, in units of the input; None is 2.5 * eps / steps (L0: 0.04 for a mean value).
+        step_size: length of a step, in units of the input; None is 2.5 * eps / steps (L0: 0.04 for a mean
+            value; frame: 2.5 / steps).
         random_start: begin at a random point of the ball instead of the image itself.
         loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
     """
@@ -28,11 +30,13 @@ class PGD(SteepestAscent):
     steps: int = 40
     random_start: bool = True
 
+    norms = (*NORMS, "frame")
+
     @property
     def step_length(self) -> float:
         if self.step_size is not None:
             return self.step_size
-        return 0.04 if self.ball.norm == "L0" else 2.5 * self.ball.eps / self.steps
+        return 0.04 if self.ball.norm == "L0" else 2.5 * self.ball.length / self.steps
 
     def start(self, trials: Trials) -> Tensor:
         return self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x

@@ -116,9 +116,14 @@ class VerdictQueue:
         own = [trial.job.original for group in groups for trial in group.trials]
         originals = [each for each in own if each is not None]
         if not originals:
-            return ball.project_exact(x, points)
-        images = torch.stack([each.image for each in originals])
-        return ball.project_exact_around(images, originals[0].bounds, x, points)
+            exact = ball.project_exact(x, points)
+            parts = torch.split(exact, [len(group.trials) for group in groups])
+            pairs = zip(groups, parts, strict=True)
+            return torch.cat([self.attack.whole(group.states.trial, part) for group, part in pairs])
+        images, mask, bounds = torch.stack([each.image for each in originals]), self.attack.mask, originals[0].bounds
+        if mask is None:
+            return ball.project_exact_around(images, bounds, x, points)
+        return mask.placed(images, ball.project_exact_around(mask.inside(images), bounds, x, points))
 
     def _looks(self, group: Candidates) -> list[Look]:
         most = most_verdicts(self.attack)

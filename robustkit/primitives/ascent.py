@@ -103,5 +103,5 @@ class SteepestAscent(FixedStepAscent):
 
 
 def equal_step(step_size: float | None, ball: Ball, steps: int) -> float:
-    """The step size in use: None stands for eps / steps."""
-    return ball.eps / steps if step_size is None else step_size
+    """The step size in use: None stands for eps / steps, and in a frame for 1 / steps."""
+    return ball.length / steps if step_size is None else step_size
