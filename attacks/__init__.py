@@ -17,6 +17,7 @@ from .gradient.fgsm import FGSM as FGSM
 from .gradient.guided_square import GuidedSquare as GuidedSquare
 from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM
+from .gradient.patch_search import PatchSearch as PatchSearch
 from .gradient.pgd import PGD as PGD
 from .minimum_norm.cw import CW as CW
 from .minimum_norm.ddn import DDN as DDN
