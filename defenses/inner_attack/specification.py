@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives import registry
+from robustkit.primitives.ball import FREE
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack
 from robustkit.primitives.threat import ball, norm_name
 
@@ -59,7 +60,7 @@ def scaled(attack: Attack, share: float) -> Attack:
     if share == 1.0:
         return attack
     step_size, eps = getattr(attack, "step_size", None), attack.ball.eps * share
-    eps = float(math.ceil(eps)) if attack.ball.norm in ("L0", "patch", "frame") else eps
+    eps = float(math.ceil(eps)) if attack.ball.norm in ("L0", *FREE) else eps
     return replace(attack, eps=eps, **({} if step_size is None else {"step_size": step_size * share}))
 
 

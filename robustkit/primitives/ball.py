@@ -17,6 +17,7 @@ from robustkit.primitives.rows import along
 
 NormName = Literal["Linf", "L2", "L1", "L0", "patch", "frame"]
 THREATS: tuple[NormName, ...] = get_args(NormName)  # every threat model by name
+FREE: tuple[NormName, ...] = ("patch", "frame")  # those inside of which values are free
 NORMS: tuple[NormName, ...] = ("Linf", "L2", "L1", "L0")  # those in which distances are reported
 
 

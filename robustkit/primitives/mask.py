@@ -98,9 +98,9 @@ class Mask:
 
     @property
     def words(self) -> str:
-        """Its label, what it is and where it is from."""
+        """Its size, and where it is from."""
         size = "" if self.pixels is None else f" of {self.pixels.shape[0]}x{self.pixels.shape[1]}"
-        return f"{self.label} ({self.area:,}{size} pixels, {self.source})"
+        return f"{self.area:,}{size} pixels, {self.source}"
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Check that images of a shape have this part.
