@@ -1,5 +1,8 @@
 """Evaluations in a patch, in a frame and under a mask: what is attacked, stored, shown and refused."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from robustkit.attacks import APGD, PGD
@@ -8,6 +11,7 @@ from robustkit.reports import write_report
 from robustkit import UserError, load_mask, load_run
 from tests.small import accuracy, broken, cnn, data, evaluated, linear
 
+PAGE = Path(__file__).parents[2] / "docs" / "localised.md"
 MIDDLE = np.zeros((8, 8), bool)
 MIDDLE[2:6, 3] = MIDDLE[4] = True
 EDGE = ~np.pad(np.ones((6, 6), bool), 1)
@@ -100,3 +104,8 @@ def test_attack_objects_bring_their_mask():
 def test_what_makes_no_sense_is_one_sentence_before_any_work(request_of, sentence):
     with pytest.raises(UserError, match=sentence):
         evaluated(linear(), None, dataset=data(), **request_of)
+
+
+def test_the_python_of_the_page_runs():
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL):
+        exec(compile(block, str(PAGE), "exec"), {"__name__": "page"})
