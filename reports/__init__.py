@@ -7,15 +7,21 @@ if TYPE_CHECKING:
     from .ablation.page import AblationContext as AblationContext
     from .ablation.page import write_ablation as write_ablation
     from .ablation.terminal import print_ablation as print_ablation
+    from .comparison.csv import write_comparison as write_comparison
+    from .comparison.terminal import comparison_text as comparison_text
+    from .comparison.terminal import print_comparison as print_comparison
     from .diagnosis.page import DiagnosisContext as DiagnosisContext
     from .diagnosis.page import write_diagnosis as write_diagnosis
     from .diagnosis.terminal import print_diagnosis as print_diagnosis
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
     from .evaluation.html import write_report as write_report
+    from .evaluation.plain_tables import PLAIN_TABLES as PLAIN_TABLES
+    from .evaluation.plain_tables import write_plain_table as write_plain_table
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
+    from .evaluation.verification import derived_files as derived_files
     from .trace.page import TraceContext as TraceContext
     from .trace.page import write_trace as write_trace
     from .trace.terminal import print_trace as print_trace
@@ -24,17 +30,23 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AblationContext": "ablation.page",
     "DiagnosisContext": "diagnosis.page",
+    "PLAIN_TABLES": "evaluation.plain_tables",
     "TraceContext": "trace.page",
+    "comparison_text": "comparison.terminal",
+    "derived_files": "evaluation.verification",
     "print_ablation": "ablation.terminal",
+    "print_comparison": "comparison.terminal",
     "print_diagnosis": "diagnosis.terminal",
     "print_table": "evaluation.terminal",
     "print_tables": "evaluation.terminal",
     "table_text": "evaluation.terminal",
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",
+    "write_comparison": "comparison.csv",
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",
+    "write_plain_table": "evaluation.plain_tables",
     "write_report": "evaluation.html",
     "write_trace": "trace.page",
 }

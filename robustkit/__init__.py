@@ -13,6 +13,10 @@ if not (_here / "attacks").is_dir():  # a checkout: attacks/, defenses/ and repo
 if TYPE_CHECKING:
     from robustkit.classifier.classifier import Classifier as Classifier
     from robustkit.classifier.smoothing import Smoothing as Smoothing
+    from robustkit.comparison.compare import Comparison as Comparison
+    from robustkit.comparison.compare import compare as compare
+    from robustkit.comparison.gate import Gate as Gate
+    from robustkit.comparison.gate import gate as gate
     from robustkit.data import load_dataset as load_dataset
     from robustkit.data.masks import load_mask as load_mask
     from robustkit.defenses import finetune as finetune  # type: ignore[import-not-found,unused-ignore]
@@ -29,12 +33,16 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Attacked": "robustkit.engine.attack_tensors",
     "Classifier": "robustkit.classifier.classifier",
+    "Comparison": "robustkit.comparison.compare",
+    "Gate": "robustkit.comparison.gate",
     "Smoothing": "robustkit.classifier.smoothing",
     "UserError": "robustkit.errors",
     "attack": "robustkit.engine.attack_tensors",
+    "compare": "robustkit.comparison.compare",
     "diagnose": "robustkit.diagnosis",
     "evaluate": "robustkit.evaluation.evaluation",
     "finetune": "robustkit.defenses",
+    "gate": "robustkit.comparison.gate",
     "load_dataset": "robustkit.data",
     "load_mask": "robustkit.data.masks",
     "load_model": "robustkit.models",

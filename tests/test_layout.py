@@ -31,12 +31,12 @@ FLOORS = (
     ("testing",),
     ("evidence",),
     ("evaluation",),
-    ("adversarial_examples", "attacks", "defenses", "diagnosis", "masked_defenses", "tracing"),
+    ("adversarial_examples", "attacks", "comparison", "defenses", "diagnosis", "masked_defenses", "tracing"),
     ("reports",),
     ("cli",),
 )
 FLOORS_OF_DEFENSES = (("inner_attack",), ("weights",), ("training",), ("cost",), ("ablation",))
-FLOORS_OF_REPORTS = (("shared",), ("diagnosis",), ("ablation", "evaluation", "trace"))
+FLOORS_OF_REPORTS = (("shared",), ("diagnosis",), ("ablation", "comparison", "evaluation", "trace"))
 
 
 def module_name(file: Path) -> str:

@@ -1,8 +1,5 @@
 """Accuracy under attack as a table in the terminal: one for each norm and radius, every number with its interval."""
 
-import io
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -12,7 +9,7 @@ from rich.text import Text
 
 from robustkit.evidence.run import Run
 
-from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
+from ..shared.terminal import empty_table, fitting_table, plain_text, print_notes, wide_enough
 from ..shared.words import DASH, UNKNOWN, per_image, printable
 from . import audit, randomized, smoothing
 from .board import Board, boards
@@ -47,11 +44,7 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
 
 def table_text(run: Run) -> str:
     """What `print_table` prints, without colours, as wide as the terminal if there is one."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal else None
-    text = io.StringIO()
-    print_table(run, Console(file=text, width=width, force_terminal=is_terminal, color_system=None))
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    return plain_text(partial(print_table, run))
 
 
 def _table(board: Board, threat: ThreatLabel | None, shown: list[str]) -> Table:

@@ -1,5 +1,8 @@
 """Tables that fit the terminal: a wider console for pipes, fewer columns in a narrow window."""
 
+import io
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -54,6 +57,15 @@ def empty_table(title: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.title, table.title_justify, table.title_style = Text(printable(" · ".join(title))), "left", "bold"
     return table
+
+
+def plain_text(print_to: Callable[[Console], None]) -> str:
+    """What a function prints, without colours, as wide as the terminal if there is one."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    text = io.StringIO()
+    print_to(Console(file=text, width=width, force_terminal=is_terminal, color_system=None))
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

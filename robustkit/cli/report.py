@@ -10,7 +10,8 @@ from .terminal import echo
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path),
-              help="HTML file. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
+              help="HTML file; a name that ends in .md or .tex gives a table in that language. [default: report.html "
+                   "in the run folder, or here for several runs]")  # fmt: skip
 def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Print the table of each run and write the HTML report of all of them together."""
     from robustkit.evidence.reading import load_run
@@ -23,6 +24,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     # All files before the first line: the reader of a pipe may end after it.
     for run in loaded if out is None else []:
         reports.write_csv(run, run.folder)
-    reports.write_report(loaded, target)
+    write = reports.write_plain_table if target.suffix.lower() in reports.PLAIN_TABLES else reports.write_report
+    write(loaded, target)
     reports.print_tables(loaded, SafeConsole())
     echo(f"\n{target}")

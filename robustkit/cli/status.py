@@ -1,6 +1,7 @@
 """The end of every command: its exit status, and one line for whatever escaped it.
 
-0 done; 2 something the user can mend; 70 a bug of ours; 130 Ctrl-C. `diagnose` adds 3 and 4, which are verdicts.
+0 done; 2 something the user can mend; 70 a bug of ours; 130 Ctrl-C. `gate` and `verify` add 1, `diagnose` 3 and 4,
+which are verdicts.
 """
 
 import os

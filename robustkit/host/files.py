@@ -15,7 +15,9 @@ from robustkit.host.text import encodable
 
 PART = ".part"  # the ending of what a killed process leaves behind
 
+MARK: Final = "made by robustkit"  # in a comment at the start of reports that look like what people write
 _REPORTS: Final = (".html", ".htm", ".csv", ".json")  # endings of the files that a newer report may replace
+_MARKED: Final = (".md", ".tex", ".xml")  # those as well, if they have the mark
 _START = 512  # bytes of a file that show whether it is text
 
 
@@ -71,7 +73,8 @@ def check_report_target(path: Path) -> None:
         return
     with path.open("rb") as file:
         start = file.read(_START)
-    if path.suffix.lower() not in _REPORTS or b"\0" in start:
+    ours = path.suffix.lower() in _REPORTS or (path.suffix.lower() in _MARKED and MARK.encode() in start)
+    if not ours or b"\0" in start:
         raise UserError(f"{path} exists and is no report, so it is not replaced; give another --out, or move it away.")
 
 

@@ -1,0 +1,107 @@
+"""A run's headline table as Markdown or LaTeX: models by threats, each accuracy with its interval.
+
+Names of models are not trusted: everything that either language would interpret is escaped.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from robustkit.evidence.run import Run
+from robustkit.host.files import MARK, write_text
+
+from ..shared.words import UNKNOWN, printable
+from .board import Board, boards
+from .result_rows import ResultRow
+
+_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
+_LATEX: Final = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    "\N{EN DASH}": "--", "\N{LESS-THAN OR EQUAL TO}": r"$\leq$", "\N{GREATER-THAN OR EQUAL TO}": r"$\geq$",
+}  # fmt: skip
+
+
+class PlainTable(NamedTuple):
+    """One table as texts, unescaped."""
+
+    caption: str
+    header: list[str]
+    lines: list[list[str]]
+
+
+def markdown(runs: Sequence[Run]) -> str:
+    """A table in GitHub's Markdown for each set of images, with its caption below it."""
+    return "\n".join([f"<!-- {MARK} -->\n", *(_markdown(table) for table in _tables(runs))])
+
+
+def latex(runs: Sequence[Run]) -> str:
+    """A `table` environment for each set of images; it needs the package booktabs."""
+    return "\n".join([f"% {MARK}", *(_latex(table) for table in _tables(runs))])
+
+
+PLAIN_TABLES: Final[dict[str, Callable[[Sequence[Run]], str]]] = {".md": markdown, ".tex": latex}
+
+
+def write_plain_table(runs: Sequence[Run], path: Path) -> None:
+    """Write the table of some runs to a file that ends in .md or .tex.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    write_text(path, PLAIN_TABLES[path.suffix.lower()](runs))
+
+
+def _tables(runs: Sequence[Run]) -> Iterator[PlainTable]:
+    for board in boards(runs):
+        columns: list[tuple[str, Callable[[str], ResultRow | None]]] = [("clean", board.clean)]
+        columns += [(str(threat), partial(board.worst, threat=threat)) for threat in board.threats]
+        lines = [[model, *(_cell(row_of(model)) for _, row_of in columns)] for model in board.models]
+        yield PlainTable(_caption(board), ["model", *(name for name, _ in columns)], lines)
+
+
+def _cell(row: ResultRow | None) -> str:
+    if row is None:
+        return UNKNOWN
+    interval = row.interval.removesuffix(" %")
+    return f"{row.percent} ({interval})"
+
+
+def _caption(board: Board) -> str:
+    images = board.images
+    entries = [entry["name"] for run in board.runs for entry in run.manifest["identity"]["attacks"]]
+    attacks = dict.fromkeys(str(name).partition("/")[0] for name in entries)
+    under = f" under {', '.join(attacks)}" if attacks else ""
+    unfinished = " At least one run is unfinished." if board.states else ""
+    return (
+        f"Accuracy on {f'{images.dataset} {images.split}'.strip()}, n = {images.n}, in brackets 95 % intervals; "
+        f"at a radius the worst case{under}, an upper bound on robust accuracy.{unfinished}"
+    )
+
+
+def _markdown(table: PlainTable) -> str:
+    rows = [table.header, ["---", *["---:"] * (len(table.header) - 1)], *table.lines]
+    escaped = [row if row[0] == "---" else [_in_markdown(text) for text in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in escaped]
+    return "\n".join([*lines, "", _in_markdown(table.caption), ""])
+
+
+def _latex(table: PlainTable) -> str:
+    rows = [" & ".join(map(_in_latex, row)) + r" \\" for row in (table.header, *table.lines)]
+    return "\n".join([
+        r"\begin{table}", r"  \centering", f"  \\caption{{{_in_latex(table.caption)}}}",
+        f"  \\begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}", r"    \toprule", f"    {rows[0]}", r"    \midrule",
+        *(f"    {row}" for row in rows[1:]), r"    \bottomrule", r"  \end{tabular}", r"\end{table}", "",
+    ])  # fmt: skip
+
+
+def _in_markdown(text: str) -> str:
+    # A dash within a word needs no backslash, and would not be read as easily.
+    return _MARKDOWN.sub(r"\\\1", printable(text)).replace(r"\-", "-").replace(r"\(", "(").replace(r"\)", ")")
+
+
+def _in_latex(text: str) -> str:
+    return "".join(_LATEX.get(mark, mark) for mark in printable(text))

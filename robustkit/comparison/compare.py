@@ -1,0 +1,173 @@
+"""Which models differ: paired tests on the same images, corrected for their number.
+
+McNemar's exact test, Newcombe's interval and Holm's correction are in `robustkit.statistics.paired`.
+"""
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import combinations
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Final, NamedTuple
+
+import pandas as pd
+
+from robustkit.errors import UserError
+from robustkit.evidence.reading import load_run
+from robustkit.evidence.run import Run
+from robustkit.statistics.intervals import proportion
+from robustkit.statistics.paired import PairedCounts, holm, mcnemar, paired_difference
+
+from .contestants import CLEAN, Contestant, ThreatKey, check_same_images, contestants, verdicts_on_shared_images
+
+LEVEL: Final = 0.05
+ALIKE: Final = "not told apart"
+_MOST = 40  # models: their pairs fill a table that somebody can still read
+
+
+class PairTest(NamedTuple):
+    """Two models under one threat."""
+
+    threat: ThreatKey
+    eps_text: str
+    first: str
+    second: str
+    counts: PairedCounts
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Models of finished runs, compared on the same images; `print(comparison)` shows both tables.
+
+    `ranking` has a row for each threat and model, the highest accuracy first: norm ("-" for clean images), eps,
+    eps_text, model, n, correct, accuracy, ci_low, ci_high, and group: models that share a letter are not told apart.
+
+    `pairs` has a row for each threat and pair of models: norm, eps, eps_text, first, second, n, both, first_only,
+    second_only, neither (images that both, only one or none gets right), difference (accuracy of the first minus that
+    of the second), ci_low, ci_high (95 %), p, p_holm (corrected for all tests of this table), verdict ("first",
+    "second" or "not told apart", at a level of 5 % for the whole table).
+
+    `notes` are sentences that a reader must know: other attacks, other images, results that are not reliable.
+    """
+
+    ranking: pd.DataFrame
+    pairs: pd.DataFrame
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """One line: how many models and tests."""
+        models = self.ranking["model"].nunique()
+        return f"<Comparison of {models} models in {len(self.pairs)} paired tests>"
+
+    def __str__(self) -> str:
+        """The tables that `robustkit compare` prints."""
+        return str(import_module("robustkit.reports").comparison_text(self))
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def compare(*runs: Run | str | Path) -> Comparison:
+    """Compare all models of finished runs with each other, on the images that they share.
+
+    Args:
+        runs: runs or their folders; one is enough if it has several models.
+
+    Raises:
+        UserError: fewer than two models, other images, an unfinished run, or no threat that two runs share.
+    """
+    loaded = [each if isinstance(each, Run) else load_run(each) for each in runs]
+    models = contestants(loaded)
+    if len(models) < 2:
+        raise UserError("A comparison needs two models; give a second run.")
+    if len(models) > _MOST:
+        raise UserError(f"{len(models)} models are {len(models) * (len(models) - 1) // 2} pairs; give {_MOST} at most.")
+    tests = list(_tests(models))
+    if all(test.threat == CLEAN for test in tests):
+        raise UserError("The runs share no norm and radius; evaluate both models under the same ones.")
+    pairs = _pairs(tests)
+    return Comparison(_ranking(models, pairs), pairs, tuple(_notes(models)))
+
+
+def _tests(models: Sequence[Contestant]) -> Iterator[PairTest]:
+    threats = sorted(set().union(*(each.threats for each in models)))
+    for first, second in combinations(models, 2):
+        check_same_images(first, second)
+    for threat in threats:
+        for first, second in combinations([each for each in models if threat in each.threats], 2):
+            counts = verdicts_on_shared_images(first, second, threat)
+            yield PairTest(threat, first.threats[threat], first.name, second.name, counts)
+
+
+def _pairs(tests: Sequence[PairTest]) -> pd.DataFrame:
+    p_values = [mcnemar(test.counts) for test in tests]
+    rows = []
+    for test, p, corrected in zip(tests, p_values, holm(p_values), strict=True):
+        counts, difference = test.counts, paired_difference(test.counts)
+        better = "first" if difference.value > 0 else "second"
+        rows.append({
+            "norm": test.threat.norm, "eps": test.threat.eps, "eps_text": test.eps_text, "first": test.first,
+            "second": test.second, "n": counts.n, **counts._asdict(), "difference": difference.value,
+            "ci_low": difference.low, "ci_high": difference.high, "p": p, "p_holm": corrected,
+            "verdict": better if corrected < LEVEL else ALIKE,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _ranking(models: Sequence[Contestant], pairs: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for threat in sorted(set(map(ThreatKey, pairs["norm"], pairs["eps"]))):
+        own = pairs[(pairs["norm"] == threat.norm) & (pairs["eps"] == threat.eps)]
+        entered = {each.name: each for each in models if each.name in {*own["first"], *own["second"]}}
+        right = {name: each.right(threat) for name, each in entered.items()}
+        ordered = sorted(entered, key=lambda name: -right[name].mean())
+        letters = _letters(ordered, own[own["verdict"] == ALIKE][["first", "second"]].to_numpy().tolist())
+        for name in ordered:
+            k, n = int(right[name].sum()), len(right[name])
+            share = proportion(k, n)
+            rows.append({
+                "norm": threat.norm, "eps": threat.eps, "eps_text": entered[name].threats[threat], "model": name,
+                "n": n, "correct": k, "accuracy": share.value, "ci_low": share.low, "ci_high": share.high,
+                "group": letters[name],
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _letters(ordered: Sequence[str], alike: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Letters so that two models share one exactly if they are not told apart: one for each largest group of those."""
+    same = {frozenset(pair) for pair in alike} | {frozenset([name]) for name in ordered}
+    groups: list[list[str]] = []
+    for name in ordered:
+        # Each group that the name fits into grows; one that it fits into in part gives a new group.
+        grown = [[*(other for other in group if frozenset([name, other]) in same), name] for group in groups]
+        candidates = [*groups, *grown, [name]]
+        groups = [group for place, group in enumerate(candidates) if not _covered(group, place, candidates)]
+    groups.sort(key=lambda group: [ordered.index(name) for name in group])
+    return {name: "".join(_letter(place) for place, group in enumerate(groups) if name in group) for name in ordered}
+
+
+def _covered(group: Sequence[str], place: int, candidates: Sequence[Sequence[str]]) -> bool:
+    """Whether another group holds all of this one."""
+    return any(
+        set(group) < set(other) or (set(group) == set(other) and place > number)
+        for number, other in enumerate(candidates) if number != place
+    )  # fmt: skip
+
+
+def _letter(place: int) -> str:
+    return ascii_lowercase[place % 26] * (1 + place // 26)
+
+
+def _notes(models: Sequence[Contestant]) -> Iterator[str]:
+    if not all(models[0].attacked_as(each) for each in models):
+        texts = dict.fromkeys(f"{each.name}: {', '.join(each.attacks)}" for each in models)
+        yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
+    if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
+        yield "The runs have different numbers of images; each pair is tested on those in both, told by their labels."
+    for each in models:
+        for threat, text in each.threats.items():
+            if note := each.note(threat):
+                yield f"{each.name}, {'clean' if threat == CLEAN else f'{threat.norm} {text}'}: {note}"

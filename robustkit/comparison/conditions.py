@@ -1,0 +1,54 @@
+"""Conditions on a run as a user writes them: "Linf@8/255>=0.40", "clean>=90%"."""
+
+import re
+from typing import NamedTuple
+
+from robustkit.errors import UserError
+from robustkit.limits import shortened
+from robustkit.primitives.threat import exact, is_minimum, norm_name, radius
+
+from .contestants import CLEAN, ThreatKey
+
+_CONDITION = re.compile(r"\s*(clean|(?P<norm>\w+)@(?P<eps>[^@<>=]+?))\s*>=\s*(?P<share>[^<>=%]+?)\s*(?P<percent>%?)\s*")
+
+
+class Condition(NamedTuple):
+    """The least accuracy under one threat, or on clean images."""
+
+    threat: ThreatKey
+    least: float  # share
+    text: str
+
+
+def condition(text: str) -> Condition:
+    """The condition that a text stands for: `NORM@EPS>=SHARE` or `clean>=SHARE`, the share as 0.4 or 40%.
+
+    Raises:
+        UserError: it is no such text, or the share is above 1.
+    """
+    parts = _CONDITION.fullmatch(text)
+    if parts is None:
+        raise UserError(f"{shortened(text)!r} is no condition; write for example Linf@8/255>=0.40, or clean>=90%.")
+    threat = CLEAN
+    if parts["norm"]:
+        norm = norm_name(parts["norm"])
+        if is_minimum(parts["eps"]):
+            raise UserError(f"{shortened(text)!r} has no radius; a condition needs one, such as {norm}@8/255>=0.40.")
+        threat = ThreatKey(norm, radius(norm, parts["eps"]))
+    return Condition(threat, share(parts["share"] + parts["percent"]), text.strip())
+
+
+def share(text: str) -> float:
+    """A share from 0 to 1, written as 0.02, 2% or 1/50.
+
+    Raises:
+        UserError: it is no number, or not from 0 to 1.
+    """
+    number, percent = (text.strip()[:-1], True) if text.strip().endswith("%") else (text, False)
+    try:
+        value = float(exact(number)) / (100 if percent else 1)
+    except UserError:
+        raise UserError(f"{shortened(text)!r} is no share; write 0.4 or 40%.") from None
+    if not 0 <= value <= 1:
+        raise UserError(f"{shortened(text)!r} is no share from 0 to 1; write 0.4 or 40%.")
+    return value

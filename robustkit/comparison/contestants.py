@@ -1,0 +1,164 @@
+"""The models of finished runs, and which images each gets right under which threat."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from robustkit.errors import UserError
+from robustkit.evidence.run import Run
+from robustkit.primitives.threat import is_minimum
+from robustkit.statistics.paired import PairedCounts, paired_counts
+
+_CERTIFIED = "certified"
+
+
+class ThreatKey(NamedTuple):
+    """A threat model by its numbers, so that 8/255 and its decimals are the same; ("-", 0) is none: clean images."""
+
+    norm: str
+    eps: float
+
+
+CLEAN = ThreatKey("-", 0.0)
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One model of one finished run."""
+
+    name: str  # unique among the contestants
+    model: str
+    run: Run
+
+    @cached_property
+    def threats(self) -> dict[ThreatKey, str]:
+        """What it was evaluated under, with the radius as its run writes it; without runs to the nearest error."""
+        rows = self.run.results[(self.run.results["model"] == self.model) & (self.run.results["role"] == "worst-case")]
+        named = zip(rows["norm"], rows["eps"], rows["eps_text"], strict=True)
+        return {CLEAN: "0"} | {ThreatKey(norm, eps): text for norm, eps, text in named if not is_minimum(text)}
+
+    def right(self, threat: ThreatKey) -> "pd.Series[bool]":
+        """By image, whether it is classified correctly: without an attack, or under all attacks of the run."""
+        return self._right[threat]
+
+    @cached_property
+    def _right(self) -> "dict[ThreatKey, pd.Series[bool]]":
+        clean = (self._samples["label"] == self._samples["clean_pred"]).groupby(self._samples["sample"]).all()
+        standing = self._samples["verdict"] == "robust"
+        attacked = standing.groupby([self._samples[name] for name in ("norm", "eps", "sample")]).all()
+        under = {threat: attacked.xs((threat.norm, threat.eps)) for threat in self.threats if threat != CLEAN}
+        return {CLEAN: clean, **under}
+
+    def labels(self) -> Mapping[int, int]:
+        """The class of each image."""
+        mine = self._samples.drop_duplicates("sample")
+        return dict(zip(mine["sample"].tolist(), mine["label"].tolist(), strict=True))
+
+    def note(self, threat: ThreatKey) -> str:
+        """Why the result is not reliable; empty if nothing says so."""
+        results = self.run.results
+        if "note" not in results:
+            return ""
+        rows = results[(results["model"] == self.model) & (results["norm"] == threat.norm)
+                       & (results["eps"] == threat.eps)]  # fmt: skip
+        notes = [note for note in rows["note"] if isinstance(note, str) and note]
+        return notes[0] if notes else ""
+
+    @property
+    def attacks(self) -> list[str]:
+        """Names of the attacks of its run; of an ensemble its own name."""
+        return list(
+            dict.fromkeys(entry["name"].partition("/")[0] for entry in self.run.manifest["identity"]["attacks"])
+        )
+
+    def attacked_as(self, other: "Contestant") -> bool:
+        """Whether both runs made the same attacks, with the same hyper-parameters."""
+        return _attacks(self.run) == _attacks(other.run)
+
+    @cached_property
+    def _samples(self) -> pd.DataFrame:
+        samples = self.run.samples
+        return samples[(samples["model"] == self.model) & (samples["attack"] != _CERTIFIED)]
+
+
+def contestants(runs: Sequence[Run]) -> list[Contestant]:
+    """Every model of every run, named by the model alone where that tells them apart.
+
+    Raises:
+        UserError: a run is unfinished, or has the radius "minimum" alone.
+    """
+    pairs = [(run, entry["name"]) for run in runs for entry in run.manifest["identity"]["models"]]
+    for run in runs:
+        if run.manifest["finished"] is None:
+            raise UserError(f"{_where(run)} is unfinished; run the command that made it again, it continues.")
+        if all(is_minimum(text) for _, text in run.manifest["identity"]["threats"]):
+            raise UserError(
+                f"{_where(run)} measures distances; accuracies are compared only between runs with radii, so give "
+                "one with --eps."
+            )
+    names = [model for _, model in pairs]
+    found = []
+    for run, model in pairs:
+        name = model if names.count(model) == 1 else f"{run.folder.name or _where(run)}/{model}"
+        found.append(Contestant(name, model, run))
+    return _told_apart(found)
+
+
+def check_same_images(first: Contestant, second: Contestant) -> bool:
+    """Whether two runs are known to have the same images; false if only their labels can be compared.
+
+    Raises:
+        UserError: the images differ, or none is in both runs.
+    """
+    one, two = (each.run.manifest["identity"]["dataset"] for each in (first, second))
+    if one["sha256"] == two["sha256"]:
+        return True
+    if (one["name"], one["split"]) != (two["name"], two["split"]):
+        raise UserError(
+            f"{first.name} was evaluated on {_data(one)}, {second.name} on {_data(two)}; only results on the same "
+            "images can be compared."
+        )
+    labels, others = first.labels(), second.labels()
+    shared = labels.keys() & others.keys()
+    if not shared or any(labels[number] != others[number] for number in shared):
+        raise UserError(
+            f"{first.name} and {second.name} were evaluated on different images of {_data(one)}; evaluate both on the "
+            "same ones."
+        )
+    return False
+
+
+def verdicts_on_shared_images(first: Contestant, second: Contestant, threat: ThreatKey) -> PairedCounts:
+    """How many of the images that both runs have each model gets right."""
+    one, two = first.right(threat).align(second.right(threat), join="inner")
+    return paired_counts(one.to_numpy(dtype=bool), two.to_numpy(dtype=bool))
+
+
+def _told_apart(found: list[Contestant]) -> list[Contestant]:
+    names = [each.name for each in found]
+    if len(set(names)) == len(names):
+        return found
+    numbered = []
+    for place, each in enumerate(found, 1):
+        name = f"{each.name} ({place})" if names.count(each.name) > 1 else each.name
+        numbered.append(Contestant(name, each.model, each.run))
+    return numbered
+
+
+def _attacks(run: Run) -> str:
+    identity = run.manifest["identity"]
+    attacks = sorted(identity["attacks"], key=lambda entry: str(entry["name"]))
+    return json.dumps([attacks, identity.get("surrogates"), identity.get("audit")], sort_keys=True)
+
+
+def _where(run: Run) -> str:
+    return "A run in memory" if run.folder == Path() else f"The run {run.folder}"
+
+
+def _data(dataset: Mapping[str, str]) -> str:
+    return f"{dataset['name']} {dataset['split']}".strip()

@@ -1,0 +1,157 @@
+"""Whether a run is good enough: accuracies of at least so much, and no real drop below a baseline."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, get_args
+
+from robustkit.errors import UserError, unknown
+from robustkit.evidence.reading import load_run
+from robustkit.evidence.run import Run
+from robustkit.host.arguments import checked_arguments
+from robustkit.statistics.intervals import proportion
+from robustkit.statistics.paired import holm, mcnemar, paired_difference
+
+from .conditions import Condition, condition
+from .conditions import share as share_of
+from .contestants import CLEAN, Contestant, ThreatKey, check_same_images, contestants, verdicts_on_shared_images
+
+JudgedBy = Literal["point", "low", "high"]
+LEVEL: Final = 0.05
+
+
+class GateCheck(NamedTuple):
+    """One condition on one model."""
+
+    model: str
+    threat: str  # "clean", or such as "Linf 8/255"
+    passed: bool
+    reason: str  # what was measured, and what was asked for
+
+
+@dataclass(frozen=True)
+class Gate:
+    """All conditions on a run; `gate.passed` says whether all of them hold."""
+
+    checks: tuple[GateCheck, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(check.passed for check in self.checks)
+
+
+@checked_arguments
+def gate(
+    run: Run | str | Path, *, fail_under: str | Sequence[str] = (), baseline: Run | str | Path | None = None,
+    max_drop: str | float = 0.0, judged_by: str = "point", allow_unreliable: bool = False,
+) -> Gate:  # fmt: skip
+    """Check the accuracies of every model of a run.
+
+    Args:
+        run: a finished run or its folder.
+        fail_under: conditions, "Linf@8/255>=0.40" or "clean>=90%".
+        baseline: an earlier run on the same images. A check fails if the accuracy is lower by more than `max_drop`, and
+            the drop is significant too: exact one-sided McNemar test at 5 %, Holm's correction for all drops together.
+        max_drop: the largest drop that is accepted, as a share ("0.02" or "2%").
+        judged_by: what `fail_under` is compared with: "point" (the measured accuracy), "low" or "high" (an end of its
+            95 % interval).
+        allow_unreliable: whether a result that the run itself calls unreliable may pass, such as one with masked
+            gradients.
+
+    Raises:
+        UserError: nothing to check, an unknown condition, an unfinished run, a threat that the run does not have, or a
+            baseline on other images.
+    """
+    if judged_by not in get_args(JudgedBy):
+        raise unknown("way to judge", judged_by, get_args(JudgedBy))
+    conditions = [condition(text) for text in ([fail_under] if isinstance(fail_under, str) else fail_under)]
+    if not conditions and baseline is None:
+        raise UserError("A gate needs something to check: --fail-under 'Linf@8/255>=0.40', or --baseline RUN.")
+    models = contestants([_loaded(run)])
+    checks = [_least(model, each, judged_by) for model in models for each in conditions]
+    if baseline is not None:
+        checks += _drops(models, contestants([_loaded(baseline)]), share_of(str(max_drop)))
+    if not allow_unreliable:
+        asked = [each.threat for each in conditions] if baseline is None else None
+        checks += [check for model in models for check in _unreliable(model, asked)]
+    return Gate(tuple(checks))
+
+
+def _loaded(run: Run | str | Path) -> Run:
+    return run if isinstance(run, Run) else load_run(run)
+
+
+def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
+    if asked.threat not in model.threats:
+        known = ", ".join(_name(model, threat) for threat in sorted(model.threats))
+        raise UserError(
+            f"The run has no result for {asked.text!r}; it has {known}. Evaluate with that norm and radius."
+        )
+    right = model.right(asked.threat)
+    found = proportion(int(right.sum()), len(right))
+    value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
+    measured = f"{found.value:.1%} (95 %: {found.low:.1%} to {found.high:.1%}, n={len(right)})"
+    end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
+    passed = value >= asked.least
+    reason = f"{measured} is {'at least' if passed else 'below'} {_percent(asked.least)}{end}"
+    return GateCheck(model.name, _name(model, asked.threat), passed, reason)
+
+
+def _drops(models: Sequence[Contestant], before: Sequence[Contestant], most: float) -> Iterator[GateCheck]:
+    tests = []
+    for model, old in _matched(models, before):
+        check_same_images(model, old)
+        if not model.attacked_as(old):
+            raise UserError(
+                f"The baseline was attacked by {', '.join(old.attacks)}, this run by {', '.join(model.attacks)}, or "
+                "with other settings; evaluate both in the same way."
+            )
+        shared = sorted(model.threats.keys() & old.threats.keys())
+        if shared == [CLEAN] and len(model.threats) > 1:
+            raise UserError("The baseline has no norm and radius of this run; evaluate both under the same ones.")
+        tests += [(model, threat, verdicts_on_shared_images(model, old, threat)) for threat in shared]
+    corrected = holm([mcnemar(counts, first_is_lower=True) for _, _, counts in tests])
+    for (model, threat, counts), p in zip(tests, corrected, strict=True):
+        difference = paired_difference(counts)
+        # Counts are compared, not floats: a drop of exactly the accepted size passes.
+        too_far = counts.second_only - counts.first_only > most * counts.n * (1 + 1e-12)
+        passed = not (too_far and p < LEVEL)
+        change = (
+            f"{100 * difference.value:+.1f} points against the baseline "
+            f"(95 %: {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, n={counts.n})"
+        )
+        why = (
+            ""
+            if not too_far
+            else f", more than {100 * most:g} points down"
+            + (f", p = {p:.2g}" if not passed else f", but that may be luck: p = {p:.2g}")
+        )
+        yield GateCheck(model.name, _name(model, threat), passed, change + why)
+
+
+def _matched(models: Sequence[Contestant], before: Sequence[Contestant]) -> Iterator[tuple[Contestant, Contestant]]:
+    """Each model with that of its name, or the only one, in the baseline."""
+    if len(models) == len(before) == 1:
+        yield models[0], before[0]
+        return
+    named = {each.model: each for each in before}
+    for model in models:
+        if model.model not in named:
+            raise unknown("model of the baseline", model.model, named)
+        yield model, named[model.model]
+
+
+def _unreliable(model: Contestant, asked: Sequence[ThreatKey] | None) -> Iterator[GateCheck]:
+    for threat in sorted(model.threats if asked is None else set(asked)):
+        if note := model.note(threat):
+            reason = f"not reliable: {note}; run `robustkit diagnose`, or pass --allow-unreliable"
+            yield GateCheck(model.name, _name(model, threat), False, reason)
+
+
+def _name(model: Contestant, threat: ThreatKey) -> str:
+    return "clean" if threat == CLEAN else f"{threat.norm} {model.threats[threat]}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:g} %"

@@ -1,0 +1,58 @@
+"""`robustkit compare` and `robustkit gate`: exit statuses and files."""
+
+from xml.etree import ElementTree as ET
+
+import pandas as pd
+import pytest
+
+from tests.cli.conftest import DATA, MODEL
+from tests.cli.test_bad_input import refused
+
+EVALUATE = ("evaluate", "-q", *DATA, "-a", "fgsm", "--eps", "0.05")
+
+
+@pytest.fixture
+def runs(place, robustkit):
+    assert robustkit(*EVALUATE, *MODEL, "--out", "one").status == 0
+    assert robustkit(*EVALUATE, "-m", "net.py:other", "--out", "two").status == 0
+
+
+def test_a_comparison_is_printed_and_written(runs, robustkit, place):
+    printed = robustkit("compare", "one", "two", "--out", "pairs.csv")
+    pairs = pd.read_csv(place / "pairs.csv")
+
+    assert printed.status == 0
+    assert "95 % interval" in printed.out
+    assert pairs["norm"].tolist() == ["-", "Linf"]
+    assert (pairs["both"] + pairs["first_only"] + pairs["second_only"] + pairs["neither"] == pairs["n"]).all()
+
+
+@pytest.mark.parametrize(("least", "status", "word"), [("0", 0, "pass"), ("1", 1, "FAIL")])
+def test_the_status_of_a_gate_says_whether_it_passed(least, status, word, runs, robustkit, place):
+    printed = robustkit("gate", "one", "--fail-under", f"Linf@0.05>={least}", "--junit", "gate.xml")
+
+    assert printed.status == status
+    assert printed.out.startswith(word)
+    assert ET.parse(place / "gate.xml").getroot().get("failures") == str(status)
+
+
+def test_a_run_passes_a_gate_against_itself(runs, robustkit):
+    assert robustkit("gate", "one", "--baseline", "one").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compare", "one"], ["two models"]),
+        (["compare", "one", "nowhere"], ["nowhere", "run folder"]),
+        (["compare", "one", "two", "--out", "net.py"], ["net.py", "not replaced"]),
+        (["gate", "one"], ["--fail-under"]),
+        (["gate", "one", "--fail-under", "Linf@8/255>=0.4"], ["no result for", "Linf 0.05"]),
+        (["gate", "one", "--fail-under", "robust"], ["no condition", "Linf@8/255>=0.40"]),
+        (["gate", "one", "--baseline", "two", "--max-drop", "2"], ["from 0 to 1"]),
+        (["gate", "one", "--fail-under", "clean>=0", "--junit", "one/run.sqlite"], ["run.sqlite", "not replaced"]),
+    ],
+    ids=lambda value: " ".join(value)[:40],
+)
+def test_what_cannot_be_answered_is_one_line(arguments, words, runs, robustkit):
+    refused(robustkit(*arguments), *words)

@@ -1,0 +1,140 @@
+"""Models of finished runs are compared on the same images, and nothing else is compared."""
+
+import pytest
+import torch
+from torch import nn
+
+import robustkit
+from robustkit import UserError, compare, evaluate
+from robustkit.comparison.compare import _letters
+from tests.networks import Constant
+from tests.small import cnn, data, linear
+
+X, Y = data(60)
+
+
+class Remembering(nn.Module):
+    """Right for the images whose number is in `right`, whatever an attack within 0.1 does."""
+
+    def __init__(self, right: range) -> None:
+        super().__init__()
+        self.register_buffer("images", X)
+        self.register_buffer("answers", torch.where(torch.tensor([n in right for n in range(60)]), Y, (Y + 1) % 10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        near = (x.flatten(1).unsqueeze(1) - self.images.flatten(1)).square().sum(2).argmin(1)
+        return 5 * nn.functional.one_hot(self.answers[near], 10).to(x) + 0 * x.sum((1, 2, 3))[:, None]
+
+
+def run_of(models, *, count=60, attacks="noise:queries=2", eps="0.02", **settings):
+    return evaluate(models, dataset=data(count), attacks=attacks, eps=eps, **settings)
+
+
+@pytest.fixture(scope="module")
+def several():
+    right = {"most": range(58), "many": range(50), "half": range(30), "other half": range(30, 60)}
+    return run_of([Remembering(each) for each in right.values()], names=list(right))
+
+
+def test_images_that_one_model_alone_gets_right_are_counted(several):
+    pairs = compare(several).pairs.set_index(["norm", "first", "second"])
+
+    for norm in ("-", "Linf"):
+        row = pairs.loc[(norm, "half", "other half")]
+        assert row[["both", "first_only", "second_only", "neither"]].tolist() == [0, 30, 30, 0]
+        assert (row["verdict"], row["difference"]) == ("not told apart", 0)
+    row = pairs.loc[("Linf", "most", "half")]
+    assert row[["both", "first_only", "second_only", "neither"]].tolist() == [30, 28, 0, 2]
+    assert row["p"] == pytest.approx(2 * 0.5**28)
+    assert row["verdict"] == "first"
+
+
+def test_models_are_ranked_and_grouped(several):
+    ranking = compare(several).ranking.query("norm == 'Linf'")
+
+    assert ranking[["model", "correct", "group"]].to_numpy().tolist() == [
+        ["most", 58, "a"], ["many", 50, "b"], ["half", 30, "c"], ["other half", 30, "c"],
+    ]  # fmt: skip
+
+
+def test_the_accuracies_are_those_of_the_runs():
+    run = run_of([linear(), cnn()], attacks=["fgsm", "noise:queries=3"], eps=["0.05", "0.1"])
+    own = run.results.query("role in ('clean', 'worst-case')")
+    expected = {(row.norm, row.eps, row.model): row.correct for row in own.itertuples()}
+
+    assert {(row.norm, row.eps, row.model): row.correct for row in compare(run).ranking.itertuples()} == expected
+
+
+def test_two_runs_of_one_model_are_told_apart_by_name(tmp_path):
+    for name in ("before", "after"):
+        run_of(linear(), out=tmp_path / name)
+    found = compare(tmp_path / "before", str(tmp_path / "after"))
+
+    assert set(found.ranking["model"]) == {"before/sequential", "after/sequential"}
+    assert found.pairs["difference"].tolist() == [0, 0]
+    assert found.notes == ()
+
+
+def test_a_radius_written_in_two_ways_is_one_radius():
+    found = compare(run_of(linear(), eps="1/10"), run_of(cnn(), eps="0.1"))
+
+    assert set(found.pairs["eps"]) == {0, 0.1}
+
+
+def test_other_attacks_are_noted():
+    notes = compare(run_of(linear()), run_of(cnn(), attacks="noise:queries=3")).notes
+
+    assert len(notes) == 1
+    assert "different attacks" in notes[0]
+
+
+def test_a_longer_run_is_compared_on_the_images_that_both_have():
+    found = compare(run_of(linear(), count=40), run_of(cnn()))
+
+    assert set(found.pairs["n"]) == {40}
+    assert "different numbers of images" in found.notes[0]
+
+
+def test_unreliable_results_are_noted():
+    assert any("guessing" in note for note in compare(run_of([linear(), Constant(3)])).notes)
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        (lambda: [run_of(linear())], "needs two models"),
+        (lambda: [run_of(linear()), run_of(cnn(), eps="0.03")], "share no norm and radius"),
+        (lambda: [run_of(linear()), evaluate(cnn(), dataset=(X, (Y + 1) % 10), attacks="fgsm", eps="0.02")], "images"),
+        (lambda: [run_of(linear()), run_of(cnn(), attacks="fab:steps=2", eps="minimum")], "distances"),
+        (list, "needs two models"),
+    ],
+    ids=["one model", "other radius", "other labels", "distances", "nothing"],
+)
+def test_what_cannot_be_compared_is_refused(runs, words):
+    with pytest.raises(UserError, match=words):
+        compare(*runs())
+
+
+def test_the_tables_name_the_verdicts(several):
+    text = str(compare(several))
+
+    assert "most is higher" in text
+    assert repr(compare(several)) == "<Comparison of 4 models in 12 paired tests>"
+
+
+@pytest.mark.parametrize(
+    ("alike", "expected"),
+    [
+        ([], {"p": "a", "q": "b", "r": "c"}),
+        (["pq", "qr"], {"p": "a", "q": "ab", "r": "b"}),
+        (["pq", "qr", "pr"], {"p": "a", "q": "a", "r": "a"}),
+        (["pr"], {"p": "a", "q": "b", "r": "a"}),
+    ],
+    ids=str,
+)
+def test_models_share_a_letter_exactly_if_they_are_not_told_apart(alike, expected):
+    assert _letters("pqr", [tuple(pair) for pair in alike]) == expected
+
+
+def test_compare_is_public():
+    assert robustkit.compare is compare

@@ -1,0 +1,114 @@
+"""A gate fails for what is too low, or has really dropped, and for nothing else."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from robustkit import UserError, evaluate, gate
+from robustkit.comparison.conditions import condition, share
+from robustkit.comparison.junit import junit
+from tests.comparison.test_compare import Remembering, run_of
+from tests.networks import Constant
+from tests.small import cnn, data, linear
+
+
+def test_the_measured_accuracy_is_compared():
+    run = run_of(Remembering(range(30)))
+
+    assert gate(run, fail_under="Linf@0.02>=0.5").passed
+    assert not gate(run, fail_under="Linf@1/50>=50.1%").passed
+    assert gate(run, fail_under=["clean>=1/2", "Linf@0.02>=0"]).passed
+
+
+def test_the_lower_end_of_the_interval_asks_for_more():
+    run = run_of(Remembering(range(30)))
+
+    assert not gate(run, fail_under="Linf@0.02>=0.5", judged_by="low").passed
+    assert gate(run, fail_under="Linf@0.02>=0.6", judged_by="high").passed
+
+
+@pytest.mark.parametrize(
+    ("left", "most", "passed"), [(60, 0, True), (59, 0, True), (50, 0, False), (50, "0.2", True), (30, "20%", False)]
+)
+def test_a_drop_fails_if_it_is_too_large_and_no_luck(left, most, passed):
+    now, then = run_of(Remembering(range(left))), run_of(Remembering(range(60)))
+
+    # One image of 60 may be luck (p = 1/2); ten are not (p = 1/1024).
+    assert gate(now, baseline=then, max_drop=most).passed is passed
+
+
+def test_a_rise_passes():
+    assert gate(run_of(Remembering(range(60))), baseline=run_of(Remembering(range(30)))).passed
+
+
+def test_a_result_that_the_run_calls_unreliable_does_not_pass():
+    run = run_of(Constant(3))
+
+    assert not gate(run, fail_under="clean>=0").passed
+    assert gate(run, fail_under="clean>=0", allow_unreliable=True).passed
+
+
+def test_models_are_matched_by_name_with_those_of_the_baseline():
+    then = run_of([Remembering(range(60)), Remembering(range(30))], names=["one", "two"])
+    now = run_of([Remembering(range(30)), Remembering(range(30))], names=["two", "one"])
+    failed = {check.model for check in gate(now, baseline=then).checks if not check.passed}
+
+    assert failed == {"one"}
+
+
+def test_junit_has_a_case_for_each_check_and_is_well_formed():
+    run = run_of([Remembering(range(60)), Remembering(range(30))], names=["<good>&\x07", "bad"])
+    suite = ET.fromstring(junit(gate(run, fail_under=["Linf@0.02>=0.9", "clean>=0.9"])))
+
+    assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
+    assert {case.get("classname") for case in suite if len(case)} == {"bad"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "something to check"),
+        ({"fail_under": "Linf@0.5>=0.4"}, "no result for"),
+        ({"fail_under": "L3@0.5>=0.4"}, "norm"),
+        ({"fail_under": "Linf@minimum>=0.4"}, "no radius"),
+        ({"fail_under": "Linf@0.02>0.4"}, "no condition"),
+        ({"fail_under": "Linf@0.02>=40"}, "from 0 to 1"),
+        ({"fail_under": "clean>=x"}, "no share"),
+        ({"fail_under": "clean>=0.5", "judged_by": "middle"}, "way to judge"),
+        ({"fail_under": 3}, "fail_under"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_gate_that_cannot_be_read_is_one_sentence(settings, words):
+    with pytest.raises(UserError, match=words) as error:
+        gate(run_of(linear(), count=10), **settings)
+
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"attacks": "noise:queries=5"}, "attacked by"),
+        ({"eps": "0.03"}, "no norm and radius"),
+    ],
+    ids=["attacks", "radius"],
+)
+def test_a_baseline_that_was_measured_in_another_way_is_refused(other, words):
+    with pytest.raises(UserError, match=words):
+        gate(run_of(linear(), count=10), baseline=run_of(cnn(), count=10, **other))
+
+
+def test_a_baseline_on_other_images_is_refused():
+    x, y = data(20)
+    other = evaluate(linear(), dataset=(x.flip(0), y.flip(0)), attacks="noise:queries=2", eps="0.02")
+    with pytest.raises(UserError, match="different images"):
+        gate(run_of(linear(), count=20), baseline=other)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0.4", 0.4), ("40%", 0.4), ("2/5", 0.4), ("0", 0), ("1", 1), ("100 %", 1)]
+)
+def test_shares_are_read_as_people_write_them(text, value):
+    assert share(text) == value
+    assert condition(f" Linf@8/255 >= {text} ").least == value

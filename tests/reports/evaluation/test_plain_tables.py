@@ -1,0 +1,73 @@
+"""Tables in Markdown and LaTeX: the numbers of the run, and names that change neither language."""
+
+import re
+import string
+
+import pytest
+from robustkit.reports import write_plain_table
+from robustkit.reports.evaluation.plain_tables import latex, markdown
+
+from robustkit import UserError, evaluate
+from tests.small import cnn, data, linear
+
+EVIL = "a|b `c` $d$ \\input{e} <f> *g* _h_ [i](j) %k &l #m ~n ^o"
+
+
+@pytest.fixture(scope="module")
+def run():
+    return evaluate([linear(), cnn()], names=[EVIL, "plain"], dataset=data(20), attacks="fgsm", eps=["0.05", "0.1"])
+
+
+def cells(line: str, mark: str) -> list[str]:
+    return [cell.strip() for cell in re.split(rf"(?<!\\){re.escape(mark)}", line.removesuffix(r"\\"))]
+
+
+def test_markdown_has_a_row_for_each_model_and_the_accuracies_of_the_run(run):
+    lines = [line for line in markdown([run]).splitlines() if line.startswith("|")]
+    worst = run.results.query("model == 'plain' and role == 'worst-case'")
+
+    assert [len(cells(line, "|")) for line in lines] == [6] * 4  # also that of the evil name
+    assert cells(lines[0], "|")[1:-1] == ["model", "clean", "Linf 0.05", "Linf 0.1"]
+    for cell, accuracy in zip(cells(lines[3], "|")[3:-1], worst["accuracy"], strict=True):
+        assert cell.startswith(f"{100 * accuracy:.1f} %")
+
+
+def test_markdown_of_a_hostile_name_has_no_live_mark(run):
+    line = next(line for line in markdown([run]).splitlines() if line.startswith("| a"))
+    name = line.split(" | ")[0].removeprefix("| ")
+    left = re.sub(r"\\.", "", name)
+
+    assert not set(left) & set("|`$<>*_[]&#~\\")
+
+
+def test_latex_of_a_hostile_name_has_no_command_but_those_for_characters(run):
+    line = next(line for line in latex([run]).splitlines() if line.strip().startswith("a"))
+    name = cells(line, "&")[0]
+    left = re.sub(r"\\text[a-z]+\{\}|\\[&%$#_{}]", "", name)
+
+    assert len(cells(line, "&")) == 4
+    assert set(left) <= set(string.ascii_letters + " *[]()")
+
+
+def test_latex_is_a_table_with_balanced_groups(run):
+    text = latex([run])
+    opened = re.findall(r"\\begin\{(\w+)\}", text)
+
+    assert opened == ["table", "tabular"]
+    assert sorted(re.findall(r"\\end\{(\w+)\}", text)) == sorted(opened)
+    assert len(re.findall(r"(?<!\\)\{", text)) == len(re.findall(r"(?<!\\)\}", text))
+
+
+@pytest.mark.parametrize("name", ["paper.tex", "README.md"])
+def test_what_a_person_wrote_is_not_replaced_and_an_older_table_is(name, run, tmp_path):
+    (tmp_path / name).write_text("my own words")
+    with pytest.raises(UserError, match="not replaced"):
+        write_plain_table([run], tmp_path / name)
+    assert (tmp_path / name).read_text() == "my own words"
+
+    (tmp_path / name).unlink()
+    write_plain_table([run], tmp_path / name)
+    first = (tmp_path / name).read_bytes()
+    write_plain_table([run], tmp_path / name)
+
+    assert (tmp_path / name).read_bytes() == first
