@@ -27,11 +27,11 @@ from robustkit.primitives.windows import pixels, window, window_sums
 
 # Sides and widths at which attacks break some images and not all.
 RADII = {
-    "trades_mnist": ("mnist", {"patch": 5, "frame": 2}),
-    "cnn_a_cifar": ("cifar10", {"patch": 4, "frame": 1}),
-    "resnet2b_cifar": ("cifar10", {"patch": 5, "frame": 1}),
+    "trades_mnist": ("mnist", {"patch": 6, "frame": 5}),
+    "cnn_a_cifar": ("cifar10", {"patch": 3, "frame": 1}),
+    "resnet2b_cifar": ("cifar10", {"patch": 3, "frame": 1}),
 }
-STEPS, PLACES = 100, 10
+STEPS, PLACES = 100, 50
 
 Points = Callable[[int], Tensor]  # [N, *S] the last points of a run with a seed
 

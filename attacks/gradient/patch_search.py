@@ -57,7 +57,7 @@ class PatchSearch(Ascent):
 
     _: KW_ONLY
     steps: int = 100
-    places: int = 10
+    places: int = 50
     step_size: float = 0.5
     decay: float = 0.75
 
