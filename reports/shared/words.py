@@ -51,8 +51,9 @@ def per_image(passes: int, images: int) -> str:
 
 def in_plain_words(norm: str, eps_text: str) -> str:
     """What an attacker may change, for readers who do not know norms."""
-    if unmasked(norm) != norm:
-        return f"{in_plain_words(unmasked(norm), eps_text)}, inside {norm.partition('@')[2]} and nowhere else"
+    plain = unmasked(norm)
+    if plain != norm:
+        return f"{in_plain_words(plain, eps_text)},{norm[len(plain) :].replace('-', ' ', 2)} and nowhere else"
     allowed = {
         "Linf": f"when every pixel value may move by up to {eps_text}",
         "L2": f"when the whole image may move by a Euclidean distance of up to {eps_text}",

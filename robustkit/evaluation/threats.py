@@ -18,7 +18,7 @@ class Threat(NamedTuple):
     The text "minimum" has the number infinity: the nearest error is looked for, whatever its distance.
     """
 
-    norm: str  # with the label of the mask, if there is one: "Linf@mask-0123456789ab"
+    norm: str  # with the label of the mask, if there is one: "Linf-in-mask-0123456789ab"
     eps_text: str
     eps: float
     mask: Mask | None = None

@@ -21,7 +21,7 @@ from robustkit.limits import shortened
 
 _RECTANGLE = re.compile(r"patch:(\d{1,6}),(\d{1,6}),(\d{1,6}),(\d{1,6})", re.ASCII)
 _LABEL = re.compile(r"mask-[0-9a-f]{12}|patch(-\d{1,6}){4}", re.ASCII)
-_SEPARATOR = "@"
+_SEPARATOR = "-in-"
 
 
 class Rectangle(NamedTuple):
@@ -140,7 +140,7 @@ class Mask:
 
 
 def masked_name(norm: str, mask: Mask | None) -> str:
-    """What evidence and reports call a norm under a mask: "Linf@mask-0123456789ab"."""
+    """What evidence and reports call a norm under a mask: "Linf-in-mask-0123456789ab"."""
     return norm if mask is None else f"{norm}{_SEPARATOR}{mask.label}"
 
 

@@ -10,6 +10,7 @@ from robustkit.errors import UserError, unknown
 from robustkit.limits import shortened
 from robustkit.primitives.ball import THREATS, Ball, NormName
 from robustkit.primitives.local_balls import Frame, Patch
+from robustkit.primitives.mask import unmasked
 from robustkit.primitives.norm_balls import L0, L1, L2, Linf
 
 MINIMUM: Final = "minimum"  # in place of a radius: how far away the nearest error is
@@ -36,6 +37,11 @@ def ball(norm: str, eps: float | str | Fraction) -> Ball:
         UserError: an unknown norm, or a radius that is negative, not a number or in the wrong unit.
     """
     return _BALLS[norm_name(norm)](radius(norm_name(norm), eps))
+
+
+def canonical(name: str) -> str:
+    """The name of a norm in any case, with the label of its mask if it has one, as evidence has it."""
+    return norm_name(unmasked(name)) + name[len(unmasked(name)) :]
 
 
 def norm_name(text: str) -> NormName:

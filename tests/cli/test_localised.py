@@ -20,7 +20,7 @@ def picture(path, pixels) -> None:
 
 def test_a_mask_is_read_from_a_picture_and_named_everywhere(robustkit, place):
     picture(place / "mask.png", MASK)
-    label = f"Linf@{load_mask(MASK > 0).label}"
+    label = f"Linf-in-{load_mask(MASK > 0).label}"
     printed = robustkit(
         "evaluate", "-q", *MODEL, *DATA, "-a", "pgd:steps=3", "--eps", "0.1", "--mask", "mask.png", "-o", "run"
     )
@@ -54,7 +54,7 @@ def test_pictures_are_attacked_in_a_patch_and_under_a_mask(robustkit, place):
 
     assert set(table.norm) == {"patch"}
     assert table.distance.dropna().le(3).all()
-    assert set(pd.read_csv(place / "masked" / "results.csv").norm) == {f"Linf@{load_mask(MASK > 0).label}"}
+    assert set(pd.read_csv(place / "masked" / "results.csv").norm) == {f"Linf-in-{load_mask(MASK > 0).label}"}
 
 
 def test_arrays_are_attacked_in_a_frame(robustkit, place):

@@ -106,7 +106,7 @@ def test_one_mask_has_one_name_whatever_it_is_given_as(tmp_path):
     assert masks[0] != load_mask(SQUARE)
     assert [mask.source for mask in masks[-2:]] == ["mask.npy", "mask.png"]
     assert unmasked(masked_name("Linf", masks[0])) == "Linf"
-    assert unmasked("Linf@mine") == "Linf@mine"
+    assert unmasked("Linf-in-mine") == "Linf-in-mine"
 
 
 @pytest.mark.parametrize(

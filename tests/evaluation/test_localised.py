@@ -8,7 +8,7 @@ import pytest
 from robustkit.attacks import APGD, PGD
 from robustkit.reports import write_report
 
-from robustkit import UserError, load_mask, load_run
+from robustkit import UserError, gate, load_mask, load_run
 from tests.small import accuracy, broken, cnn, data, evaluated, linear
 
 PAGE = Path(__file__).parents[2] / "docs" / "localised.md"
@@ -47,10 +47,12 @@ def test_a_masked_run_says_so_in_every_row_and_on_the_page(tmp_path):
     write_report([run], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
 
-    assert set(run.results.norm) == {"-", f"Linf@{mask.label}"}
+    assert set(run.results.norm) == {"-", f"Linf-in-{mask.label}"}
     assert run.manifest["identity"]["masks"] == {mask.label: "11 of 8x8 pixels, given as an array"}
     assert f"Only the pixels of {mask.label} (11 of 8x8 pixels, given as an array) may change." in page
     assert accuracy(run, "worst-case", "0.1") < accuracy(run, "clean")
+    assert f"by up to 0.05, in {mask.label} and nowhere else" in page
+    assert not gate(run, fail_under=f"linf-in-{mask.label}@0.1>=99%").passed
     for picture in run.pictures:
         assert not ((picture.x != picture.x_adv).any(0) & ~MIDDLE).any()
 
@@ -62,7 +64,7 @@ def test_runs_with_different_masks_never_mix(tmp_path):
     run(MIDDLE)
     run(load_mask(MIDDLE))
     for other in (EDGE, None, "patch:0,0,2,2"):
-        with pytest.raises(UserError, match=f"the radius Linf@{load_mask(MIDDLE).label} 0.1 is missing"):
+        with pytest.raises(UserError, match=f"the radius Linf-in-{load_mask(MIDDLE).label} 0.1 is missing"):
             run(other)
 
 
@@ -78,7 +80,7 @@ def test_attack_objects_bring_their_mask():
     mask = load_mask(MIDDLE)
     run = evaluated(linear(), None, dataset=data(), attacks=PGD(0.1, steps=2, mask=mask))
 
-    assert set(run.results.norm) == {"-", f"Linf@{mask.label}"}
+    assert set(run.results.norm) == {"-", f"Linf-in-{mask.label}"}
     with pytest.raises(UserError, match="different masks; give the same one"):
         evaluated(linear(), None, dataset=data(), attacks=[PGD(0.1, mask=mask), APGD(0.1, mask=load_mask(EDGE))])
     with pytest.raises(UserError, match="different masks; give the same one"):
