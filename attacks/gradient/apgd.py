@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import UserError
-from robustkit.primitives.ascent import Ascent
+from robustkit.primitives.ascent import Ascent, step_unit
 from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
@@ -94,7 +94,7 @@ class APGD(Ascent):
         widest = self._searches[0].ball
         # A random point on the ball's surface: noise scaled to its radius.
         direction = random_direction(widest, trials.x, trials.key)
-        return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + widest.length * direction))
+        return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + step_unit(widest) * direction))
 
     def begin_at(self, trials: Trials, start: Tensor) -> ApgdState:
         """The state before the first query, which is at `start` `[B, *S]`, a point of the ball (Linf and L2)."""
@@ -103,7 +103,7 @@ class APGD(Ascent):
         return ApgdState(
             **vars(begin(trials, start)),
             old=start, best=start, best_grad=zeros, best_loss=zero, last_loss=zero, rises=torch.zeros_like(period),
-            step_size=zero + 2 * self.ball.length, period=period, next_check=period + 1, check_loss=zero,
+            step_size=zero + 2 * step_unit(self.ball), period=period, next_check=period + 1, check_loss=zero,
             reduced=torch.ones_like(period, dtype=torch.bool),
         )  # fmt: skip
 

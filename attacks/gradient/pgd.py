@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor
 
-from robustkit.primitives.ascent import SteepestAscent
+from robustkit.primitives.ascent import SteepestAscent, step_unit
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.protocol import Trials
 
@@ -36,7 +36,7 @@ class PGD(SteepestAscent):
     def step_length(self) -> float:
         if self.step_size is not None:
             return self.step_size
-        return 0.04 if self.ball.norm == "L0" else 2.5 * self.ball.length / self.steps
+        return 0.04 if self.ball.norm == "L0" else 2.5 * step_unit(self.ball) / self.steps
 
     def start(self, trials: Trials) -> Tensor:
         return self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives import registry
+from robustkit.primitives.ascent import step_unit
 from robustkit.primitives.ball import FREE
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack
 from robustkit.primitives.threat import ball, norm_name
@@ -76,7 +77,7 @@ def stronger(inner: InnerAttack) -> InnerAttack | None:
     if steps > 1 and inner.replays == 1:
         return InnerAttack(replace(attack, steps=2 * steps))  # type: ignore[call-arg]
     norm, eps = attack.ball.norm, attack.ball.eps
-    return InnerAttack(registry.build(f"pgd:steps=2,step_size={attack.ball.length / 2!r}", norm, eps))
+    return InnerAttack(registry.build(f"pgd:steps=2,step_size={step_unit(attack.ball) / 2!r}", norm, eps))
 
 
 def _free(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:

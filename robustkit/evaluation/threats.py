@@ -6,7 +6,7 @@ from typing import NamedTuple
 from robustkit.errors import UserError
 from robustkit.limits import shortened
 from robustkit.primitives.ball import NormName
-from robustkit.primitives.mask import Mask, masked_name, unmasked
+from robustkit.primitives.mask import Mask, masked_name
 from robustkit.primitives.threat import MINIMUM, exact, is_minimum, norm_name, radius
 
 _EXAMPLE = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10", "patch": "5", "frame": "2"}
@@ -21,12 +21,8 @@ class Threat(NamedTuple):
     norm: str  # with the label of the mask, if there is one: "Linf-in-mask-0123456789ab"
     eps_text: str
     eps: float
+    ball_name: NormName  # the norm's own name
     mask: Mask | None = None
-
-    @property
-    def ball_name(self) -> NormName:
-        """The norm's own name."""
-        return norm_name(unmasked(self.norm))
 
 
 def threats_of(
@@ -60,7 +56,7 @@ def threats_of(
         if not own:
             raise UserError(f"There is no radius for {norm}; add one, for example --eps {norm}:{_EXAMPLE[norm]}.")
         unique = {radius(norm, text): text for text in reversed(own)}
-        threats += [Threat(masked_name(norm, mask), unique[value], value, mask) for value in sorted(unique)]
+        threats += [Threat(masked_name(norm, mask), unique[value], value, norm, mask) for value in sorted(unique)]
     if any(norm is None for norm, _ in pairs) and len(set(named)) > 1:
         raise UserError("With several norms each radius names its own: write --eps Linf:8/255 --eps L2:0.5.")
     return threats

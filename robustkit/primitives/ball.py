@@ -33,11 +33,6 @@ class Ball(ABC):
     order: ClassVar[float]
     images_only: ClassVar[bool] = False  # whether inputs need a height and a width
 
-    @property
-    def length(self) -> float:
-        """What steps are measured in: `eps`, or the range of a value where values are free."""
-        return self.eps
-
     @abstractmethod
     def distance(self, x: Tensor, point: Tensor) -> Tensor:
         """`[B]` float64 distances between images."""

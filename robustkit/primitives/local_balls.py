@@ -24,10 +24,6 @@ class _LocalBall(Ball):
     order = math.inf  # how far values move inside
     images_only = True
 
-    @property
-    def length(self) -> float:
-        return 1.0
-
     @abstractmethod
     def inside(self, x: Tensor, worth: Tensor) -> Tensor:
         """Bool, broadcast over `x` `[B, ..., H, W]`: the pixels that may change where `[B, H, W]` says their worth."""
