@@ -81,16 +81,30 @@ def searching(trials: Trials) -> dict[str, Any]:
 
 
 def random_start(x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
-    """Noise that may be an error: first uniform in the box, later uniform in a random range of values.
+    """Noise that may be an error: uniform in the box, then in turn of a random range of greys, and black and white.
 
     A network gives almost all noise of one contrast the same class, which may be the right one: on MNIST it is 8. Noise
-    of any range includes nearly constant images of every grey.
+    of any range includes nearly constant images of every grey. Black and white in squares of any size is the farthest
+    from grey: a random network with two classes gave 8 % of such images its rarer class, and 0.9 % of uniform noise.
     """
     ends = noise.uniform(finer(key), draw, (2,)).to(x)
-    first = draw == 0
+    uniform, first = noise.uniform(key, draw, x.shape[1:]).to(x), draw == 0
     low = torch.where(first, 0, torch.minimum(ends[:, 0], ends[:, 1]))
     high = torch.where(first, 1, torch.maximum(ends[:, 0], ends[:, 1]))
-    return along(low, x) + along(high - low, x) * noise.uniform(key, draw, x.shape[1:]).to(x)
+    grey = along(low, x) + along(high - low, x) * uniform
+    squares = (_squares(uniform, ends[:, 0]) >= 0.5).to(x)
+    return torch.where(along((draw > 0) & (draw % 2 == 0), x), squares, grey)
+
+
+def _squares(values: Tensor, size: Tensor) -> Tensor:
+    """`values` `[B, *S]` made constant in squares: a side of 1 where `size` `[B]` is 0, of half an image towards 1."""
+    for axis in range(max(1, values.ndim - 2), values.ndim):
+        length = values.shape[axis]
+        side = (1 + size.square() * (length / 2)).long()  # small squares more often than large ones
+        place = torch.arange(length, device=values.device) // side[:, None] * side[:, None]
+        shape = [len(values), *(length if each == axis else 1 for each in range(1, values.ndim))]
+        values = values.gather(axis, place.reshape(shape).expand_as(values))
+    return values
 
 
 def between(norm: NormName, x: Tensor, end: Tensor, share: Tensor) -> Tensor:

@@ -55,7 +55,8 @@ class Boundary(LabelAttack):
         sideways: first length of the step along the sphere around the image, in units of the distance.
         inward: first length of the step towards the image, in units of the distance.
         check_every: proposals after which one is also queried before its step towards the image.
-        adaptation: factor by which a step grows after an error.
+        adaptation: factor by which a step shrinks when it fails; after an error it grows as often as makes up for one
+            failure sideways, and for three inwards.
     """
 
     _: KW_ONLY

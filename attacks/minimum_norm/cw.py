@@ -62,7 +62,8 @@ class CW(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "steps", "searches")
-        self.at_least(0.0, "step_size", "first_weight", "confidence")
+        self.at_least(0.0, "confidence")
+        self.positive("step_size", "first_weight")
 
     @property
     def cost(self) -> TrialCost:

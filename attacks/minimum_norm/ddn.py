@@ -54,7 +54,8 @@ class DDN(LossAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "steps")
-        self.at_least(0.0, "radius", "step_size", "factor")
+        self.at_least(0.0, "factor")
+        self.positive("radius", "step_size")
         self.at_least_or_none(2, "levels")
 
     @property

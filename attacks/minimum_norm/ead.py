@@ -65,7 +65,8 @@ class EAD(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "steps", "searches")
-        self.at_least(0.0, "step_size", "shrinkage", "first_weight", "confidence")
+        self.at_least(0.0, "shrinkage", "confidence")
+        self.positive("step_size", "first_weight")
         if self.rule not in _RULES:
             raise unknown("rule", self.rule, _RULES)
 

@@ -57,7 +57,8 @@ class SigmaZero(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "steps")
-        self.at_least(0.0, "step_size", "smoothing", "threshold", "factor")
+        self.at_least(0.0, "threshold", "factor")
+        self.positive("step_size", "smoothing")
 
     @property
     def cost(self) -> TrialCost:

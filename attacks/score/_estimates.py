@@ -45,7 +45,8 @@ class EstimatingAttack(ScoreAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "directions")
-        self.at_least(0.0, "spread", "step_size")
+        self.at_least(0.0, "step_size")
+        self.positive("spread")
 
     def step(self, state: State, seen: Seen) -> State:
         assert isinstance(state, EstimateState)

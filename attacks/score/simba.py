@@ -56,7 +56,7 @@ class SimBA(ScoreAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0.0, "step_size")
+        self.positive("step_size")
         self.share("frequencies")
         if self.basis not in _BASES:
             raise unknown("basis", self.basis, _BASES)

@@ -18,6 +18,7 @@ from robustkit.primitives.threat import ball, exact, is_minimum
 Levels = NDArray[np.int64]  # [C, H, W] from 0 to 255
 
 WHITE = 255
+_STRETCHES = (1.05, 1.2, 1.5, 2.0)  # of a change to the nearest error
 _NOISE = 1e-3  # levels that float32 may be off
 
 
@@ -51,7 +52,7 @@ def roundings(clean: Levels, x_adv: Tensor, norm: str, eps: str) -> list[Levels]
     """Roundings of a float picture within the ball around `clean`, the nearest one first.
 
     Then come one that rounds as many values as the ball allows away from the clean picture, because that keeps most of
-    the perturbation, and one that rounds all towards it.
+    the perturbation, and one that rounds all towards it; without a radius some that are farther away.
     """
     change = x_adv.double().numpy() * WHITE - clean
     size = np.abs(change)
@@ -60,10 +61,13 @@ def roundings(clean: Levels, x_adv: Tensor, norm: str, eps: str) -> list[Levels]
     fraction[fraction < _NOISE] = 0
     sign = np.sign(change).astype(np.int64)
     towards = whole.astype(np.int64)
+    tried = [towards + _raised(clean, sign, towards, fraction, least, norm, eps) for least in (0.5, _NOISE, math.inf)]
+    if is_minimum(eps):
+        # Without a radius, the nearest error may lie between the levels; a little farther away there are more.
+        tried += [np.rint(stretch * size).astype(np.int64) for stretch in _STRETCHES]
     found: list[Levels] = []
-    for least in (0.5, _NOISE, math.inf):
-        more = _raised(clean, sign, towards, fraction, least, norm, eps)
-        levels = np.clip(clean + sign * (towards + more), 0, WHITE)
+    for steps in tried:
+        levels = np.clip(clean + sign * steps, 0, WHITE)
         if not any(np.array_equal(levels, other) for other in found):
             found.append(levels)
     return found

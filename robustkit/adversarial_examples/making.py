@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.sanity_checks import looks_like_probabilities
 from robustkit.engine.attack_tensors import attack
 from robustkit.primitives.mask import Mask, masked_name
 from robustkit.statistics.randomized_smoothing import ABSTAINS
@@ -110,7 +111,7 @@ def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int
         scores = verdicts.scores.double()
         if session.repeatability.randomized:
             scores = scores / scores.sum(1, keepdim=True)
-        elif not classifier.probabilities:
+        elif not classifier.probabilities and not looks_like_probabilities(scores):
             scores = scores.softmax(1)
     return Opinion(verdicts.labels, scores)
 

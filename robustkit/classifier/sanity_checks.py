@@ -132,11 +132,15 @@ def _about_draws(classifier: Classifier, oracle: Randomized) -> str:
     )
 
 
+def looks_like_probabilities(scores: Tensor) -> bool:
+    """Whether each row of `[n, K]` has numbers from 0 to 1 that add up to 1."""
+    return bool(((scores >= 0) & (scores <= 1)).all()) and bool(((scores.sum(1) - 1).abs() < 5e-3).all())
+
+
 def _probabilities(logits: Tensor) -> list[str]:
-    sums = logits.sum(1)
     share = logits[:, -1]
     sigmoid = logits.shape[1] == 2 and bool((logits[:, 0] == 0).all() & (share > 0).all() & (share < 1).all())
-    if sigmoid or (bool(((logits >= 0) & (logits <= 1)).all()) and bool(((sums - 1).abs() < 5e-3).all())):
+    if sigmoid or looks_like_probabilities(logits):
         return [
             "The model seems to return probabilities, not logits: gradients through a softmax vanish and attacks look "
             "weaker than they are; return what goes into the softmax, or say probabilities (--probabilities)."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from robustkit.errors import UserError
+from robustkit.host.text import printable
 
 from .options import (
     batch_size_option,
@@ -237,7 +238,7 @@ def _print_and_store(run: "PictureRun", part: Path) -> list[str]:
         else:
             change += f"  {_SHOWN.get(result.outcome, result.outcome)}"
             change += "" if result.outcome in _BEFORE else f"  {result.queries:,} queries"
-        echo(f"{result.source}: {change}")
+        echo(printable(f"{result.source}: {change}"))
     write_results(results, run.choice, part)
     return [result.outcome for result in results]
 
@@ -257,7 +258,7 @@ def _attack_floats(
         else:
             change += f"  {outcome}"
         change += "" if outcome in _BEFORE else f"  {done.queries[row]:,} queries"
-        echo(f"{sources[row] if sources else row}: {change}")
+        echo(printable(f"{sources[row] if sources else row}: {change}"))
     return [str(outcome) for outcome in done.outcomes]
 
 

@@ -1,5 +1,6 @@
 """Recipe, threat model, model and data of the commands that train, from their options."""
 
+import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,8 +28,11 @@ class TrainingInputs(NamedTuple):
 
 def training_inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
     """Data, recipe and threat model of a command, for results on `test`."""
+    threat = threat_of(options, test.threats)
+    if math.isinf(threat.eps):
+        raise UserError("A training needs a radius, not the minimum; write for example --eps 8/255.")
     train, val = training_data(test, options["val_share"])
-    return TrainingInputs(train, val, test, recipe_of(options), threat_of(options, test.threats))
+    return TrainingInputs(train, val, test, recipe_of(options), threat)
 
 
 def recipe_of(options: dict[str, Any]) -> "defenses.Recipe":

@@ -148,6 +148,8 @@ def plan(
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
     if surrogates and any(math.isinf(threat.eps) for threat in threats):
         raise UserError("A transfer attack needs a radius; leave out the minimum or --surrogate.")
+    if audit is not None and any(math.isinf(threat.eps) for threat in threats):
+        raise UserError("An audit needs a radius; leave out the minimum or --audit.")
     if audit is not None:
         if surrogates:
             raise UserError(

@@ -50,15 +50,16 @@ def threats_of(
     for other, text in pairs:
         if other is not None and other not in named:
             raise UserError(f"The radius {other}:{text} is for a norm that --norm does not name; add --norm {other}.")
+    if any(norm is None and text != MINIMUM for norm, text in pairs) and len(set(named)) > 1:
+        raise UserError("With several norms each radius names its own: write --eps Linf:8/255 --eps L2:0.5.")
     threats = []
     for norm in dict.fromkeys(named):
-        own = [text for given, text in pairs if given == norm or (given is None and len(set(named)) == 1)]
+        # Without a norm, "minimum" is meant for all of them; a number has a unit, so it cannot be.
+        own = [text for given, text in pairs if given in (norm, None)]
         if not own:
             raise UserError(f"There is no radius for {norm}; add one, for example --eps {norm}:{_EXAMPLE[norm]}.")
         unique = {radius(norm, text): text for text in reversed(own)}
         threats += [Threat(masked_name(norm, mask), unique[value], value, norm, mask) for value in sorted(unique)]
-    if any(norm is None for norm, _ in pairs) and len(set(named)) > 1:
-        raise UserError("With several norms each radius names its own: write --eps Linf:8/255 --eps L2:0.5.")
     return threats
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from robustkit.errors import UserError
 from robustkit.evidence.store import AttackRecord
@@ -59,8 +60,9 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
         accuracy.
 
     Raises:
-        UserError: the run did not look for distances.
+        UserError: the run did not look for distances, or `radii` is no list of numbers from zero up.
     """
+    given = None if radii is None else _checked(radii)
     own = samples[samples["eps_text"] == MINIMUM]
     if own.empty:
         raise UserError("The run has no distances; evaluate with the radius 'minimum' (--eps minimum).")
@@ -72,7 +74,7 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
         by_attack = {str(name): part["distance"] for name, part in table.groupby("attack", sort=False)}
         by_attack["worst-case"] = table.groupby("sample")["distance"].min()
         known = distance[np.isfinite(distance)]
-        chosen = np.linspace(0, known.max() if len(known) else 1.0, _POINTS) if radii is None else np.asarray(radii)
+        chosen = np.linspace(0, known.max() if len(known) else 1.0, _POINTS) if given is None else given
         for attack, distances in by_attack.items():
             n, clean_wrong = len(distances), int((distances == 0).sum())
             for radius in chosen.tolist():
@@ -82,3 +84,13 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
                              "correct": correct, "accuracy": share.value, "ci_low": share.low,
                              "ci_high": share.high})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _checked(radii: Sequence[float]) -> NDArray[np.float64]:
+    try:
+        numbers = np.asarray(radii, dtype=float)
+    except (TypeError, ValueError):
+        numbers = np.empty((0, 0))
+    if numbers.ndim != 1 or not len(numbers) or not (numbers >= 0).all():
+        raise UserError("The radii of a curve are a list of numbers of at least 0, such as [0.1, 0.2].")
+    return numbers

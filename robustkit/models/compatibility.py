@@ -7,6 +7,7 @@ from robustkit.errors import UserError
 
 from .image_spec import ImageSpec
 from .pixels import PixelModel
+from .preprocessing import placement
 
 
 @torch.no_grad()
@@ -22,7 +23,8 @@ def require_compatible(model: PixelModel, images: ImageSpec) -> None:
             f"mean and std have {model.mean.numel()} numbers, but {model.name} gets images with {channels} channels."
         )
     try:
-        logits: object = model(torch.zeros(2, *images.shape))  # two: batch statistics of one image do not exist
+        # Two: batch statistics of one image do not exist. In the type of the weights, as all later queries are.
+        logits: object = model(torch.zeros(2, *images.shape, dtype=placement(model).dtype))
     except Exception as error:
         shape = "x".join(map(str, images.shape))
         reason = str(error).split("\n")[0].rstrip(".")

@@ -237,6 +237,13 @@ class Attack(ABC):
         if getattr(self, name) is not None:
             self.at_least(least, name)
 
+    def positive(self, *names: str) -> None:
+        """Refuse hyper-parameters that are not numbers above 0: with 0 the attack would do nothing."""
+        self.at_least(0.0, *names)
+        for name in names:
+            if getattr(self, name) == 0:
+                raise UserError(f"{type(self).__name__}: {name} must be above 0; with 0 the attack does nothing.")
+
     def share(self, name: str) -> None:
         """Refuse a hyper-parameter that is no number from 0 to 1."""
         self.at_least(0.0, name)

@@ -55,3 +55,11 @@ def test_linf_gets_a_whole_number_of_levels():
     assert eps_of_levels("L2", "0.5") == "0.5"
     with pytest.raises(UserError, match="8 bits"):
         eps_of_levels("Linf", "1/256")
+
+
+def test_without_a_radius_farther_pictures_are_tried_where_rounding_may_lose_the_nearest_error():
+    x = torch.full((1, 4, 4), 100 / 255)
+    nearest = x + 1.4 / 255
+    steps = {int((levels - levels_of(x)).max()) for levels in roundings(levels_of(x), nearest, "Linf", "minimum")}
+
+    assert steps == {1, 2, 3}  # 1.4 levels are rounded both ways, then stretched up to twice as far

@@ -296,3 +296,30 @@ def test_an_image_that_is_wrong_already_is_not_attacked(pictures, robustkit, pla
 
     assert "already wrong" in printed.out
     assert pd.read_csv(place / "made" / "results.csv").queries.tolist() == [0]
+
+
+def test_a_name_with_a_line_break_prints_one_line(pictures, robustkit, place):
+    (place / "photos" / "0.png").rename(place / "photos" / "a\n5 of 5 broken.png")
+    printed = robustkit(*RUN, "photos", "--eps", "0.1")
+
+    assert not any(line.startswith("5 of 5 broken") for line in printed.out.splitlines())
+
+
+@pytest.mark.filterwarnings("ignore:The model seems to return probabilities")
+def test_probabilities_are_printed_as_they_are(pictures, robustkit, place):
+    (place / "sure.py").write_text(
+        "from tests.networks import Changed\nfrom tests.small import linear\n\n"
+        "def make():\n    return Changed(linear(), lambda logits: (20 * logits).softmax(1))\n"
+    )
+    robustkit("attack", "-q", "-m", "sure.py:make", "photos", "--eps", "0.01", "--out", "made")
+    confidence = pd.read_csv(place / "made" / "results.csv").confidence
+
+    # A second softmax of ten probabilities is below 0.24.
+    assert confidence.max() > 0.5
+
+
+def test_weights_of_float64_are_attacked(pictures, robustkit, place):
+    (place / "double.py").write_text("from tests.small import linear\n\ndef make():\n    return linear().double()\n")
+    printed = robustkit("attack", "-q", "-m", "double.py:make", "photos", "--eps", "0.1", "--out", "made")
+
+    assert printed.status == 0

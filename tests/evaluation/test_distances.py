@@ -97,3 +97,20 @@ def test_the_page_and_the_table_show_distances(run, tmp_path):
     assert "Infinity" not in page  # JSON has no such word
     assert "inf" not in str(only).replace("information", "")
     assert "Distance of the nearest error" in (tmp_path / "only" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("radii", [0.1, "0.1", ["a"], [], [math.nan], [-1.0], [[0.1]]], ids=str)
+def test_a_curve_needs_radii(radii, run):
+    with pytest.raises(UserError, match="radii of a curve"):
+        run.curve(radii)
+
+
+def test_the_minimum_is_meant_for_every_norm():
+    run = evaluate(linear(), dataset=data(6), attacks="fmn:steps=5", norm=["L2", "Linf"], eps="minimum")
+
+    assert run.manifest["identity"]["threats"] == [["L2", "minimum"], ["Linf", "minimum"]]
+
+
+def test_an_audit_at_the_minimum_is_refused_as_an_audit():
+    with pytest.raises(UserError, match="An audit needs a radius"):
+        evaluate(linear(), dataset=data(6), attacks="fmn:steps=5", norm="L2", eps="minimum", audit=2)

@@ -119,3 +119,25 @@ def test_the_way_to_an_error_ends_exactly_at_it(norm):
 
     assert torch.equal(between(norm, x, end, torch.ones(5, dtype=torch.float64)), end)
     assert torch.allclose((point - x).norm(p=float(norm[1:]), dim=1), full / 4)
+
+
+def test_an_error_is_found_where_uniform_noise_has_one_class():
+    # The two boundaries of this network leave 1 % of uniform noise to the rarer class.
+    torch.manual_seed(1)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 2)).eval()
+    x = torch.rand(6, 1, 8, 8)
+    starts = torch.arange(400)
+    points = random_start(torch.zeros(400, 1, 8, 8), torch.full((400,), 7), starts)
+    with torch.no_grad():
+        y, guessed = network(x - 0.5).argmax(1), network(points - 0.5).argmax(1)
+
+    assert 4 <= (guessed != guessed.mode().values).sum() <= 60
+    assert ((points >= 0) & (points <= 1)).all()
+    for name in ("hopskipjump", "boundary", "surfree"):
+        shifted = nn.Sequential(_Shifted(), network)
+        assert attack(shifted, x, y, f"{name}:queries=400", norm="L2", eps="minimum").success.all(), name
+
+
+class _Shifted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - 0.5
