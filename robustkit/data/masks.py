@@ -41,6 +41,6 @@ def _array(path: Path) -> NDArray[Any]:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError):
         raise UserError(f"{path.name} cannot be read as an array; write it with numpy.save.") from None
-    if array.dtype.kind not in "biuf" or array.size > limits.PICTURE_PIXELS:
-        raise UserError(f"{path.name} is no mask: give numbers, at most {limits.PICTURE_PIXELS:,} of them.")
+    if array.size > limits.PICTURE_PIXELS:
+        raise UserError(f"{path.name} is no mask: it has {array.size:,} values, more than {limits.PICTURE_PIXELS:,}.")
     return np.array(array)

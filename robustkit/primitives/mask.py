@@ -57,7 +57,10 @@ class Mask:
             return given
         if isinstance(given, str):
             return cls._of_text(given)
-        pixels = torch.as_tensor(np.asarray(given.detach().cpu()) if isinstance(given, Tensor) else np.asarray(given))
+        array = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
+        if array.dtype.kind not in "biuf":
+            raise UserError(f"A mask is an array of numbers or truth values, not of {array.dtype}.")
+        pixels = torch.as_tensor(array)
         while pixels.dim() > 2 and len(pixels) == 1:
             pixels = pixels[0]
         if pixels.dim() != 2:

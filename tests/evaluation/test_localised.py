@@ -8,7 +8,7 @@ import pytest
 from robustkit.attacks import APGD, PGD
 from robustkit.reports import write_report
 
-from robustkit import UserError, gate, load_mask, load_run
+from robustkit import UserError, diagnose, gate, load_mask, load_run
 from tests.small import accuracy, broken, cnn, data, evaluated, linear
 
 PAGE = Path(__file__).parents[2] / "docs" / "localised.md"
@@ -106,6 +106,11 @@ def test_attack_objects_bring_their_mask():
 def test_what_makes_no_sense_is_one_sentence_before_any_work(request_of, sentence):
     with pytest.raises(UserError, match=sentence):
         evaluated(linear(), None, dataset=data(), **request_of)
+
+
+def test_gradients_are_not_diagnosed_in_a_patch():
+    with pytest.raises(UserError, match="perturbs whole images, not a patch; take Linf"):
+        diagnose(linear(), *data(), eps=2, norm="patch")
 
 
 def test_the_python_of_the_page_runs():
