@@ -57,7 +57,7 @@ def answered(
             objectives.
     """
     if objective is None:
-        objective = partial(_own_objective, attack, state)
+        objective = partial(attack.objective_at, state=state)
     if attack.sees != "gradients":
         return _scores(attack, state, forward, label_of, objective)
     with torch.enable_grad(), hooks():
@@ -71,10 +71,6 @@ def answered(
         loss = objective(logits)
         grad = _gradients(loss, [query])[0]
     return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
-
-
-def _own_objective(attack: Attack, state: State, logits: Tensor) -> Tensor:
-    return attack.objective(logits, state.trial)
 
 
 def _several(

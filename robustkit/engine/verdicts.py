@@ -141,7 +141,10 @@ class VerdictQueue:
             elif self.attack.unlimited:
                 trial.shortest = self._nearer(trial.shortest, self._outcome(group, row, points[row], label, looks[row]))
                 if trial.last:
-                    yield replace(trial.shortest, forwards=trial.forwards, backwards=trial.backwards)
+                    yield replace(
+                        trial.shortest, forwards=trial.forwards, backwards=trial.backwards, all_queries=trial.queries,
+                        approach=tuple(trial.approach),
+                    )  # fmt: skip
                 else:
                     trial.stretched = 0
                     self.queue.retry(trial)
@@ -189,6 +192,7 @@ class VerdictQueue:
         return Outcome(
             job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
             trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
+            all_queries=trial.queries,
         )  # fmt: skip
 
     def _go_on(self, group: Candidates, row: int) -> None:
