@@ -76,6 +76,16 @@ def test_distances_are_measured_inside_the_mask():
     assert median[0] > 1.3 * median[1]
 
 
+def test_queries_of_attacks_on_labels_are_counted_under_a_mask():
+    run = evaluated(
+        linear(), None, dataset=data(6), attacks="hopskipjump:queries=40", norm="L2", eps="minimum", mask=MIDDLE
+    )
+    curve = run.query_curve()
+
+    assert set(curve.norm) == {f"L2-in-{load_mask(MIDDLE).label}"}
+    assert curve.median_distance.iloc[-1] > 0
+
+
 def test_attack_objects_bring_their_mask():
     mask = load_mask(MIDDLE)
     run = evaluated(linear(), None, dataset=data(), attacks=PGD(0.1, steps=2, mask=mask))
