@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from robustkit.attacks import PGD
+from robustkit.attacks.transfer._copies import Copies
 
 from robustkit.primitives.protocol import HookedAttack, Seen, State, TrialCost, Trials
 from robustkit.primitives.registry import classes
@@ -19,11 +20,11 @@ from robustkit.testing import CHECKS, STATE_CHECKS, AttackUnderTest, check_attac
 # Two busy cores: with more threads torch waits for its own workers.
 torch.set_num_threads(1)
 
-# Attacks that bring hooks step as MI-FGSM does, which is here in all its norms.
+# Attacks that bring hooks or ask at copies step as MI-FGSM does, which is here in all its norms, as PGN is for copies.
 CASES = [
     (name, norm)
     for name, attack in classes().items()
-    for norm in (attack.norms[:1] if issubclass(attack, HookedAttack) else attack.norms)
+    for norm in (attack.norms[:1] if issubclass(attack, (HookedAttack, Copies)) and name != "pgn" else attack.norms)
 ]
 # Networks for attacks that need layers of a kind, or show more on them.
 NETWORKS = {
