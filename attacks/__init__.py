@@ -22,6 +22,7 @@ from .gradient.guided_square import GuidedSquare as GuidedSquare
 from .gradient.md import MD as MD
 from .gradient.mifgsm import MIFGSM as MIFGSM
 from .gradient.nifgsm import NIFGSM as NIFGSM
+from .gradient.patch_search import PatchSearch as PatchSearch
 from .gradient.pgd import PGD as PGD
 from .gradient.pma import PMA as PMA
 from .gradient.reacg import ReACG as ReACG

@@ -30,11 +30,11 @@ def first_query(ball: Ball, trials: Trials) -> Tensor:
 
 
 def random_direction(ball: Ball, x: Tensor, key: Tensor) -> Tensor:
-    """`[B, *S]` random changes of length 1 in the ball's norm: Linf, L2 or L1."""
+    """`[B, *S]` random changes of length 1 in the ball's norm: Linf, L2 or L1; in a frame as in Linf."""
     shape = x.shape[1:]
     if ball.norm == "L2":
         return ball.steepest(noise.normal(key, 0, shape).to(x), x)
-    if ball.norm == "Linf":
+    if ball.norm in ("Linf", "frame"):
         change = 2 * noise.uniform(key, 0, shape).to(x) - 1
     else:
         change = noise.normal(key, 0, shape).to(x)

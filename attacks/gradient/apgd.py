@@ -11,7 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from robustkit.primitives.ascent import Ascent
+from robustkit.errors import UserError
+from robustkit.primitives.ascent import Ascent, step_unit
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
@@ -32,7 +33,7 @@ class ApgdState(CheckpointState):
 
 @dataclass(frozen=True)
 class APGD(Ascent):
-    """Auto-PGD on any of the losses, in Linf, L2 or L1.
+    """Auto-PGD on any of the losses, in Linf, L2 or L1, or in a frame.
 
     Args:
         steps: gradient steps per trial.
@@ -47,13 +48,15 @@ class APGD(Ascent):
     rho: float = 0.75
     start_radius: float | None = None
 
-    norms = ("Linf", "L2", "L1")
+    norms = ("Linf", "L2", "L1", "frame")
     keeps_best = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(0.0, "rho")
         self.at_least_or_none(1.0, "start_radius")
+        if self.start_radius is not None and self.ball.norm == "frame":
+            raise UserError("APGD: in a frame values are free, so there is no larger ball; leave start_radius out.")
 
     @property
     def cost(self) -> TrialCost:
@@ -84,11 +87,11 @@ class APGD(Ascent):
         widest = self._searches[0].ball
         # A random point on the ball's surface: noise scaled to its radius.
         direction = random_direction(widest, trials.x, trials.key)
-        return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + widest.eps * direction))
+        return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + step_unit(widest) * direction))
 
     def begin_at(self, trials: Trials, start: Tensor) -> ApgdState:
         """The state before the first query, which is at `start` `[B, *S]`, a point of the ball (Linf and L2)."""
-        return ApgdState(**vars(self._checkpoints.begin(trials, start, 2 * self.ball.eps)), old=start)
+        return ApgdState(**vars(self._checkpoints.begin(trials, start, 2 * step_unit(self.ball))), old=start)
 
     def step(self, state: State, seen: Seen) -> State:
         if isinstance(state, SparseState):

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
-from robustkit.primitives.ascent import SteepestAscent
+from robustkit.primitives.ascent import SteepestAscent, step_unit
+from robustkit.primitives.ball import NORMS
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
@@ -27,7 +28,8 @@ class PGD(SteepestAscent):
 
     Args:
         steps: gradient steps per trial.
-        step_size: length of a step, in units of the input; None is 2.5 * eps / steps (L0: 0.15 for a mean value).
+        step_size: length of a step, in units of the input; None is 2.5 * eps / steps (L0: 0.15 for a mean
+            value; frame: 2.5 / steps).
         random_start: begin at a random point of the ball instead of the image itself.
         odi_steps: steps before them that climb a random combination of the logits; 2 in the paper.
         loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
@@ -37,6 +39,8 @@ class PGD(SteepestAscent):
     steps: int = 40
     random_start: bool = True
     odi_steps: int = 0
+
+    norms = (*NORMS, "frame")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +55,7 @@ class PGD(SteepestAscent):
     def step_length(self) -> float:
         if self.step_size is not None:
             return self.step_size
-        return _L0_STEP if self.ball.norm == "L0" else 2.5 * self.ball.eps / self.steps
+        return _L0_STEP if self.ball.norm == "L0" else 2.5 * step_unit(self.ball) / self.steps
 
     def start(self, trials: Trials) -> Tensor:
         return self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x
@@ -67,6 +71,6 @@ class PGD(SteepestAscent):
         if not self.odi_steps:
             return super().step(state, seen)
         queries = state.queries + 1
-        length = torch.where(state.queries < self.odi_steps, self.ball.eps, self.step_length).to(seen.grad)
+        length = torch.where(state.queries < self.odi_steps, step_unit(self.ball), self.step_length).to(seen.grad)
         query = self.ball.climb(state.trial.x, state.query, seen.grad, along(length, seen.grad))
         return replace(state, query=query, queries=queries, done=queries >= self.odi_steps + self.steps)

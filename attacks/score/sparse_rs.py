@@ -1,8 +1,9 @@
 """Sparse-RS: random search over which values to change, and to which end of their range.
 
-Croce, Andriushchenko, Singh, Flammarion & Hein 2022, arXiv:2006.12834, algorithm 1, for L0. Ours differs: every image
-draws its own changes (the authors' code draws one set of places for a whole batch), an L0 radius counts values
-(pixels x channels) unless `whole_pixels`, and a value that is at one end of its range already goes to the other.
+Croce, Andriushchenko, Singh, Flammarion & Hein 2022, arXiv:2006.12834, algorithm 1, for L0; patches and frames are in
+`_sparse_local.py`. Ours differs: every image draws its own changes (the authors' code draws one set of places for a
+whole batch), an L0 radius counts values (pixels x channels) unless `whole_pixels`, and a value that is at one end of
+its range already goes to the other.
 Bad at: budgets below some hundred queries.
 """
 
@@ -15,13 +16,17 @@ from torch import Tensor
 from robustkit.primitives import noise
 from robustkit.primitives.ball import finer
 from robustkit.primitives.best import begin_best, best
+from robustkit.primitives.local_balls import Frame, Patch
 from robustkit.primitives.protocol import BestState, Seen, State, Trials
 from robustkit.primitives.queries import ScoreAttack
+
+from ._sparse_local import PatchState, begin_frame, begin_patch, frame_step, patch_step
 
 # The share of the places that change: `first_share` divided by the second number up to the first number of 10 000
 # queries (the authors' code).
 _DIVIDED = ((0, 1), (50, 2), (200, 4), (500, 5), (1000, 6), (2000, 8), (4000, 10), (6000, 12), (8000, 15))
 _LAST = 20
+_FIRST_SHARE = {"L0": 0.3, "patch": 0.4, "frame": 0.5}  # the paper's
 
 
 @dataclass(frozen=True)
@@ -34,25 +39,36 @@ class SparseSearchState(BestState):
 
 @dataclass(frozen=True)
 class SparseRS(ScoreAttack):
-    """Sparse random search in L0.
+    """Sparse random search in L0, in a patch anywhere or in a frame.
 
     Args:
         queries: forward passes per trial, at least 2.
-        first_share: of the changed places, how many move in the first proposals; alpha_init in the paper.
-        whole_pixels: change all channels of a pixel, which costs as many values of the radius.
+        first_share: of the changed places, how many move in the first proposals; alpha_init in the paper. None is the
+            paper's value: 0.3 in L0, 0.4 in a patch, 0.5 in a frame.
+        whole_pixels: in L0, change all channels of a pixel, which costs as many values of the radius.
     """
 
     _: KW_ONLY
-    first_share: float = 0.3
+    first_share: float | None = None
     whole_pixels: bool = False
 
-    norms = ("L0",)
+    norms = ("L0", "patch", "frame")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.share("first_share")
+        if self.first_share is not None:
+            self.share("first_share")
 
-    def init(self, trials: Trials) -> SparseSearchState:
+    @property
+    def alpha(self) -> float:
+        """The first share in use."""
+        return _FIRST_SHARE[self.ball.norm] if self.first_share is None else self.first_share
+
+    def init(self, trials: Trials) -> BestState:
+        if isinstance(self.ball, Patch):
+            return begin_patch(trials, self.ball)
+        if isinstance(self.ball, Frame):
+            return begin_frame(trials, self.ball)
         x, zero = self._places(trials.x), torch.zeros_like(trials.y)
         none = torch.zeros_like(x[:, 0], dtype=torch.bool)
         count = self._count(x)
@@ -60,9 +76,14 @@ class SparseRS(ScoreAttack):
         start = torch.where(first.unsqueeze(1), _ends(x, trials.key, zero), x).reshape(trials.x.shape)
         return SparseSearchState(**vars(begin_best(trials, start)), chosen=none, proposed=first)
 
-    def step(self, state: State, seen: Seen) -> SparseSearchState:
-        assert isinstance(state, SparseSearchState)
+    def step(self, state: State, seen: Seen) -> BestState:
+        assert isinstance(state, BestState)
         now = best(state, seen)
+        if isinstance(state, PatchState):
+            return patch_step(state, now, self.queries, self.alpha)
+        if isinstance(self.ball, Frame):
+            return frame_step(state, now, self.ball, self.queries, self.alpha)
+        assert isinstance(state, SparseSearchState)
         chosen = torch.where(now.better.unsqueeze(1), state.proposed, state.chosen)
         queries = state.queries + 1
         query, proposed = self._proposal(state.trial, queries, now.point, chosen)
@@ -74,7 +95,7 @@ class SparseRS(ScoreAttack):
         """The best point with some changed places restored and as many others changed, and its changed places."""
         x, point = self._places(trial.x), self._places(point)
         count = self._count(x)
-        moving = _moving(self.queries, self.first_share, count).to(queries.device)
+        moving = _moving(self.queries, self.alpha, count).to(queries.device)
         some = moving.index_select(0, queries.clamp(max=self.queries))
         some = torch.minimum(some, (~chosen).sum(1))  # in a ball that holds every image no place is left
         most = int(moving.max())

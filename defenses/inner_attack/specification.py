@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives import registry
+from robustkit.primitives.ascent import step_unit
+from robustkit.primitives.ball import FREE
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack
 from robustkit.primitives.threat import ball, norm_name
 
@@ -59,7 +61,7 @@ def scaled(attack: Attack, share: float) -> Attack:
     if share == 1.0:
         return attack
     step_size, eps = getattr(attack, "step_size", None), attack.ball.eps * share
-    eps = float(math.ceil(eps)) if attack.ball.norm == "L0" else eps
+    eps = float(math.ceil(eps)) if attack.ball.norm in ("L0", *FREE) else eps
     return replace(attack, eps=eps, **({} if step_size is None else {"step_size": step_size * share}))
 
 
@@ -75,7 +77,7 @@ def stronger(inner: InnerAttack) -> InnerAttack | None:
     if steps > 1 and inner.replays == 1:
         return InnerAttack(replace(attack, steps=2 * steps))  # type: ignore[call-arg]
     norm, eps = attack.ball.norm, attack.ball.eps
-    return InnerAttack(registry.build(f"pgd:steps=2,step_size={eps / 2!r}", norm, eps))
+    return InnerAttack(registry.build(f"pgd:steps=2,step_size={step_unit(attack.ball) / 2!r}", norm, eps))
 
 
 def _free(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:
@@ -136,6 +138,8 @@ def _checked(attack: Attack, text: str) -> Attack:
         raise UserError(
             f"{text!r} needs hooks in the network; train against an attack without hooks, such as pgd:steps=7."
         )
+    if attack.mask is not None:
+        raise UserError("Training has no masks: every pixel of its images may change; leave the attack's mask out.")
     if attack.targets:
         raise UserError(f"{text!r} aims at target classes, but training makes one image of each; leave targets out.")
     if attack.ball.eps == 0:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, axes_in, style_axes, svg_of
-from ..shared.words import printable
+from ..shared.words import printable, radius_axis
 from .board import Board
 from .result_rows import ResultRow, ThreatLabel
 
@@ -82,7 +82,7 @@ def _dress(axes: "Axes", norm: str, threats: list[ThreatLabel], classes: int) ->
     axes.set_xticks([0.0, *(threat.eps for threat in labelled)], ["0", *(threat.eps_text for threat in labelled)])
     axes.set_xticks([threat.eps for threat in threats], minor=True)
     axes.set_yticks(range(0, 101, 20))
-    axes.set_xlabel(f"radius ({norm})", parse_math=False)
+    axes.set_xlabel(radius_axis(norm), parse_math=False)
     axes.set_ylabel("correct, %")
     style_axes(axes)
     if classes:

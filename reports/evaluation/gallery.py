@@ -6,8 +6,12 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from robustkit.evidence.run import Picture
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import ball, norm_name
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.images import amplified, png
@@ -58,8 +62,12 @@ def gallery(board: Board) -> list[GalleryEntry]:
 
 def distance(picture: Picture) -> float:
     """Distance between the two images in the norm of the attack; for L0 the number of changed values."""
+    norm = norm_name(unmasked(picture.norm))
+    if norm not in NORMS:
+        x, x_adv = (torch.from_numpy(np.array(part)).unsqueeze(0) for part in (picture.x, picture.x_adv))
+        return ball(norm, 0).distance(x, x_adv).item()
     delta = (picture.x_adv.astype(np.float64) - picture.x).ravel()
-    order = {"Linf": np.inf, "L2": 2, "L1": 1, "L0": 0}.get(picture.norm, np.inf)
+    order = {"Linf": np.inf, "L2": 2, "L1": 1, "L0": 0}[norm]
     return float(np.linalg.norm(delta, order))
 
 
@@ -112,7 +120,7 @@ def _entry(board: Board, picture: Picture) -> GalleryEntry:
         clean_pred=board.class_name(picture.clean_pred),
         adv_pred=board.class_name(picture.adv_pred),
         broken=_broken(picture),
-        distance=f"{length:.0f}" if picture.norm == "L0" else f"{length:.3g}",
+        distance=f"{length:.0f}" if length == int(length) else f"{length:.3g}",
         factor=f"{TIMES} {scale / (2 * largest):.3g}" if largest else "no difference",
         span=f"{low:g} to {high:g}",
         width=picture.x.shape[-1],

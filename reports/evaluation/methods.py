@@ -2,7 +2,7 @@
 
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
-from ..shared.words import percent
+from ..shared.words import percent, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board
 from .manifest import attacks
@@ -18,7 +18,8 @@ def methods(board: Board) -> str:
     return (
         f"robustkit {versions} attacked {_listed(board.models)} on {images.n:,} images of {images.dataset} "
         f"{images.split}. "
-        f"Radii: {threats}, in units of the input before the model's own normalisation. {used}"
+        f"Radii: {threats}, in units of the input before the model's own normalisation{_units(board)}. {_masks(board)}"
+        f"{used}"
         "Only images that the model classifies correctly were attacked; the others count as wrong under every attack. "
         "An image counts as broken only if a fresh fp32 forward of the unmodified model misclassifies the projected "
         "point; an attack's own claim of success is not used. Worst-case means that an image counts as robust only "
@@ -38,6 +39,7 @@ _TRANSFERRED = (
 def unchecked(board: Board) -> list[str]:
     """What was not checked, although a reader may think so."""
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
+    patches = "" if "patch" in norms else "patches, "
     missing = [norm for norm in ("Linf", "L2", "L1", "L0") if norm not in norms]
     others = f"changes measured in {', '.join(missing)}, and " if missing else ""
     proven = (
@@ -46,7 +48,7 @@ def unchecked(board: Board) -> list[str]:
     return [
         f"Stronger attacks: the robust accuracies are upper bounds{proven}.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
-        f"Other changes of the input: {others}rotations, shifts, patches, blur, weather or new data.",
+        f"Other changes of the input: {others}rotations, shifts, {patches}blur, weather or new data.",
         "Randomness of a model: an attacker who predicts its random numbers, or may try again, was not considered.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",
@@ -80,6 +82,17 @@ def resolution(board: Board) -> str:
         f"{100 * together:.1f} points (one model is right wherever the other is) to {100 * apart:.1f} (their errors "
         "are independent)."
     )
+
+
+def _units(board: Board) -> str:
+    lengths = {"patch": "the side of a patch", "frame": "the width of a frame"}
+    used = [words for norm, words in lengths.items() if any(threat.norm == norm for threat in board.threats)]
+    return f"; {' and '.join(used)} in pixels" if used else ""
+
+
+def _masks(board: Board) -> str:
+    masks = {label: text for run in board.runs for label, text in run.manifest["identity"].get("masks", {}).items()}
+    return "".join(f"Only the pixels of {name} ({printable(text)}) may change. " for name, text in masks.items())
 
 
 def _scope(board: Board) -> str:

@@ -4,6 +4,7 @@ import math
 from typing import Final
 
 from robustkit.host.text import printable as printable
+from robustkit.primitives.mask import unmasked
 
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
@@ -50,10 +51,21 @@ def per_image(passes: int, images: int) -> str:
 
 def in_plain_words(norm: str, eps_text: str) -> str:
     """What an attacker may change, for readers who do not know norms."""
+    plain = unmasked(norm)
+    if plain != norm:
+        return f"{in_plain_words(plain, eps_text)},{norm[len(plain) :].replace('-', ' ', 2)} and nowhere else"
     allowed = {
         "Linf": f"when every pixel value may move by up to {eps_text}",
         "L2": f"when the whole image may move by a Euclidean distance of up to {eps_text}",
         "L1": f"when the changes of all pixel values may add up to {eps_text}",
         "L0": f"when up to {eps_text} pixel values may change",
+        "patch": f"when all pixels of one square of {eps_text} x {eps_text} may change, wherever it lies",
+        "frame": f"when all pixels of a frame of width {eps_text} along the border may change",
     }
     return allowed.get(norm, f"within {norm} {eps_text}")
+
+
+def radius_axis(norm: str) -> str:
+    """The label of an axis of radii."""
+    lengths = {"patch": "side of the patch, pixels", "frame": "width of the frame, pixels"}
+    return lengths.get(norm, f"radius ({norm})")

@@ -61,7 +61,7 @@ def attack_arrays(
         "x_adv": tried.x_adv.contiguous(), "x": x.contiguous(), "y": tried.y, "prediction": said.labels,
         "success": success, "distance": distances, "queries": torch.tensor(tried.queries),
     }  # fmt: skip
-    metadata = {"attack": choice.method, "norm": choice.norm, "eps": choice.eps, "target": str(choice.target)}
+    metadata = {"attack": choice.method, "norm": choice.norm_label, "eps": choice.eps, "target": str(choice.target)}
     metadata |= {"pictures": json.dumps(list(sources))} if sources else {}
     try:
         save_file(content, path, metadata)

@@ -7,11 +7,13 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from robustkit.errors import UserError
-from robustkit.primitives.threat import exact, is_minimum
+from robustkit.primitives.ball import FREE
+from robustkit.primitives.threat import ball, exact, is_minimum
 
 Levels = NDArray[np.int64]  # [C, H, W] from 0 to 255
 
@@ -43,7 +45,7 @@ def eps_of_levels(norm: str, eps: str) -> str:
             f"{norm} {eps} changes no value of a picture with 8 bits, whose steps are 1/255; choose a larger --eps, or "
             "--format safetensors, which keeps floats."
         )
-    return f"{levels}/{WHITE}" if norm == "Linf" and Fraction(levels, WHITE) != exact(eps) else eps
+    return f"{levels}/{WHITE}" if norm == "Linf" and Fraction(levels) / WHITE != exact(eps) else eps
 
 
 def roundings(clean: Levels, x_adv: Tensor, norm: str, eps: str) -> list[Levels]:
@@ -72,7 +74,12 @@ def roundings(clean: Levels, x_adv: Tensor, norm: str, eps: str) -> list[Levels]
 
 
 def distance(clean: Levels, other: Levels, norm: str) -> float:
-    """The distance of two pictures, pixels in [0, 1]; for L0 the number of values that differ."""
+    """The distance of two pictures, pixels in [0, 1]; for L0 the number of values that differ.
+
+    For a patch its side, for a frame its width.
+    """
+    if norm in FREE:
+        return ball(norm, 0).distance(*(torch.from_numpy(each).unsqueeze(0) for each in (clean, other))).item()
     size = np.abs(other - clean)
     if norm == "L0":
         return float(np.count_nonzero(size))
@@ -88,7 +95,7 @@ def _raised(
     moved = clean + sign * (towards + 1)
     may = (fraction >= least) & (moved >= 0) & (moved <= WHITE)
     room = math.inf if is_minimum(eps) else _budget(norm, eps)
-    if norm == "Linf":
+    if norm == "Linf" or norm in FREE:
         return (may & (towards + 1 <= room)).astype(np.int64)
     cost = 2 * towards + 1 if norm == "L2" else np.ones_like(towards) if norm == "L1" else (towards == 0)
     spent = (towards**2).sum() if norm == "L2" else towards.sum() if norm == "L1" else np.count_nonzero(towards)
@@ -99,8 +106,10 @@ def _raised(
     return raised.reshape(may.shape)
 
 
-def _budget(norm: str, eps: str) -> int:
+def _budget(norm: str, eps: str) -> int | float:
     """The most that the levels may differ: the largest difference, the sum, the sum of squares or the count."""
+    if norm in FREE:
+        return math.inf
     radius: Fraction = exact(eps)
     if norm == "L0":
         return math.floor(radius)

@@ -10,6 +10,7 @@ from torch import Tensor
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import looks_like_probabilities
 from robustkit.engine.attack_tensors import attack
+from robustkit.primitives.mask import Mask, masked_name
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 Outcome = Literal["success", "robust", "lost in rounding", "already wrong", "already the target", "abstains"]
@@ -26,6 +27,12 @@ class AttackChoice:
     batch_size: int
     seed: int
     progress: bool | None
+    mask: Mask | None = None
+
+    @property
+    def norm_label(self) -> str:
+        """The norm, with the label of the mask if there is one."""
+        return masked_name(self.norm, self.mask)
 
 
 class Opinion(NamedTuple):
@@ -86,8 +93,8 @@ def attacked(
     x_adv, outcomes, queries = before.x_adv.clone(), list(before.outcomes), list(before.queries)
     targets = None if choice.target is None else torch.full((len(rows),), choice.target)
     result = attack(
-        classifier, x[rows], before.y[rows], choice.method, eps=choice.eps, norm=choice.norm, target=targets,
-        batch_size=choice.batch_size, seed=choice.seed, numbers=[numbers[row] for row in rows],
+        classifier, x[rows], before.y[rows], choice.method, eps=choice.eps, norm=choice.norm, mask=choice.mask,
+        target=targets, batch_size=choice.batch_size, seed=choice.seed, numbers=[numbers[row] for row in rows],
         progress=choice.progress,
     )  # fmt: skip
     x_adv[rows] = result.x_adv.to(x_adv)

@@ -169,6 +169,6 @@ def write_results(results: Sequence[PictureResult], choice: AttackChoice, folder
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     for result in results:
-        values = [*result, choice.norm, choice.eps, choice.method]
+        values = [*result, choice.norm_label, choice.eps, choice.method]
         writer.writerow([csv_cell(str(value) if isinstance(value, Path) else value) for value in values])
     (folder / "results.csv").write_bytes(encodable(text.getvalue()).encode())

@@ -91,6 +91,8 @@ class Search:
         """
         rows = state if rows is None else rows
         forward = forward_of(partial(self._logits, under_hooks=self._needs_hooks(attack)))
+        if attack.mask is not None:
+            forward = partial(_through_mask, forward, attack, state)
         seen = answered(attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of)
         self.passes.backwards += len(rows) * seen.backwards
         return seen
@@ -163,6 +165,10 @@ class Search:
             # A trace can hold on to the caller's tensors or control flow; then the original is searched.
             return False
         return bool((original - copy_).abs().max() <= 1e-3 * (original.max() - original.min()).clamp(min=1))
+
+
+def _through_mask(forward: Forward, attack: Attack, state: State, query: Tensor) -> Tensor:
+    return forward(attack.whole(state.trial, query))
 
 
 def _copied(model: nn.Module) -> nn.Module | None:

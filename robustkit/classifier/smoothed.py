@@ -115,8 +115,10 @@ def check_queryable(attack: Attack) -> None:
     """Check that an attack can query a smoothed classifier.
 
     Raises:
-        UserError: it reads a layer.
+        UserError: it reads a layer, or has a mask.
     """
+    if attack.mask is not None:
+        raise UserError("A smoothed classifier is attacked, and certified, on whole images; leave the mask out.")
     if isinstance(attack, FeatureAttack):
         raise UserError(
             f"{type(attack).__name__} reads a layer, of which a smoothed classifier has one for each noisy copy; leave "

@@ -18,6 +18,7 @@ from .options import (
     batch_size_option,
     config_option,
     device_option,
+    mask_option,
     quiet_option,
     remedy_options,
     require_model,
@@ -59,7 +60,8 @@ _BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of ima
 @click.option("--target", metavar="CLASS", help="Class to be reached. [default: any other]")
 @click.option("-a", "--attack", "method", default="pgd", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
-@threat_options("Linf, L2, L1 or L0")
+@threat_options("Linf, L2, L1, L0, patch or frame")
+@mask_option
 @remedy_options
 @batch_size_option
 @device_option
@@ -169,16 +171,18 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
     """The attack, without its target; what is wrong about it is an error before a model is loaded or downloaded."""
     from robustkit.adversarial_examples.class_names import ClassNames
     from robustkit.adversarial_examples.making import AttackChoice
+    from robustkit.data.masks import load_mask
     from robustkit.engine.attack_tensors import attack_of
 
     if known.class_names:
         for text in filter(None, (options["label"], options["target"])):
             ClassNames(known.class_names, len(known.class_names)).number(text)
     threat = threat_of(options, known.threats)
-    attack_of(options["method"], threat.norm, threat.eps_text)
+    mask = None if options["mask"] is None else load_mask(options["mask"])
+    attack_of(options["method"], threat.norm, threat.eps_text, mask)
     batch = _BATCH if options["batch_size"] == "auto" else options["batch_size"]
     progress = False if options["quiet"] else None
-    return AttackChoice(options["method"], threat.norm, threat.eps_text, None, batch, options["seed"], progress)
+    return AttackChoice(options["method"], threat.norm, threat.eps_text, None, batch, options["seed"], progress, mask)
 
 
 def _aimed(choice: "AttackChoice", options: dict[str, Any], classes: "ClassNames") -> "AttackChoice":
@@ -266,7 +270,7 @@ def _print_count(
     predicted = sum(label is None for label in labels)
     source = "predicted" if predicted == len(labels) else "given" if not predicted else f"{predicted} predicted"
     echo(
-        f"\n{outcomes.count('success')} of {len(outcomes)} broken{rest}; {choice.method}, {choice.norm} {choice.eps}, "
-        f"size {'x'.join(map(str, shape[1:]))}, label: {source}"
+        f"\n{outcomes.count('success')} of {len(outcomes)} broken{rest}; {choice.method}, "
+        f"{choice.norm_label} {choice.eps}, size {'x'.join(map(str, shape[1:]))}, label: {source}"
     )
     echo(f"{out}{os.sep if out.is_dir() else ''}")

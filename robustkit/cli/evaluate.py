@@ -14,6 +14,7 @@ from .options import (
     config_option,
     data_options,
     device_option,
+    mask_option,
     quiet_option,
     remedy_options,
     samples_option,
@@ -53,9 +54,13 @@ _RUNS = Path("robustkit-runs")
 @click.option("--surrogate-ensemble", is_flag=True, help="Query all surrogates as one, the mean of their logits.")
 @remedy_options
 @smoothing_options
-@click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
+@click.option(
+    "--norm", "norms", multiple=True, help="Linf, L2, L1, L0, patch or frame. Repeatable. [default: usual for the data]"
+)
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
-              help="8/255, 0.5 or L2:0.5, pixels in [0, 1]. Repeatable. [default: usual for the data]")  # fmt: skip
+              help="8/255, 0.5 or L2:0.5, pixels in [0, 1]; side of a patch in pixels. Repeatable. "
+                   "[default: usual for the data]")  # fmt: skip
+@mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
 @samples_option(1000)

@@ -19,10 +19,10 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
 
     return EvaluationRequest(
         options["models"], dataset=data_of(options), attacks=options["attacks"], norm=options["norms"],
-        eps=options["radii"], samples=_samples(options), batch_size=options["batch_size"], device=options["device"],
-        seed=options["seed"], weights=options["weights"] or None, names=options["names"],
-        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
-        retrain=options["retrain"],
+        eps=options["radii"], mask=options["mask"], samples=_samples(options),
+        batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
+        weights=options["weights"] or None, names=options["names"], num_classes=options["num_classes"],
+        mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
         numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]),
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
         surrogate_ensemble=options["surrogate_ensemble"],

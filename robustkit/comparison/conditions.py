@@ -5,11 +5,14 @@ from typing import NamedTuple
 
 from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.primitives.threat import exact, is_minimum, norm_name, radius
+from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import canonical, exact, is_minimum, norm_name, radius
 
 from .contestants import CLEAN, ThreatKey
 
-_CONDITION = re.compile(r"\s*(clean|(?P<norm>\w+)@(?P<eps>[^@<>=]+?))\s*>=\s*(?P<share>[^<>=%]+?)\s*(?P<percent>%?)\s*")
+_CONDITION = re.compile(
+    r"\s*(clean|(?P<norm>[\w-]+)@(?P<eps>[^@<>=]+?))\s*>=\s*(?P<share>[^<>=%]+?)\s*(?P<percent>%?)\s*"
+)
 
 
 class Condition(NamedTuple):
@@ -31,10 +34,10 @@ def condition(text: str) -> Condition:
         raise UserError(f"{shortened(text)!r} is no condition; write for example Linf@8/255>=0.40, or clean>=90%.")
     threat = CLEAN
     if parts["norm"]:
-        norm = norm_name(parts["norm"])
+        norm = canonical(parts["norm"])
         if is_minimum(parts["eps"]):
             raise UserError(f"{shortened(text)!r} has no radius; a condition needs one, such as {norm}@8/255>=0.40.")
-        threat = ThreatKey(norm, radius(norm, parts["eps"]))
+        threat = ThreatKey(norm, radius(norm_name(unmasked(norm)), parts["eps"]))
     return Condition(threat, share(parts["share"] + parts["percent"]), text.strip())
 
 

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ from robustkit.classifier.sanity_checks import changed_since_start, checked_imag
 from robustkit.classifier.session import Session
 from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
 from robustkit.data import tensor_of
+from robustkit.data.masks import load_mask
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.host.progress import shown_progress
 from robustkit.primitives import ensembles, registry
+from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -73,6 +76,7 @@ def attack(
     *,
     eps: float | str | None = None,
     norm: str = "Linf",
+    mask: Mask | Array | str | Path | None = None,
     target: Array | None = None,
     surrogate: nn.Module | Classifier | Sequence[nn.Module | Classifier] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
@@ -94,6 +98,7 @@ def attack(
         method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`.
         eps: radius of a method given as a text, in units of pixels scaled to [0, 1], whatever `bounds` are.
         norm: of a method given as a text.
+        mask: likewise, the pixels that may change, as in `load_mask`; None for all.
         target: `[N]` classes that must be reached; None accepts any wrong class.
         surrogate: the model that the attack queries in place of `model`, which only judges each trial's last point:
             a transfer attack. Of several, the mean of the logits is queried.
@@ -110,7 +115,7 @@ def attack(
     """
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
-    method = attack_of(method, norm, eps)
+    method = attack_of(method, norm, eps, None if mask is None else load_mask(mask))
     x, y = _tensor(x, "The images"), _tensor(y, "The labels")
     target = None if target is None else _tensor(target, "The targets")
     if x.dim() < 2:
@@ -157,7 +162,7 @@ def attack(
     return _with_draws(_gathered(own.cpu(), y, clean, outcomes), y, draws)
 
 
-def attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
+def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | None = None) -> Attack:
     """The attack that a caller gives as an object or as a text.
 
     Raises:
@@ -166,6 +171,8 @@ def attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
     if isinstance(method, Attack):
         if eps is not None:
             raise UserError(f"{type(method).__name__} has a radius of its own, {method.eps}; leave out eps=.")
+        if mask is not None:
+            raise UserError(f"{type(method).__name__} brings its own mask or none; give the attack itself mask=.")
         return method
     if isinstance(method, type):
         raise UserError(f"{method.__name__} is a class; build the attack first: {method.__name__}(eps='8/255').")
@@ -175,7 +182,7 @@ def attack_of(method: object, norm: str, eps: float | str | None) -> Attack:
         raise UserError(f"{method} is an ensemble of attacks, which robustkit.evaluate runs; give one attack here.")
     if eps is None:
         raise UserError(f"The attack {method!r} needs a radius; add eps=, for example eps='8/255'.")
-    return registry.build(method, norm, eps)
+    return replace(registry.build(method, norm, eps), mask=mask)
 
 
 def _tensor(values: object, what: str) -> Tensor:

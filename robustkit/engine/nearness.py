@@ -88,8 +88,9 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
     # One row at a time, so that no sum depends on how many rows there are.
     rows = zip(trials.x, points, -seen.losses.double(), likely(seen.logits, trials.y), seen.grads, strict=True)
     searched = [_Row.of(attack, *row) for row in rows]
-    ends = session.logits(attack.ball.project(trials.x, torch.stack([row.end for row in searched]).to(points)))
-    leads = ends.gather(1, trials.y.unsqueeze(1)) - ends
+    ends = attack.ball.project(trials.x, torch.stack([row.end for row in searched]).to(points))
+    logits = session.logits(attack.whole(trials, ends))
+    leads = logits.gather(1, trials.y.unsqueeze(1)) - logits
     return [row.nearness(lead) for row, lead in zip(searched, leads.double(), strict=True)]
 
 

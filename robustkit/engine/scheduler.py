@@ -65,9 +65,10 @@ def run(
     first = next(jobs, None)
     if first is None:
         return
+    attack.check_images(tuple(first.x.shape))
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
-    margins = Margins(attack.eps, attack.norm) if measure and plain and attack.keeps_best else None
+    margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measure and plain and attack.keeps_best else None
     scheduler = Scheduler(
         session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience, margins
     )

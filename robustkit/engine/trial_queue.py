@@ -10,7 +10,7 @@ import torch
 from robustkit.engine.bisection import Bisection
 from robustkit.engine.jobs import Job, Trial, by_attack
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import Attack, State, Trials
+from robustkit.primitives.protocol import Attack, MaskedTrials, State, Trials
 from robustkit.primitives.rows import Rows, padded
 
 
@@ -98,7 +98,11 @@ class TrialQueue:
         key = noise.keys(self.seed * (1 << 32) + salt, sample, restart, loss_target)
         y = column([trial.job.y for trial in trials])
         target = column([-1 if trial.job.target is None else trial.job.target for trial in trials])
-        rows = Trials(torch.stack([trial.job.x for trial in trials]), y, loss_target, target, key, restart)
+        x, mask = torch.stack([trial.job.x for trial in trials]), self.attack.mask
+        if mask is None:
+            rows = Trials(x, y, loss_target, target, key, restart)
+        else:
+            rows = MaskedTrials(mask.inside(x), y, loss_target, target, key, restart, x)
         if len(trials) > 1:
             return attack.init(rows)
         # Sums over a row take another path in a batch of one, so a lone trial begins together with a copy of itself.

@@ -117,14 +117,21 @@ class VerdictQueue:
         x = torch.cat([group.states.trial.x for group in groups])
         own = [trial.job.original for group in groups for trial in group.trials]
         originals = [each for each in own if each is not None]
-        images = torch.stack([each.image for each in originals]) if originals else x
+        images, mask = torch.stack([each.image for each in originals]) if originals else x, self.attack.mask
+        centres = mask.inside(images) if originals and mask is not None else images
         parts, places = [], []
         for attack, numbers in by_attack([trial for group in groups for trial in group.trials]):
             rows = torch.tensor(numbers, device=x.device)
-            here = (each.index_select(0, rows) for each in (images, x, points))
+            here = (each.index_select(0, rows) for each in (centres, x, points))
             parts.append(_projected(attack.ball, originals[0].bounds if originals else None, *here))
             places += numbers
-        return torch.cat(parts).index_select(0, torch.tensor(places, device=x.device).argsort())
+        exact = torch.cat(parts).index_select(0, torch.tensor(places, device=x.device).argsort())
+        if mask is None:
+            return exact
+        if originals:
+            return mask.placed(images, exact)
+        pairs = zip(groups, torch.split(exact, [len(group.trials) for group in groups]), strict=True)
+        return torch.cat([self.attack.whole(group.states.trial, part) for group, part in pairs])
 
     def _looks(self, group: Candidates) -> list[Look]:
         most = most_verdicts(self.attack)

@@ -23,6 +23,7 @@ def identity_of(evaluation: Evaluation) -> dict[str, Any]:
     """The part of a manifest that the results depend on."""
     data, plan = evaluation.data, evaluation.plan
     surrogates = [_model(each) for each in evaluation.surrogates]
+    masks = {threat.mask.label: threat.mask.words for threat in plan.threats if threat.mask is not None}
     return {
         "schema": SCHEMA,
         "n": len(evaluation.ids),
@@ -31,6 +32,7 @@ def identity_of(evaluation: Evaluation) -> dict[str, Any]:
         "dataset": {"name": data.name, "split": data.split, "sha256": data.fingerprint(evaluation.ids)},
         "class_names": list(data.class_names),
         "threats": [[threat.norm, threat.eps_text] for threat in plan.threats],
+        **({"masks": masks} if masks else {}),
         "attacks": plan.described(),
         **({} if plan.audit is None else {"audit": plan.audit}),
         "seed": evaluation.seed,

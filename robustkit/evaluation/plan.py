@@ -42,7 +42,8 @@ class Member:
 
     def at(self, threat: Threat) -> Attack:
         """The attack in one threat model."""
-        return replace(self.in_norm.get(threat.norm, self.attack), norm=threat.norm, eps=threat.eps_text)
+        norm = threat.ball_name
+        return replace(self.in_norm.get(norm, self.attack), norm=norm, eps=threat.eps_text, mask=threat.mask)
 
     def described(self) -> dict[str, Any]:
         """All hyper-parameters, in every norm, so that a run may get further norms."""
@@ -90,7 +91,7 @@ class PlannedAttack:
     @property
     def threshold(self) -> Threshold:
         """Which images it attacks."""
-        return self.member.thresholds.get(self.threat.norm, Threshold())
+        return self.member.thresholds.get(self.threat.ball_name, Threshold())
 
     def at_most(self, cost: OracleCost) -> Passes:
         """What an image needs that stands: a query, and in the end a verdict, of every trial at this cost."""
@@ -167,6 +168,8 @@ def plan(
             raise UserError(
                 "An audit attacks the models themselves, not a surrogate; leave out --audit or --surrogate."
             )
+        for threat in threats:
+            ensembles.check_norm(ENSEMBLE, threat.ball_name)
         columns = (*columns, Column(AUDIT, tuple(_members(ENSEMBLE, AUDIT)), audit=audit))
     names = [column.name for column in columns]
     for name in names:
@@ -180,9 +183,10 @@ def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Colu
     if isinstance(attack, Attack):
         return _single(registry.spelled(attack) + where, attack, surrogate)
     if ensembles.is_ensemble(attack):
+        ensembles.check_norm(attack, threat.ball_name)
         name = ensembles.name_of(attack) + where
         return Column(name, tuple(_members(attack, name)), surrogate)
-    built = registry.build(attack, threat.norm, threat.eps_text)
+    built = registry.build(attack, threat.ball_name, threat.eps_text)
     return _single(registry.title(attack) + where, built, surrogate)
 
 

@@ -111,7 +111,7 @@ def _audit_scale(run: ModelRun, attack: PlannedAttack, audited: int, scale: floa
 
 def _cost(store: Store, model: str, attack: PlannedAttack, counted: Counted, scale: float) -> tuple[ExpectedCost, int]:
     """The expected cost of one attack in the run, and the passes that it needed in the pilot."""
-    norm, eps_text, _ = attack.threat
+    norm, eps_text = attack.threat.norm, attack.threat.eps_text
     rows = store.attack_records(model, norm=norm, eps_text=eps_text, attack=attack.name)
     passes = {row.sample: counted.charged or Passes(row.forwards, row.backwards) for row in rows}
     of_all = [(weight, passes[image]) for image, weight in counted.weights.items()]

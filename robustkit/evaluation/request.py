@@ -17,6 +17,7 @@ from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.data import Dataset
 from robustkit.errors import UserError
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
+from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 
 Model = str | nn.Module | Classifier
@@ -47,8 +48,11 @@ class EvaluationRequest:
         attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
             "default" and "autoattack". Each attack is run on all correctly classified images; the members of an
             ensemble only on those that the members before them left.
-        norm: "Linf", "L2", "L1", "L0"; by default those that are usual for the data set.
-        eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; by default the usual ones.
+        norm: "Linf", "L2", "L1", "L0", "patch" or "frame"; by default those that are usual for the data set.
+        eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; the side of a patch and the width of a frame in
+            pixels; by default the usual ones.
+        mask: the pixels that may change, of all images alike, in the ball of the norm: a `Mask`, an array `[H, W]`, a
+            file of one, or "patch:ROW,COLUMN,HEIGHT,WIDTH"; None for all pixels.
         samples: how many images, in a fixed shuffled order; None takes all.
         batch_size: images in flight; on a CPU it does not change a bit of the result.
         device: "auto", "cpu", "cuda", ...
@@ -87,6 +91,7 @@ class EvaluationRequest:
     attacks: str | Attack | Sequence[str | Attack] = "default"
     norm: str | Sequence[str] = ()
     eps: float | str | Sequence[float | str] = ()
+    mask: Mask | Array | str | Path | None = None
     samples: int | None = 1000
     batch_size: int | Literal["auto"] = "auto"
     device: str = "auto"

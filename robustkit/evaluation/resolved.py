@@ -10,12 +10,15 @@ import torch
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
 from robustkit.data import Dataset, given_dataset, load_dataset, pick
+from robustkit.data.masks import load_mask
 from robustkit.errors import UserError
 from robustkit.evaluation.classifiers import attacked_classifiers, listed, surrogate_classifiers
 from robustkit.evaluation.plan import Plan, plan
 from robustkit.evaluation.request import Data, EvaluationRequest
 from robustkit.evaluation.threats import threats_of
 from robustkit.host.environment import chosen_device
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 
 
@@ -46,15 +49,16 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     device = chosen_device(request.device)
     attacks = listed(request.attacks)
     norms, radii = _threat_texts(attacks, listed(request.norm), [str(value) for value in listed(request.eps)])
-    threats = threats_of(norms, radii, data.threats)
-    plan(attacks, threats, audit=request.audit)  # before the models, which take longer
+    ids = tuple(pick(len(data), request.samples))
+    threats = threats_of(norms, radii, data.threats, _mask(request, attacks))
+    early = plan(attacks, threats, audit=request.audit)  # before the models, which take longer
+    _check_images(early, data, ids)
     classifiers = attacked_classifiers(request, data, device, may_train=may_train)
     surrogates = surrogate_classifiers(request, data, device, may_train=may_train)
     planned = plan(attacks, threats, [each.name for each in surrogates], request.audit)
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
     slots = None if request.batch_size == "auto" else request.batch_size
-    ids = tuple(pick(len(data), request.samples))
     return Evaluation(classifiers, surrogates, data, ids, planned, request.seed, slots, device)
 
 
@@ -67,13 +71,35 @@ def check_smoothable(planned: Plan) -> None:
     """
     if planned.audit is not None:
         raise UserError("AutoAttack, which --audit runs, is not made for smoothed models; leave --audit out.")
-    if any(threat.norm == "L0" for threat in planned.threats):
-        raise UserError("A smoothed classifier is certified in L2, L1 and Linf, and in L0 nothing is; leave L0 out.")
+    for threat in planned.threats:
+        if threat.ball_name not in ("Linf", "L2", "L1"):
+            name = threat.ball_name
+            raise UserError(
+                f"A smoothed classifier is certified in L2, L1 and Linf, and in {name} nothing is; leave {name} out."
+            )
     if any(math.isinf(threat.eps) for threat in planned.threats):
         raise UserError("A smoothed classifier is attacked at a radius; leave the minimum out.")
     for each in planned.attacks:
         if each.column.surrogate is None:
             check_queryable(each.attack)
+
+
+def _check_images(planned: Plan, data: Dataset, ids: Sequence[int]) -> None:
+    """Check that the images have every threat model: a patch needs a height and a width, a mask their size."""
+    if all(threat.mask is None and threat.ball_name in NORMS for threat in planned.threats):
+        return
+    x, _ = data.batch(ids[:1])
+    for each in planned.attacks:
+        each.attack.check_images(tuple(x.shape[1:]))
+
+
+def _mask(request: EvaluationRequest, attacks: Sequence[Any]) -> Mask | None:
+    """The mask of the request; attack objects bring their own, which must be the same."""
+    own = {attack.mask for attack in attacks if isinstance(attack, Attack) and attack.mask is not None}
+    mask = load_mask(request.mask) if request.mask is not None else next(iter(own), None)
+    if len({*own, mask}) > 1:
+        raise UserError("These attacks have different masks; give the same one to all, or only mask=.")
+    return mask
 
 
 def _dataset(dataset: Data) -> Dataset:

@@ -220,7 +220,7 @@ class ModelRun:
         how = self.classifier.smoothing
         if how is None:
             return
-        for norm, text, eps in self.evaluation.plan.threats:
+        for norm, text, eps, *_ in self.evaluation.plan.threats:
             most = how.reach * radius_factor(norm, values)
             if eps > most:
                 self.log.warn(

@@ -6,29 +6,35 @@ from typing import NamedTuple
 from robustkit.errors import UserError
 from robustkit.limits import shortened
 from robustkit.primitives.ball import NormName
+from robustkit.primitives.mask import Mask, masked_name
 from robustkit.primitives.threat import MINIMUM, exact, is_minimum, norm_name, radius
 
-_EXAMPLE = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10"}
+_EXAMPLE = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10", "patch": "5", "frame": "2"}
 
 
 class Threat(NamedTuple):
-    """One norm ball: its text is what reports show, its number what attacks use.
+    """One ball: its texts are what reports show, its number what attacks use.
 
     The text "minimum" has the number infinity: the nearest error is looked for, whatever its distance.
     """
 
-    norm: NormName
+    norm: str  # with the label of the mask, if there is one: "Linf-in-mask-0123456789ab"
     eps_text: str
     eps: float
+    ball_name: NormName  # the norm's own name
+    mask: Mask | None = None
 
 
-def threats_of(norms: Sequence[str], radii: Sequence[str], usual: Sequence[tuple[str, str]]) -> list[Threat]:
+def threats_of(
+    norms: Sequence[str], radii: Sequence[str], usual: Sequence[tuple[str, str]], mask: Mask | None = None
+) -> list[Threat]:
     """The threat models of a request, ascending within each norm.
 
     Args:
         norms: names; empty means those that are usual for the data set.
         radii: texts, "8/255" or "L2:0.5"; empty means the usual ones.
         usual: (norm, eps) pairs of the data set.
+        mask: the pixels that may change; None for all.
 
     Raises:
         UserError: a radius is out of range, or it is not clear which norm it belongs to.
@@ -53,7 +59,7 @@ def threats_of(norms: Sequence[str], radii: Sequence[str], usual: Sequence[tuple
         if not own:
             raise UserError(f"There is no radius for {norm}; add one, for example --eps {norm}:{_EXAMPLE[norm]}.")
         unique = {radius(norm, text): text for text in reversed(own)}
-        threats += [Threat(norm, unique[value], value) for value in sorted(unique)]
+        threats += [Threat(masked_name(norm, mask), unique[value], value, norm, mask) for value in sorted(unique)]
     return threats
 
 

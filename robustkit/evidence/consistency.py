@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from robustkit.evidence.run import Picture, Run
+from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum
 
 _DISTANCES = {"Linf": "linf", "L2": "l2", "L1": "l1", "L0": "l0"}
@@ -44,7 +45,7 @@ def _wrong_rows(rows: pd.DataFrame, *, always_answers: bool) -> dict[str, pd.Dat
     attacked = rows["adv_pred"].notna()
     within = pd.Series(True, index=rows.index)
     for norm, column in _DISTANCES.items():
-        own = (rows["norm"] == norm) & ~rows["eps_text"].map(is_minimum) & attacked
+        own = (rows["norm"].map(unmasked) == norm) & ~rows["eps_text"].map(is_minimum) & attacked
         within &= ~own | (rows[column].astype(float) <= rows["eps"] * _SLACK)
     robust_elsewhere = (rows["verdict"] == "robust") & (rows["adv_pred"] != rows["label"])
     return {

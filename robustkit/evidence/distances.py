@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from robustkit.errors import UserError
 from robustkit.evidence.store import AttackRecord
+from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.intervals import proportion
 from robustkit.statistics.medians import median
@@ -23,7 +24,7 @@ def nearest(norm: str, records: Iterable[AttackRecord]) -> dict[int, float]:
     found: dict[int, float] = {}
     for record in records:
         if record.success:
-            distance = float(getattr(record, norm.lower()))
+            distance = float(getattr(record, unmasked(norm).lower()))
             found[record.sample] = min(distance, found.get(record.sample, math.inf))
     return found
 
@@ -67,7 +68,7 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
         raise UserError("The run has no distances; evaluate with the radius 'minimum' (--eps minimum).")
     rows: list[dict[str, Any]] = []
     for (model, norm), group in own.groupby(["model", "norm"], sort=False):
-        distance = group[str(norm).lower()].astype(float).where(group["verdict"] == "broken", math.inf)
+        distance = group[unmasked(str(norm)).lower()].astype(float).where(group["verdict"] == "broken", math.inf)
         distance = distance.where(group["verdict"] != "clean-wrong", 0.0)
         table = group.assign(distance=distance)
         by_attack = {str(name): part["distance"] for name, part in table.groupby("attack", sort=False)}

@@ -9,8 +9,9 @@ from typing import Any
 
 from robustkit import limits
 from robustkit.evidence.opening import not_ours
-from robustkit.primitives.ball import NORMS
-from robustkit.primitives.threat import MINIMUM, radius
+from robustkit.primitives.ball import THREATS
+from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import MINIMUM, norm_name, radius
 
 Check = Callable[[Any], bool]
 
@@ -83,9 +84,14 @@ def _numbers(value: Any) -> bool:
 def _identity(value: Any) -> bool:
     if not isinstance(value, dict) or not all(check(value.get(key)) for key, check in _IDENTITY.items()):
         return False
-    # In L0 nothing can be certified.
+    # In other norms nothing can be certified.
     smoothed = any("smoothing" in model for model in value["models"])
-    return _audit(value) and not (smoothed and any(norm == "L0" for norm, _ in value["threats"]))
+    certified = all(norm in ("Linf", "L2", "L1") for norm, _ in value["threats"])
+    return _audit(value) and _masks(value.get("masks", {})) and (certified or not smoothed)
+
+
+def _masks(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_name, value.values()))
 
 
 def _audit(identity: dict[str, Any]) -> bool:
@@ -125,9 +131,9 @@ def _dataset(value: Any) -> bool:
 
 def _threats(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, list) and len(each) == 2 and each[0] in NORMS
+        isinstance(each, list) and len(each) == 2 and _name(each[0]) and unmasked(each[0]) in THREATS
         and isinstance(each[1], str) and (each[1] == MINIMUM or _RADIUS.fullmatch(each[1].strip()) is not None)
-        and radius(each[0], each[1]) >= 0
+        and radius(norm_name(unmasked(each[0])), each[1]) >= 0
         for each in value
     )  # fmt: skip
 

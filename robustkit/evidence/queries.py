@@ -7,6 +7,7 @@ from typing import Any, Final
 import pandas as pd
 
 from robustkit.errors import UserError
+from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.intervals import proportion
 from robustkit.statistics.medians import median
@@ -59,7 +60,7 @@ def _reached(group: pd.DataFrame, mark: int) -> dict[str, Any]:
     """What one attack reached on its images within `mark` queries."""
     rows = group.to_dict("records")
     if group["eps_text"].iloc[0] == MINIMUM:
-        norm = str(group["norm"].iloc[0]).lower()
+        norm = unmasked(str(group["norm"].iloc[0])).lower()
         found = median([_distance(row, norm, mark) for row in rows])
         return {"median_distance": found.value, "distance_low": found.low, "distance_high": found.high}
     broken = sum(row["verdict"] == "broken" and row["queries"] <= mark for row in rows)

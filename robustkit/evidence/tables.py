@@ -31,6 +31,7 @@ from robustkit.evidence.single_draws import (
     threat_extras,
 )
 from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, QueryRecord, Store
+from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 
 # Whole numbers that some rows do not have.
@@ -82,7 +83,7 @@ def summarised(store: Store, folder: Path) -> Run:
         names = [entry["name"] for entry in identity["attacks"]]
         gradients = misled.followed(store.nearness(model.name), identity["threats"], names)
         for norm, eps_text in identity["threats"]:
-            threat = {"norm": norm, "eps": radius(norm_name(norm), eps_text), "eps_text": eps_text}
+            threat = {"norm": norm, "eps": radius(norm_name(unmasked(norm)), eps_text), "eps_text": eps_text}
             sign = signs.get(f"{norm} {eps_text}")
             masked = (sign is not None and sign.masked) or gradients[f"{norm} {eps_text}"].masked
             note = {"note": masking_signs.NOTE} if masked else {}

@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import Tensor
 
 from robustkit.primitives import losses
-from robustkit.primitives.ball import Ball
+from robustkit.primitives.ball import FREE, Ball
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
 
 
@@ -103,5 +103,10 @@ class SteepestAscent(FixedStepAscent):
 
 
 def equal_step(step_size: float | None, ball: Ball, steps: int) -> float:
-    """The step size in use: None stands for eps / steps."""
-    return ball.eps / steps if step_size is None else step_size
+    """The step size in use: None stands for eps / steps, and in a frame for 1 / steps."""
+    return step_unit(ball) / steps if step_size is None else step_size
+
+
+def step_unit(ball: Ball) -> float:
+    """What step sizes are measured in: `eps`, or the range of a value where values are free."""
+    return 1.0 if ball.norm in FREE else ball.eps

@@ -15,8 +15,10 @@ from robustkit.primitives import noise
 from robustkit.primitives.rounding import Bounds, inward, rounded_towards, scaled, wide
 from robustkit.primitives.rows import along
 
-NormName = Literal["Linf", "L2", "L1", "L0"]
-NORMS: tuple[NormName, ...] = get_args(NormName)
+NormName = Literal["Linf", "L2", "L1", "L0", "patch", "frame"]
+THREATS: tuple[NormName, ...] = get_args(NormName)  # every threat model by name
+FREE: tuple[NormName, ...] = ("patch", "frame")  # those inside of which values are free
+NORMS: tuple[NormName, ...] = ("Linf", "L2", "L1", "L0")  # those in which distances are reported
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Ball(ABC):
     eps: float
     norm: ClassVar[NormName]
     order: ClassVar[float]
+    images_only: ClassVar[bool] = False  # whether inputs need a height and a width
 
     @abstractmethod
     def distance(self, x: Tensor, point: Tensor) -> Tensor:

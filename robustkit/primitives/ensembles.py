@@ -107,6 +107,9 @@ _RK_3_L1 = (*_RK_2_L1[:4], _guided(0.5), _NEAREST)
 
 ALIASES = {"default": "rk-3"}
 
+# Attacks for the threat models that no ensemble is made for.
+_SUITED = {"patch": "patch_search:targets=9 and sparse_rs", "frame": "apgd, pgd and sparse_rs"}
+
 # Names of earlier versions, one of which means something stronger elsewhere.
 _GONE = ("standard", "thorough")
 
@@ -142,6 +145,18 @@ IN_NORM: dict[tuple[str, str], tuple[str | Stage, ...]] = {
 def names() -> list[str]:
     """The names of all ensembles, aliases first."""
     return [*ALIASES, *ENSEMBLES]
+
+
+def check_norm(text: str, norm: str) -> None:
+    """Check that an ensemble is made for a threat model.
+
+    Raises:
+        UserError: it is not; the sentence names attacks that are.
+    """
+    if norm in _SUITED:
+        raise UserError(
+            f"The ensemble {text.strip().lower()} has no {norm} form; name attacks (-a, repeatable): {_SUITED[norm]}."
+        )
 
 
 def is_ensemble(text: str) -> bool:

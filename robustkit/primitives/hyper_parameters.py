@@ -19,12 +19,12 @@ from robustkit.primitives.universal import UniversalAttack
 from robustkit.primitives.user_code import address, instructions
 
 # The threat model, and what a session measures on the model.
-_NO_HYPER_PARAMETERS = ("eps", "norm", "feature_shape", "classes")
+_NO_HYPER_PARAMETERS = ("eps", "norm", "mask", "feature_shape", "classes")
 
 
 def parameters(attack: type[Attack] | type[UniversalAttack]) -> Mapping[str, "Field[Any]"]:
     """The hyper-parameters of an attack but its threat model."""
-    left_out = (*_NO_HYPER_PARAMETERS, *(["radii"] if attack.seeks_nearest else []))
+    left_out = (*_NO_HYPER_PARAMETERS, *(["radii"] if issubclass(attack, Attack) and attack.seeks_nearest else []))
     return {field.name: field for field in fields(attack) if field.init and field.name not in left_out}
 
 

@@ -24,6 +24,7 @@ from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives.ball import NORMS, Ball, NormName
 from robustkit.primitives.checked_fields import CheckedFields
+from robustkit.primitives.mask import Mask
 from robustkit.primitives.rows import Rows
 from robustkit.primitives.threat import ball, norm_name
 
@@ -40,6 +41,13 @@ class Trials(Rows):
     target: Tensor  # [B] int64 class that must be reached, -1 where any class but y will do
     key: Tensor  # [B] int64 noise stream of (seed, attack, image, restart, loss_target)
     restart: Tensor  # [B] int64 number of the restart, from 0
+
+
+@dataclass(frozen=True)
+class MaskedTrials(Trials):
+    """Trials on a part of each image: `x`, and all that an attack makes of it, has the values inside the mask."""
+
+    whole: Tensor  # [B, *S] clean image in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -128,11 +136,12 @@ class Attack(CheckedFields, ABC):
 
     Args:
         eps: radius, in units of pixels that lie in [0, 1]; a text such as "8/255" is exact.
-        norm: "Linf", "L2", "L1" or "L0".
+        norm: "Linf", "L2", "L1" or "L0"; "patch" and "frame" for attacks that know them, with `eps` in pixels.
         restarts: trials per image and target, at least 1; the first success ends the image.
         targets: number of the likeliest wrong classes that are target of one trial each; 0 for untargeted trials.
         radii: how many radii are tried for each image without a radius (eps="minimum"), by bisection; attacks that look
             for the nearest error themselves need none.
+        mask: the pixels that may change, of all images alike; None for all.
 
     Raises:
         UserError: a value is out of range; the sentence names it.
@@ -144,6 +153,7 @@ class Attack(CheckedFields, ABC):
     restarts: int = 1
     targets: int = 0
     radii: int = 10
+    mask: Mask | None = None
 
     sees: ClassVar[Sees] = "gradients"
     norms: ClassVar[tuple[NormName, ...]] = NORMS
@@ -157,6 +167,10 @@ class Attack(CheckedFields, ABC):
         _ = self.ball
         if self.ball.norm not in self.norms:
             raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}.")
+        if self.mask is not None:
+            self._check_mask()
+        if self.unlimited and self.ball.norm not in NORMS:
+            raise UserError(f"The nearest error is looked for in {', '.join(NORMS)}; give {self.ball.norm} a radius.")
         for each in fields(self):
             if isinstance(each.default, bool) and not isinstance(getattr(self, each.name), bool):
                 value = getattr(self, each.name)
@@ -182,6 +196,35 @@ class Attack(CheckedFields, ABC):
     def bisects(self) -> bool:
         """Whether the nearest error is looked for by bisection: there is no radius, and the attack needs one."""
         return self.unlimited and not self.seeks_nearest
+
+    def check_images(self, shape: tuple[int, ...]) -> None:
+        """Check that inputs of shape `S` have this threat model.
+
+        Raises:
+            UserError: they do not; the sentence says why.
+        """
+        if self.ball.images_only and len(shape) < 2:
+            raise UserError(
+                f"A {self.ball.norm} is a part of an image; inputs of shape {list(shape)} have no height and width."
+            )
+        if self.mask is not None:
+            self.mask.check(shape)
+
+    def whole(self, trials: Trials, points: Tensor) -> Tensor:
+        """`[B, *S]` the images of an attack's points: under a mask, those values in their place in the clean images."""
+        if self.mask is None:
+            return points
+        assert isinstance(trials, MaskedTrials)
+        return self.mask.placed(trials.whole, points)
+
+    def _check_mask(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.mask, Mask):
+            raise UserError(f"{name}: mask is not {type(self.mask).__name__}; give robustkit.load_mask(...).")
+        if self.ball.images_only:
+            raise UserError(
+                f"{name}: a {self.ball.norm} has its own place; leave the mask out, or take Linf, L2, L1 or L0."
+            )
 
     @property
     def trials(self) -> int:

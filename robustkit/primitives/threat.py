@@ -8,14 +8,26 @@ from typing import Final
 from robustkit import limits
 from robustkit.errors import UserError, unknown
 from robustkit.limits import shortened
-from robustkit.primitives.ball import NORMS, Ball, NormName
+from robustkit.primitives.ball import THREATS, Ball, NormName
+from robustkit.primitives.local_balls import Frame, Patch
+from robustkit.primitives.mask import unmasked
 from robustkit.primitives.norm_balls import L0, L1, L2, Linf
 
 MINIMUM: Final = "minimum"  # in place of a radius: how far away the nearest error is
 
 # What `Fraction` accepts, in ASCII; nan and inf are among the words that it refuses.
 _NUMBER = re.compile(r"[+-]?([0-9]+(/[0-9]+)?|([0-9]+\.[0-9]*|\.?[0-9]+)([eE](?P<exponent>[+-]?[0-9]{1,9}))?)")
-_BALLS: dict[str, type[Ball]] = {"Linf": Linf, "L2": L2, "L1": L1, "L0": L0}
+_BALLS: dict[str, type[Ball]] = {
+    "Linf": Linf, "L2": L2, "L1": L1, "L0": L0,
+    "patch": Patch,
+    "frame": Frame,
+}  # fmt: skip
+# What a radius counts, where it is a whole number.
+_COUNTS = {
+    "L0": "An L0 radius counts changed values",
+    "patch": "The radius of a patch is its side in pixels",
+    "frame": "The radius of a frame is its width in pixels",
+}
 
 
 def ball(norm: str, eps: float | str | Fraction) -> Ball:
@@ -27,12 +39,17 @@ def ball(norm: str, eps: float | str | Fraction) -> Ball:
     return _BALLS[norm_name(norm)](radius(norm_name(norm), eps))
 
 
+def canonical(name: str) -> str:
+    """The name of a norm in any case, with the label of its mask if it has one, as evidence has it."""
+    return norm_name(unmasked(name)) + name[len(unmasked(name)) :]
+
+
 def norm_name(text: str) -> NormName:
     """`"linf"`, `"l2"`, ... in any case, as the field writes it."""
-    for name in NORMS:
+    for name in THREATS:
         if text.lower() == name.lower():
             return name
-    raise unknown("norm", text, NORMS)
+    raise unknown("norm", text, THREATS)
 
 
 def radius(norm: NormName, eps: float | str | Fraction) -> float:
@@ -53,8 +70,8 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     if norm == "Linf" and value > 1:
         hint = f"did you mean {eps}/255?" if value <= 255 else "divide by the range of your pixels."
         raise UserError(f"Linf radii are in units of pixels that lie in [0, 1], so eps is at most 1, not {eps}; {hint}")
-    if norm == "L0" and value != int(value):
-        raise UserError(f"An L0 radius counts changed values, so eps must be a whole number, not {eps}.")
+    if norm in _COUNTS and value != int(value):
+        raise UserError(f"{_COUNTS[norm]}, so eps must be a whole number, not {eps}.")
     return value
 
 

@@ -72,7 +72,7 @@ def test_a_norm_whose_budget_differs_extends_a_run(tmp_path, monkeypatch):
 
 
 def test_each_norm_gets_its_own_budget():
-    planned = plan(["autoattack"], [Threat("L1", "2", 2.0), Threat("Linf", "0.1", 0.1)])
+    planned = plan(["autoattack"], [Threat("L1", "2", 2.0, "L1"), Threat("Linf", "0.1", 0.1, "Linf")])
     found = {(each.threat.norm, each.name): each.attack for each in planned.attacks}
 
     assert found["L1", "autoattack/apgd-ce"].restarts == 5
@@ -83,7 +83,7 @@ def test_each_norm_gets_its_own_budget():
 
 
 def test_the_manifest_describes_every_norm_whichever_is_run():
-    one, other = (plan(["autoattack"], [Threat(norm, "1", 1.0)]).described() for norm in ("Linf", "L1"))
+    one, other = (plan(["autoattack"], [Threat(norm, "1", 1.0, norm)]).described() for norm in ("Linf", "L1"))
 
     assert one == other
     assert one[0]["L1"] == {"restarts": 5}

@@ -1,0 +1,163 @@
+"""Attacks under a mask: whatever the attack, no other pixel changes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from robustkit.attacks import APGD, DDN, PGD, PatchSearch, Square
+from robustkit.defenses.inner_attack.specification import inner_attack
+from torch import Tensor, nn
+
+from robustkit import UserError, attack, load_mask
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.smoothing import Smoothing
+from robustkit.primitives.mask import Mask, masked_name, unmasked
+from robustkit.primitives.registry import classes
+from robustkit.testing import AttackUnderTest
+from tests.problems import problem
+from tests.test_contract import NETWORKS
+
+CROSS = np.zeros((8, 8), bool)
+CROSS[3:5] = CROSS[:, 2] = True
+SQUARE = np.zeros((8, 8), bool)
+SQUARE[2:6, 1:6] = True
+NAMES = [name for name, kind in classes().items() if kind.norms[0] not in ("patch", "frame")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_attack_changes_a_pixel_outside_of_the_mask(name):
+    subject = AttackUnderTest(classes()[name](1, classes()[name].norms[0]), **NETWORKS.get(name, {}))
+    made, method = subject.images(), replace(subject.made(), mask=Mask.of(CROSS))
+    result = attack(Classifier(made.model, fold=False), made.x, made.y, method)
+    moved = (result.x_adv != made.x).any(1)
+
+    assert moved.any()
+    assert not (moved & ~torch.from_numpy(CROSS)).any()
+    assert (method.ball.distance(made.x, result.x_adv) <= method.ball.eps).all()
+    assert torch.equal(result.success, made.model(result.x_adv).argmax(1) != made.y)
+
+
+@pytest.mark.parametrize("method", [PGD(0.03, steps=4), Square(0.3, "L2", queries=20), APGD(0.8, "L1", steps=9)])
+@pytest.mark.parametrize("part", [CROSS, SQUARE], ids=["cross", "rectangle"])
+def test_a_masked_attack_is_the_attack_on_the_values_inside_alone(method, part):
+    made, mask = problem("mlp", 2, 8, 8, count=1), Mask.of(part)
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = made.model[1].weight
+
+        def forward(self, values: Tensor) -> Tensor:
+            logits: Tensor = made.model(mask.placed(made.x.expand(len(values), -1, -1, -1), values))
+            return logits
+
+    masked = attack(made.model, made.x, made.y, replace(method, mask=mask))
+    alone = attack(Inner().eval(), mask.inside(made.x), made.y, method)
+
+    assert torch.equal(mask.inside(masked.x_adv), alone.x_adv)
+    assert torch.equal(masked.queries, alone.queries)
+
+
+def test_the_nearest_error_inside_a_mask_of_a_linear_model_is_found():
+    made, part = problem("linear", 1, 8, 8, count=12, classes=2), torch.from_numpy(CROSS)
+    x = 0.5 + (made.x - 0.5) / 100  # so that the walls of the box are far
+    weight, y = made.model[1].weight.detach(), made.model(x).argmax(1)
+    slope = ((weight[1] - weight[0]).reshape(8, 8) * part).norm()
+    gap = (made.model(x)[:, 1] - made.model(x)[:, 0]).abs().detach()
+    result = attack(made.model, x, y, DDN("minimum", "L2", steps=200, mask=Mask.of(CROSS)))
+
+    assert result.success.all()
+    assert torch.allclose((result.x_adv - x).flatten(1).norm(dim=1), gap / slope, rtol=0.02, atol=1e-5)
+
+
+def test_masked_points_are_judged_in_the_callers_units():
+    made = problem("cnn", 1, 8, 8, count=4)
+    levels = (made.x * 255).round().double()
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = made.model
+
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.network((x / 255).float())
+            return logits
+
+    model = Scaled().eval()
+    y = model(levels).argmax(1)
+    result = attack(model, levels, y, PGD("8/255", steps=3, mask=Mask.of(CROSS)), bounds=(0, 255))
+    moved = (result.x_adv != levels)[:, 0]
+
+    assert moved.any()
+    assert not (moved & ~torch.from_numpy(CROSS)).any()
+    assert (result.x_adv - levels).abs().max() <= 8
+
+
+def test_one_mask_has_one_name_whatever_it_is_given_as(tmp_path):
+    from PIL import Image
+
+    np.save(tmp_path / "mask.npy", CROSS.astype(np.float32))
+    Image.fromarray(CROSS.astype(np.uint8) * 255).save(tmp_path / "mask.png")
+    given = [CROSS, CROSS[None].astype(int), torch.from_numpy(CROSS), tmp_path / "mask.npy", str(tmp_path / "mask.png")]
+    masks = [load_mask(each) for each in given]
+
+    assert len(set(masks)) == 1
+    assert masks[0] != load_mask(SQUARE)
+    assert [mask.source for mask in masks[-2:]] == ["mask.npy", "mask.png"]
+    assert unmasked(masked_name("Linf", masks[0])) == "Linf"
+    assert unmasked("Linf-in-mine") == "Linf-in-mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (np.zeros((8, 8)), "no pixel that may change"),
+        ("patch:0,0,0,3", "no pixel that may change"),
+        (np.ones(8), r"not the shape \[8\]"),
+        (np.ones((3, 8, 8)), r"not the shape \[3, 8, 8\]"),
+        (np.arange(64).reshape(8, 8), "has two values"),
+        (-CROSS.astype(int), "has two values"),
+        ("nowhere.png", "'nowhere.png' is no mask; give a picture or an .npy file that exists"),
+        ("patch:1,2,3", "is no mask"),
+    ],
+)
+def test_what_is_no_mask_is_refused(given, sentence):
+    with pytest.raises(UserError, match=sentence):
+        load_mask(given)
+
+
+def test_a_file_that_is_no_array_is_refused(tmp_path):
+    (tmp_path / "mask.npy").write_bytes(b"no array")
+    with pytest.raises(UserError, match=r"mask.npy cannot be read as an array"):
+        load_mask(tmp_path / "mask.npy")
+    np.save(tmp_path / "mask.npy", np.array([["a", "b"]]))
+    with pytest.raises(UserError, match="an array of numbers or truth values, not of <U1"):
+        load_mask(tmp_path / "mask.npy")
+
+
+@pytest.mark.parametrize(
+    ("mask", "shape", "sentence"),
+    [
+        (SQUARE, (1, 7, 8), "has 8x8 pixels and the images have 7x8"),
+        ("patch:4,4,4,5", (1, 8, 8), "ends at row 8 and column 9, and the images have 8x8"),
+        (SQUARE, (12,), r"inputs of shape \[12\] have no height and width"),
+    ],
+)
+def test_a_mask_that_does_not_fit_the_images_is_refused(mask, shape, sentence):
+    made = problem("mlp", *shape)
+    with pytest.raises(UserError, match=sentence):
+        attack(made.model, made.x, made.y, PGD(0.1, mask=Mask.of(mask)))
+
+
+def test_what_cannot_keep_to_a_mask_is_refused():
+    made, mask = problem("mlp", 1, 8, 8), Mask.of(SQUARE)
+    with pytest.raises(UserError, match="a patch has its own place; leave the mask out"):
+        PatchSearch(2, "patch", mask=mask)
+    smoothed = Classifier(made.model, smoothing=Smoothing(0.1, n=20, n0=10))
+    with pytest.raises(UserError, match="on whole images; leave the mask out"):
+        attack(smoothed, made.x, made.y, PGD(0.1, mask=mask))
+    with pytest.raises(UserError, match="Training has no masks"):
+        inner_attack(PGD(0.1, mask=mask), "Linf", 0.1)
+    with pytest.raises(UserError, match=r"mask is not str; give robustkit.load_mask"):
+        PGD(0.1, mask="mask.png")
