@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from torch import Tensor
 
 from robustkit.primitives.ascent import SteepestAscent
+from robustkit.primitives.ball import NORMS
 from robustkit.primitives.protocol import Trials
 
 
@@ -19,7 +20,7 @@ class PGD(SteepestAscent):
 
     Args:
         steps: gradient steps per trial.
-        step_size: length of a step, in units of the input; None is 2.5 * eps / steps (L0: 0.04 for a mean value).
+        step_size: length of a step, in units of the radius; None is 2.5 * eps / steps (L0: 0.04 for a mean value).
         random_start: begin at a random point of the ball instead of the image itself.
         loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
     """
@@ -28,6 +29,8 @@ class PGD(SteepestAscent):
     steps: int = 40
     random_start: bool = True
 
+    norms = (*NORMS, "spatial", "rotation", "translation", "flow", "color")
+
     @property
     def step_length(self) -> float:
         if self.step_size is not None:
@@ -35,4 +38,4 @@ class PGD(SteepestAscent):
         return 0.04 if self.ball.norm == "L0" else 2.5 * self.ball.eps / self.steps
 
     def start(self, trials: Trials) -> Tensor:
-        return self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x
+        return self.ball.random(trials.x, trials.key, 0) if self.random_start else self.ball.origin(trials.x)

@@ -136,6 +136,8 @@ def _checked(attack: Attack, text: str) -> Attack:
         raise UserError(
             f"{text!r} needs hooks in the network; train against an attack without hooks, such as pgd:steps=7."
         )
+    if attack.ball.renders:
+        raise UserError(f"Training takes a norm, and {attack.ball.norm} is none; give norm='Linf', 'L2' or 'L1'.")
     if attack.targets:
         raise UserError(f"{text!r} aims at target classes, but training makes one image of each; leave targets out.")
     if attack.ball.eps == 0:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustkit.evidence.run import Picture
+from robustkit.primitives.ball import NORMS
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.images import amplified, png
@@ -57,7 +58,7 @@ def gallery(board: Board) -> list[GalleryEntry]:
 
 
 def distance(picture: Picture) -> float:
-    """Distance between the two images in the norm of the attack; for L0 the number of changed values."""
+    """Distance between the two images in the norm of the attack, Linf for a threat that is none; in L0 a count."""
     delta = (picture.x_adv.astype(np.float64) - picture.x).ravel()
     order = {"Linf": np.inf, "L2": 2, "L1": 1, "L0": 0}.get(picture.norm, np.inf)
     return float(np.linalg.norm(delta, order))
@@ -97,6 +98,11 @@ def _each_image_once(pictures: list[Picture]) -> list[Picture]:
     return first + again
 
 
+def _in_words(norm: str, length: float) -> str:
+    text = f"{length:.0f}" if norm == "L0" else f"{length:.3g}"
+    return text if norm in NORMS else f"{text} in Linf"
+
+
 def _entry(board: Board, picture: Picture) -> GalleryEntry:
     low, high = _span(picture)
     delta = picture.x_adv.astype(np.float64) - picture.x
@@ -112,7 +118,7 @@ def _entry(board: Board, picture: Picture) -> GalleryEntry:
         clean_pred=board.class_name(picture.clean_pred),
         adv_pred=board.class_name(picture.adv_pred),
         broken=_broken(picture),
-        distance=f"{length:.0f}" if picture.norm == "L0" else f"{length:.3g}",
+        distance=_in_words(picture.norm, length),
         factor=f"{TIMES} {scale / (2 * largest):.3g}" if largest else "no difference",
         span=f"{low:g} to {high:g}",
         width=picture.x.shape[-1],

@@ -55,5 +55,10 @@ def in_plain_words(norm: str, eps_text: str) -> str:
         "L2": f"when the whole image may move by a Euclidean distance of up to {eps_text}",
         "L1": f"when the changes of all pixel values may add up to {eps_text}",
         "L0": f"when up to {eps_text} pixel values may change",
+        "rotation": f"when the picture may be rotated by up to {eps_text} degrees",
+        "translation": f"when the picture may be shifted by up to {eps_text} pixels",
+        "spatial": f"when the picture may be rotated by up to {eps_text} degrees and shifted by a tenth as many pixels",
+        "flow": f"when every pixel may be fetched from up to {eps_text} pixels away",
+        "color": f"when hue, saturation, brightness and contrast may change by {eps_text} times their usual ranges",
     }
     return allowed.get(norm, f"within {norm} {eps_text}")

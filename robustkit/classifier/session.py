@@ -91,9 +91,11 @@ class Session:
         """`attack` as it can be run on this model: an attack on a layer gets the shape of the layer's output.
 
         Raises:
-            UserError: the oracle cannot answer it.
+            UserError: the oracle cannot answer it, or its threat is not made for such images.
         """
         self.oracle.check(attack)
+        if attack.ball.renders:
+            attack.ball.check(images.shape[1:])
         if not isinstance(attack, FeatureAttack) or attack.feature_shape:
             return attack
         layer = attack.layer_in(self.network)

@@ -59,7 +59,7 @@ _BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of ima
 @click.option("--target", metavar="CLASS", help="Class to be reached. [default: any other]")
 @click.option("-a", "--attack", "method", default="pgd", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
-@threat_options("Linf, L2, L1 or L0")
+@threat_options("Linf, L2, L1, L0, or spatial, rotation, translation, flow, color")
 @remedy_options
 @batch_size_option
 @device_option

@@ -52,7 +52,12 @@ _RUNS = Path("robustkit-runs")
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @remedy_options
 @smoothing_options
-@click.option("--norm", "norms", multiple=True, help="Linf, L2, L1 or L0. Repeatable. [default: usual for the data]")
+@click.option(
+    "--norm",
+    "norms",
+    multiple=True,
+    help="Linf, L2, L1, L0, or spatial, rotation, translation, flow, color. Repeatable. [default: usual for the data]",
+)
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
               help="8/255, 0.5 or L2:0.5, pixels in [0, 1]. Repeatable. [default: usual for the data]")  # fmt: skip
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",

@@ -62,7 +62,8 @@ def run(
         return
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
-    margins = Margins(attack.eps, attack.norm) if measure and plain and attack.keeps_best else None
+    measurable = plain and attack.keeps_best and not attack.ball.renders
+    margins = Margins(attack.eps, attack.norm) if measure and measurable else None
     scheduler = Scheduler(
         session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience, margins
     )

@@ -47,7 +47,8 @@ class EvaluationRequest:
         attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
             "default" and "autoattack". Each attack is run on all correctly classified images; the members of an
             ensemble only on those that the members before them left.
-        norm: "Linf", "L2", "L1", "L0"; by default those that are usual for the data set.
+        norm: "Linf", "L2", "L1", "L0", or another threat such as "spatial" (docs/spatial.md); by default those that
+            are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; by default the usual ones.
         samples: how many images, in a fixed shuffled order; None takes all.
         batch_size: images in flight; on a CPU it does not change a bit of the result.

@@ -17,6 +17,7 @@ from robustkit.evaluation.request import Data, EvaluationRequest
 from robustkit.evaluation.threats import threats_of
 from robustkit.host.environment import chosen_device
 from robustkit.primitives.protocol import Attack
+from robustkit.primitives.threat import is_rendered
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,8 @@ def check_smoothable(planned: Plan) -> None:
         raise UserError("AutoAttack, which --audit runs, is not made for smoothed models; leave --audit out.")
     if any(threat.norm == "L0" for threat in planned.threats):
         raise UserError("A smoothed classifier is certified in L2, L1 and Linf, and in L0 nothing is; leave L0 out.")
+    if any(is_rendered(threat.norm) for threat in planned.threats):
+        raise UserError("A smoothed classifier is certified in L2, L1 and Linf; leave threats that are no norm out.")
     if any(math.isinf(threat.eps) for threat in planned.threats):
         raise UserError("A smoothed classifier is attacked at a radius; leave the minimum out.")
     for each in planned.attacks:

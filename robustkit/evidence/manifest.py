@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustkit.evidence.opening import not_ours
-from robustkit.primitives.ball import NORMS
-from robustkit.primitives.threat import MINIMUM, radius
+from robustkit.primitives.threat import MINIMUM, THREATS, radius
 
 Check = Callable[[Any], bool]
 
@@ -120,7 +119,7 @@ def _dataset(value: Any) -> bool:
 
 def _threats(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, list) and len(each) == 2 and each[0] in NORMS
+        isinstance(each, list) and len(each) == 2 and each[0] in THREATS
         and isinstance(each[1], str) and (each[1] == MINIMUM or _RADIUS.fullmatch(each[1].strip()) is not None)
         and radius(each[0], each[1]) >= 0
         for each in value

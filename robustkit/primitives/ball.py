@@ -4,9 +4,11 @@ Attacks call these, and need no code per norm. `project_exact` returns the point
 float64 arithmetic, without a tolerance.
 """
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,8 +17,8 @@ from robustkit.primitives import noise
 from robustkit.primitives.rounding import Bounds, inward, rounded_towards, scaled, wide
 from robustkit.primitives.rows import along
 
-NormName = Literal["Linf", "L2", "L1", "L0"]
-NORMS: tuple[NormName, ...] = get_args(NormName)
+NormName = str  # one of these, or of the further threats in `threat.py`
+NORMS: tuple[NormName, ...] = ("Linf", "L2", "L1", "L0")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,25 @@ class Ball(ABC):
     eps: float
     norm: ClassVar[NormName]
     order: ClassVar[float]
+    largest: ClassVar[float] = math.inf  # radius
+    measure: ClassVar[str] = ""  # what a radius is a number of, where that is not the norm
+    attacks: ClassVar[str] = ""  # that are made for it, in words for messages; "" for a norm
+    renders: ClassVar[bool] = False  # whether attacks query parameters of which `render` makes images
+
+    def check(self, shape: Sequence[int]) -> None:  # noqa: B027 - a norm has a ball around every image
+        """Check that there is such a ball around images of shape `S`.
+
+        Raises:
+            UserError: there is not.
+        """
+
+    def origin(self, x: Tensor) -> Tensor:
+        """`[B, *P]` the query that changes nothing; for norms the image itself."""
+        return x
+
+    def render(self, x: Tensor, query: Tensor) -> Tensor:
+        """`[B, *S]` the images that the model is asked about; for norms the queries themselves."""
+        return query
 
     @abstractmethod
     def distance(self, x: Tensor, point: Tensor) -> Tensor:

@@ -52,7 +52,8 @@ class State(Rows):
     """
 
     trial: Trials
-    query: Tensor  # [B, *S] the point of the next query; once done, the point to be judged
+    query: Tensor  # [B, *S] the point of the next query, or the parameters [B, *P] that `ball` renders one of; once
+    # done, the point to be judged
     queries: Tensor  # [B] int64 queries so far: schedules read this, never a loop index
     done: Tensor  # [B] bool, budget spent
 
@@ -130,7 +131,7 @@ class Attack(ABC):
 
     Args:
         eps: radius, in units of pixels that lie in [0, 1]; a text such as "8/255" is exact.
-        norm: "Linf", "L2", "L1" or "L0".
+        norm: "Linf", "L2", "L1" or "L0", or another threat that the attack knows, such as "rotation".
         restarts: trials per image and target, at least 1; the first success ends the image.
         targets: number of the likeliest wrong classes that are target of one trial each; 0 for untargeted trials.
 
@@ -153,7 +154,8 @@ class Attack(ABC):
     def __post_init__(self) -> None:
         _ = self.ball
         if self.ball.norm not in self.norms:
-            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}.")
+            other = f"; for {self.norm} take {self.ball.attacks}" if self.ball.attacks else ""
+            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}{other}.")
         if self.unlimited and not self.seeks_nearest:
             raise UserError(
                 f"{type(self).__name__} needs a radius in place of {MINIMUM!r}, because it does not look for the "
