@@ -7,10 +7,15 @@ from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
 from .decision.boundary import Boundary as Boundary
+from .decision.contrast_reduction import ContrastReduction as ContrastReduction
+from .decision.gaussian_blur import GaussianBlur as GaussianBlur
+from .decision.gaussian_noise import GaussianNoise as GaussianNoise
 from .decision.hopskipjump import HopSkipJump as HopSkipJump
 from .decision.noise import Noise as Noise
 from .decision.rays import RayS as RayS
+from .decision.salt_and_pepper import SaltAndPepper as SaltAndPepper
 from .decision.surfree import SurFree as SurFree
+from .decision.uniform_noise import UniformNoise as UniformNoise
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
 from .gradient.fgsm import FGSM as FGSM
