@@ -20,7 +20,7 @@ class Template(Ascent):
 
     Args:
         steps: gradient steps per trial.
-        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
     """
 
     def init(self, trials: Trials) -> State:

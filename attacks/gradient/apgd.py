@@ -1,10 +1,8 @@
 """Auto-PGD: projected gradient ascent with momentum whose step size halves by itself, so that it needs no tuning.
 
-Croce & Hein 2020, arXiv:2003.01690, algorithm 1; L1 from Croce & Hein 2021, arXiv:2103.01208 (in `apgd_l1.py`). Ours
-differs: one counter of rises replaces the history of losses (same decisions), and the first rise is measured from the
-start point's loss, as in the paper, where the authors' code compares with zero. "APGD-CE" is loss="log-odds" (the same
-order and direction as cross-entropy, without its saturation), or literally "ce". "APGD-T" is loss="dlr" with
-targets=9.
+Croce & Hein 2020, arXiv:2003.01690, algorithm 1; L1 from Croce & Hein 2021, arXiv:2103.01208 (in `apgd_l1.py`); the
+rule for the step size, and what differs, is in `_checkpoints.py`. "APGD-CE" is loss="log-odds" (the same order and
+direction as cross-entropy, without its saturation), or literally "ce". "APGD-T" is loss="dlr" with targets=9.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -14,10 +12,11 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives.ascent import Ascent
-from robustkit.primitives.protocol import BestState, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
 from .._starts import random_direction
+from ._checkpoints import Checkpoints, CheckpointState
 from ._stages import BallStage, shrinking, staged_step
 from .apgd_l1 import SparseState, published, sparse_begin, sparse_cost, sparse_step
 
@@ -25,20 +24,10 @@ _WIDEST = 1e6  # as far as a radius need go: the ball holds every image
 
 
 @dataclass(frozen=True)
-class ApgdState(BestState):
+class ApgdState(CheckpointState):
     """The state of one trial (Linf and L2)."""
 
-    # changes at every step
     old: Tensor  # [B, *S] the iterate before the query
-    best_grad: Tensor  # [B, *S] the gradient at the best iterate
-    last_loss: Tensor  # [B] of the iterate before
-    rises: Tensor  # [B] int64 steps since the last checkpoint at which the loss rose
-    # changes at checkpoints
-    step_size: Tensor  # [B] in units of the input
-    period: Tensor  # [B] int64 steps from the last checkpoint to the next
-    next_check: Tensor  # [B] int64 value of `queries` at the next checkpoint
-    check_loss: Tensor  # [B] best loss at the last checkpoint
-    reduced: Tensor  # [B] bool, the step size was halved at the last checkpoint
 
 
 @dataclass(frozen=True)
@@ -47,7 +36,7 @@ class APGD(Ascent):
 
     Args:
         steps: gradient steps per trial.
-        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
         rho: share of steps that must raise the loss for the step size to stay.
         start_radius: radius of the ball in which the search begins, in units of eps; it is halved in stages down to
             eps (`_stages.py`). None is as published: 1, and in L1 stages of 3, 2 and 1.
@@ -69,6 +58,10 @@ class APGD(Ascent):
     @property
     def cost(self) -> TrialCost:
         return sparse_cost(self._stages) if self.ball.norm == "L1" else super().cost
+
+    @cached_property
+    def _checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.steps, self.rho)
 
     @cached_property
     def _stages(self) -> list[BallStage]:
@@ -95,14 +88,7 @@ class APGD(Ascent):
 
     def begin_at(self, trials: Trials, start: Tensor) -> ApgdState:
         """The state before the first query, which is at `start` `[B, *S]`, a point of the ball (Linf and L2)."""
-        zeros, zero = torch.zeros_like(start), torch.zeros(len(start), device=start.device, dtype=start.dtype)
-        period = torch.full_like(trials.y, max(int(0.22 * self.steps), 1))
-        return ApgdState(
-            **vars(begin(trials, start)),
-            old=start, best=start, best_grad=zeros, best_loss=zero, last_loss=zero, rises=torch.zeros_like(period),
-            step_size=zero + 2 * self.ball.eps, period=period, next_check=period + 1, check_loss=zero,
-            reduced=torch.ones_like(period, dtype=torch.bool),
-        )  # fmt: skip
+        return ApgdState(**vars(self._checkpoints.begin(trials, start, 2 * self.ball.eps)), old=start)
 
     def step(self, state: State, seen: Seen) -> State:
         if isinstance(state, SparseState):
@@ -110,35 +96,14 @@ class APGD(Ascent):
         assert isinstance(state, ApgdState)
         if len(self._stages) > 1:
             return staged_step(self._searches, state, seen)
-        first, queries = state.queries == 0, state.queries + 1
-        rises = state.rises + (~first & (seen.loss > state.last_loss))
-        better = first | (seen.loss > state.best_loss)
-        best_loss = torch.where(better, seen.loss, state.best_loss)
-        best = torch.where(along(better, state.best), state.query, state.best)
-        best_grad = torch.where(along(better, state.best), seen.grad, state.best_grad)
+        after, _, halved = self._checkpoints.look_back(state, seen)
+        here = torch.where(along(halved, after.best), after.best, state.query)
+        grad = torch.where(along(halved, after.best), after.best_grad, seen.grad)
+        query = self._moved(state, here, grad, after.step_size)
+        return ApgdState(**(vars(after) | {"query": query}), old=here)
 
-        check = queries == state.next_check
-        check_loss = torch.where(first, seen.loss, state.check_loss)
-        # Condition 1 of the paper (too few rises) or 2 (step size not halved last time, and no higher loss since).
-        stuck = (rises <= self.rho * state.period) | (~state.reduced & (check_loss >= best_loss))
-        halved = check & stuck
-        step_size = torch.where(halved, state.step_size / 2, state.step_size)
-        here = torch.where(along(halved, best), best, state.query)
-        grad = torch.where(along(halved, best), best_grad, seen.grad)
-        period = torch.where(check, self._shorter(state.period), state.period)
-        return ApgdState(
-            trial=state.trial, query=self._moved(state, first, here, grad, step_size), queries=queries,
-            done=queries >= self.steps, old=here, best=best, best_grad=best_grad, best_loss=best_loss,
-            last_loss=seen.loss, rises=rises * ~check, step_size=step_size, period=period,
-            next_check=torch.where(check, queries + period, state.next_check),
-            check_loss=torch.where(check, best_loss, check_loss), reduced=torch.where(check, halved, state.reduced),
-        )  # fmt: skip
-
-    def _moved(self, state: ApgdState, first: Tensor, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:
+    def _moved(self, state: ApgdState, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:
         x = state.trial.x
         target = self.ball.climb(x, here, grad, along(step_size, x))
-        share = along(torch.where(first, 1.0, 0.75).to(x), x)
+        share = along(torch.where(state.queries == 0, 1.0, 0.75).to(x), x)
         return self.ball.project(x, here + share * (target - here) + (1 - share) * (here - state.old))
-
-    def _shorter(self, period: Tensor) -> Tensor:
-        return (period - max(int(0.03 * self.steps), 1)).clamp(min=max(int(0.06 * self.steps), 1))

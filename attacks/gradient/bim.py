@@ -19,7 +19,7 @@ class BIM(SteepestAscent):
     Args:
         steps: gradient steps.
         step_size: length of a step, in units of the input; None is eps / steps, which just reaches the ball's surface.
-        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
     """
 
     norms = ("Linf", "L2", "L1")

@@ -38,7 +38,7 @@ class GuidedSquare(Ascent):
 
     Args:
         steps: gradient queries per trial, those of the first ascent included.
-        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
         ascent: steps of steepest ascent before the search; their length falls from eps to almost nothing.
         candidates: windows drawn for each query.
         p_init: share of all pixels in the first window.

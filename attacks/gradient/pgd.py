@@ -2,16 +2,24 @@
 
 Madry et al. 2018, arXiv:1706.06083. Ours differs: the loss is the non-saturating form of cross-entropy, L1 steps move
 the largest 5 % of the gradient's values (Tramer & Boneh 2019), and a trial ends as soon as its image is misclassified.
+With `odi_steps` the start is spread in the logits first (Tashiro et al. 2020, arXiv:2003.06878): steps of length eps
+climb a random combination of the logits, drawn for each trial, so that restarts begin where the outputs differ.
+L0 is Croce & Hein 2019, arXiv:1909.05040, for values instead of pixels; it starts with random values set to 0 or 1.
 Bad at: models that mask gradients, and at a large `step_size` with few `steps`.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
+import torch
 from torch import Tensor
 
+from robustkit.primitives import noise
 from robustkit.primitives.ascent import SteepestAscent
 from robustkit.primitives.ball import NORMS
-from robustkit.primitives.protocol import Trials
+from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
+from robustkit.primitives.rows import along
+
+_L0_STEP = 0.15  # theirs: 120000 / 255 for gradients of sum 1 on CIFAR-10's 3072 values
 
 
 @dataclass(frozen=True)
@@ -20,22 +28,48 @@ class PGD(SteepestAscent):
 
     Args:
         steps: gradient steps per trial.
-        step_size: length of a step, in units of the radius; None is 2.5 * eps / steps (L0: 0.04 for a mean value).
+        step_size: length of a step, in units of the radius; None is 2.5 * eps / steps (L0: 0.15 for a mean value).
         random_start: begin at a random point of the ball instead of the image itself.
-        loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        odi_steps: steps before them that climb a random combination of the logits; 2 in the paper.
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
     """
 
     _: KW_ONLY
     steps: int = 40
     random_start: bool = True
+    odi_steps: int = 0
 
     norms = (*NORMS, "spatial", "rotation", "translation", "flow", "color")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(0, "odi_steps")
+
+    @property
+    def cost(self) -> TrialCost:
+        queries = self.odi_steps + self.steps
+        return TrialCost(queries + 1, queries)
 
     @property
     def step_length(self) -> float:
         if self.step_size is not None:
             return self.step_size
-        return 0.04 if self.ball.norm == "L0" else 2.5 * self.ball.eps / self.steps
+        return _L0_STEP if self.ball.norm == "L0" else 2.5 * self.ball.eps / self.steps
 
     def start(self, trials: Trials) -> Tensor:
         return self.ball.random(trials.x, trials.key, 0) if self.random_start else self.ball.origin(trials.x)
+
+    def objective_at(self, logits: Tensor, state: State) -> Tensor:
+        climbed = self.objective(logits, state.trial)
+        if not self.odi_steps:
+            return climbed
+        weights = 2 * noise.uniform(state.trial.key, 1, logits.shape[1:]).to(logits) - 1
+        return torch.where(state.queries < self.odi_steps, (weights * logits).sum(1), climbed)
+
+    def step(self, state: State, seen: Seen) -> State:
+        if not self.odi_steps:
+            return super().step(state, seen)
+        queries = state.queries + 1
+        length = torch.where(state.queries < self.odi_steps, self.ball.eps, self.step_length).to(seen.grad)
+        query = self.ball.climb(state.trial.x, state.query, seen.grad, along(length, seen.grad))
+        return replace(state, query=query, queries=queries, done=queries >= self.odi_steps + self.steps)

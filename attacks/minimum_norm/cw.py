@@ -15,8 +15,8 @@ from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
+from .._adam import Moments, adam, at_rest
 from .._starts import first_query
-from ._adam import Moments, adam, at_rest
 from ._margins import error_margin
 from ._weights import WeightSearch, begin_search, searched
 

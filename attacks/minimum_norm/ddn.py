@@ -16,8 +16,8 @@ from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
+from .._schedules import at, cosine
 from .._starts import first_query
-from ._schedules import at, cosine
 
 _LAST_STEP = 0.01  # of the first one
 

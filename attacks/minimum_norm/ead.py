@@ -16,9 +16,9 @@ from robustkit.primitives.nearest import Nearest, NearestState, begin_nearest, n
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
+from .._schedules import at, square_root
 from .._starts import first_query
 from ._margins import error_margin
-from ._schedules import at, square_root
 from ._weights import WeightSearch, begin_search, searched
 
 _RULES = ("L1", "EN")

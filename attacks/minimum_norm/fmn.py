@@ -15,10 +15,10 @@ from robustkit.primitives.nearest import Nearest, NearestState, begin_nearest, n
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
+from .._schedules import at, cosine
 from .._starts import first_query
 from ._margins import DUAL, SHORTEST, error_margin
 from ._projections import projected
-from ._schedules import at, cosine
 
 _LAST_STEP = 0.01  # of the first one
 _LAST_FACTOR = 0.001

@@ -15,10 +15,10 @@ from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
+from .._adam import Moments, adam, at_rest
+from .._schedules import at, cosine
 from .._starts import first_query
-from ._adam import Moments, adam, at_rest
 from ._margins import error_margin
-from ._schedules import at, cosine
 
 _LAST_STEP = 0.1  # of the first one
 

@@ -16,8 +16,8 @@ from robustkit.primitives.ascent import Ascent
 from robustkit.primitives.protocol import Seen, State, Trials, begin
 from robustkit.primitives.rows import along
 
-from ..minimum_norm._adam import Moments, adam, at_rest
-from ..minimum_norm._schedules import at, table
+from .._adam import Moments, adam, at_rest
+from .._schedules import at, table
 
 _START = 0.01  # of a random flow: at whole pixels the slope of bilinear interpolation is that of one side only
 _LAST = 1e-3  # of the first weight

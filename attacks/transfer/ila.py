@@ -38,7 +38,8 @@ class ILA(FeatureAttack):
         guide_steps: gradient steps that give the direction.
         steps: gradient steps along it.
         step_size: length of a step, in units of the input; None is eps / guide_steps in the guide, then eps / steps.
-        loss: objective of the guide: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
+        loss: objective of the guide: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own
+            (`losses.loss`).
         variant: "paper" goes on from the guide's point, "reference" from the image.
     """
 

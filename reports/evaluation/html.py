@@ -27,6 +27,8 @@ from .gallery import RULE, GalleryEntry, gallery
 from .headline import Headline, headlines
 from .manifest import Difference, ManifestLine, differences, entries
 from .methods import joined, methods, resolution, unchecked
+from .queries import QueryTable, query_table
+from .query_figures import QueryFigure, by_queries
 
 
 class RunView(NamedTuple):
@@ -55,6 +57,8 @@ class Section(NamedTuple):
     distances: list[DistanceBlock]
     legend: list[Legend]
     figures: list[Figure]
+    queries: QueryTable | None
+    query_figures: list[QueryFigure]
     contributions: list[tables.ContributionBlock]
     classes: list[tables.ClassTable]
     gallery: list[GalleryEntry]
@@ -112,6 +116,8 @@ def _section(board: Board, number: int) -> Section:
         distances=distance_blocks(board),
         legend=figures.legend(board),
         figures=[*figures.accuracy_against_eps(board, prefix), *accuracy_by_distance(board, prefix)],
+        queries=query_table(board),
+        query_figures=by_queries(board, prefix),
         contributions=tables.contribution_blocks(board),
         classes=tables.class_tables(board),
         gallery=gallery(board),

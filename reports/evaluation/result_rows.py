@@ -95,12 +95,13 @@ class ResultRow:
     @property
     def distance_text(self) -> str:
         """The median distance as text; empty where there is a radius."""
-        return _distance(self.distance)
+        return distance_text(self.distance)
 
     @property
     def distance_interval(self) -> str:
         """Its 95 % interval as text; empty where there is a radius."""
-        return "" if math.isnan(self.distance) else f"{_distance(self.distance_low)}-{_distance(self.distance_high)}"
+        low, high = distance_text(self.distance_low), distance_text(self.distance_high)
+        return "" if math.isnan(self.distance) else f"{low}-{high}"
 
     @property
     def images(self) -> int:
@@ -190,5 +191,6 @@ def _count(value: float | None) -> int:
     return 0 if value is None or pd.isna(value) else int(value)
 
 
-def _distance(value: float) -> str:
+def distance_text(value: float) -> str:
+    """A median distance as text; empty where there is none."""
     return "" if math.isnan(value) else "unknown" if math.isinf(value) else f"{value:.3g}"

@@ -57,7 +57,7 @@ def answered(
             objectives.
     """
     if objective is None:
-        objective = partial(_own_objective, attack, state)
+        objective = partial(attack.objective_at, state=state)
     if attack.sees != "gradients":
         return _scores(attack, state, forward, label_of, objective)
     with torch.enable_grad(), hooks():
@@ -76,10 +76,6 @@ def answered(
 def _rendered(attack: Attack, state: State, query: Tensor) -> Tensor:
     """`[B, *S]` the points that are asked about: the queries, or what the threat renders of them."""
     return attack.ball.render(state.trial.x, query) if attack.ball.renders else query
-
-
-def _own_objective(attack: Attack, state: State, logits: Tensor) -> Tensor:
-    return attack.objective(logits, state.trial)
 
 
 def _several(

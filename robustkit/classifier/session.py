@@ -14,7 +14,7 @@ from robustkit.classifier.repeatability import Repeatability
 from robustkit.classifier.search import Search
 from robustkit.nethook import Trace
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import Attack, FeatureAttack, Seen, State
+from robustkit.primitives.protocol import Attack, ClasswiseAttack, FeatureAttack, Seen, State
 from robustkit.statistics.single_draw import FreshDraws
 
 _JUDGED_AT_ONCE = 64
@@ -88,7 +88,7 @@ class Session:
         return [Look(key) for key in keys.tolist()]
 
     def prepared(self, attack: Attack, images: Tensor) -> Attack:
-        """`attack` as it can be run on this model: an attack on a layer gets the shape of the layer's output.
+        """`attack` as it can be run on this model: it gets the number of classes or the shape of its layer, if it asks.
 
         Raises:
             UserError: the oracle cannot answer it, or its threat is not made for such images.
@@ -96,6 +96,8 @@ class Session:
         self.oracle.check(attack)
         if attack.ball.renders:
             attack.ball.check(images.shape[1:])
+        if isinstance(attack, ClasswiseAttack) and not attack.classes:
+            return attack.of(self.reference.forward(images[:2]).shape[1])
         if not isinstance(attack, FeatureAttack) or attack.feature_shape:
             return attack
         layer = attack.layer_in(self.network)

@@ -1,7 +1,9 @@
 """What the engine is given and what it returns: one job per image, one outcome per job, trials in between."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -28,6 +30,13 @@ class Job:
         return reached(label, self.y, self.target)
 
 
+class Approach(NamedTuple):
+    """How far away the nearest error of an image is after some queries, as the answers to them say."""
+
+    queries: int  # over all trials of the image
+    distance: float  # infinite before there is an error
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The result of the attack on one image."""
@@ -47,6 +56,8 @@ class Outcome:
     zero_backwards: int = 0  # backward passes of queries whose gradients were all exactly zero
     parameters: Tensor | None = None  # [*P] that `x_adv` was rendered with, where the threat renders; on the CPU
     nearness: Nearness | None = None  # of the best point, where it was asked for and the image is not broken
+    all_queries: int = 0  # over all trials of the image, judging not included
+    approach: tuple[Approach, ...] = ()  # without a radius, of an attack that sees no gradients
 
     @property
     def blind(self) -> bool:
@@ -62,11 +73,13 @@ class Trial:
     restarts: int  # per loss target
     number: int = 0  # the trials of one image run one after the other
     looks: int = 0  # points judged, over all trials of the image so far
+    queries: int = 0  # likewise: points queried
     forwards: int = 0  # likewise
     backwards: int = 0
     zero_backwards: int = 0  # those of queries whose gradients were all exactly zero
     stretched: int = 0  # how often the nearest error was moved away from the image, because the model judged otherwise
     shortest: "Outcome | None" = None  # without a radius: the nearest error of the trials so far
+    approach: list[Approach] = field(default_factory=list)  # of an attack that sees no gradients, without a radius
 
     @property
     def restart(self) -> int:
@@ -82,6 +95,11 @@ class Trial:
     def last(self) -> bool:
         """Whether no trial of the image is left after this one."""
         return self.number + 1 == self.restarts * len(self.job.loss_targets)
+
+    def note(self, distance: float) -> None:
+        """Note how far away the nearest error of this trial is after the queries so far."""
+        before = self.approach[-1].distance if self.approach else math.inf
+        self.approach.append(Approach(self.queries, min(distance, before)))
 
 
 def reached(label: int, y: int, target: int | None) -> bool:

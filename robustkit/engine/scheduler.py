@@ -8,6 +8,7 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -21,10 +22,14 @@ from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
+from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import along
 
 _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
+
+# Queries after which the distance of the nearest error is noted: 1, 2, 5, 10, 20, 50 and so on.
+CHECKPOINTS: Final = frozenset(digit * 10**zeros for zeros in range(9) for digit in (1, 2, 5))
 
 
 def run(
@@ -95,6 +100,7 @@ class Scheduler:
     ) -> None:  # fmt: skip
         self.queried, self.attack, self.most = queried, attack, most
         self.transfers = queried is not session
+        self.approaches = attack.unlimited and attack.sees != "gradients"
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
         self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
@@ -187,6 +193,7 @@ class Scheduler:
         for row in live:
             trial = self.slots.trials[row]
             assert trial is not None
+            trial.queries += 1
             trial.forwards += forwards
             trial.backwards += backwards
             trial.zero_backwards += backwards if row in without else 0
@@ -226,6 +233,8 @@ class Scheduler:
         state = self.slots.state
         assert state is not None
         done = state.done.tolist()
+        if self.approaches:
+            self._note_distances(live, state, done)
         leaving = [row for row in live if row in candidates or done[row]]
         if not leaving:
             return
@@ -235,6 +244,14 @@ class Scheduler:
         last = along(torch.tensor(final, device=rows.device), states.query)
         points = torch.where(last, states.query, before.query.index_select(0, rows))
         self.waiting.add(Candidates(self.slots.release(leaving), states, points, final))
+
+    def _note_distances(self, live: list[int], state: State, done: list[bool]) -> None:
+        assert isinstance(state, NearestState)
+        for row in live:
+            trial = self.slots.trials[row]
+            assert trial is not None
+            if done[row] or trial.queries in CHECKPOINTS:
+                trial.note(float(state.distance[row]))
 
     def _halve(self) -> None:
         """After an out-of-memory: half the slots; all trials in flight go on later."""

@@ -137,7 +137,10 @@ class VerdictQueue:
             elif self.attack.unlimited:
                 trial.shortest = self._nearer(trial.shortest, self._outcome(group, row, points[row], label, looks[row]))
                 if trial.last:
-                    yield replace(trial.shortest, forwards=trial.forwards, backwards=trial.backwards)
+                    yield replace(
+                        trial.shortest, forwards=trial.forwards, backwards=trial.backwards, all_queries=trial.queries,
+                        approach=tuple(trial.approach),
+                    )  # fmt: skip
                 else:
                     trial.stretched = 0
                     self.queue.retry(trial)
@@ -185,7 +188,7 @@ class VerdictQueue:
         return Outcome(
             job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
             trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
-            self._parameters(group, row),
+            parameters=self._parameters(group, row), all_queries=trial.queries,
         )  # fmt: skip
 
     def _parameters(self, group: Candidates, row: int) -> Tensor | None:

@@ -82,6 +82,12 @@ class PlannedAttack:
         return self.member.name
 
     @property
+    def counts_queries(self) -> bool:
+        """Whether the queries that each image takes are evidence: no gradients, no surrogate model, no ensemble."""
+        black_box = self.attack.sees != "gradients" and self.column.surrogate is None
+        return black_box and self.name == self.column.name
+
+    @property
     def threshold(self) -> Threshold:
         """Which images it attacks."""
         return self.member.thresholds.get(self.threat.norm, Threshold())

@@ -1,5 +1,6 @@
 """Rows of evidence out of what the engine and the model return."""
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -14,6 +15,7 @@ from robustkit.evidence.store import (
     DrawRecord,
     NearnessRecord,
     PictureRecord,
+    QueryRecord,
 )
 from robustkit.primitives.norm_balls import L0, L1, L2, Linf
 from robustkit.statistics.randomized_smoothing import Certified
@@ -55,7 +57,7 @@ def clean_draw_records(
 
 def attack_records(
     model: str, attack: PlannedAttack, outcome: Outcome, *, pictured: bool
-) -> list[AttackRecord | DrawRecord | NearnessRecord | PictureRecord]:
+) -> list[AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord]:
     """The outcome of an attack on one image, what else was found out there, and the pixels if they are kept."""
     x, x_adv = outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)
     linf, l2, l1, l0 = (ball(0).distance(x, x_adv).item() for ball in (Linf, L2, L1, L0))
@@ -64,13 +66,22 @@ def attack_records(
         *key, int(outcome.success), outcome.label, outcome.queries, outcome.restart, outcome.loss_target,
         linf, l2, l1, int(l0), outcome.forwards, outcome.backwards,
     )  # fmt: skip
-    rows: list[AttackRecord | DrawRecord | NearnessRecord | PictureRecord] = [record]
+    rows: list[AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord] = [record]
     rows += [] if outcome.draws is None else [DrawRecord(*key, *outcome.draws, 0)]
     rows += [] if outcome.nearness is None else [_nearness_record(key, outcome.nearness)]
+    if attack.counts_queries:
+        distance = {"Linf": linf, "L2": l2, "L1": l1, "L0": l0}[attack.threat.norm]
+        rows.append(QueryRecord(*key, outcome.all_queries, _distances(outcome, distance)))
     if not pictured or outcome.x.numel() > _PICTURE_VALUES:
         return rows
     shape = " ".join(str(side) for side in outcome.x.shape)
     return [*rows, PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))]
+
+
+def _distances(outcome: Outcome, judged: float) -> str:
+    """The distances after queries, none of which is nearer than the error that the unmodified model confirms."""
+    known = [each for each in outcome.approach if outcome.success and math.isfinite(each.distance)]
+    return " ".join(f"{each.queries}:{max(each.distance, judged):.9g}" for each in known)
 
 
 def _nearness_record(key: tuple[str, str, str, str, int], near: Nearness) -> NearnessRecord:

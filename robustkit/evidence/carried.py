@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from robustkit.evidence.run import Picture
-from robustkit.evidence.store import AttackRecord
+from robustkit.evidence.store import AttackRecord, QueryRecord
 from robustkit.primitives.threat import is_minimum
 
 Records = dict[tuple[str, str, str], list[AttackRecord]]  # by norm, eps_text and attack
@@ -52,6 +52,19 @@ def carried_records(records: Records, places: Origins) -> Records:
             for row, radius in taken
         ]
     return carried
+
+
+def carried_queries(
+    queried: Mapping[tuple[str, str, str], Mapping[int, QueryRecord]], places: Origins
+) -> dict[tuple[str, str, str], dict[int, QueryRecord]]:
+    """The counts that count: an image that a smaller radius broke took the queries that it took there."""
+    return {
+        (norm, eps_text, name): {
+            image: found for image, radius in images.items()
+            if (found := queried.get((norm, radius, name), {}).get(image)) is not None
+        }
+        for (norm, eps_text, name), images in places.items()
+    }  # fmt: skip
 
 
 def carried_pictures(pictures: Iterable[Picture], places: Mapping[str, Origins]) -> list[Picture]:

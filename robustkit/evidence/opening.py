@@ -35,6 +35,9 @@ TABLES = (
     """CREATE TABLE near (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, predicted REAL,
     obtained REAL, PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
+    """CREATE TABLE queried (
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, queries INT, distances TEXT,
+    PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 

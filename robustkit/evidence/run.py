@@ -82,6 +82,10 @@ class Run:
     - linf, l2, l1, l0: distances between the image and the attacked point
     - forwards, backwards: passes
     - draw_accuracy: only if a model is randomized; the share of 16 fresh answers at the attacked point that are right
+    - queries: only if an attack saw no gradients; its queries until the image was broken, or all, over all trials (of
+      an image that was broken at a smaller radius, those spent there)
+    - distances: only of such an attack without a radius; the distance of the nearest error after some queries, as
+      "20:0.41 50:0.32"
 
     Of a smoothed model, rows of the attack "certified" have the verdict "clean-wrong", "certified" or "uncertified",
     the certain class in adv_pred, and its radius in the row's norm in a column of their own, `radius`.
@@ -120,6 +124,12 @@ class Run:
         from robustkit.evidence.distances import curve
 
         return curve(self.samples, radii)
+
+    def query_curve(self, queries: Sequence[int] | None = None) -> pd.DataFrame:
+        """What attacks without gradients reach within numbers of queries; see `robustkit.evidence.queries.curve`."""
+        from robustkit.evidence.queries import curve
+
+        return curve(self.samples, queries)
 
     def write(self, folder: str | Path | None = None) -> None:
         """Write results.csv, samples.csv and report.html into the run's folder, or into another one.

@@ -95,6 +95,19 @@ class NearnessRecord:
 
 
 @dataclass(frozen=True)
+class QueryRecord:
+    """How many queries one attack without gradients spent on one image, over all of its trials."""
+
+    model: str
+    norm: str
+    eps_text: str
+    attack: str
+    sample: int
+    queries: int  # until the image was broken, or all
+    distances: str  # without a radius, the distance of the nearest error after some queries: "20:0.41 50:0.32"
+
+
+@dataclass(frozen=True)
 class PictureRecord:
     """One image before and after an attack, as the bytes of its floats."""
 
@@ -118,12 +131,15 @@ class AnswerRecord:
     logits: bytes  # [points, K] little-endian fp32
 
 
-Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | PictureRecord
+Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
 _TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
-    NearnessRecord: "near", PictureRecord: "picture", AnswerRecord: "answers",
+    NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
 }  # fmt: skip
-R = TypeVar("R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, PictureRecord, AnswerRecord)
+R = TypeVar(
+    "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
+    AnswerRecord,
+)  # fmt: skip
 
 
 class Store:
@@ -209,6 +225,15 @@ class Store:
             return []
         return self._records(NearnessRecord, self._rows("near", model, where))
 
+    def query_records(self, model: str) -> list[QueryRecord]:
+        """The queries of attacks without gradients on one model; empty in runs of versions that did not count them."""
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'queried'"):
+            return []
+        records = self._records(QueryRecord, self._rows("queried", model, {}))
+        if not all(_DISTANCES.fullmatch(record.distances) for record in records):
+            raise not_ours(self.folder, "distances after queries are no numbers")
+        return records
+
     def near_classes(self, record: NearnessRecord) -> list[int]:
         """The near wrong classes of a record, the nearest first."""
         return self._classes(record.classes)
@@ -279,3 +304,5 @@ _VALID: dict[Any, Callable[[Any], bool]] = {
     float: lambda value: value is None or isinstance(value, (int, float)),
 }
 _RANKING = re.compile(r"(\d{1,9}( \d{1,9})*)?", re.ASCII)
+_DISTANCE = r"\d{1,9}:\d{1,12}(\.\d{1,12})?(e[+-]\d{1,2})?"
+_DISTANCES = re.compile(rf"({_DISTANCE}( {_DISTANCE})*)?", re.ASCII)

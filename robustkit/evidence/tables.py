@@ -11,13 +11,14 @@ import pandas as pd
 
 from robustkit.evidence import masking_signs, misled
 from robustkit.evidence.audit import AUDIT, Audit, audit_of, counted
-from robustkit.evidence.carried import Origins, carried_pictures, carried_records, origins
+from robustkit.evidence.carried import Origins, carried_pictures, carried_queries, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
 from robustkit.evidence.distances import COLUMNS as DISTANCE_COLUMNS
 from robustkit.evidence.distances import distance_extras
 from robustkit.evidence.guessing import NOTE, guessing
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.pictures import load_pictures
+from robustkit.evidence.queries import QUERY_COLUMNS
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
 from robustkit.evidence.samples import audit_samples, sample_rows
@@ -29,7 +30,7 @@ from robustkit.evidence.single_draws import (
     single_draws,
     threat_extras,
 )
-from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, Store
+from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, QueryRecord, Store
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 
 # Whole numbers that some rows do not have.
@@ -48,6 +49,7 @@ class ModelEvidence(NamedTuple):
     certificates: dict[int, CertificateRecord]  # by image; empty unless the model is smoothed
     draws: SingleDraws | None  # of a randomized model
     audits: Mapping[tuple[str, str], Audit]  # by norm and eps_text; empty unless the model is audited
+    queried: Mapping[tuple[str, str, str], Mapping[int, QueryRecord]]  # by norm, eps_text and attack; then by image
 
 
 def summarised(store: Store, folder: Path) -> Run:
@@ -69,6 +71,7 @@ def summarised(store: Store, folder: Path) -> Run:
             places[model.name] = counted(places[model.name], model.audits)
         model = model._replace(
             attacked=carried_records(model.attacked, places[model.name]),
+            queried=carried_queries(model.queried, places[model.name]),
             draws=None if model.draws is None else model.draws.carried(places[model.name]),
         )
         warnings += _warnings(model)
@@ -100,12 +103,16 @@ def summarised(store: Store, folder: Path) -> Run:
         *(RESULT_EXTRAS if randomized else ()),
         *(DISTANCE_COLUMNS if any(is_minimum(eps_text) for _, eps_text in identity["threats"]) else ()),
     ]
-    measured = [*(["radius"] if smoothed else []), *([DRAW_COLUMN] if randomized else [])]
+    measured = [
+        *(["radius"] if smoothed else []),
+        *([DRAW_COLUMN] if randomized else []),
+        *(name for name in QUERY_COLUMNS if any(row.get(name) for row in samples)),
+    ]
     return Run(
         folder=folder,
         manifest=manifest | {"warnings": [*manifest["warnings"], *warnings]} if warnings else manifest,
         results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, further, []),
-        samples=_frame(samples, SAMPLE_COLUMNS, measured, _WHOLE),
+        samples=_frame(samples, SAMPLE_COLUMNS, measured, [*_WHOLE, *(name for name in measured if name == "queries")]),
         pictures=carried_pictures(load_pictures(store), places),
         class_names=tuple(identity["class_names"]),
     )
@@ -146,7 +153,10 @@ def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) ->
     draws = single_draws(store.draw_records(name)) if randomized else None
     if draws is not None and set(draws.clean) != set(clean):
         raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of single draws")
-    return ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {})
+    queried: dict[tuple[str, str, str], dict[int, QueryRecord]] = {}
+    for each in store.query_records(name):
+        queried.setdefault((each.norm, each.eps_text, each.attack), {})[each.sample] = each
+    return ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried)
 
 
 def _warnings(model: ModelEvidence) -> list[str]:
@@ -188,6 +198,9 @@ def _threat_results(
 def _threat_samples(model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rows:
     records = _records(model, threat, groups)
     rows = [row for column, names in groups.items() for row in sample_rows(model.clean, column, names, records)]
+    for row in rows:
+        found = model.queried.get((threat["norm"], threat["eps_text"], row["attack"]), {}).get(row["sample"])
+        row.update({} if found is None else {name: getattr(found, name) for name in QUERY_COLUMNS})
     audit = model.audits.get((threat["norm"], threat["eps_text"]))
     rows += [] if audit is None else audit_samples(model.clean, audit)
     if model.smoothing is not None:

@@ -53,7 +53,7 @@ class LossAttack(Attack):
     """Base of attacks that maximise a loss.
 
     Args:
-        loss: "log-odds", "ce", "margin", "dlr", or one of your own as in `losses.loss`.
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or one of your own as in `losses.loss`.
     """
 
     _: KW_ONLY

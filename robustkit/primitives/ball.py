@@ -57,7 +57,7 @@ class Ball(ABC):
 
     @abstractmethod
     def project(self, x: Tensor, point: Tensor) -> Tensor:
-        """A point of the ball near `point`, up to rounding; the nearest one for Linf and L1."""
+        """A point of the ball near `point`, up to rounding; the nearest one but for L2."""
 
     @abstractmethod
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:

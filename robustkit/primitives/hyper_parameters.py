@@ -18,7 +18,7 @@ from robustkit.primitives.protocol import Attack
 from robustkit.primitives.user_code import address, instructions
 
 # The threat model, and what a session measures on the model.
-_NO_HYPER_PARAMETERS = ("eps", "norm", "feature_shape")
+_NO_HYPER_PARAMETERS = ("eps", "norm", "feature_shape", "classes")
 
 
 def parameters(attack: type[Attack]) -> Mapping[str, "Field[Any]"]:

@@ -3,7 +3,7 @@
 Every loss has an untargeted form (away from the label `y`) and a targeted one (towards the class `target`). The
 default, `log-odds`, is `log((1 - p_y) / p_y)`. Cross-entropy is its softplus, so both order points alike and their
 gradients have the same direction; but the gradient of cross-entropy vanishes in fp32 at margins above about 17, and
-that of log-odds never does.
+that of log-odds never does. `softmax-margin` is the margin of the probabilities in the same manner.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]  # logits [B, K] and classes [
 
 
 def loss(name: str | LossFunction | Loss) -> Loss:
-    """The loss called `name`: log-odds, ce, margin, dlr, or one of your own.
+    """The loss called `name`: log-odds, ce, margin, dlr, softmax-margin, or one of your own.
 
     Args:
         name: also "path/file.py:function", or the function itself: `function(logits, y)` returns one number per row,
@@ -106,12 +106,13 @@ def _ce_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
     return -F.cross_entropy(logits, target, reduction="none")
 
 
-def _log_odds(logits: Tensor, y: Tensor) -> Tensor:
+def log_odds(logits: Tensor, y: Tensor) -> Tensor:
+    """`[B]` logarithm of the odds against `y`: of `(1 - p_y) / p_y`."""
     return _without(logits, y).logsumexp(1) - _pick(logits, y)
 
 
 def _log_odds_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
-    return -_log_odds(logits, target)
+    return -log_odds(logits, target)
 
 
 def _dlr(logits: Tensor, y: Tensor) -> Tensor:
@@ -131,6 +132,24 @@ def _dlr_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
     return gain / (top[:, 0] - (top[:, 2] + top[:, 3]) / 2).clamp(min=1e-12)
 
 
+def log_wrong(logits: Tensor, y: Tensor) -> Tensor:
+    """`[B]` logarithm of the probability of all classes but `y`, which vanishes in no precision."""
+    return F.logsigmoid(log_odds(logits, y))
+
+
+def _softmax_margin(logits: Tensor, y: Tensor) -> Tensor:
+    # Sriramanan et al. 2020, arXiv:2011.14969, and Xie et al. 2024, arXiv:2411.15210: max_{j != y} p_j - p_y. Here the
+    # logarithm of one plus it, which orders points alike, has a gradient of the same direction and does not saturate:
+    # with r = 1 - p_y and q = max_{j != y} p_j / r, the margin is r (1 + q) - 1.
+    wrong = _without(logits, y)
+    return log_wrong(logits, y) + (wrong.amax(1) - wrong.logsumexp(1)).exp().log1p()
+
+
+def _softmax_margin_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    wrong = _without(logits, y)
+    return log_wrong(logits, y) + (_pick(logits, target) - wrong.logsumexp(1)).exp().log1p()
+
+
 def _pick(logits: Tensor, classes: Tensor) -> Tensor:
     return logits.gather(1, classes.unsqueeze(1)).squeeze(1)
 
@@ -142,9 +161,10 @@ def _without(logits: Tensor, y: Tensor) -> Tensor:
 LOSSES: Mapping[str, Loss] = {
     each.name: each
     for each in (
-        Loss("log-odds", _log_odds, _log_odds_targeted),
+        Loss("log-odds", log_odds, _log_odds_targeted),
         Loss("ce", _ce, _ce_targeted),
         Loss("margin", margin, _margin_targeted),
         Loss("dlr", _dlr, _dlr_targeted),
+        Loss("softmax-margin", _softmax_margin, _softmax_margin_targeted),
     )
 }

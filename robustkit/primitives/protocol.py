@@ -229,6 +229,10 @@ class Attack(ABC):
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         """`[B]` the value that the attack maximises, from logits `[B, K]`."""
 
+    def objective_at(self, logits: Tensor, state: State) -> Tensor:
+        """`[B]` the value that the attack maximises at one query; another than `objective` in a phase of its own."""
+        return self.objective(logits, state.trial)
+
     @abstractmethod
     def step(self, state: State, seen: Seen) -> State:
         """The state after one answer of the model: a pure function, row by row."""
@@ -264,6 +268,18 @@ class HookedAttack(Attack):
     @abstractmethod
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[object]:
         """The hooks for one query: `network`, in eval mode and unfolded, gets all rows of `state.query` in order."""
+
+
+@dataclass(frozen=True)
+class ClasswiseAttack(Attack):
+    """An attack whose state has a value for each class."""
+
+    _: KW_ONLY
+    classes: int = field(default=0, repr=False, compare=False)  # measured, no hyper-parameter
+
+    def of(self, classes: int) -> Self:
+        """The attack for a model with so many classes."""
+        return replace(self, classes=classes)
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,23 @@ from robustkit.primitives.user_code import (
 
 # Names of the literature for one attack with some hyper-parameters set.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "adam-pgd": ("adam_pgd", {}),
     "apgd-ce": ("apgd", {"loss": "log-odds"}),
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
+    # The mean of the gradients of cross-entropy over the draws that a query of a randomized model takes.
+    "eotpgd": ("pgd", {"loss": "ce"}),
     "fab-t": ("fab", {"targets": 9}),
+    "fgm": ("fgsm", {}),
     "guided-square": ("guided_square", {}),
+    "i-fgsm": ("bim", {}),
+    "ifgsm": ("bim", {}),
+    "multitargeted": ("pgd", {"loss": "margin", "targets": 9}),
+    "odi-pgd": ("pgd", {"loss": "margin", "odi_steps": 2}),
     "sigma-zero": ("sigma_zero", {}),
     "qeba": ("hopskipjump", {"frequencies": 0.25}),
+    "one-pixel": ("one_pixel", {}),
+    "sign-opt": ("sign_opt", {}),
     "sparse-rs": ("sparse_rs", {}),
 }
 

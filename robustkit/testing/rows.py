@@ -10,6 +10,7 @@ from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import (
     Attack,
     BestState,
+    ClasswiseAttack,
     FeatureAttack,
     FeatureSeen,
     MultiGradientAttack,
@@ -23,6 +24,7 @@ from robustkit.primitives.rows import Rows
 from .problems import images
 from .subject import GREY, AttackUnderTest, confirm
 
+_CLASSES = 4
 _FEATURES = (2, 3)  # shape of a layer's output where there is no model
 _KEYS_APART = 1_000_003  # between the noise keys of two trials
 
@@ -113,6 +115,8 @@ def states_depend_on_the_seed(subject: AttackUnderTest) -> bool:
 def without_model(subject: AttackUnderTest) -> Attack:
     """The attack for made-up answers."""
     attack = subject.made()
+    if isinstance(attack, ClasswiseAttack):
+        return attack.of(_CLASSES)
     return attack.at(_FEATURES) if isinstance(attack, FeatureAttack) else attack
 
 
@@ -132,9 +136,9 @@ def made_up(state: State, turn: int, attack: Attack) -> Seen:
     grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0)
     loss = wave.flatten().mul(5).cos().float() if attack.sees != "labels" else torch.zeros(count)
     label = (wave.flatten().mul(7).sin() > 0).long()  # half of the answers are errors
-    seen = Seen(label, torch.zeros(count, 4), loss, grad)
+    seen = Seen(label, torch.zeros(count, _CLASSES), loss, grad)
     if isinstance(attack, MultiGradientAttack):
-        losses = attack.objectives((wave.reshape(-1, 1) + torch.arange(4)).sin().float(), state.trial)
+        losses = attack.objectives((wave.reshape(-1, 1) + torch.arange(_CLASSES)).sin().float(), state.trial)
         grads = torch.stack([grad.roll(place, -1) for place in range(losses.shape[1])], 1)
         return MultiGradientSeen(seen.label, seen.logits, losses[:, 0], grads[:, 0], losses, grads)
     if not isinstance(attack, FeatureAttack):

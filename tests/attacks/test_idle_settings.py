@@ -9,6 +9,8 @@ IDLE = [
     ("ddn:radius=0", "L2"), ("ddn:step_size=0", "L2"), ("cw:first_weight=0", "L2"), ("cw:step_size=0", "L2"),
     ("ead:first_weight=0", "L1"), ("ead:step_size=0", "L1"), ("sigma_zero:smoothing=0", "L0"),
     ("sigma_zero:step_size=0", "L0"), ("nes:spread=0", "Linf"), ("spsa:spread=0", "Linf"), ("simba:step_size=0", "L2"),
+    ("bandits:spread=0", "Linf"), ("bandits:exploration=0", "Linf"), ("bandits:prior_step=0", "L2"),
+    ("geoda:spread=0", "L2"), ("sign_opt:spread=0", "L2"), ("sign_opt:step_size=0", "L2"),
 ]  # fmt: skip
 
 

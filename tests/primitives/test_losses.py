@@ -114,6 +114,30 @@ def test_equal_logits_give_a_finite_dlr():
     assert gradient("dlr", z, y, NONE[:1]).isfinite().all()
 
 
+@pytest.mark.parametrize("aim", [-1, 1])
+def test_softmax_margin_orders_points_as_the_margin_of_the_probabilities_and_points_the_same_way(aim):
+    z = logits_and_labels()[0].double().requires_grad_()
+    y, target = torch.full((200,), 3), torch.full((200,), aim)
+    p = z.softmax(1)
+    wrong = p.scatter(1, y.unsqueeze(1), 0.0).amax(1) if aim < 0 else p[:, aim]
+    published, ours = wrong - p[:, 3], loss("softmax-margin")(z, y, target)
+    theirs, mine = (
+        F.normalize(torch.autograd.grad(value.sum(), z, retain_graph=True)[0]) for value in (published, ours)
+    )
+
+    assert torch.equal(ours.argsort(), published.argsort())
+    assert torch.allclose(mine, theirs)
+    assert torch.equal(ours > 0, published > 0)
+
+
+def test_softmax_margin_keeps_its_gradient_where_probabilities_have_none():
+    z, y = torch.tensor([[200.0, 0.0, 1.0]]), torch.tensor([0])
+    grad = gradient("softmax-margin", z, y, NONE[:1])
+
+    assert grad[0, 0] == -1
+    assert grad[0, 2] > 0.7
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_each_row_has_its_own_form(name):
     z, y = logits_and_labels()

@@ -1,3 +1,4 @@
+import itertools
 import math
 from fractions import Fraction
 
@@ -288,3 +289,21 @@ def test_a_bad_radius_is_refused_with_the_fix(norm, eps, sentence):
 @pytest.mark.parametrize("text", ["linf", "LINF", "Linf"])
 def test_the_case_of_a_norm_does_not_matter(text):
     assert norm_name(text) == "Linf"
+
+
+def test_the_l0_projection_is_the_nearest_point_of_ball_and_box():
+    # A value far beyond the box is kept before one that moves further within it: what counts is the distance left over.
+    x, point = torch.tensor([[0.7, 0.2]]), torch.tensor([[5.0, 0.7]])
+    assert ball("L0", 1).project(x, point).tolist() == [[1.0, pytest.approx(0.2)]]
+
+    source = torch.Generator().manual_seed(0)
+    x, point = torch.rand(30, 6, generator=source), 3 * torch.randn(30, 6, generator=source)
+    candidates = [
+        torch.where(torch.tensor([number in kept for number in range(6)]), point.clamp(0, 1), x)
+        for kept in itertools.combinations(range(6), 2)
+    ]
+    nearest = torch.stack([(each - point).square().sum(1) for each in candidates]).amin(0)
+    ours = ball("L0", 2).project(x, point)
+
+    assert (ball("L0", 2).distance(x, ours) <= 2).all()
+    assert torch.allclose((ours - point).square().sum(1), nearest)

@@ -4,7 +4,8 @@ from robustkit.attacks import PGD, Noise
 from torch import Tensor, nn
 
 from robustkit import attack
-from tests.attacks.linear import linear
+from robustkit.primitives import registry
+from tests.attacks.linear import linear, sparse_linear
 from tests.problems import digits, problem, seen, trials
 
 NORMS = ["Linf", "L2", "L1"]
@@ -76,7 +77,7 @@ def test_one_step_is_the_formula():
 
 def test_the_default_step_can_cross_the_ball():
     assert PGD(0.1, steps=10).step_length == pytest.approx(0.025)
-    assert PGD(5, "L0").step_length == 0.04
+    assert PGD(5, "L0").step_length == 0.15
     assert PGD(0.1, step_size=0.0).step_length == 0
 
 
@@ -107,3 +108,55 @@ def test_a_larger_ball_breaks_more_images():
     assert accuracies == sorted(accuracies, reverse=True)
     assert accuracies[0] > 0.85
     assert accuracies[-1] < 0.1
+
+
+def test_odi_steps_climb_a_random_combination_of_the_logits_and_have_the_length_of_the_ball():
+    method = PGD(0.1, steps=5, odi_steps=2, loss="margin")
+    state = method.init(trials(torch.full((3, 40), 0.5)))
+    logits = torch.randn(3, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    drawn, queries = [], [state.query]
+    for _ in range(3):
+        drawn.append(torch.autograd.grad(method.objective_at(logits, state).sum(), logits)[0])
+        state = method.step(state, seen([0.0] * 3, torch.ones(3, 40)))
+        queries.append(state.query)
+
+    assert torch.equal(drawn[0], drawn[1])
+    assert drawn[0].abs().max() <= 1
+    assert not torch.equal(drawn[0][0], drawn[0][1])  # each trial draws its own
+    assert (drawn[2].abs().sum(1) == 2).all()  # the margin
+    assert torch.allclose(queries[1], (queries[0] + 0.1).clamp(max=0.6))
+
+
+def test_odi_restarts_differ_and_cost_their_own_steps():
+    made = problem("mlp", 1, 8, 8)
+    result = attack(made.model, made.x, made.y, PGD(1e-5, steps=5, odi_steps=2, restarts=2))
+
+    assert set(result.backwards.tolist()) == {2 * 7}
+
+
+@pytest.mark.parametrize("norm", [*NORMS, "L0"])
+def test_odi_starts_stay_in_the_ball(norm):
+    made = problem("mlp", 20)
+    eps = {"Linf": 0.01, "L2": 0.05, "L1": 0.2, "L0": 1}[norm]
+    result = attack(made.model, made.x, made.y, PGD(eps, norm, steps=3, odi_steps=2))
+
+    assert (PGD(eps, norm).ball.distance(made.x, result.x_adv) <= eps).all()
+
+
+def test_multitargeted_aims_once_at_every_other_class():
+    made = problem("mlp", 1, 8, 8, classes=4)
+    method = registry.build("multitargeted:steps=5,restarts=2", "Linf", 1e-5)
+    result = attack(made.model, made.x, made.y, method)
+
+    assert method.targets == 9
+    assert set(result.backwards.tolist()) == {3 * 2 * 5}
+
+
+def test_long_steps_in_l0_find_the_fewest_values_of_a_linear_classifier():
+    # Each value's gain is its slope times its room; a projection that ignored how far a point lies beyond the box took
+    # the values with the most room instead, and steps of this length broke hardly any image.
+    made = sparse_linear(4)
+    for fewest in range(1, 7):
+        rows = made.fewest == fewest
+        method = PGD(fewest, "L0", steps=20, step_size=2.0, random_start=False, loss="margin")
+        assert not rows.any() or attack(made.model, made.x[rows], made.y[rows], method).success.all()

@@ -1,0 +1,33 @@
+"""ACG: Auto-PGD's schedule along conjugate gradients, which leaves a local maximum sooner than the gradient does.
+
+Yamamura et al. 2022, arXiv:2206.09628. The search begins in the middle of what ball and box have in common, restarts at
+random points; see `_conjugate.py` for the direction and for what differs.
+Bad at: few steps, and models that mask gradients. Where gradients are nearly constant it is PGD on that schedule.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from robustkit.primitives.protocol import Trials
+
+from ._conjugate import ConjugateAscent, hestenes_stiefel
+
+
+@dataclass(frozen=True)
+class ACG(ConjugateAscent):
+    """Auto conjugate gradient attack.
+
+    Args:
+        steps: gradient steps per trial.
+        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
+        rho: share of steps that must raise the loss for the step size to stay.
+        variant: "paper" is the formula of Hestenes & Stiefel, "reference" its negative, as in the authors' code.
+    """
+
+    def start(self, trials: Trials) -> Tensor:
+        eps, x = self.ball.eps, trials.x
+        return ((x - eps).clamp(min=0) + (x + eps).clamp(max=1)) / 2
+
+    def beta(self, grad: Tensor, before: Tensor, direction: Tensor) -> Tensor:
+        return hestenes_stiefel(grad, before, direction)

@@ -1,0 +1,39 @@
+"""MD: the margin of the logits, climbed one term first (margin decomposition).
+
+Ma et al. 2020, arXiv:2006.13726; see `_decomposition.py`. With targets=9 it is the authors' MDMT.
+Bad at: networks without imbalanced gradients, where the first stage is lost; logits with a large common part, which
+moves a term and no margin.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+from torch import Tensor
+
+from robustkit.primitives import losses
+from robustkit.primitives.protocol import Trials
+
+from ._decomposition import Decomposition, likeliest_wrong
+
+
+@dataclass(frozen=True)
+class MD(Decomposition):
+    """Margin decomposition attack: 40 % of the steps in the first stage.
+
+    Args:
+        steps: gradient steps per trial.
+        restarts: trials; two are one with each term first.
+    """
+
+    _: KW_ONLY
+    steps: int = 50
+
+    first_share = 0.4
+
+    def right(self, logits: Tensor, trials: Trials) -> Tensor:
+        return logits.gather(1, trials.y.unsqueeze(1)).squeeze(1)
+
+    def wrong(self, logits: Tensor, trials: Trials) -> Tensor:
+        return likeliest_wrong(logits, trials)
+
+    def objective(self, logits: Tensor, trials: Trials) -> Tensor:
+        return losses.loss("margin")(logits, trials.y, trials.loss_target)
