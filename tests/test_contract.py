@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from robustkit.attacks import PGD
+from robustkit.attacks.transfer._copies import Copies
 
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.protocol import Attack, HookedAttack, Seen, State, TrialCost, Trials
@@ -26,7 +27,8 @@ RENDERED = {"pgd": ("spatial", "flow", "color")}
 
 def threats(name: str, attack: type[Attack]) -> tuple[str, ...]:
     """What an attack is checked in."""
-    if issubclass(attack, HookedAttack):  # steps as MI-FGSM does, which is here in all its norms
+    # Those with hooks or copies step as MI-FGSM does, which is here in all its norms, as PGN is for copies.
+    if issubclass(attack, (HookedAttack, Copies)) and name != "pgn":
         return attack.norms[:1]
     rendered = RENDERED.get(name, attack.norms[:1])
     return tuple(norm for norm in attack.norms if norm in NORMS or norm in rendered)

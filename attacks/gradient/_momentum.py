@@ -66,6 +66,16 @@ class Momentum(MomentumSteps, FixedStepAscent):
     def ahead(self, state: MomentumState) -> Tensor:
         """`[B, *S]` where the next gradient is taken, given the iterate."""
 
+    def look_ahead(self, state: MomentumState) -> Tensor:
+        """Nesterov's choice of it: where the velocity alone would lead in the next step."""
+        return state.point + self.step_length * self.decay * self.in_steps(state.velocity)
+
+    def in_steps(self, direction: Tensor) -> Tensor:
+        """A direction whose mean absolute value is its number of steps, at that length in the ball's norm."""
+        if self.ball.norm == "Linf":
+            return direction
+        return along(direction.flatten(1).abs().mean(1), direction) * self.ball.steepest(direction, direction)
+
 
 @dataclass(frozen=True)
 class HookedMomentum(Momentum, HookedAttack):

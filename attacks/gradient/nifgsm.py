@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from robustkit.primitives.rows import along
-
 from ._momentum import Momentum, MomentumState
 
 
@@ -20,8 +18,4 @@ class NIFGSM(Momentum):
     """Nesterov iterative fast gradient sign method."""
 
     def ahead(self, state: MomentumState) -> Tensor:
-        velocity = state.velocity
-        if self.ball.norm == "L2":
-            size = along(velocity.flatten(1).abs().mean(1), velocity)
-            velocity = size * self.ball.steepest(velocity, state.point)
-        return state.point + self.step_length * self.decay * velocity
+        return self.look_ahead(state)

@@ -25,7 +25,9 @@ def print_plan(options: dict[str, Any]) -> None:
     checked_names(options["names"], len(options["models"]))
     data = data_of(options)
     threats = threats_of(options["norms"], options["radii"], data.threats)
-    planned = plan(options["attacks"], threats, options["surrogates"], options["audit"])
+    surrogates = options["surrogates"]
+    queried = ["+".join(surrogates)] if options["surrogate_ensemble"] and surrogates else surrogates
+    planned = plan(options["attacks"], threats, queried, options["audit"])
     smoothing = smoothing_of(options)
     if smoothing is not None:
         check_smoothable(planned)

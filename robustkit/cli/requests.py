@@ -25,6 +25,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         retrain=options["retrain"],
         numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]),
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
+        surrogate_ensemble=options["surrogate_ensemble"],
         smooth=smoothing_of(options), audit=options["audit"], watch=bars, **_remedies(options),
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import PointVerdicts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
+from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
 from robustkit.data import tensor_of
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.originals import Original, judging, originals, same_bits
@@ -74,7 +75,7 @@ def attack(
     eps: float | str | None = None,
     norm: str = "Linf",
     target: Array | None = None,
-    surrogate: nn.Module | Classifier | None = None,
+    surrogate: nn.Module | Classifier | Sequence[nn.Module | Classifier] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     batch_size: int = 64,
     seed: int = 0,
@@ -96,7 +97,7 @@ def attack(
         norm: of a method given as a text.
         target: `[N]` classes that must be reached; None accepts any wrong class.
         surrogate: the model that the attack queries in place of `model`, which only judges each trial's last point:
-            a transfer attack.
+            a transfer attack. Of several, the mean of the logits is queried.
         bounds: range of valid values; a `Classifier` has its own.
         batch_size: rows in flight. On a CPU it does not change a bit of the result.
         seed: of all noise.
@@ -127,7 +128,8 @@ def attack(
         _warn(classifier, session, images)
         other = None
         if surrogate is not None:
-            queried = _classifier(surrogate, bounds)
+            models = surrogate if isinstance(surrogate, Sequence) else [surrogate]
+            queried = surrogate_ensemble([_classifier(each, bounds) for each in models])
             other = stack.enter_context(queried.session(images, seed))
             _warn(queried, other, images)
         clean = judge.clean_verdicts(own, names)

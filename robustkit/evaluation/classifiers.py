@@ -11,6 +11,7 @@ from torch import nn
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
+from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
 from robustkit.data import Dataset
 from robustkit.errors import UserError
 from robustkit.evaluation.request import EvaluationRequest, Model
@@ -53,7 +54,7 @@ def surrogate_classifiers(
 
     Raises:
         UntrainedError: one must be trained first, and `may_train` is false.
-        UserError: one cannot be loaded, or the numbers of surrogates and weights differ.
+        UserError: one cannot be loaded, the numbers of surrogates and weights differ, or they make no ensemble.
     """
     models, files = listed(request.surrogates), request.surrogate_weights
     if len(files) not in (0, len(models)):
@@ -62,7 +63,12 @@ def surrogate_classifiers(
         _loaded(request, model, files[number] if files else None, data, device, None, may_train)
         for number, model in enumerate(models)
     ]
-    return _uniquely_named(loaded, models, files)
+    named = _uniquely_named(loaded, models, files)
+    if not request.surrogate_ensemble:
+        return named
+    if len(named) < 2:
+        raise UserError("An ensemble of surrogates has at least two; name another one, or leave out the ensemble.")
+    return (surrogate_ensemble(named),)
 
 
 def checked_names(names: Sequence[str], models: int) -> tuple[str, ...]:

@@ -69,6 +69,8 @@ class EvaluationRequest:
         surrogates: models that the attacks query in place of `models`, which only judge the result: transfer attacks,
             each called ATTACK@SURROGATE.
         surrogate_weights: of surrogates given by name, one each.
+        surrogate_ensemble: query all surrogates as one model, whose logits are the mean of theirs; a query of it counts
+            as one pass.
         smooth: sigma, or a `Smoothing`: attack and certify the class that a module, or a model given by name, predicts
             most often for noisy copies; a `Classifier` has its own.
         audit: attack so many random survivors, which no attack broke, with AutoAttack, and bound the share of survivors
@@ -104,6 +106,7 @@ class EvaluationRequest:
     probabilities: bool = False
     surrogates: Model | Sequence[Model] = ()
     surrogate_weights: Sequence[str | Path] = ()
+    surrogate_ensemble: bool = False
     smooth: float | Smoothing | None = None
     audit: int | None = None
     watch: ProgressWatch = _NOBODY

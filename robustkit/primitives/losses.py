@@ -39,7 +39,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]  # logits [B, K] and classes [
 
 
 def loss(name: str | LossFunction | Loss) -> Loss:
-    """The loss called `name`: log-odds, ce, margin, dlr, softmax-margin, or one of your own.
+    """The loss called `name`: log-odds, ce, margin, dlr, logit, softmax-margin, or one of your own.
 
     Args:
         name: also "path/file.py:function", or the function itself: `function(logits, y)` returns one number per row,
@@ -115,6 +115,15 @@ def _log_odds_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
     return -log_odds(logits, target)
 
 
+def _logit(logits: Tensor, y: Tensor) -> Tensor:
+    # Zhao et al. 2021, arXiv:2012.11207: towards a class, its logit alone; no gradient fades as the class gets likely.
+    return -_pick(logits, y)
+
+
+def _logit_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    return _pick(logits, target)
+
+
 def _dlr(logits: Tensor, y: Tensor) -> Tensor:
     # Croce & Hein 2020, arXiv:2003.01690, section 4: invariant to shift and scale of the logits; needs three classes.
     if logits.shape[1] < 3:
@@ -165,6 +174,7 @@ LOSSES: Mapping[str, Loss] = {
         Loss("ce", _ce, _ce_targeted),
         Loss("margin", margin, _margin_targeted),
         Loss("dlr", _dlr, _dlr_targeted),
+        Loss("logit", _logit, _logit_targeted),
         Loss("softmax-margin", _softmax_margin, _softmax_margin_targeted),
     )
 }

@@ -2,10 +2,12 @@ import re
 
 import pytest
 import torch
-from robustkit.attacks import APGD, FGSM, PGD
+from robustkit.attacks import APGD, FGSM, MIFGSM, PGD
 from torch import nn
 
 import robustkit
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
 from robustkit.errors import UserError
 from robustkit.primitives import ensembles
 from tests.networks import Changed, Recording
@@ -91,3 +93,57 @@ def test_each_surrogate_model_has_its_own_column_of_every_attack(monkeypatch):
     assert [name for name in broken["smallconvnet"].index if "/" not in name][1:-1] == names
     assert broken["smallconvnet", "fgsm@smallconvnet"] > broken["smallconvnet", "fgsm@smallconvnet-2"]
     assert broken["smallconvnet-2", "fgsm@smallconvnet-2"] > broken["smallconvnet-2", "fgsm@smallconvnet"]
+
+
+class Halved(nn.Module):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x):
+        return (self.first(x) + self.second(x)) / 2
+
+
+def test_several_surrogate_models_are_queried_for_the_mean_of_their_logits():
+    made, others = problem("cnn", 1, 8, 8, count=20), [problem("cnn", 1, 8, 8, seed=seed).model for seed in (5, 6)]
+    both = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03), surrogate=others)
+    by_hand = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03), surrogate=Halved(*others))
+    one = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03), surrogate=others[0])
+
+    assert torch.equal(both.x_adv, by_hand.x_adv)
+    assert not torch.equal(both.x_adv, one.x_adv)
+
+
+def test_the_networks_of_an_ensemble_are_folded_as_they_are_alone():
+    made = problem("cnn", 1, 8, 8, count=4)
+    ensemble = surrogate_ensemble([Classifier(made.model), Classifier(problem("cnn", 1, 8, 8, seed=5).model)])
+    with ensemble.session(made.x) as session:
+        assert session.search.folded
+
+
+def test_surrogate_models_with_other_classes_are_no_ensemble():
+    made = problem("cnn", 1, 8, 8, count=4)
+    with pytest.raises(UserError, match=r"the same classes, but they have \[4, 5\]"):
+        robustkit.attack(
+            made.model, made.x, made.y, FGSM(0.03), surrogate=[made.model, problem("cnn", 1, 8, 8, classes=5).model]
+        )
+
+
+def test_a_surrogate_model_with_gradients_of_its_own_is_no_part_of_an_ensemble():
+    made = problem("cnn", 1, 8, 8, count=4)
+    with pytest.raises(UserError, match="an ensemble takes plain models"):
+        surrogate_ensemble([Classifier(made.model), Classifier(made.model, bpda={"body": None})])
+    with pytest.raises(UserError, match="the same bounds"):
+        surrogate_ensemble([Classifier(made.model), Classifier(made.model, bounds=(0, 255))])
+
+
+def test_an_evaluation_has_one_column_for_an_ensemble_of_surrogate_models():
+    made, other = problem("cnn", 1, 8, 8, count=12), problem("cnn", 1, 8, 8, seed=5).model
+    ask = {"dataset": (made.x, made.y), "attacks": "fgsm", "eps": 0.03, "norm": "Linf"}
+    run = robustkit.evaluate(made.model, surrogates=[made.model, other], surrogate_ensemble=True, **ask)
+    by_hand = robustkit.attack(made.model, made.x, made.y, FGSM(0.03), surrogate=[made.model, other])
+
+    row = run.results[run.results.attack == "fgsm@smallconvnet+smallconvnet-2"].iloc[0]
+    assert row.broken == by_hand.success.sum()
+    with pytest.raises(UserError, match="at least two"):
+        robustkit.evaluate(made.model, surrogates=other, surrogate_ensemble=True, **ask)

@@ -168,3 +168,13 @@ def test_every_targeted_loss_rises_as_the_target_gains(name):
 def test_an_unknown_loss_is_refused_with_the_known_ones(name):
     with pytest.raises(UserError, match="no loss called"):
         loss(name)
+
+
+def test_the_logit_loss_is_one_logit_with_a_gradient_that_never_fades():
+    z, y = logits_and_labels()
+    target = (y + 1) % 6
+    aim = F.one_hot(target, 6).float()
+
+    assert torch.equal(loss("logit")(z, y, target), z[torch.arange(200), target])
+    assert torch.equal(loss("logit")(z, y, NONE), -z[torch.arange(200), y])
+    assert torch.equal(gradient("logit", z + 100 * aim, y, target), aim)

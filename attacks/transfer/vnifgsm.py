@@ -1,0 +1,21 @@
+"""VNI-FGSM: NI-FGSM whose gradients are corrected by how the gradient varies in the last iterate's neighbourhood.
+
+Wang & He 2021, arXiv:2103.15571; see `vmifgsm`. As in the authors' code, the neighbours are those of the iterate and
+not of the look-ahead point.
+Bad at: few passes; a step costs 21 queries.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..gradient._momentum import MomentumState
+from ._variance import VarianceTuning
+
+
+@dataclass(frozen=True)
+class VNIFGSM(VarianceTuning):
+    """Variance-tuned Nesterov iterative fast gradient sign method."""
+
+    def ahead(self, state: MomentumState) -> Tensor:
+        return self.look_ahead(state)
