@@ -8,10 +8,15 @@ from robustkit.primitives.protocol import Attack
 from robustkit.primitives.universal import UniversalAttack
 
 from .decision.boundary import Boundary as Boundary
+from .decision.contrast_reduction import ContrastReduction as ContrastReduction
+from .decision.gaussian_blur import GaussianBlur as GaussianBlur
+from .decision.gaussian_noise import GaussianNoise as GaussianNoise
 from .decision.hopskipjump import HopSkipJump as HopSkipJump
 from .decision.noise import Noise as Noise
 from .decision.rays import RayS as RayS
+from .decision.salt_and_pepper import SaltAndPepper as SaltAndPepper
 from .decision.surfree import SurFree as SurFree
+from .decision.uniform_noise import UniformNoise as UniformNoise
 from .gradient.acg import ACG as ACG
 from .gradient.adam_pgd import AdamPGD as AdamPGD
 from .gradient.apgd import APGD as APGD
@@ -39,6 +44,8 @@ from .score.simba import SimBA as SimBA
 from .score.sparse_rs import SparseRS as SparseRS
 from .score.spsa import SPSA as SPSA
 from .score.square import Square as Square
+from .spatial.grid import Grid as Grid
+from .spatial.stadv import StAdv as StAdv
 from .transfer.fia import FIA as FIA
 from .transfer.ghost import Ghost as Ghost
 from .transfer.ila import ILA as ILA

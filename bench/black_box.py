@@ -80,7 +80,7 @@ class Watched(nn.Module):
             inside = label != int(self.y)
             self.nearest = min(self.nearest, distance) if inside else self.nearest
             self.at |= {budget: self.nearest for budget in BUDGETS if self.count <= budget}
-        if self.count >= max(BUDGETS):
+        if self.count >= max(self.at):
             raise SpentError
         return logits
 

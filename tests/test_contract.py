@@ -13,19 +13,28 @@ from hypothesis import strategies as st
 from robustkit.attacks import PGD
 from robustkit.attacks.transfer._copies import Copies
 
-from robustkit.primitives.protocol import HookedAttack, Seen, State, TrialCost, Trials
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.protocol import Attack, HookedAttack, Seen, State, TrialCost, Trials
 from robustkit.primitives.registry import classes
 from robustkit.testing import CHECKS, STATE_CHECKS, AttackUnderTest, check_attack
 
 # Two busy cores: with more threads torch waits for its own workers.
 torch.set_num_threads(1)
 
-# Attacks that bring hooks or ask at copies step as MI-FGSM does, which is here in all its norms, as PGN is for copies.
-CASES = [
-    (name, norm)
-    for name, attack in classes().items()
-    for norm in (attack.norms[:1] if issubclass(attack, (HookedAttack, Copies)) and name != "pgn" else attack.norms)
-]
+# Threats that render images are checked with one attack each; rotation and translation are parts of "spatial".
+RENDERED = {"pgd": ("spatial", "flow", "color")}
+
+
+def threats(name: str, attack: type[Attack]) -> tuple[str, ...]:
+    """What an attack is checked in."""
+    # Those with hooks or copies step as MI-FGSM does, which is here in all its norms, as PGN is for copies.
+    if issubclass(attack, (HookedAttack, Copies)) and name != "pgn":
+        return attack.norms[:1]
+    rendered = RENDERED.get(name, attack.norms[:1])
+    return tuple(norm for norm in attack.norms if norm in NORMS or norm in rendered)
+
+
+CASES = [(name, norm) for name, attack in classes().items() for norm in threats(name, attack)]
 # Networks for attacks that need layers of a kind, or show more on them.
 NETWORKS = {
     "fia": {"spatial": "residual cnn"},
@@ -36,9 +45,14 @@ NETWORKS = {
 }
 
 
+# Radii for attacks that break no image in the usual one, because they try few directions.
+RADII = {"gaussian_blur": {"Linf": 0.3}, "salt_and_pepper": {"L2": 1.5, "L1": 4.0, "L0": 8.0}}
+
+
 @cache
 def subject(name: str, norm: str) -> AttackUnderTest:
-    return AttackUnderTest(classes()[name](1, norm), **NETWORKS.get(name, {}))
+    radius = RADII.get(name, {}).get(norm)
+    return AttackUnderTest(classes()[name](1, norm), radius=radius, **NETWORKS.get(name, {}))
 
 
 every_attack = pytest.mark.parametrize(("name", "norm"), CASES, ids=[f"{name}-{norm}" for name, norm in CASES])
@@ -51,12 +65,13 @@ IN_ONE_NORM = {
     "a_flip_to_another_class_counts_in_a_targeted_trial", "pixels_of_any_range_are_attacked_alike",
     "a_black_box_attack_needs_no_gradient",
 }  # fmt: skip
-AS_PGD = {"bim", "fgsm"}  # have no code of their own for a norm
+# Have no code of their own for a norm.
+ALIKE = {"bim", "fgsm", "contrast_reduction", "gaussian_blur", "salt_and_pepper", "uniform_noise"}
 MODEL_CASES = [
     pytest.param(check, name, norm, id=f"{check.__name__}-{name}-{norm}")
     for name, norm in CASES
     for check in MODEL_CHECKS
-    if norm == classes()[name].norms[0] or (check.__name__ not in IN_ONE_NORM and name not in AS_PGD)
+    if norm == classes()[name].norms[0] or (check.__name__ not in IN_ONE_NORM and name not in ALIKE)
 ]
 
 

@@ -1,12 +1,14 @@
 """Additive noise: random points of the ball. The baseline that any attack with gradients must beat.
 
 If noise breaks images that a gradient attack does not break, the model masks its gradients and is not robust (Athalye
-et al. 2018, arXiv:1802.00420, section 3.1).
+et al. 2018, arXiv:1802.00420, section 3.1). With rotations and translations it is the random search of Engstrom et al.
+2019, arXiv:1712.02779, whose worst of ten is `queries=10`.
 Bad at: inputs of many dimensions, as expected of a baseline.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
 
+from robustkit.primitives.ball import NORMS
 from robustkit.primitives.protocol import Seen, State, Trials, begin
 from robustkit.primitives.queries import LabelOnlyAttack
 
@@ -22,6 +24,7 @@ class Noise(LabelOnlyAttack):
     _: KW_ONLY
     queries: int = 100
 
+    norms = (*NORMS, "spatial", "rotation", "translation", "flow", "color")
     guesses = True
 
     def init(self, trials: Trials) -> State:

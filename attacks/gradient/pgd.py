@@ -28,8 +28,8 @@ class PGD(SteepestAscent):
 
     Args:
         steps: gradient steps per trial.
-        step_size: length of a step, in units of the input; None is 2.5 * eps / steps (L0: 0.15 for a mean
-            value; frame: 2.5 / steps).
+        step_size: length of a step, in units of the radius; None is 2.5 * eps / steps (L0: 0.15 for a mean value;
+            frame: 2.5 / steps).
         random_start: begin at a random point of the ball instead of the image itself.
         odi_steps: steps before them that climb a random combination of the logits; 2 in the paper.
         loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
@@ -40,7 +40,7 @@ class PGD(SteepestAscent):
     random_start: bool = True
     odi_steps: int = 0
 
-    norms = (*NORMS, "frame")
+    norms = (*NORMS, "frame", "spatial", "rotation", "translation", "flow", "color")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +58,7 @@ class PGD(SteepestAscent):
         return _L0_STEP if self.ball.norm == "L0" else 2.5 * step_unit(self.ball) / self.steps
 
     def start(self, trials: Trials) -> Tensor:
-        return self.ball.random(trials.x, trials.key, 0) if self.random_start else trials.x
+        return self.ball.random(trials.x, trials.key, 0) if self.random_start else self.ball.origin(trials.x)
 
     def objective_at(self, logits: Tensor, state: State) -> Tensor:
         climbed = self.objective(logits, state.trial)

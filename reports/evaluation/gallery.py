@@ -11,7 +11,7 @@ import torch
 from robustkit.evidence.run import Picture
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import ball, norm_name
+from robustkit.primitives.threat import ball, is_rendered, norm_name
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.images import amplified, png
@@ -61,13 +61,13 @@ def gallery(board: Board) -> list[GalleryEntry]:
 
 
 def distance(picture: Picture) -> float:
-    """Distance between the two images in the norm of the attack; for L0 the number of changed values."""
+    """Distance in the threat of the attack, Linf where that is no distance of images; in L0 and patches a count."""
     norm = norm_name(unmasked(picture.norm))
-    if norm not in NORMS:
+    if norm not in NORMS and not is_rendered(norm):
         x, x_adv = (torch.from_numpy(np.array(part)).unsqueeze(0) for part in (picture.x, picture.x_adv))
         return ball(norm, 0).distance(x, x_adv).item()
     delta = (picture.x_adv.astype(np.float64) - picture.x).ravel()
-    order = {"Linf": np.inf, "L2": 2, "L1": 1, "L0": 0}[norm]
+    order = {"L2": 2, "L1": 1, "L0": 0}.get(norm, np.inf)
     return float(np.linalg.norm(delta, order))
 
 
@@ -105,6 +105,11 @@ def _each_image_once(pictures: list[Picture]) -> list[Picture]:
     return first + again
 
 
+def _in_words(norm: str, length: float) -> str:
+    text = f"{length:.0f}" if length == int(length) else f"{length:.3g}"
+    return f"{text} in Linf" if is_rendered(unmasked(norm)) else text
+
+
 def _entry(board: Board, picture: Picture) -> GalleryEntry:
     low, high = _span(picture)
     delta = picture.x_adv.astype(np.float64) - picture.x
@@ -120,7 +125,7 @@ def _entry(board: Board, picture: Picture) -> GalleryEntry:
         clean_pred=board.class_name(picture.clean_pred),
         adv_pred=board.class_name(picture.adv_pred),
         broken=_broken(picture),
-        distance=f"{length:.0f}" if length == int(length) else f"{length:.3g}",
+        distance=_in_words(picture.norm, length),
         factor=f"{TIMES} {scale / (2 * largest):.3g}" if largest else "no difference",
         span=f"{low:g} to {high:g}",
         width=picture.x.shape[-1],

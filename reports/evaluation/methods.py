@@ -1,5 +1,7 @@
 """How the numbers were computed, in a paragraph written from the manifest, and what was not checked."""
 
+from collections.abc import Sequence
+
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
 from ..shared.words import percent, printable
@@ -48,11 +50,18 @@ def unchecked(board: Board) -> list[str]:
     return [
         f"Stronger attacks: the robust accuracies are upper bounds{proven}.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
-        f"Other changes of the input: {others}rotations, shifts, {patches}blur, weather or new data.",
+        f"Other changes of the input: {others}{_natural(norms)}{patches}blur, weather or new data.",
         "Randomness of a model: an attacker who predicts its random numbers, or may try again, was not considered.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",
     ]
+
+
+def _natural(norms: Sequence[str]) -> str:
+    """Rotations and shifts, as far as they were not tried."""
+    tried = {"spatial": ("rotations", "shifts"), "rotation": ("rotations",), "translation": ("shifts",)}
+    done = {word for norm in norms for word in tried.get(norm, ())}
+    return "".join(f"{word}, " for word in ("rotations", "shifts") if word not in done)
 
 
 def joined(board: Board) -> list[str]:

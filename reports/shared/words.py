@@ -61,6 +61,11 @@ def in_plain_words(norm: str, eps_text: str) -> str:
         "L0": f"when up to {eps_text} pixel values may change",
         "patch": f"when all pixels of one square of {eps_text} x {eps_text} may change, wherever it lies",
         "frame": f"when all pixels of a frame of width {eps_text} along the border may change",
+        "rotation": f"when the picture may be rotated by up to {eps_text} degrees",
+        "translation": f"when the picture may be shifted by up to {eps_text} pixels",
+        "spatial": f"when the picture may be rotated by up to {eps_text} degrees and shifted by a tenth as many pixels",
+        "flow": f"when every pixel may be fetched from up to {eps_text} pixels away",
+        "color": f"when hue, saturation, brightness and contrast may change by {eps_text} times their usual ranges",
     }
     return allowed.get(norm, f"within {norm} {eps_text}")
 

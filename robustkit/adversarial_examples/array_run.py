@@ -11,7 +11,6 @@ from torch import Tensor
 from robustkit.classifier.classifier import Classifier
 from robustkit.engine.jobs import reached
 from robustkit.errors import UserError
-from robustkit.primitives.threat import ball
 
 from .making import AttackChoice, Outcome, attempt, opinion
 
@@ -49,7 +48,7 @@ def attack_arrays(
 
     numbers = range(len(x))
     tried = attempt(classifier, x, labels, numbers, choice)
-    distances = ball(choice.norm, choice.eps).distance(x, tried.x_adv).double()
+    distances = torch.tensor(tried.distances, dtype=torch.float64)
     said = opinion(classifier, tried.x_adv, numbers, choice.seed)
     # A randomized model answers here with other draws than those that ended the attack.
     outcomes: list[Outcome] = [

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives.ball import FREE
-from robustkit.primitives.threat import ball, exact, is_minimum
+from robustkit.primitives.threat import ball, exact, is_minimum, is_rendered
 
 Levels = NDArray[np.int64]  # [C, H, W] from 0 to 255
 
@@ -37,7 +37,7 @@ def eps_of_levels(norm: str, eps: str) -> str:
     Raises:
         UserError: the ball holds no other picture than its centre.
     """
-    if is_minimum(eps):
+    if is_minimum(eps) or is_rendered(norm):
         return eps
     levels = _budget(norm, eps)
     if levels < 1:
@@ -52,8 +52,11 @@ def roundings(clean: Levels, x_adv: Tensor, norm: str, eps: str) -> list[Levels]
     """Roundings of a float picture within the ball around `clean`, the nearest one first.
 
     Then come one that rounds as many values as the ball allows away from the clean picture, because that keeps most of
-    the perturbation, and one that rounds all towards it; without a radius some that are farther away.
+    the perturbation, and one that rounds all towards it; without a radius some that are farther away. For a threat that
+    is no norm there is the nearest one alone.
     """
+    if is_rendered(norm):
+        return [levels_of(x_adv)]
     change = x_adv.double().numpy() * WHITE - clean
     size = np.abs(change)
     whole = np.floor(size)

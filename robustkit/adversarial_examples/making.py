@@ -11,6 +11,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import looks_like_probabilities
 from robustkit.engine.attack_tensors import attack
 from robustkit.primitives.mask import Mask, masked_name
+from robustkit.primitives.threat import ball
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 Outcome = Literal["success", "robust", "lost in rounding", "already wrong", "already the target", "abstains"]
@@ -54,6 +55,7 @@ class Attempt(NamedTuple):
     x_adv: Tensor  # [N, *S] float32; the image itself where it was not attacked
     outcomes: list[Outcome]
     queries: list[int]
+    distances: list[float]  # of the points, or of the parameters that they were rendered with
 
 
 def attempt(
@@ -76,7 +78,7 @@ def attempt(
         _before(*pair, choice.target) for pair in zip(clean.labels.tolist(), y.tolist(), strict=True)
     ]
     rows = [row for row, outcome in enumerate(outcomes) if outcome == "robust"]
-    return attacked(classifier, x, Attempt(y, clean, x.clone(), outcomes, [0] * len(x)), rows, numbers, choice)
+    return attacked(classifier, x, Attempt(y, clean, x.clone(), outcomes, *_zeros(len(x))), rows, numbers, choice)
 
 
 def attacked(
@@ -91,6 +93,7 @@ def attacked(
     if not rows:
         return before
     x_adv, outcomes, queries = before.x_adv.clone(), list(before.outcomes), list(before.queries)
+    threat, distances = ball(choice.norm, choice.eps), list(before.distances)
     targets = None if choice.target is None else torch.full((len(rows),), choice.target)
     result = attack(
         classifier, x[rows], before.y[rows], choice.method, eps=choice.eps, norm=choice.norm, mask=choice.mask,
@@ -98,9 +101,14 @@ def attacked(
         progress=choice.progress,
     )  # fmt: skip
     x_adv[rows] = result.x_adv.to(x_adv)
-    for row, success, spent in zip(rows, result.success.tolist(), result.queries.tolist(), strict=True):
-        outcomes[row], queries[row] = "success" if success else "robust", spent
-    return before._replace(x_adv=x_adv, outcomes=outcomes, queries=queries)
+    away = threat.distance(x[rows], result.parameters if threat.renders else x_adv[rows]).tolist()
+    for row, success, spent, far in zip(rows, result.success.tolist(), result.queries.tolist(), away, strict=True):
+        outcomes[row], queries[row], distances[row] = "success" if success else "robust", spent, far
+    return before._replace(x_adv=x_adv, outcomes=outcomes, queries=queries, distances=distances)
+
+
+def _zeros(count: int) -> tuple[list[int], list[float]]:
+    return [0] * count, [0.0] * count
 
 
 def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int) -> Opinion:

@@ -16,6 +16,7 @@ from robustkit.data import LazyData
 from robustkit.data.decoding import Decoder
 from robustkit.engine.jobs import reached
 from robustkit.host.text import csv_cell, encodable
+from robustkit.primitives.threat import is_rendered
 
 from .class_names import ClassNames
 from .comparison import Titles, write_comparison
@@ -112,11 +113,16 @@ class PictureRun:
                         tested[row],
                         label,
                         said.confidence(place, label),
-                        distance(clean[row], tested[row], choice.norm),
+                        self._distance(tried, row, clean[row], tested[row]),
                     )
                 else:
                     (self.folder / f"{names[numbers[row]]}.png").unlink()
         return kept
+
+    def _distance(self, tried: Attempt, row: int, clean: Levels, levels: Levels) -> float:
+        """Between the files, or that of the parameters."""
+        norm = self.choice.norm
+        return tried.distances[row] if is_rendered(norm) else distance(clean, levels, norm)
 
     def _compare(self, clean: Levels, kept: "_Kept", tried: Attempt, row: int, name: str) -> None:
         label = int(tried.y[row])

@@ -48,7 +48,7 @@ def answered(
 
     Args:
         attack: decides what may be seen.
-        state: rows with their queries.
+        state: rows with their queries, of which the attack's ball renders points.
         forward: logits `[B, K]` at points `[B, *S]`, through `network`.
         network: whose layers a feature attack reads; other attacks need none.
         hooks: entered around the forward and the backward pass.
@@ -65,12 +65,17 @@ def answered(
         if isinstance(attack, FeatureAttack):
             assert network is not None, "a feature attack without the network whose layer it reads"
             return _features(attack, state, query, forward, network, label_of)
-        logits = forward(query)
+        logits = forward(_rendered(attack, state, query))
         if isinstance(attack, MultiGradientAttack):
             return _several(attack, state, query, logits, label_of)
         loss = objective(logits)
         grad = _gradients(loss, [query])[0]
     return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
+
+
+def _rendered(attack: Attack, state: State, query: Tensor) -> Tensor:
+    """`[B, *S]` the points that are asked about: the queries, or what the threat renders of them."""
+    return attack.ball.render(state.trial.x, query) if attack.ball.renders else query
 
 
 def _several(
@@ -88,7 +93,7 @@ def _features(
 ) -> FeatureSeen:
     layer = attack.layer_in(network)
     with Trace(network, [layer], grad=True, detach=False) as trace:
-        logits = forward(query)
+        logits = forward(_rendered(attack, state, query))
         features = trace[layer].output
         loss = attack.feature_objective(logits, features, state)
         # The edge, not the tensor: a later layer may have written into it.
@@ -99,7 +104,7 @@ def _features(
 
 @torch.no_grad()
 def _scores(attack: Attack, state: State, forward: Forward, label_of: LabelOf, objective: Objective) -> Seen:
-    logits = forward(state.query)
+    logits = forward(_rendered(attack, state, state.query))
     label, nothing = label_of(logits), logits.new_zeros(len(state), 0)
     if attack.sees == "labels":
         return Seen(label, nothing, logits.new_zeros(len(state)), nothing)

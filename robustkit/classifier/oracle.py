@@ -99,7 +99,7 @@ class Plain:
             return self.search.answer(attack, state if rows is everything else state.take(rows))
 
         def probe(numbers: Tensor) -> Seen:
-            return self.search.answer(attack, elsewhere(state, numbers), label_of=as_they_are)
+            return self.search.answer(attack, elsewhere(attack, state, numbers), label_of=as_they_are)
 
         return sizes.answer(ask, len(state), self.search.kind_of(attack), device, probe)
 
@@ -121,10 +121,14 @@ class Plain:
         return is_sure(self.reference, point, scores, label, other)
 
 
-def elsewhere(state: State, numbers: Tensor) -> State:
+def elsewhere(attack: Attack, state: State, numbers: Tensor) -> State:
     """`[n]` rows of a state that query made-up images of these numbers."""
     rows = state.take(numbers % len(state))
-    return replace(rows, query=made_up(numbers, rows.query.shape[1:]).to(rows.query))
+    images = made_up(numbers, rows.trial.x.shape[1:]).to(rows.trial.x)
+    if not attack.ball.renders:
+        return replace(rows, query=images)
+    trial = replace(rows.trial, x=images)
+    return replace(rows, trial=trial, query=attack.ball.random(images, numbers, 0))
 
 
 def as_they_are(logits: Tensor) -> Tensor:

@@ -69,7 +69,8 @@ class Search:
     def kind_of(self, attack: Attack) -> str:
         """What a batch size must be proven for: the same queries, asked in the same way."""
         own = self._needs_hooks(attack) or isinstance(attack, MultiGradientAttack)
-        return f"{attack.sees} {type(attack).__name__}" if own else attack.sees
+        kind = f"{attack.sees} {type(attack).__name__}" if own else attack.sees
+        return f"{kind} {attack.ball.norm}" if attack.ball.renders else kind
 
     def answer(
         self,

@@ -66,7 +66,7 @@ class Smoothed:
             return Rows.cat([self._answer(attack, state.take(part)) for part in torch.split(everything, rows)])
 
         def probe(numbers: Tensor) -> Seen:
-            return self._answer(attack, elsewhere(state, numbers), label_of=as_they_are)
+            return self._answer(attack, elsewhere(attack, state, numbers), label_of=as_they_are)
 
         layout = sizes.layout(f"smoothed {rows} x {self.eot} {self.search.kind_of(attack)}", probe, rows)
         return asked(lambda batch: self._answer(attack, state.take(batch)), everything, layout)

@@ -60,7 +60,7 @@ _BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of ima
 @click.option("--target", metavar="CLASS", help="Class to be reached. [default: any other]")
 @click.option("-a", "--attack", "method", default="pgd", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
-@threat_options("Linf, L2, L1, L0, patch or frame")
+@threat_options("Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow or color")
 @mask_option
 @remedy_options
 @batch_size_option

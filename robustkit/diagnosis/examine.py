@@ -17,8 +17,7 @@ from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
 from robustkit.nethook import Layers, unwrap
 from robustkit.primitives import losses
-from robustkit.primitives.ball import FREE
-from robustkit.primitives.threat import ball, norm_name
+from robustkit.primitives.threat import ball, norm_name, require_norm
 
 from .assessment import Assessment, assess
 from .calls import CallRun
@@ -77,9 +76,7 @@ def diagnose(
     if not isinstance(loss, str):
         raise UserError(f"diagnose takes a loss by its name or as file.py:function, not {type(loss).__name__}.")
     losses.loss(loss)
-    threat = ball(norm_name(norm), eps)
-    if threat.norm in FREE:
-        raise UserError(f"A diagnosis perturbs whole images, not a {threat.norm}; take Linf, L2, L1 or L0.")
+    threat = ball(require_norm(norm, "diagnose"), eps)
     if threat.eps == 0:
         raise UserError("eps must be above zero: without a perturbation there is nothing to compare a gradient with.")
     if batch_size < 1:

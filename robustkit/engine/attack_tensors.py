@@ -46,6 +46,7 @@ class Attacked:
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
     right_draws: Tensor  # [N] float64 share of single answers at `x_adv` that are right; 0 or 1 unless randomized
+    parameters: Tensor  # [N, *P] that `x_adv` was rendered with, such as angles; `x_adv` itself in a norm
 
     @property
     def clean_accuracy(self) -> float:
@@ -159,7 +160,10 @@ def attack(
     row_of = {number: row for row, number in enumerate(names)}
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
     draws = dict(zip(left, spared or [], strict=False)) | {each.sample: each.draws for each in outcomes if each.draws}
-    return _with_draws(_gathered(own.cpu(), y, clean, outcomes), y, draws)
+    result = _gathered(own.cpu(), y, clean, outcomes)
+    if method.ball.renders:
+        result = replace(result, parameters=_parameters(method.ball.origin(images).cpu(), outcomes))
+    return _with_draws(result, y, draws)
 
 
 def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | None = None) -> Attack:
@@ -236,8 +240,9 @@ def _gathered(images: Tensor, y: Tensor, clean: PointVerdicts, outcomes: list[Ou
     zeros = torch.zeros(len(points), dtype=torch.int64, device="cpu")
     correct, forwards = clean.labels == y, zeros + torch.tensor(clean.forwards, device="cpu")
     result = Attacked(
-        points, torch.zeros_like(correct), correct, clean.labels.clone(), zeros, forwards, zeros.clone(), zeros.double()
-    )
+        points, torch.zeros_like(correct), correct, clean.labels.clone(), zeros, forwards, zeros.clone(),
+        zeros.double(), points,
+    )  # fmt: skip
 
     def column(name: str) -> Tensor:
         return torch.tensor([getattr(outcome, name) for outcome in outcomes], dtype=torch.int64, device="cpu")
@@ -251,7 +256,17 @@ def _gathered(images: Tensor, y: Tensor, clean: PointVerdicts, outcomes: list[Ou
     result.forwards[at] += column("forwards")
     result.backwards[at] = column("backwards")
     # Equal values have the caller's bits, the sign of a zero included.
-    return replace(result, x_adv=torch.where(points == images, images, points))
+    x_adv = torch.where(points == images, images, points)
+    return replace(result, x_adv=x_adv, parameters=x_adv)
+
+
+def _parameters(still: Tensor, outcomes: list[Outcome]) -> Tensor:
+    """`[N, *P]` of all images; those that were not attacked have `still`."""
+    parameters = still.clone()
+    for outcome in outcomes:
+        assert outcome.parameters is not None, "a rendered point without its parameters"
+        parameters[outcome.sample] = outcome.parameters
+    return parameters
 
 
 def _with_draws(result: Attacked, y: Tensor, draws: Mapping[int, FreshDraws]) -> Attacked:

@@ -55,6 +55,7 @@ class Outcome:
     backwards: int
     draws: FreshDraws | None = None  # single answers at `x_adv`, of a randomized model
     zero_backwards: int = 0  # backward passes of queries whose gradients were all exactly zero
+    parameters: Tensor | None = None  # [*P] that `x_adv` was rendered with, where the threat renders; on the CPU
     nearness: Nearness | None = None  # of the best point, where it was asked for and the image is not broken
     all_queries: int = 0  # over all trials of the image, judging not included
     approach: tuple[Approach, ...] = ()  # without a radius, of an attack that sees no gradients

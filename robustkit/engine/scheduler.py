@@ -68,7 +68,8 @@ def run(
     attack.check_images(tuple(first.x.shape))
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
-    margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measure and plain and attack.keeps_best else None
+    measurable = measure and plain and attack.keeps_best and not attack.ball.renders
+    margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measurable else None
     scheduler = Scheduler(
         session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience, margins
     )

@@ -34,7 +34,7 @@ class Candidates:
 
     trials: list[Trial]
     states: State  # [n] after the step, to go on with where a point is not adversarial after all
-    points: Tensor  # [n, *S]
+    points: Tensor  # [n, *S], or parameters [n, *P]
     final: list[bool]  # whether the point is the trial's last one, so that a failure ends the trial
 
 
@@ -221,8 +221,14 @@ class VerdictQueue:
         return Outcome(
             job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
             trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
-            all_queries=trial.queries,
+            parameters=self._parameters(group, row), all_queries=trial.queries,
         )  # fmt: skip
+
+    def _parameters(self, group: Candidates, row: int) -> Tensor | None:
+        ball = self.attack.ball
+        if not ball.renders:
+            return None
+        return ball.project_exact(group.states.trial.x[row].unsqueeze(0), group.points[row].unsqueeze(0))[0].cpu()
 
     def _go_on(self, group: Candidates, row: int) -> None:
         """The search network was wrong about a point: its trial goes on, or its own last point is judged."""
@@ -236,7 +242,8 @@ class VerdictQueue:
 def _projected(ball: Ball, bounds: Bounds | None, images: Tensor, x: Tensor, points: Tensor) -> Tensor:
     """Points in the ball around `images`, which are originals of `x` where they have bounds of their own."""
     if bounds is None:
-        return ball.project_exact(x, points)
+        exact = ball.project_exact(x, points)
+        return ball.render(x, exact) if ball.renders else exact
     return ball.project_exact_around(images, bounds, x, points)
 
 

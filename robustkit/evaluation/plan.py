@@ -17,7 +17,7 @@ from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.protocol import Attack
-from robustkit.primitives.threat import MINIMUM
+from robustkit.primitives.threat import MINIMUM, ball, is_rendered
 
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
 
@@ -152,6 +152,7 @@ def plan(
     if not attacks:
         raise UserError("No attack is given; name one, for example pgd, or the ensemble default.")
     queried: Sequence[str | None] = surrogates or [None]
+    _require_norms_for_ensembles(attacks, threats, audit)
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
     if surrogates and any(math.isinf(threat.eps) for threat in threats):
         raise UserError("A transfer attack needs a radius; leave out the minimum or --surrogate.")
@@ -176,6 +177,15 @@ def plan(
         if names.count(name) > 1:
             raise UserError(f"The attack {name!r} is given twice; leave one out.")
     return Plan(tuple(threats), columns)
+
+
+def _require_norms_for_ensembles(attacks: Sequence[str | Attack], threats: Sequence[Threat], audit: int | None) -> None:
+    named = [attack for attack in attacks if isinstance(attack, str) and ensembles.is_ensemble(attack)]
+    named += [] if audit is None else [ENSEMBLE]
+    other = next((threat for threat in threats if is_rendered(threat.ball_name)), None)
+    if named and other is not None:
+        made_for = ball(other.norm, other.eps).attacks
+        raise UserError(f"The ensemble {named[0]} attacks in norms, and {other.norm} is none; name {made_for}.")
 
 
 def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Column:

@@ -70,7 +70,8 @@ def attack_records(
     rows += [] if outcome.draws is None else [DrawRecord(*key, *outcome.draws, 0)]
     rows += [] if outcome.nearness is None else [_nearness_record(key, outcome.nearness)]
     if attack.counts_queries:
-        distance = attack.attack.ball.distance(x, x_adv).item()
+        point = x_adv if outcome.parameters is None else outcome.parameters.unsqueeze(0)
+        distance = attack.attack.ball.distance(x, point).item()
         rows.append(QueryRecord(*key, outcome.all_queries, _distances(outcome, distance)))
     if not pictured or outcome.x.numel() > _PICTURE_VALUES:
         return rows

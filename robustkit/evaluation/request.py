@@ -48,7 +48,8 @@ class EvaluationRequest:
         attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
             "default" and "autoattack". Each attack is run on all correctly classified images; the members of an
             ensemble only on those that the members before them left.
-        norm: "Linf", "L2", "L1", "L0", "patch" or "frame"; by default those that are usual for the data set.
+        norm: "Linf", "L2", "L1", "L0", "patch", "frame", or another threat such as "spatial" (docs/spatial.md); by
+            default those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; the side of a patch and the width of a frame in
             pixels; by default the usual ones.
         mask: the pixels that may change, of all images alike, in the ball of the norm: a `Mask`, an array `[H, W]`, a

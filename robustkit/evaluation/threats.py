@@ -9,7 +9,10 @@ from robustkit.primitives.ball import NormName
 from robustkit.primitives.mask import Mask, masked_name
 from robustkit.primitives.threat import MINIMUM, exact, is_minimum, norm_name, radius
 
-_EXAMPLE = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10", "patch": "5", "frame": "2"}
+_EXAMPLE = {
+    "Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10", "patch": "5", "frame": "2",
+    "spatial": "30", "rotation": "30", "translation": "3", "flow": "1", "color": "0.5",
+}  # fmt: skip
 
 
 class Threat(NamedTuple):
@@ -57,7 +60,9 @@ def threats_of(
         # Without a norm, "minimum" is meant for all of them; a number has a unit, so it cannot be.
         own = [text for given, text in pairs if given in (norm, None)]
         if not own:
-            raise UserError(f"There is no radius for {norm}; add one, for example --eps {norm}:{_EXAMPLE[norm]}.")
+            raise UserError(
+                f"There is no radius for {norm}; add one, for example --eps {norm}:{_EXAMPLE.get(norm, 1)}."
+            )
         unique = {radius(norm, text): text for text in reversed(own)}
         threats += [Threat(masked_name(norm, mask), unique[value], value, norm, mask) for value in sorted(unique)]
     return threats

@@ -9,9 +9,8 @@ from typing import Any
 
 from robustkit import limits
 from robustkit.evidence.opening import not_ours
-from robustkit.primitives.ball import THREATS
 from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import MINIMUM, norm_name, radius
+from robustkit.primitives.threat import MINIMUM, THREATS, norm_name, radius
 
 Check = Callable[[Any], bool]
 

@@ -4,9 +4,11 @@ Attacks call these, and need no code per norm. `project_exact` returns the point
 float64 arithmetic, without a tolerance.
 """
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,10 +17,9 @@ from robustkit.primitives import noise
 from robustkit.primitives.rounding import Bounds, inward, rounded_towards, scaled, wide
 from robustkit.primitives.rows import along
 
-NormName = Literal["Linf", "L2", "L1", "L0", "patch", "frame"]
-THREATS: tuple[NormName, ...] = get_args(NormName)  # every threat model by name
-FREE: tuple[NormName, ...] = ("patch", "frame")  # those inside of which values are free
+NormName = str  # one of these, or of the further threats in `threat.py`
 NORMS: tuple[NormName, ...] = ("Linf", "L2", "L1", "L0")  # those in which distances are reported
+FREE: tuple[NormName, ...] = ("patch", "frame")  # threats inside of which values are free
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,25 @@ class Ball(ABC):
     norm: ClassVar[NormName]
     order: ClassVar[float]
     images_only: ClassVar[bool] = False  # whether inputs need a height and a width
+    largest: ClassVar[float] = math.inf  # radius
+    measure: ClassVar[str] = ""  # what a radius is a number of, where that is not the norm
+    attacks: ClassVar[str] = ""  # that are made for it, in words for messages; "" for a norm
+    renders: ClassVar[bool] = False  # whether attacks query parameters of which `render` makes images
+
+    def check(self, shape: Sequence[int]) -> None:  # noqa: B027 - a norm has a ball around every image
+        """Check that there is such a ball around images of shape `S`.
+
+        Raises:
+            UserError: there is not.
+        """
+
+    def origin(self, x: Tensor) -> Tensor:
+        """`[B, *P]` the query that changes nothing; for norms the image itself."""
+        return x
+
+    def render(self, x: Tensor, query: Tensor) -> Tensor:
+        """`[B, *S]` the images that the model is asked about; for norms the queries themselves."""
+        return query
 
     @abstractmethod
     def distance(self, x: Tensor, point: Tensor) -> Tensor:

@@ -58,7 +58,8 @@ class State(Rows):
     """
 
     trial: Trials
-    query: Tensor  # [B, *S] the point of the next query; once done, the point to be judged
+    query: Tensor  # [B, *S] the point of the next query, or the parameters [B, *P] that `ball` renders one of; once
+    # done, the point to be judged
     queries: Tensor  # [B] int64 queries so far: schedules read this, never a loop index
     done: Tensor  # [B] bool, budget spent
 
@@ -136,7 +137,7 @@ class Attack(CheckedFields, ABC):
 
     Args:
         eps: radius, in units of pixels that lie in [0, 1]; a text such as "8/255" is exact.
-        norm: "Linf", "L2", "L1" or "L0"; "patch" and "frame" for attacks that know them, with `eps` in pixels.
+        norm: "Linf", "L2", "L1" or "L0", or another threat that the attack knows, such as "patch" or "rotation".
         restarts: trials per image and target, at least 1; the first success ends the image.
         targets: number of the likeliest wrong classes that are target of one trial each; 0 for untargeted trials.
         radii: how many radii are tried for each image without a radius (eps="minimum"), by bisection; attacks that look
@@ -166,7 +167,8 @@ class Attack(CheckedFields, ABC):
     def __post_init__(self) -> None:
         _ = self.ball
         if self.ball.norm not in self.norms:
-            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}.")
+            other = f"; for {self.norm} take {self.ball.attacks}" if self.ball.attacks else ""
+            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}{other}.")
         if self.mask is not None:
             self._check_mask()
         if self.unlimited and self.ball.norm not in NORMS:
@@ -221,7 +223,7 @@ class Attack(CheckedFields, ABC):
         name = type(self).__name__
         if not isinstance(self.mask, Mask):
             raise UserError(f"{name}: mask is not {type(self.mask).__name__}; give robustkit.load_mask(...).")
-        if self.ball.images_only:
+        if self.ball.images_only or self.ball.renders:
             raise UserError(
                 f"{name}: a {self.ball.norm} has its own place; leave the mask out, or take Linf, L2, L1 or L0."
             )

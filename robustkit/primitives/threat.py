@@ -8,10 +8,12 @@ from typing import Final
 from robustkit import limits
 from robustkit.errors import UserError, unknown
 from robustkit.limits import shortened
-from robustkit.primitives.ball import THREATS, Ball, NormName
+from robustkit.primitives.ball import NORMS, Ball, NormName
+from robustkit.primitives.color_ball import Color
 from robustkit.primitives.local_balls import Frame, Patch
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.norm_balls import L0, L1, L2, Linf
+from robustkit.primitives.spatial_balls import Flow, Rotation, Spatial, Translation
 
 MINIMUM: Final = "minimum"  # in place of a radius: how far away the nearest error is
 
@@ -19,9 +21,11 @@ MINIMUM: Final = "minimum"  # in place of a radius: how far away the nearest err
 _NUMBER = re.compile(r"[+-]?([0-9]+(/[0-9]+)?|([0-9]+\.[0-9]*|\.?[0-9]+)([eE](?P<exponent>[+-]?[0-9]{1,9}))?)")
 _BALLS: dict[str, type[Ball]] = {
     "Linf": Linf, "L2": L2, "L1": L1, "L0": L0,
-    "patch": Patch,
-    "frame": Frame,
+    "patch": Patch, "frame": Frame,
+    "rotation": Rotation, "translation": Translation, "spatial": Spatial, "flow": Flow,
+    "color": Color,
 }  # fmt: skip
+THREATS = tuple(_BALLS)
 # What a radius counts, where it is a whole number.
 _COUNTS = {
     "L0": "An L0 radius counts changed values",
@@ -45,11 +49,27 @@ def canonical(name: str) -> str:
 
 
 def norm_name(text: str) -> NormName:
-    """`"linf"`, `"l2"`, ... in any case, as the field writes it."""
+    """`"linf"`, `"l2"`, `"rotation"`, ... in any case, as the field writes it."""
     for name in THREATS:
         if text.lower() == name.lower():
             return name
     raise unknown("norm", text, THREATS)
+
+
+def is_rendered(norm: str) -> bool:
+    """Whether a threat changes images by parameters, so that distances between images do not bound it."""
+    return _BALLS[norm_name(norm)].renders
+
+
+def require_norm(norm: str, what: str) -> str:
+    """The name of a norm.
+
+    Raises:
+        UserError: it is another threat, which `what` cannot do.
+    """
+    if norm_name(norm) not in NORMS:
+        raise UserError(f"{what} needs a norm ({', '.join(NORMS)}), and {norm_name(norm)} is none.")
+    return norm_name(norm)
 
 
 def radius(norm: NormName, eps: float | str | Fraction) -> float:
@@ -58,6 +78,8 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     The text "minimum" is infinity: the ball holds every image, and the distance of the nearest error is what counts.
     """
     if is_minimum(eps):
+        if is_rendered(norm):
+            raise UserError(f"The threat {norm} needs a radius: no attack looks for its smallest parameters yet.")
         return math.inf
     try:
         value = float(exact(eps)) if isinstance(eps, str) else float(eps)
@@ -67,6 +89,8 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
         raise UserError(f"A radius must be zero or more and finite; eps is {eps}.")
     if value > 1e9:
         raise UserError(f"A radius of {eps} holds every image there is; check its unit.")
+    if value > _BALLS[norm].largest:
+        raise UserError(f"A {norm} radius is at most {_BALLS[norm].largest:g} {_BALLS[norm].measure}, not {eps}.")
     if norm == "Linf" and value > 1:
         hint = f"did you mean {eps}/255?" if value <= 255 else "divide by the range of your pixels."
         raise UserError(f"Linf radii are in units of pixels that lie in [0, 1], so eps is at most 1, not {eps}; {hint}")

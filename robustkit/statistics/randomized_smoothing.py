@@ -114,9 +114,9 @@ def radius_factor(norm: str, values: int) -> float:
     """The radius in `norm` that an L2 radius of 1 implies for an image of so many values.
 
     Raises:
-        UserError: the norm is L0, for which an L2 radius certifies nothing.
+        UserError: it is L0 or no norm, for which an L2 radius certifies nothing.
     """
     name = norm_name(norm)
-    if name == "L0":
-        raise UserError("An L2 radius certifies nothing in L0; ask for L2, L1 or Linf.")
+    if name not in ("Linf", "L2", "L1"):
+        raise UserError(f"An L2 radius certifies nothing in {name}; ask for L2, L1 or Linf.")
     return 1 / math.sqrt(values) if name == "Linf" else 1.0

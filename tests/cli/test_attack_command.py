@@ -297,6 +297,18 @@ def test_an_image_that_is_wrong_already_is_not_attacked(pictures, robustkit, pla
     assert pd.read_csv(place / "made" / "results.csv").queries.tolist() == [0]
 
 
+def test_rotated_pictures_are_written_as_they_were_verified(pictures, robustkit, place):
+    printed = robustkit(*RUN, "photos", "-a", "grid:angles=7", "--norm", "rotation", "--eps", "45")
+    table = pd.read_csv(place / "made" / "results.csv", dtype={"prediction": str})
+    made = table[table.outcome == "success"]
+
+    assert printed.status == 0
+    assert len(made) > 3
+    assert set(made.distance) <= {15.0, 30.0, 45.0}  # degrees
+    for row in made.itertuples():
+        assert classes_of(read(place / "made" / row.file)) == [int(row.prediction)]
+
+
 def test_a_name_with_a_line_break_prints_one_line(pictures, robustkit, place):
     (place / "photos" / "0.png").rename(place / "photos" / "a\n5 of 5 broken.png")
     printed = robustkit(*RUN, "photos", "--eps", "0.1")

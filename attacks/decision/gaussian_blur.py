@@ -1,0 +1,74 @@
+"""Gaussian blur: the image gets ever more blurred until it is misclassified.
+
+As in foolbox (Rauber et al. 2017, arXiv:1707.04131), with the same filter: reflected borders, cut off at four standard
+deviations. Ours differs: the linear search is followed by a bisection, standard deviations grow with the square of the
+share, because errors lie at small ones, and with a radius the search ends at the surface of the ball.
+Bad at: everything but models that depend on fine structure; it tries a single direction.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from ._walk import Walk
+
+_CUT = 4.0  # standard deviations; scipy's gaussian_filter, which foolbox uses, has the same
+
+
+@dataclass(frozen=True)
+class GaussianBlur(Walk):
+    """Images blurred along every axis but that of the channels; vectors along their only axis.
+
+    Args:
+        queries: forward passes per trial, at least 2.
+        steps: degrees of blur that are queried.
+        halvings: how often the way to the first error among them is halved.
+        max_sigma: the largest standard deviation, in pixels; None is the longer side of the image.
+    """
+
+    _: KW_ONLY
+    max_sigma: float | None = None
+
+    norms = ("Linf", "L2", "L1")
+    reach_halvings = 12  # each costs as much as a query of a small network
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_sigma is not None:
+            self.positive("max_sigma")
+
+    def member(self, x: Tensor, family: Tensor, share: Tensor) -> Tensor:
+        sides = x.shape[2:] or x.shape[1:]
+        largest = max(sides) if self.max_sigma is None else self.max_sigma
+        return blurred(x, largest * share.square())
+
+
+def blurred(x: Tensor, sigma: Tensor) -> Tensor:
+    """`[B, *S]` images filtered with standard deviations `[B]`, in pixels; exactly `x` where these are 0."""
+    # One row at a time: how a product of matrices is rounded depends on how many there are, and where they lie.
+    rows = [_filtered(image.clone(), width) for image, width in zip(x, sigma.tolist(), strict=True)]
+    return torch.stack(rows).clamp(0, 1)
+
+
+def _filtered(image: Tensor, sigma: float) -> Tensor:
+    """One image, of which all axes but the first are filtered, or the only one."""
+    for axis in range(min(1, image.dim() - 1), image.dim()):
+        lines = image.movedim(axis, 0)
+        product = _filter(len(lines), sigma, image) @ lines.reshape(len(lines), -1)
+        image = product.reshape(lines.shape).movedim(0, axis)
+    return image
+
+
+def _filter(side: int, sigma: float, like: Tensor) -> Tensor:
+    """`[side, side]` matrix that filters a line of pixels; its rows sum to 1."""
+    if sigma == 0:
+        return torch.eye(side, device=like.device).to(like)
+    place = torch.arange(side, device=like.device, dtype=torch.float64)
+    cut, weights = int(_CUT * sigma + 0.5), torch.zeros(side, side, device=like.device, dtype=torch.float64)
+    # Borders reflect, so there is a copy of the line before and behind each line, for ever.
+    for period in range(-(cut // (2 * side)) - 1, cut // (2 * side) + 2):
+        for copy in (place, -1 - place):
+            away = place.unsqueeze(1) - (copy + 2 * side * period)
+            weights += (away.abs() <= cut) * torch.exp(-away.square() / (2 * sigma**2))
+    return (weights / weights.sum(1, keepdim=True)).to(like)

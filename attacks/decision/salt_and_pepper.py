@@ -1,0 +1,47 @@
+"""Salt and pepper: ever more pixels become white or black until the image is misclassified.
+
+As in foolbox (Rauber et al. 2017, arXiv:1707.04131). Ours differs: the noise of one draw grows pixel by pixel, so the
+way back from an error is a bisection; the next draw begins at the distance of the nearest error.
+Bad at: images of many pixels, as its directions are random.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.primitives import noise
+from robustkit.primitives.protocol import Trials
+from robustkit.primitives.rows import along
+
+from ._walk import Walk
+
+
+@dataclass(frozen=True)
+class SaltAndPepper(Walk):
+    """Images of which a share of the pixels is white or black.
+
+    Args:
+        queries: forward passes per trial, at least 2.
+        steps: shares of pixels that are queried of one draw.
+        halvings: how often the way to the first error among them is halved.
+        across_channels: change all channels of a pixel alike.
+    """
+
+    _: KW_ONLY
+    queries: int = 1000
+    steps: int = 4
+    halvings: int = 10
+    across_channels: bool = True
+
+    norms = ("L2", "L1", "L0")
+    one_family = False
+
+    def family(self, trials: Trials, draw: Tensor) -> Tensor:
+        channels, *sides = trials.x.shape[1:]
+        shape = (1, *sides) if self.across_channels and sides else (channels, *sides)
+        return noise.uniform(trials.key, draw, shape).to(trials.x)
+
+    def member(self, x: Tensor, family: Tensor, share: Tensor) -> Tensor:
+        half = along(share, x).to(x) / 2
+        return torch.where(family < half, 0.0, torch.where(family >= 1 - half, 1.0, x)).to(x)
