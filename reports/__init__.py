@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
     from .evaluation.html import write_report as write_report
-    from .evaluation.plain_tables import PLAIN_TABLES as PLAIN_TABLES
+    from .evaluation.plain_tables import is_plain_table as is_plain_table
     from .evaluation.plain_tables import write_plain_table as write_plain_table
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AblationContext": "ablation.page",
     "DiagnosisContext": "diagnosis.page",
-    "PLAIN_TABLES": "evaluation.plain_tables",
+    "is_plain_table": "evaluation.plain_tables",
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
     "derived_files": "evaluation.verification",

@@ -43,7 +43,12 @@ def latex(runs: Sequence[Run]) -> str:
     return "\n".join([f"% {MARK}", *(_latex(table) for table in _tables(runs))])
 
 
-PLAIN_TABLES: Final[dict[str, Callable[[Sequence[Run]], str]]] = {".md": markdown, ".tex": latex}
+_WRITERS: Final[dict[str, Callable[[Sequence[Run]], str]]] = {".md": markdown, ".tex": latex}
+
+
+def is_plain_table(path: Path) -> bool:
+    """Whether a file of this name is a table in Markdown or LaTeX."""
+    return path.suffix.lower() in _WRITERS
 
 
 def write_plain_table(runs: Sequence[Run], path: Path) -> None:
@@ -52,7 +57,7 @@ def write_plain_table(runs: Sequence[Run], path: Path) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    write_text(path, PLAIN_TABLES[path.suffix.lower()](runs))
+    write_text(path, _WRITERS[path.suffix.lower()](runs))
 
 
 def _tables(runs: Sequence[Run]) -> Iterator[PlainTable]:

@@ -12,23 +12,23 @@ from torch import Tensor, nn
 from robustkit import UserError, attack, load_mask
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
+from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask, masked_name, unmasked
 from robustkit.primitives.registry import classes
-from robustkit.testing import AttackUnderTest
 from tests.problems import problem
-from tests.test_contract import NETWORKS
+from tests.test_contract import subject
 
 CROSS = np.zeros((8, 8), bool)
 CROSS[3:5] = CROSS[:, 2] = True
 SQUARE = np.zeros((8, 8), bool)
 SQUARE[2:6, 1:6] = True
-NAMES = [name for name, kind in classes().items() if kind.norms[0] not in ("patch", "frame")]
+NAMES = [name for name, kind in classes().items() if kind.norms[0] in NORMS]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_attack_changes_a_pixel_outside_of_the_mask(name):
-    subject = AttackUnderTest(classes()[name](1, classes()[name].norms[0]), **NETWORKS.get(name, {}))
-    made, method = subject.images(), replace(subject.made(), mask=Mask.of(CROSS))
+    case = subject(name, classes()[name].norms[0])
+    made, method = case.images(), replace(case.made(), mask=Mask.of(CROSS))
     result = attack(Classifier(made.model, fold=False), made.x, made.y, method)
     moved = (result.x_adv != made.x).any(1)
 

@@ -155,7 +155,8 @@ def test_an_attack_alone_has_the_rows_it_has_beside_other_attacks():
     one = evaluate(Classifier(cnn(), name="cnn"), dataset=data(40), attacks="fgsm", eps=EPS)
     mine = reference().samples[(reference().samples.attack == "fgsm") & (reference().samples.model == "cnn")]
 
-    assert one.samples.equals(mine.reset_index(drop=True))
+    # The other run counts the queries of its noise in a column of their own.
+    assert one.samples.equals(mine[one.samples.columns].reset_index(drop=True))
 
 
 def test_norms_do_not_mix_their_radii():

@@ -49,7 +49,7 @@ def test_an_attack_without_that_form_names_those_that_have_it():
 
 
 def test_a_smoothed_model_is_not_attacked_by_them():
-    with pytest.raises(UserError, match="leave threats that are no norm out"):
+    with pytest.raises(UserError, match="leave rotation out"):
         evaluated(linear(), None, dataset=data(4), attacks="pgd", norm="rotation", eps="10", smooth=0.2)
 
 

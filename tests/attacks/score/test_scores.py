@@ -11,7 +11,7 @@ from robustkit import attack
 from tests.attacks.score.driven import states
 from tests.problems import problem, trials
 
-RADII = {"Linf": 0.05, "L2": 0.3, "L1": 1.5, "L0": 3.0}
+RADII = {"Linf": 0.05, "L2": 0.3, "L1": 1.5, "L0": 3.0, "patch": 2.0, "frame": 1.0}
 CASES = [(kind, norm) for kind in (NES, SPSA, SignHunter, SimBA, SparseRS, Square) for norm in kind.norms]
 every_search = pytest.mark.parametrize(("kind", "norm"), CASES, ids=[f"{kind.__name__}-{norm}" for kind, norm in CASES])
 
