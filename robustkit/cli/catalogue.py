@@ -1,8 +1,13 @@
 """`robustkit list`: the names that the command line accepts."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from .terminal import echo
+
+if TYPE_CHECKING:
+    from robustkit.primitives.protocol import Attack
 
 
 @click.command("list")
@@ -18,20 +23,37 @@ def _attacks() -> None:
     for name in ensembles.names():
         usual, in_l1 = ensembles.members(name, "Linf"), ensembles.members(name, "L1")
         other = f"; in L1 {' -> '.join(in_l1)}" if in_l1 != usual else ""
-        echo(f"{name:<15} ensemble: {' -> '.join(usual)}{other}")
-    for name in registry.names():
-        base, preset = registry.VARIANTS.get(name, (name, {}))
-        attack = registry.classes()[base]
-        defaults = {key: field.default for key, field in registry.parameters(attack).items()}
-        values = ",".join(f"{key}={value}" for key, value in {**defaults, **preset}.items())
-        nearest = "nearest" if attack.seeks_nearest else ""
-        echo(f"{name:<15} {'/'.join(attack.norms):<14} sees {attack.sees:<10} {nearest:<8} {values}")
+        echo(f"{name:<18} ensemble: {' -> '.join(usual)}{other}")
+    echo(_HEAD)
+    for name, attack in sorted(registry.classes().items()):
+        echo(_line(name, attack))
+    for name, (base, preset) in sorted(registry.VARIANTS.items()):
+        values = ",".join(f"{key}={value}" for key, value in preset.items())
+        echo(f"{name:<18} = {':'.join(filter(None, (base, values)))}")
     for name, kind in registry.universal_classes().items():
         values = ",".join(f"{key}={field.default}" for key, field in registry.parameters(kind).items())
         norms = "/".join(kind.norms) or "no radius"
-        echo(f"{name:<17} universal: {norms}, one perturbation for all images (`robustkit universal`); {values}")
+        echo(f"{name:<18} universal: {norms}, one perturbation for all images (`robustkit universal`); {values}")
     _plugins()
     echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
+
+
+_HEAD = f"{'attack':<18} {'norms':<14} {'sees':<10} {'passes':<12} hyper-parameters"
+
+
+def _line(name: str, attack: "type[Attack]") -> str:
+    """One attack: its norms, what it sees, the most passes of a trial at defaults, and its hyper-parameters."""
+    from robustkit.primitives import registry
+    from robustkit.primitives.ball import NORMS
+
+    values = ",".join(f"{key}={field.default}" for key, field in registry.parameters(attack).items())
+    cost = attack(1, attack.norms[0]).cost
+    others = [norm for norm in attack.norms if norm not in NORMS]
+    norms = "/".join(norm for norm in attack.norms if norm in NORMS) or others.pop(0)
+    notes = [*(["looks for the nearest error"] if attack.seeks_nearest else []),
+             *([f"also {', '.join(others)}"] if others else [])]  # fmt: skip
+    about = f"; {'; '.join(notes)}" if notes else ""
+    return f"{name:<18} {norms:<14} {attack.sees:<10} {f'{cost.forwards}+{cost.backwards}':<12} {values}{about}"
 
 
 def _plugins() -> None:
@@ -44,16 +66,15 @@ def _plugins() -> None:
     for name, same in plugins().items():
         where = f"of {' and '.join(plugin.distribution for plugin in same)}"
         if name in registry.names() or name in registry.universal_classes() or ensembles.is_ensemble(name):
-            echo(f"{name:<15} refused: {where}; robustkit has an attack of that name")
+            echo(f"{name:<18} refused: {where}; robustkit has an attack of that name")
             continue
         try:
             kind = plugin_class(name, Attack)
         except UserError as error:
-            echo(f"{name:<15} refused: {error}")
+            echo(f"{name:<18} refused: {error}")
             continue
         assert kind is not None
-        values = ",".join(f"{key}={field.default}" for key, field in registry.parameters(kind).items())
-        echo(f"{name:<15} {'/'.join(kind.norms):<14} sees {kind.sees:<10} {where}; {values}")
+        echo(f"{_line(name, kind)}; {where}")
 
 
 def _models() -> None:

@@ -87,6 +87,14 @@ def test_attacks_are_listed_with_their_hyper_parameters(robustkit):
     assert "steps=" in printed.out
 
 
+def test_attacks_are_listed_with_what_a_trial_costs(robustkit):
+    lines = {line.split()[0]: line.split() for line in robustkit("list", "attacks").out.splitlines()}
+
+    assert lines["pgd"][1:4] == ["Linf/L2/L1/L0", "gradients", "41+40"]
+    assert lines["square"][1:4] == ["Linf/L2/L1", "logits", "5000+0"]
+    assert lines["ifgsm"][1:] == ["=", "bim"]
+
+
 def test_autoattack_is_listed_with_its_members_in_l1(robustkit):
     (line,) = (each for each in robustkit("list", "attacks").out.splitlines() if each.split()[0] == "autoattack")
 
@@ -112,7 +120,9 @@ def test_models_and_data_sets_are_listed(kind, names, robustkit):
 def test_every_listed_attack_can_be_named(robustkit):
     lines = [line.split() for line in robustkit("list", "attacks").out.splitlines()]
     assert "path/file.py" in lines.pop()[0]
-    listed = [(name, norms) for name, norms, *_ in lines if name != "default"]  # another name of the newest rk
+    listed = [(name, norms) for name, norms, *_ in lines if name not in ("default", "attack") and norms != "="]
+    norms_of = dict(listed)
+    listed += [(line[0], norms_of[line[2].partition(":")[0]]) for line in lines if line[1] == "="]
     for norm, eps in (("Linf", "0.1"), ("L2", "0.5"), ("L1", "5"), ("L0", "5")):
         known = [
             name for name, norms in listed if norm in norms.split("/") or (norms == "ensemble:" and norm == "Linf")
