@@ -17,7 +17,7 @@ from torch import Tensor
 from robustkit.primitives import losses, noise
 from robustkit.primitives.ascent import GradientSteps
 from robustkit.primitives.protocol import ClasswiseAttack, Seen, State, TrialCost, Trials, begin
-from robustkit.primitives.rows import along
+from robustkit.primitives.rows import along, whole_vectors
 
 from .._schedules import at, table
 
@@ -66,7 +66,9 @@ class GAMA(ClasswiseAttack, GradientSteps):
         weight = self.weight * at(_turn(state), _weights(self.steps), logits)
         away = (logits.softmax(1) - state.clean.to(logits)).square().sum(1)
         # The exponential is one plus the margin of the probabilities.
-        return torch.where((weight > 0) & (state.queries > 0), margin.exp() + weight * away, margin)
+        raised = whole_vectors(torch.exp, margin)
+        assert isinstance(raised, Tensor)
+        return torch.where((weight > 0) & (state.queries > 0), raised + weight * away, margin)
 
     def step(self, state: State, seen: Seen) -> GamaState:
         assert isinstance(state, GamaState)

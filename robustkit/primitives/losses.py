@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from robustkit.errors import UserError, unknown
 from robustkit.host.failures import described_error
+from robustkit.primitives.rows import whole_vectors
 from robustkit.primitives.user_code import address, user_function
 
 
@@ -73,7 +74,7 @@ def _own_loss(name: str, function: Callable[..., object]) -> Loss:
 def _checked(name: str, function: Callable[..., object], logits: Tensor, y: Tensor) -> Tensor:
     """What a user's loss returns, if it can be climbed on."""
     try:
-        value = function(logits, y)
+        value = whole_vectors(function, logits, y)
     except Exception as error:
         raise UserError(f"The loss {name} fails on logits {list(logits.shape)}: {described_error(error)}.") from error
     if not isinstance(value, Tensor):

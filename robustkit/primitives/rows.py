@@ -14,6 +14,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 R = TypeVar("R", bound="Rows")
+_MOST_AT_ONCE = 64  # numbers that torch's kernels compute at once: two vectors of 16-bit floats
 
 
 class Rows:
@@ -75,6 +76,21 @@ class Rows:
 def along(values: Tensor, like: Tensor) -> Tensor:
     """`[B]` values in the shape `[B, 1, ...]`, so that they broadcast over the rows of `like`."""
     return values.reshape(len(values), *[1] * (like.dim() - 1))
+
+
+def whole_vectors(function: Callable[..., object], *columns: Tensor) -> object:
+    """What `function` returns for columns `[B, ...]`, called on so many rows that none is left over from a vector.
+
+    A processor computes several numbers at once, and those that are left over one by one, which rounds a sigmoid, a
+    softplus or a power otherwise: a row's value would depend on how many rows there are. Rows that are added come last,
+    as copies of the first.
+    """
+    count = len(columns[0])
+    missing = -count % _MOST_AT_ONCE
+    if not missing or not count:
+        return function(*columns)
+    value = function(*(torch.cat([each, each[:1].expand(missing, *each.shape[1:])]) for each in columns))
+    return value[:count] if isinstance(value, Tensor) and value.shape[:1] == (count + missing,) else value
 
 
 def finite(values: Tensor) -> bool:

@@ -178,3 +178,19 @@ def test_the_logit_loss_is_one_logit_with_a_gradient_that_never_fades():
     assert torch.equal(loss("logit")(z, y, target), z[torch.arange(200), target])
     assert torch.equal(loss("logit")(z, y, NONE), -z[torch.arange(200), y])
     assert torch.equal(gradient("logit", z + 100 * aim, y, target), aim)
+
+
+@pytest.mark.parametrize("count", [1, 3, 23, 64, 65])
+def test_a_loss_of_ones_own_has_the_same_bits_in_any_batch(count):
+    # torch rounds a softplus otherwise where numbers are left over from a vector: 381 of 4,096 values differed.
+    torch.manual_seed(0)
+    logits, y = 4 * torch.rand(65, 10), torch.arange(65) % 10
+
+    def soft(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.softplus(-logits.gather(1, y[:, None]).squeeze(1)).pow(1.7).sigmoid()
+
+    whole, none = loss(soft)(logits, y, torch.full_like(y, -1)), torch.full_like(y[:count], -1)
+    parts = [loss(soft)(logits[start : start + count], y[start : start + count], none[: 65 - start])
+             for start in range(0, 65, count)]  # fmt: skip
+
+    assert torch.equal(torch.cat(parts), whole)
