@@ -12,7 +12,7 @@ from rich.text import Text
 from robustkit.comparison.compare import Comparison
 
 from ..shared.terminal import empty_table, fitting_table, plain_text, print_notes, wide_enough
-from ..shared.words import DASH, interval, percent, printable
+from ..shared.words import in_ascii, interval, percent, printable
 
 RANKING: Final = ("95 % interval", "k/n")
 PAIRS: Final = ("95 % interval", "only first", "only second", "p (Holm)")
@@ -47,7 +47,7 @@ def _ranking(title: str, ranked: pd.DataFrame, shown: list[str]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in ranked.to_dict("records"):
         k, n = row["correct"], row["n"]
-        texts = {"95 % interval": _ascii(interval(row["ci_low"], row["ci_high"], k, n)), "k/n": f"{k}/{n}"}
+        texts = {"95 % interval": in_ascii(interval(row["ci_low"], row["ci_high"], k, n)), "k/n": f"{k}/{n}"}
         table.add_row(
             Text(printable(row["model"])), Text(percent(k, n)), *(Text(texts[name]) for name in shown),
             Text(row["group"]),
@@ -92,7 +92,3 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         "group are not."
     )
     yield from comparison.notes
-
-
-def _ascii(text: str) -> str:
-    return text.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")

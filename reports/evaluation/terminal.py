@@ -10,7 +10,7 @@ from rich.text import Text
 from robustkit.evidence.run import Run
 
 from ..shared.terminal import empty_table, fitting_table, plain_text, print_notes, wide_enough
-from ..shared.words import DASH, UNKNOWN, per_image, printable
+from ..shared.words import UNKNOWN, in_ascii, per_image, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
 from .distances import NOTE, DistanceBlock, distance_blocks
@@ -129,7 +129,7 @@ def _texts(cell: ResultRow) -> dict[str, str]:
 
 
 def _bounds(interval: str) -> str:
-    bounds = interval.replace("≤", "<=").replace("≥", ">=").replace(DASH, "-")
+    bounds = in_ascii(interval)
     return f"({bounds})" if "=" in bounds else bounds
 
 

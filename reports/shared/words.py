@@ -34,6 +34,13 @@ def interval(low: float, high: float, k: int, n: int) -> str:
     return f"{100 * low:.1f}{DASH}{100 * high:.1f} %"
 
 
+def in_ascii(text: str) -> str:
+    """An interval for a pipe, whose encoding may have no other signs."""
+    return (
+        text.replace("\N{LESS-THAN OR EQUAL TO}", "<=").replace("\N{GREATER-THAN OR EQUAL TO}", ">=").replace(DASH, "-")
+    )
+
+
 def _bound(share: float) -> str:
     # Near 0 and 100 % the second decimal differs between 500 and 1000 images; elsewhere it is noise.
     return f"{100 * share:.2f}" if min(share, 1 - share) < 0.1 else f"{100 * share:.1f}"

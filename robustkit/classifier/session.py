@@ -91,11 +91,9 @@ class Session:
         """`attack` as it can be run on this model: it gets the number of classes or the shape of its layer, if it asks.
 
         Raises:
-            UserError: the oracle cannot answer it, or its threat is not made for such images.
+            UserError: the oracle cannot answer it.
         """
         self.oracle.check(attack)
-        if attack.ball.renders:
-            attack.ball.check(images.shape[1:])
         if isinstance(attack, ClasswiseAttack) and not attack.classes:
             return attack.of(self.reference.forward(images[:2]).shape[1])
         if not isinstance(attack, FeatureAttack) or attack.feature_shape:

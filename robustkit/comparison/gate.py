@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from robustkit.errors import UserError, unknown
 from robustkit.evidence.reading import load_run
@@ -12,12 +12,12 @@ from robustkit.host.arguments import checked_arguments
 from robustkit.statistics.intervals import proportion
 from robustkit.statistics.paired import holm, mcnemar, paired_difference
 
+from .compare import LEVEL
 from .conditions import Condition, condition
 from .conditions import share as share_of
 from .contestants import CLEAN, Contestant, ThreatKey, check_same_images, contestants, verdicts_on_shared_images
 
 JudgedBy = Literal["point", "low", "high"]
-LEVEL: Final = 0.05
 
 
 class GateCheck(NamedTuple):

@@ -32,7 +32,6 @@ class Ball(ABC):
     eps: float
     norm: ClassVar[NormName]
     order: ClassVar[float]
-    images_only: ClassVar[bool] = False  # whether inputs need a height and a width
     largest: ClassVar[float] = math.inf  # radius
     measure: ClassVar[str] = ""  # what a radius is a number of, where that is not the norm
     attacks: ClassVar[str] = ""  # that are made for it, in words for messages; "" for a norm

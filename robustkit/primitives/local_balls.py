@@ -5,12 +5,14 @@ Inside, every value is free in [0, 1]. The radius is a number of pixels.
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from robustkit.errors import UserError
 from robustkit.primitives import noise
 from robustkit.primitives.ball import Ball, finer
 from robustkit.primitives.rounding import rounded_towards, wide
@@ -22,7 +24,12 @@ class _LocalBall(Ball):
     """Base of balls in which the values of some pixels are free and all others fixed."""
 
     order = math.inf  # how far values move inside
-    images_only = True
+
+    def check(self, shape: Sequence[int]) -> None:
+        if len(shape) < 2:
+            raise UserError(
+                f"A {self.norm} is a part of an image; inputs of shape {list(shape)} have no height and width."
+            )
 
     @abstractmethod
     def inside(self, x: Tensor, worth: Tensor) -> Tensor:

@@ -205,10 +205,8 @@ class Attack(CheckedFields, ABC):
         Raises:
             UserError: they do not; the sentence says why.
         """
-        if self.ball.images_only and len(shape) < 2:
-            raise UserError(
-                f"A {self.ball.norm} is a part of an image; inputs of shape {list(shape)} have no height and width."
-            )
+        if self.ball.norm not in NORMS:  # a norm has a ball around every input
+            self.ball.check(shape)
         if self.mask is not None:
             self.mask.check(shape)
 
@@ -223,7 +221,7 @@ class Attack(CheckedFields, ABC):
         name = type(self).__name__
         if not isinstance(self.mask, Mask):
             raise UserError(f"{name}: mask is not {type(self.mask).__name__}; give robustkit.load_mask(...).")
-        if self.ball.images_only or self.ball.renders:
+        if self.ball.norm not in NORMS:
             raise UserError(
                 f"{name}: a {self.ball.norm} has its own place; leave the mask out, or take Linf, L2, L1 or L0."
             )

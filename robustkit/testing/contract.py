@@ -99,8 +99,6 @@ def another_seed_gives_other_noise_where_there_is_noise(subject: AttackUnderTest
 def inputs_of_any_shape_are_attacked(subject: AttackUnderTest) -> None:
     """Vectors, grey and colour images that are not square, and volumes."""
     for shape in filter(subject.takes, ((12,), (1, 5, 9), (3, 9, 5), (2, 3, 3, 4))):
-        if len(shape) < 2 and subject.attack.ball.images_only:
-            continue
         _confirm_moves(subject.made(), subject.inputs(*shape))
     _confirm_moves(subject.made(), subject.images(3, 8, 8))
 
