@@ -55,10 +55,10 @@ def variants_of(name: str) -> dict[str, str]:
 
 def whole_table() -> str:
     """The ensembles and all folders, each with a heading."""
-    parts = ["\n### Ensembles\n\n| name | members in Linf |\n|---|---|\n" + "".join(
+    parts = ["\n## Ensembles\n\n| name | members in Linf |\n|---|---|\n" + "".join(
         f"| `{name}` | {', '.join(f'`{member}`' for member in ensembles.members(name, 'Linf'))} |\n"
         for name in ensembles.names())]  # fmt: skip
-    parts += [f"\n### {title}\n\n{table(family)}" for family, title in FAMILIES.items()]
+    parts += [f"\n## {title}\n\n{table(family)}" for family, title in FAMILIES.items()]
     return "".join(parts) + "\n"
 
 

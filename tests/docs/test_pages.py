@@ -1,0 +1,23 @@
+"""The Python of the pages runs and prints what the pages say. (Pages on hooks and on attacks have tests of their own.)"""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = ["masking", "own-data", "own-model", "quickstart", "statistics"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_prints_what_the_page_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in BLOCK.findall((DOCS / f"{page}.md").read_text("utf-8")):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(block, f"docs/{page}.md", "exec"), {"__name__": "page"})
+        promised = re.findall(r"^# -> (.*)$", block, re.MULTILINE)
+
+        assert not promised or printed.getvalue().splitlines() == promised
