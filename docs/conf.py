@@ -1,14 +1,19 @@
 """How Sphinx builds the site: `sphinx-build -W -n docs docs/_build/site`. Nothing is fetched from the network."""
 
+import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+ROOT = Path(__file__).parents[1]
+# This checkout is documented, whatever is installed; notebooks run in processes of their own.
+sys.path[:0] = [str(Path(__file__).parent / "extensions"), str(ROOT)]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 import robustkit
 
 project = "robustkit"
-author = copyright = "The robustkit authors"
+author = "The robustkit authors"
+copyright = author
 version = release = robustkit.__version__
 
 extensions = [
@@ -17,11 +22,12 @@ extensions = [
     "myst_nb",
     "sphinx_click",
     "sphinx_copybutton",
+    "docstrings",
     "generated_pages",
     "public_names",
 ]
 # README.md is the folder's page on GitHub and says how to build the site.
-exclude_patterns = ["_build", "README.md", "extensions"]
+exclude_patterns = ["_build", "README.md", "extensions", "**.ipynb_checkpoints"]
 highlight_language = "text"  # indented blocks are commands with their output
 suppress_warnings = ["myst.xref_ambiguous"]
 

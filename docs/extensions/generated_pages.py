@@ -1,4 +1,4 @@
-"""Pages that are made when the site is built: attacks from the registry, modules from the package, files of the repository.
+"""Pages that are made when the site is built: attacks from the registry, modules, and files of the repository.
 
 They lie in docs/generated, which git ignores.
 """
@@ -16,6 +16,7 @@ from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
 ROOT = Path(__file__).parents[2]
+_FURTHER = "\n```{toctree}\n:hidden:\n\nbenchmarks-attacks\n```\n"
 _REFERENCE = "```{{eval-rst}}\n{}\n```\n"
 
 
@@ -32,6 +33,7 @@ def _write(app: Sphinx) -> None:
     for file, page in PAGES.items():
         if page.startswith("docs/generated/"):
             pages[Path(page).name] = on_site((ROOT / file).read_text("utf-8"), file)
+    pages["benchmarks.md"] += _FURTHER
     folder = Path(app.srcdir) / "generated"
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
@@ -60,7 +62,7 @@ def _attack(name: str, kind: type) -> str:
         parts.append(f"`{other}` stands for `{meaning}`.\n")
     if issubclass(kind, Attack):
         cost = kind(1, kind.norms[0]).cost
-        parts.append(f"At most {cost.forwards} forward and {cost.backwards} backward passes for a trial at the defaults.\n")
+        parts.append(f"At most {cost.forwards} forward and {cost.backwards} backward passes of a trial at defaults.\n")
     values = ", ".join(f"`{key}={field.default}`" for key, field in registry.parameters(kind).items())
     parts.append(f"Hyper-parameters: {values}.\n")
     parts.append(_REFERENCE.format(f".. automodule:: {kind.__module__}\n   :no-members:\n   :no-index:"))

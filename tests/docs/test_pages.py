@@ -1,4 +1,4 @@
-"""The Python of the pages runs and prints what the pages say. (Pages on hooks and on attacks have tests of their own.)"""
+"""The Python of the pages runs and prints what the pages say. Other pages have tests beside what they describe."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = ["masking", "own-data", "own-model", "quickstart", "statistics"]
+PAGES = ["hooks/index", "masking", "own-data", "own-model", "quickstart", "statistics"]
 
 
 @pytest.mark.parametrize("page", PAGES)
