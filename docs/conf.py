@@ -48,6 +48,9 @@ nb_execution_in_temp = True
 nb_execution_timeout = 120
 nb_merge_streams = True
 
+maximum_signature_line_length = 100
+smartquotes = False  # texts in quotes are to be copied
+
 html_theme = "furo"
 html_title = "robustkit"
 html_static_path = ["_static"]

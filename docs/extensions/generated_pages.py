@@ -12,6 +12,7 @@ import attack_table
 from repository_links import PAGES, on_site
 from sphinx.application import Sphinx
 
+import robustkit
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
@@ -30,6 +31,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _write(app: Sphinx) -> None:
     pages = {f"attacks-{family}.md": _family(family) for family in attack_table.FAMILIES}
     pages["statistics.md"] = _statistics()
+    pages["robustkit.md"] = _public()
     for file, page in PAGES.items():
         if page.startswith("docs/generated/"):
             pages[Path(page).name] = on_site((ROOT / file).read_text("utf-8"), file)
@@ -68,6 +70,21 @@ def _attack(name: str, kind: type) -> str:
     parts.append(_REFERENCE.format(f".. automodule:: {kind.__module__}\n   :no-members:\n   :no-index:"))
     parts.append(_REFERENCE.format(f".. autoclass:: robustkit.attacks.{kind.__name__}"))
     return "\n".join(parts)
+
+
+def _public() -> str:
+    """Functions first: they are what most readers look for."""
+    names = sorted(robustkit.__all__)
+    functions = [f".. autofunction:: robustkit.{name}" for name in names if name[0].islower()]
+    classes = [f".. autoclass:: robustkit.{name}\n   :members:" for name in names if name[0].isupper()]
+    classes[0:0] = [
+        ".. autoclass:: robustkit.evaluation.request.EvaluationRequest",
+        ".. autoclass:: robustkit.evidence.run.Run\n   :members:",
+    ]
+    sections = {"Functions": functions, "Classes": classes}
+    return "# robustkit\n" + "".join(
+        f"\n## {title}\n\n{_REFERENCE.format(chr(10).join(entries))}" for title, entries in sections.items()
+    )
 
 
 def _statistics() -> str:
