@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-WIDTH, HEIGHT, SCALE = 1100, 1000, 1.5
+WIDTH, HEIGHT, SCALE = 1100, 905, 1.5
 
 
 def picture(page: Path) -> Image.Image:
