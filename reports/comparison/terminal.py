@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from robustkit.comparison.compare import Comparison
+from robustkit.evidence.union import UNION
 
 from ..shared.terminal import empty_table, fitting_table, plain_text, print_notes, wide_enough
 from ..shared.words import in_ascii, interval, percent, printable
@@ -34,10 +35,16 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _threats(comparison: Comparison) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    for (norm, eps), ranked in comparison.ranking.groupby(["norm", "eps"], sort=True):
-        own = comparison.pairs
-        pairs = own[(own["norm"] == norm) & (own["eps"] == eps)]
-        yield "clean" if norm == "-" else f"{norm} {ranked['eps_text'].iloc[0]}", ranked, pairs
+    ranking, pairs = (frame.assign(key=_keys(frame)) for frame in (comparison.ranking, comparison.pairs))
+    for key, ranked in ranking.groupby("key", sort=False):
+        norm, text = str(ranked["norm"].iloc[0]), str(ranked["eps_text"].iloc[0])
+        yield "clean" if norm == "-" else f"{norm} {text}", ranked, pairs[pairs["key"] == key]
+
+
+def _keys(frame: pd.DataFrame) -> "pd.Series[str]":
+    """The threat of each row: a norm with its radius, which runs may write differently, or the text of a union."""
+    radii = frame["eps"].map(repr).where(frame["norm"] != UNION, frame["eps_text"])
+    return frame["norm"] + " " + radii
 
 
 def _ranking(title: str, ranked: pd.DataFrame, shown: list[str]) -> Table:

@@ -1,6 +1,6 @@
 """How the numbers were computed, in a paragraph written from the manifest, and what was not checked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
@@ -65,11 +65,21 @@ def _natural(norms: Sequence[str]) -> str:
 
 
 def joined(board: Board) -> list[str]:
-    """Sentences about models that several runs attacked."""
-    return [
+    """Sentences about threats and runs taken together: the union, and models that several runs attacked."""
+    return [*_unions(board), *(
         f"{model}: the runs {_listed(where)} attacked the same model; its worst case is over all of their attacks."
         for model, where in board.joined.items()
-    ]
+    )]  # fmt: skip
+
+
+def _unions(board: Board) -> Iterator[str]:
+    rows = [row for row in map(board.union, board.models) if row is not None and row.n]
+    for row in rows:
+        assert row.threat is not None
+        yield (
+            f"{row.model}: {row.percent} ({row.interval}, {row.count}) stand under every threat at once "
+            f"({row.threat.eps_text}; a smaller radius lies within the larger one)."
+        )
 
 
 def resolution(board: Board) -> str:

@@ -4,6 +4,7 @@ McNemar's exact test, Newcombe's interval and Holm's correction are in `robustki
 """
 
 import html
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,7 +21,7 @@ from robustkit.evidence.run import Run
 from robustkit.statistics.intervals import proportion
 from robustkit.statistics.paired import PairedCounts, holm, mcnemar, paired_difference
 
-from .contestants import CLEAN, Contestant, ThreatKey, check_same_images, contestants, verdicts_on_shared_images
+from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
 
 LEVEL: Final = 0.05
 ALIKE: Final = "not told apart"
@@ -41,8 +42,8 @@ class PairTest(NamedTuple):
 class Comparison:
     """Models of finished runs, compared on the same images; `print(comparison)` shows both tables.
 
-    `ranking` has a row for each threat and model, the highest accuracy first: norm ("-" for clean images), eps,
-    eps_text, model, n, correct, accuracy, ci_low, ci_high, and group: models that share a letter are not told apart.
+    `ranking` has a row for each threat and model, the highest accuracy first: norm ("-" for clean images, "union" for
+    all threats of a run together, where runs have the same ones), eps (NaN for a union), eps_text, model, n, correct, accuracy, ci_low, ci_high, and group: models that share a letter are not told apart.
 
     `pairs` has a row for each threat and pair of models: norm, eps, eps_text, first, second, n, both, first_only,
     second_only, neither (images that both, only one or none gets right), difference (accuracy of the first minus that
@@ -89,7 +90,7 @@ def compare(*runs: Run | str | Path) -> Comparison:
     if all(test.threat == CLEAN for test in tests):
         raise UserError("The runs share no norm and radius; evaluate both models under the same ones.")
     pairs = _pairs(tests)
-    return Comparison(_ranking(models, pairs), pairs, tuple(_notes(models)))
+    return Comparison(_ranking(models, tests, pairs), pairs, tuple(_notes(models)))
 
 
 def _tests(models: Sequence[Contestant]) -> Iterator[PairTest]:
@@ -99,7 +100,8 @@ def _tests(models: Sequence[Contestant]) -> Iterator[PairTest]:
     for threat in threats:
         for first, second in combinations([each for each in models if threat in each.threats], 2):
             counts = verdicts_on_shared_images(first, second, threat)
-            yield PairTest(threat, first.threats[threat], first.name, second.name, counts)
+            text = next(each for each in models if threat in each.threats) if threat.parts else first
+            yield PairTest(threat, text.threats[threat], first.name, second.name, counts)
 
 
 def _pairs(tests: Sequence[PairTest]) -> pd.DataFrame:
@@ -109,7 +111,7 @@ def _pairs(tests: Sequence[PairTest]) -> pd.DataFrame:
         counts, difference = test.counts, paired_difference(test.counts)
         better = "first" if difference.value > 0 else "second"
         rows.append({
-            "norm": test.threat.norm, "eps": test.threat.eps, "eps_text": test.eps_text, "first": test.first,
+            "norm": test.threat.norm, "eps": _eps(test.threat), "eps_text": test.eps_text, "first": test.first,
             "second": test.second, "n": counts.n, **counts._asdict(), "difference": difference.value,
             "ci_low": difference.low, "ci_high": difference.high, "p": p, "p_holm": corrected,
             "verdict": better if corrected < LEVEL else ALIKE,
@@ -117,10 +119,10 @@ def _pairs(tests: Sequence[PairTest]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _ranking(models: Sequence[Contestant], pairs: pd.DataFrame) -> pd.DataFrame:
+def _ranking(models: Sequence[Contestant], tests: Sequence[PairTest], pairs: pd.DataFrame) -> pd.DataFrame:
     rows = []
-    for threat in sorted(set(map(ThreatKey, pairs["norm"], pairs["eps"]))):
-        own = pairs[(pairs["norm"] == threat.norm) & (pairs["eps"] == threat.eps)]
+    for threat in sorted({test.threat for test in tests}):
+        own = pairs[[test.threat == threat for test in tests]]
         entered = {each.name: each for each in models if each.name in {*own["first"], *own["second"]}}
         right = {name: each.right(threat) for name, each in entered.items()}
         ordered = sorted(entered, key=lambda name: -right[name].mean())
@@ -129,11 +131,21 @@ def _ranking(models: Sequence[Contestant], pairs: pd.DataFrame) -> pd.DataFrame:
             k, n = int(right[name].sum()), len(right[name])
             share = proportion(k, n)
             rows.append({
-                "norm": threat.norm, "eps": threat.eps, "eps_text": entered[name].threats[threat], "model": name,
+                "norm": threat.norm, "eps": _eps(threat), "eps_text": _text(entered[name], threat, own), "model": name,
                 "n": n, "correct": k, "accuracy": share.value, "ci_low": share.low, "ci_high": share.high,
                 "group": letters[name],
             })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _eps(threat: ThreatKey) -> float:
+    """The radius as the tables have it: a union has none."""
+    return math.nan if threat.parts else threat.eps
+
+
+def _text(model: Contestant, threat: ThreatKey, pairs: pd.DataFrame) -> str:
+    # The text is what tells one union from another, so all models of one have the same.
+    return str(pairs["eps_text"].iloc[0]) if threat.parts else model.threats[threat]
 
 
 def _letters(ordered: Sequence[str], alike: Sequence[Sequence[str]]) -> dict[str, str]:
@@ -170,4 +182,4 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
     for each in models:
         for threat, text in each.threats.items():
             if note := each.note(threat):
-                yield f"{each.name}, {'clean' if threat == CLEAN else f'{threat.norm} {text}'}: {note}"
+                yield f"{each.name}, {called(threat, text)}: {note}"

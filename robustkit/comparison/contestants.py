@@ -11,20 +11,33 @@ import pandas as pd
 
 from robustkit.errors import UserError
 from robustkit.evidence.run import Run
-from robustkit.primitives.threat import is_minimum
+from robustkit.evidence.union import UNION, members
+from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import is_minimum, norm_name, radius
 from robustkit.statistics.paired import PairedCounts, paired_counts
 
 _CERTIFIED = "certified"
 
 
 class ThreatKey(NamedTuple):
-    """A threat model by its numbers, so that 8/255 and its decimals are the same; ("-", 0) is none: clean images."""
+    """A threat model by its numbers, so that 8/255 and its decimals are the same; ("-", 0) is none: clean images.
+
+    All threats of a run together have the norm "union", and the largest radius of each norm as `parts`.
+    """
 
     norm: str
     eps: float
+    parts: tuple[tuple[str, float], ...] = ()
 
 
 CLEAN = ThreatKey("-", 0.0)
+
+
+def called(threat: ThreatKey, eps_text: str) -> str:
+    """A threat in words, its radius as a run writes it."""
+    if threat.norm == UNION:
+        return f"{UNION} ({eps_text})"
+    return "clean" if threat == CLEAN else f"{threat.norm} {eps_text}"
 
 
 @dataclass(frozen=True)
@@ -38,9 +51,26 @@ class Contestant:
     @cached_property
     def threats(self) -> dict[ThreatKey, str]:
         """What it was evaluated under, with the radius as its run writes it; without runs to the nearest error."""
-        rows = self.run.results[(self.run.results["model"] == self.model) & (self.run.results["role"] == "worst-case")]
+        rows = self.run.results[self._rows & (self.run.results["role"] == "worst-case")]
         named = zip(rows["norm"], rows["eps"], rows["eps_text"], strict=True)
-        return {CLEAN: "0"} | {ThreatKey(norm, eps): text for norm, eps, text in named if not is_minimum(text)}
+        found = {CLEAN: "0"} | {ThreatKey(norm, eps): text for norm, eps, text in named if not is_minimum(text)}
+        texts = self.run.results.loc[self._rows & (self.run.results["role"] == UNION), "eps_text"].tolist()
+        return found | {self._union_key(): text for text in texts}
+
+    @property
+    def union(self) -> ThreatKey | None:
+        """All threats of the run together; None if it has one norm."""
+        return next((threat for threat in self.threats if threat.norm == UNION), None)
+
+    def _union_key(self) -> ThreatKey:
+        parts = members(self.run.manifest["identity"]["threats"])
+        return ThreatKey(
+            UNION, 0.0, tuple(sorted((norm, radius(norm_name(unmasked(norm)), text)) for norm, text in parts))
+        )
+
+    @property
+    def _rows(self) -> "pd.Series[bool]":
+        return self.run.results["model"] == self.model
 
     def right(self, threat: ThreatKey) -> "pd.Series[bool]":
         """By image, whether it is classified correctly: without an attack, or under all attacks of the run."""
@@ -51,8 +81,11 @@ class Contestant:
         clean = (self._samples["label"] == self._samples["clean_pred"]).groupby(self._samples["sample"]).all()
         standing = self._samples["verdict"] == "robust"
         attacked = standing.groupby([self._samples[name] for name in ("norm", "eps", "sample")]).all()
-        under = {threat: attacked.xs((threat.norm, threat.eps)) for threat in self.threats if threat != CLEAN}
-        return {CLEAN: clean, **under}
+        plain = [threat for threat in self.threats if threat.norm not in (CLEAN.norm, UNION)]
+        right = {CLEAN: clean, **{threat: attacked.xs((threat.norm, threat.eps)) for threat in plain}}
+        if self.union is not None:
+            right[self.union] = pd.concat([right[threat] for threat in plain], axis=1).all(axis=1)
+        return right
 
     def labels(self) -> Mapping[int, int]:
         """The class of each image."""
@@ -64,8 +97,8 @@ class Contestant:
         results = self.run.results
         if "note" not in results:
             return ""
-        rows = results[(results["model"] == self.model) & (results["norm"] == threat.norm)
-                       & (results["eps"] == threat.eps)]  # fmt: skip
+        here = (results["norm"] == threat.norm) & ((results["eps"] == threat.eps) | (threat.norm == UNION))
+        rows = results[self._rows & here]
         notes = [note for note in rows["note"] if isinstance(note, str) and note]
         return notes[0] if notes else ""
 

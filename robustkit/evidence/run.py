@@ -53,7 +53,9 @@ class Run:
       it); "audit" (AutoAttack on random survivors, images that no other attack broke: n of them were drawn, `correct`
       were not broken, and `ci_low` is the one-sided 95 % bound of Clopper and Pearson for the share of survivors that
       AutoAttack does not break; ci_method is "exact" where all survivors were drawn);
-      "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball)
+      "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball);
+      "union" (only of a run with several norms, once for each model, with the norm "union", no eps, and such as
+      "Linf 0.1 + L2 0.5" in eps_text: an image counts as correct if it stands in every norm and radius of the run)
     - n: images; correct: images classified correctly under this attack; accuracy = correct / n
     - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson")
     - attacked, broken: images that this attack was run on, and that it broke; success_rate = broken / attacked
