@@ -9,6 +9,7 @@ import click
 
 from robustkit.errors import UserError
 
+from .option_types import OpenShare
 from .options import (
     batch_size_option,
     config_option,
@@ -68,6 +69,8 @@ _RUNS = Path("robustkit-runs")
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
 @samples_option(1000)
+@click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
+              help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
 @batch_size_option
 @device_option
 @seed_option

@@ -18,7 +18,6 @@ import pandas as pd
 from robustkit.errors import UserError
 from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
-from robustkit.statistics.intervals import proportion
 from robustkit.statistics.paired import PairedCounts, holm, mcnemar, paired_difference
 
 from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
@@ -43,7 +42,8 @@ class Comparison:
     """Models of finished runs, compared on the same images; `print(comparison)` shows both tables.
 
     `ranking` has a row for each threat and model, the highest accuracy first: norm ("-" for clean images, "union" for
-    all threats of a run together, where runs have the same ones), eps (NaN for a union), eps_text, model, n, correct, accuracy, ci_low, ci_high, and group: models that share a letter are not told apart.
+    all threats of a run together, where runs have the same ones), eps (NaN for a union), eps_text, model, n, correct,
+    accuracy, ci_low, ci_high, and group: models that share a letter are not told apart.
 
     `pairs` has a row for each threat and pair of models: norm, eps, eps_text, first, second, n, both, first_only,
     second_only, neither (images that both, only one or none gets right), difference (accuracy of the first minus that
@@ -129,7 +129,7 @@ def _ranking(models: Sequence[Contestant], tests: Sequence[PairTest], pairs: pd.
         letters = _letters(ordered, own[own["verdict"] == ALIKE][["first", "second"]].to_numpy().tolist())
         for name in ordered:
             k, n = int(right[name].sum()), len(right[name])
-            share = proportion(k, n)
+            share = entered[name].share(threat)
             rows.append({
                 "norm": threat.norm, "eps": _eps(threat), "eps_text": _text(entered[name], threat, own), "model": name,
                 "n": n, "correct": k, "accuracy": share.value, "ci_low": share.low, "ci_high": share.high,
@@ -179,6 +179,12 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
         yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
     if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
         yield "The runs have different numbers of images; each pair is tested on those in both, told by their labels."
+    stopped = [each.name for each in models if "precision" in each.run.manifest["identity"]]
+    if stopped:
+        yield (
+            f"The run of {', '.join(stopped)} stopped when its intervals were narrow enough. The p-values, and the "
+            "intervals of differences, are those of a number of images that was fixed before."
+        )
     for each in models:
         for threat, text in each.threats.items():
             if note := each.note(threat):

@@ -11,9 +11,11 @@ import pandas as pd
 
 from robustkit.errors import UserError
 from robustkit.evidence.run import Run
+from robustkit.evidence.stopped import share_of
 from robustkit.evidence.union import UNION, members
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
+from robustkit.statistics.intervals import Proportion
 from robustkit.statistics.paired import PairedCounts, paired_counts
 
 _CERTIFIED = "certified"
@@ -86,6 +88,11 @@ class Contestant:
         if self.union is not None:
             right[self.union] = pd.concat([right[threat] for threat in plain], axis=1).all(axis=1)
         return right
+
+    def share(self, threat: ThreatKey) -> Proportion:
+        """The share of its images that are right, with the interval of its run."""
+        right = self.right(threat)
+        return share_of(self.run.manifest["identity"], int(right.sum()), len(right))
 
     def labels(self) -> Mapping[int, int]:
         """The class of each image."""

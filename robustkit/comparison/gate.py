@@ -10,7 +10,6 @@ from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
 from robustkit.evidence.union import UNION
 from robustkit.host.arguments import checked_arguments
-from robustkit.statistics.intervals import proportion
 from robustkit.statistics.paired import holm, mcnemar, paired_difference
 
 from .compare import LEVEL
@@ -86,10 +85,9 @@ def _loaded(run: Run | str | Path) -> Run:
 
 def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
     threat = _threat_of(model, asked)
-    right = model.right(threat)
-    found = proportion(int(right.sum()), len(right))
+    found, n = model.share(threat), len(model.right(threat))
     value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
-    measured = f"{found.value:.1%} (95 %: {found.low:.1%} to {found.high:.1%}, n={len(right)})"
+    measured = f"{found.value:.1%} (95 %: {found.low:.1%} to {found.high:.1%}, n={n})"
     end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
     passed = value >= asked.least
     reason = f"{measured} is {'at least' if passed else 'below'} {_percent(asked.least)}{end}"

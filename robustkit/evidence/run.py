@@ -57,7 +57,8 @@ class Run:
       "union" (only of a run with several norms, once for each model, with the norm "union", no eps, and such as
       "Linf 0.1 + L2 0.5" in eps_text: an image counts as correct if it stands in every norm and radius of the run)
     - n: images; correct: images classified correctly under this attack; accuracy = correct / n
-    - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson")
+    - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson"; of a run with a
+      precision "confidence-sequence", for the accuracy on all images of the data set)
     - attacked, broken: images that this attack was run on, and that it broke; success_rate = broken / attacked
     - forwards, backwards: passes, summed over images; those of certificates stand in the clean row
     - undecided: only in an unfinished run; images that have no verdict in this row yet. Those that were not attacked

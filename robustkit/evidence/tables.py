@@ -31,6 +31,7 @@ from robustkit.evidence.single_draws import (
     threat_extras,
     union_extras,
 )
+from robustkit.evidence.stopped import with_sequences
 from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, QueryRecord, Store
 from robustkit.evidence.union import ThreatEvidence, members, union_row
 from robustkit.primitives.mask import unmasked
@@ -96,6 +97,7 @@ def summarised(store: Store, folder: Path) -> Run:
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
         signs_of_masking = masking_signs.warning(model.name, signs), misled.warning(model.name, gradients)
         warnings += [each for each in (warning, *signs_of_masking) if each]
+        own = with_sequences(own, identity, waiting)
         results += [{**row, "note": NOTE} for row in own] if warning else own
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
