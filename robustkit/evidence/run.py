@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from robustkit.errors import UserError
+from robustkit.paths import user_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # In the order of the files; what they mean stands in `Run`.
 RESULT_COLUMNS: Final = (
@@ -134,6 +138,25 @@ class Run:
         from robustkit.evidence.queries import curve
 
         return curve(self.samples, queries)
+
+    def plot(self) -> "Figure":
+        """A matplotlib figure of accuracy against the radius, a chart for each norm; see `robustkit.reports.plot`."""
+        figure: Figure = _reports().plot(self)
+        return figure
+
+    def save_report(self, path: str | Path) -> None:
+        """Write a report of this run alone: a page (.html), or a table in Markdown (.md) or LaTeX (.tex).
+
+        Raises:
+            UserError: the name ends in something else, or the file cannot be written.
+        """
+        reports, target = _reports(), user_path(path)
+        if reports.is_plain_table(target):
+            reports.write_plain_table([self], target)
+        elif target.suffix.lower() in (".html", ".htm"):
+            reports.write_report([self], target)
+        else:
+            raise UserError(f"{target} must end in .html, .md or .tex, which say what kind of report it is.")
 
     def write(self, folder: str | Path | None = None) -> None:
         """Write results.csv, samples.csv and report.html into the run's folder, or into another one.
