@@ -1,6 +1,7 @@
 """A comparison as two tables: models by rank with their groups, and pairs with their differences."""
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from rich.text import Text
 from robustkit.comparison.compare import Comparison
 from robustkit.evidence.union import UNION
 
-from ..shared.terminal import empty_table, fitting_table, plain_text, print_notes, wide_enough
+from ..shared.terminal import empty_table, fitting, fitting_table, plain_text, print_notes, wide_enough
 from ..shared.words import in_ascii, interval, percent, printable
 
 RANKING: Final = ("95 % interval", "k/n")
@@ -22,11 +23,14 @@ DROPS: Final = ((), ("k/n", "only first", "only second"), ("k/n", "only first", 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print a comparison for a human: for each threat the models by rank, then all pairs, then what it means."""
+    shown: set[str] = set()
     with wide_enough(console):
         for title, ranked, pairs in _threats(comparison):
             console.print(fitting_table(partial(_ranking, title, ranked), RANKING, DROPS, console))
-            console.print(fitting_table(partial(_pairs, pairs), PAIRS, DROPS, console))
-        print_notes(console, _notes(comparison))
+            table, columns = fitting(partial(_pairs, pairs), PAIRS, DROPS, console)
+            console.print(table)
+            shown.update(columns)
+        print_notes(console, _notes(comparison, shown))
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -91,11 +95,17 @@ def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def _notes(comparison: Comparison, shown: AbstractSet[str]) -> Iterator[str]:
+    """What the numbers mean; a column that was left out takes its note along."""
     yield (
         "difference: accuracy of the first minus the second, in points, on the same images, with Newcombe's paired "
-        "95 % interval. only first, only second: images that one model alone gets right. p: McNemar's exact test, "
-        "corrected by Holm for all pairs shown; below 0.05 two models are told apart. Models that share a letter in "
-        "group are not."
+        "95 % interval."
+    )
+    if "only first" in shown:
+        yield "only first, only second: images that one model alone gets right."
+    p = "p: McNemar's" if "p (Holm)" in shown else "verdict: McNemar's"
+    yield (
+        f"{p} exact test, corrected by Holm for all pairs shown; below 0.05 two models are told apart. Models that "
+        "share a letter in group are not."
     )
     yield from comparison.notes

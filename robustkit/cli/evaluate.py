@@ -25,7 +25,7 @@ from .options import (
 )
 from .output import EVALUATION, check_writable, remove_if_empty, write_evaluation
 from .requests import evaluation_request
-from .terminal import echo
+from .terminal import echo, print_report_path
 
 if TYPE_CHECKING:
     from robustkit.evaluation.resolved import Evaluation
@@ -126,7 +126,7 @@ def _work(options: dict[str, Any]) -> None:
         out = options["out"] = options["out"] or _RUNS / _folder_name(evaluation)
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
-    echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
+    print_report_path(out / "report.html", f"{out}{os.sep}  report.html", "  results.csv  samples.csv  run.sqlite")
 
 
 def _folder_name(evaluation: "Evaluation") -> str:

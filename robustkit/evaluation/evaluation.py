@@ -19,12 +19,13 @@ from robustkit.evaluation.precision import looks
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.runner import ModelRun
+from robustkit.evaluation.stages import expected_work
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.evidence.tables import summarised
 from robustkit.host.environment import environment
-from robustkit.host.progress import ProgressWatch
+from robustkit.host.progress import ProgressWatch, WorkWatch
 from robustkit.paths import user_path
 
 P = ParamSpec("P")
@@ -76,6 +77,8 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
         for part in looks(evaluation, stored, runs, watch):
             runs[:] = [ModelRun(part, classifier, store, watch) for classifier in part.classifiers]
             identity = identity_of(part)
+            if isinstance(watch, WorkWatch):
+                watch.expect(expected_work(part))
             if not all(each.complete for each in runs):
                 _begin(store, part, identity)
                 _remember_answers(store, part, probes)
