@@ -1,5 +1,6 @@
 """A comparison as two tables: models by rank with their groups, and pairs with their differences."""
 
+import math
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -18,6 +19,8 @@ from ..shared.words import in_ascii, interval, percent, printable
 
 RANKING: Final = ("95 % interval", "k/n")
 PAIRS: Final = ("95 % interval", "only first", "only second", "p (Holm)")
+DISTANCES: Final = ("95 % interval", "farther", "p (Holm)")
+DISTANCE_DROPS: Final = ((), ("farther",), ("farther", "p (Holm)"))
 DROPS: Final = ((), ("k/n", "only first", "only second"), ("k/n", "only first", "only second", "p (Holm)"))
 
 
@@ -28,6 +31,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         for title, ranked, pairs in _threats(comparison):
             console.print(fitting_table(partial(_ranking, title, ranked), RANKING, DROPS, console))
             table, columns = fitting(partial(_pairs, pairs), PAIRS, DROPS, console)
+            console.print(table)
+            shown.update(columns)
+        for norm, rows in comparison.distances.groupby("norm", sort=False):
+            table, columns = fitting(partial(_distances, str(norm), rows), DISTANCES, DISTANCE_DROPS, console)
             console.print(table)
             shown.update(columns)
         print_notes(console, _notes(comparison, shown))
@@ -86,9 +93,32 @@ def _pairs(pairs: pd.DataFrame, shown: list[str]) -> Table:
     return table
 
 
-def _verdict(row: Mapping[Any, Any]) -> str:
+def _distances(norm: str, rows: pd.DataFrame, shown: list[str]) -> Table:
+    table = empty_table([f"{norm} distance of the nearest error"])
+    for name in ("first", "second"):
+        table.add_column(name, overflow="fold", max_width=28)
+    for name in ("difference", *shown):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold", max_width=28)
+    for row in rows.to_dict("records"):
+        texts = {
+            "95 % interval": f"{_length(row['ci_low'])} to {_length(row['ci_high'])}",
+            "farther": f"{row['first_farther']} : {row['second_farther']}", "p (Holm)": _p(row["p_holm"]),
+        }  # fmt: skip
+        table.add_row(
+            Text(printable(row["first"])), Text(printable(row["second"])), Text(_length(row["difference"])),
+            *(Text(texts[name]) for name in shown), Text(_verdict(row, "farther")),
+        )  # fmt: skip
+    return table
+
+
+def _length(value: float) -> str:
+    return f"{value:+.3g}" if math.isfinite(value) else "unknown"
+
+
+def _verdict(row: Mapping[Any, Any], word: str = "higher") -> str:
     winner = {"first": row["first"], "second": row["second"]}.get(row["verdict"])
-    return "not told apart" if winner is None else f"{printable(winner)} is higher"
+    return "not told apart" if winner is None else f"{printable(winner)} is {word}"
 
 
 def _p(value: float) -> str:
@@ -108,4 +138,11 @@ def _notes(comparison: Comparison, shown: AbstractSet[str]) -> Iterator[str]:
         f"{p} exact test, corrected by Holm for all pairs shown; below 0.05 two models are told apart. Models that "
         "share a letter in group are not."
     )
+    if len(comparison.distances):
+        yield (
+            "distance: median over images of the first minus the second, 95 % interval between order statistics; an "
+            "image that is wrong without an attack has the distance 0. unknown: it lies where no error is known."
+        )
+        if "farther" in shown:
+            yield "farther: images whose nearest error is farther for the first, and for the second; exact sign test."
     yield from comparison.notes

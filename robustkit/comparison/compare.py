@@ -21,6 +21,7 @@ from robustkit.evidence.run import Run
 from robustkit.statistics.paired import PairedCounts, holm, mcnemar, paired_difference
 
 from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
+from .farther import farther
 
 LEVEL: Final = 0.05
 ALIKE: Final = "not told apart"
@@ -50,12 +51,18 @@ class Comparison:
     of the second), ci_low, ci_high (95 %), p, p_holm (corrected for all tests of this table), verdict ("first",
     "second" or "not told apart", at a level of 5 % for the whole table).
 
+    `distances` has a row for each norm and pair of models of runs to the nearest error (`--eps minimum`), if there are
+    any: norm, first, second, n, first_farther, second_farther (images whose nearest error is farther away for one
+    of them), difference (median over images of the distance of the first minus that of the second), ci_low, ci_high
+    (95 %; infinite where it reaches images without a known error), p (of the exact sign test), p_holm, verdict.
+
     `notes` are sentences that a reader must know: other attacks, other images, results that are not reliable.
     """
 
     ranking: pd.DataFrame
     pairs: pd.DataFrame
     notes: tuple[str, ...]
+    distances: pd.DataFrame
 
     def __repr__(self) -> str:
         """One line: how many models and tests."""
@@ -87,10 +94,14 @@ def compare(*runs: Run | str | Path) -> Comparison:
     if len(models) > _MOST:
         raise UserError(f"{len(models)} models are {len(models) * (len(models) - 1) // 2} pairs; give {_MOST} at most.")
     tests = list(_tests(models))
-    if all(test.threat == CLEAN for test in tests):
-        raise UserError("The runs share no norm and radius; evaluate both models under the same ones.")
+    distances = farther(models, LEVEL, ALIKE)
+    if distances.empty and all(test.threat == CLEAN for test in tests):
+        raise UserError(
+            "The runs share no norm and radius, and no norm in which both measured distances; evaluate both models "
+            "under the same ones."
+        )
     pairs = _pairs(tests)
-    return Comparison(_ranking(models, tests, pairs), pairs, tuple(_notes(models)))
+    return Comparison(_ranking(models, tests, pairs), pairs, tuple(_notes(models)), distances)
 
 
 def _tests(models: Sequence[Contestant]) -> Iterator[PairTest]:

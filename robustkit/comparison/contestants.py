@@ -60,6 +60,12 @@ class Contestant:
         return found | {self._union_key(): text for text in texts}
 
     @property
+    def measured(self) -> list[str]:
+        """The norms in which its run looked for the nearest errors."""
+        rows = self.run.results[self._rows & (self.run.results["role"] == "worst-case")]
+        return [norm for norm, text in zip(rows["norm"], rows["eps_text"], strict=True) if is_minimum(text)]
+
+    @property
     def union(self) -> ThreatKey | None:
         """All threats of the run together; None if it has one norm."""
         return next((threat for threat in self.threats if threat.norm == UNION), None)
@@ -130,17 +136,12 @@ def contestants(runs: Sequence[Run]) -> list[Contestant]:
     """Every model of every run, named by the model alone where that tells them apart.
 
     Raises:
-        UserError: a run is unfinished, or has the radius "minimum" alone.
+        UserError: a run is unfinished.
     """
     pairs = [(run, entry["name"]) for run in runs for entry in run.manifest["identity"]["models"]]
     for run in runs:
         if run.manifest["finished"] is None:
             raise UserError(f"{_where(run)} is unfinished; run the command that made it again, it continues.")
-        if all(is_minimum(text) for _, text in run.manifest["identity"]["threats"]):
-            raise UserError(
-                f"{_where(run)} measures distances; accuracies are compared only between runs with radii, so give "
-                "one with --eps."
-            )
     names = [model for _, model in pairs]
     found = []
     for run, model in pairs:

@@ -10,6 +10,7 @@ from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
 from robustkit.evidence.union import UNION
 from robustkit.host.arguments import checked_arguments
+from robustkit.primitives.threat import is_minimum
 from robustkit.statistics.paired import holm, mcnemar, paired_difference
 
 from .compare import LEVEL
@@ -68,15 +69,21 @@ def gate(
     conditions = [condition(text) for text in ([fail_under] if isinstance(fail_under, str) else fail_under)]
     if not conditions and baseline is None:
         raise UserError("A gate needs something to check: --fail-under 'Linf@8/255>=0.40', or --baseline RUN.")
-    models = contestants([_loaded(run)])
+    models = contestants([_with_radii(_loaded(run))])
     checks = [_least(model, each, judged_by) for model in models for each in conditions]
     if baseline is not None:
-        checks += _drops(models, contestants([_loaded(baseline)]), share_of(str(max_drop)))
+        checks += _drops(models, contestants([_with_radii(_loaded(baseline))]), share_of(str(max_drop)))
     if not allow_unreliable:
         for model in models:
             asked = [_threat_of(model, each) for each in conditions] if baseline is None else None
             checks += _unreliable(model, asked)
     return Gate(tuple(checks))
+
+
+def _with_radii(run: Run) -> Run:
+    if all(is_minimum(text) for _, text in run.manifest["identity"]["threats"]):
+        raise UserError("A gate is about accuracies, and this run measures distances; give one with --eps RADIUS.")
+    return run
 
 
 def _loaded(run: Run | str | Path) -> Run:

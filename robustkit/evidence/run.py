@@ -133,6 +133,12 @@ class Run:
 
         return curve(self.samples, radii)
 
+    def area(self, limit: float | None = None) -> pd.DataFrame:
+        """The area under `curve`, with a bootstrap interval; see `robustkit.evidence.distances.area`."""
+        from robustkit.evidence.distances import area
+
+        return area(self.samples, limit)
+
     def query_curve(self, queries: Sequence[int] | None = None) -> pd.DataFrame:
         """What attacks without gradients reach within numbers of queries; see `robustkit.evidence.queries.curve`."""
         from robustkit.evidence.queries import curve
