@@ -79,6 +79,10 @@ class EvaluationRequest:
             most often for noisy copies; a `Classifier` has its own.
         audit: attack so many random survivors, which no attack broke, with AutoAttack, and bound the share of survivors
             that the attacks missed; None for no audit. Can be added to a finished run.
+        precision: stop adding images when the 95 % interval of every model's accuracy, at every norm and radius, is
+            within +- this share (0.01: one point); `samples` is the most. The interval is a confidence sequence for
+            the accuracy on the whole data set, which holds although the run stops when it is narrow; None works on all
+            `samples`.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -114,6 +118,7 @@ class EvaluationRequest:
     surrogate_ensemble: bool = False
     smooth: float | Smoothing | None = None
     audit: int | None = None
+    precision: float | None = None
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 
@@ -123,6 +128,8 @@ class EvaluationRequest:
         if self.batch_size != "auto" and (not isinstance(self.batch_size, int) or self.batch_size < 1):
             raise UserError(f"The batch size must be a whole number of at least 1, or auto, not {self.batch_size!r}.")
 
+        if self.precision is not None and not 0 < self.precision < 0.5:
+            raise UserError(f"A precision is a share above 0 and below 0.5, such as 0.01, not {self.precision!r}.")
         if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):
             raise UserError(f"An audit attacks a whole number of at least 1 survivors, not {self.audit!r}.")
 
