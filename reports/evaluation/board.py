@@ -12,6 +12,7 @@ from robustkit.evidence.run import Picture, Run
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.words import printable
+from .image_verdicts import ImageVerdicts
 from .joined import joined_rows, parts, same_model
 from .result_rows import OrderedRow, ResultRow, ThreatLabel, in_reading_order
 
@@ -78,6 +79,11 @@ class Board:
     def attacks(self) -> list[str]:
         """The attacks and ensembles, without members, in the order of the runs."""
         return list(dict.fromkeys(cell.attack for cell in self.rows if cell.role in ("attack", "ensemble")))
+
+    @cached_property
+    def verdicts(self) -> ImageVerdicts:
+        """The verdicts image by image."""
+        return ImageVerdicts(self.samples)
 
     @property
     def transferred(self) -> bool:

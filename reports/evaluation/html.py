@@ -15,18 +15,19 @@ from robustkit.errors import UserError
 from robustkit.evidence.run import Run
 from robustkit.host.files import write_text
 
-from ..shared.figures import Figure, Legend
+from ..shared.line_chart import Chart, Drawing
 from ..shared.rendering import render, styles
 from ..shared.words import printable
-from . import audit, figures, randomized, smoothing, tables
+from . import audit, randomized, smoothing, tables
+from .answer import Answer, answer
 from .board import Board, EvaluationProgress, boards
-from .distance_figures import accuracy_by_distance
 from .distances import DistanceBlock, distance_blocks
 from .extra_parts import ExtraPart, extra_parts
+from .figures import charts
 from .gallery import RULE, GalleryEntry, gallery
-from .headline import Headline, headlines
 from .manifest import Difference, ManifestLine, differences, entries
 from .methods import joined, methods, resolution, unchecked
+from .overview import Overview, overview
 from .queries import QueryTable, query_table
 from .query_figures import QueryFigure, by_queries
 
@@ -35,7 +36,7 @@ class RunView(NamedTuple):
     """What the page shows of one run beside its numbers."""
 
     name: str
-    created: str
+    day: str  # on which it was made
     command: str
     seconds: list[ManifestLine]
     warnings: list[str]
@@ -52,11 +53,11 @@ class Section(NamedTuple):
     resolution: str
     joined: list[str]
     unfinished: list[EvaluationProgress]
-    headlines: list[Headline]
+    answer: Answer
+    overview: Overview
+    charts: list[tuple[Chart, list[Drawing]]]
     accuracy: list[tables.AccuracyBlock]
     distances: list[DistanceBlock]
-    legend: list[Legend]
-    figures: list[Figure]
     queries: QueryTable | None
     query_figures: list[QueryFigure]
     contributions: list[tables.ContributionBlock]
@@ -97,6 +98,7 @@ def page(runs: Sequence[Run]) -> str:
 def _style(sections: Sequence[Section]) -> str:
     files = [
         "shared/style.css",
+        "evaluation/evaluation.css",
         *dict.fromkeys(part.style for section in sections for part in section.extra_parts if part.style),
     ]
     return styles(*files)
@@ -111,11 +113,11 @@ def _section(board: Board, number: int) -> Section:
         resolution=resolution(board),
         joined=joined(board),
         unfinished=board.states,
-        headlines=headlines(board),
+        answer=answer(board),
+        overview=overview(board),
+        charts=charts(board),
         accuracy=tables.accuracy_blocks(board),
         distances=distance_blocks(board),
-        legend=figures.legend(board),
-        figures=[*figures.accuracy_against_eps(board, prefix), *accuracy_by_distance(board, prefix)],
         queries=query_table(board),
         query_figures=by_queries(board, prefix),
         contributions=tables.contribution_blocks(board),
@@ -144,7 +146,7 @@ def _run_view(run: Run) -> RunView:
     manifest = run.manifest
     return RunView(
         name=printable(run.folder.name),
-        created=printable(str(manifest["created"])),
+        day=printable(str(manifest["created"]).partition("T")[0]),
         command=printable(str(manifest["command"])),
         seconds=entries(manifest["seconds"]),
         warnings=[printable(str(warning)) for warning in manifest["warnings"]],
