@@ -47,6 +47,7 @@ class Board:
     smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
     randomized: dict[str, Mapping[str, Any]]  # by model, of those that are randomized: eot, draws and alpha
     joined: dict[str, list[str]]  # by model, of those that several runs attacked: the runs
+    names: tuple[dict[str, str], ...]  # for each run the board's names of its models
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -184,7 +185,7 @@ def _board(key: SharedImages, runs: list[Run]) -> Board:
     rows = joined_rows([row for part in contributed for row in part.rows], samples)
     pictures = tuple(picture for part in contributed for picture in part.pictures)
     several = {name: where for name, where in joined.items() if len(where) > 1}
-    return Board(tuple(runs), key, rows, samples, pictures, unfinished, smoothing, randomized, several)
+    return Board(tuple(runs), key, rows, samples, pictures, unfinished, smoothing, randomized, several, tuple(names))
 
 
 def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:

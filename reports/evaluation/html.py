@@ -20,14 +20,19 @@ from ..shared.rendering import render, styles
 from ..shared.words import printable
 from . import audit, randomized, smoothing, tables
 from .answer import Answer, answer
+from .attack_matrix import AttackMatrix, attack_matrix
 from .board import Board, EvaluationProgress, boards
+from .checklist import ChecklistItem, checklist
+from .confusion import ConfusionTables, confusion_tables
+from .cost import CostBlock, cost_blocks
 from .distances import DistanceBlock, distance_blocks
 from .extra_parts import ExtraPart, extra_parts
 from .figures import charts
-from .gallery import RULE, GalleryEntry, gallery
-from .manifest import Difference, ManifestLine, differences, entries
+from .gallery import RULE, GalleryEntry, gallery, hero
+from .manifest import Difference, ManifestLine, ModelFile, differences, entries, model_files
 from .methods import joined, methods, resolution, unchecked
 from .overview import Overview, overview
+from .pair_rows import PairTable, pair_table
 from .queries import QueryTable, query_table
 from .query_figures import QueryFigure, by_queries
 
@@ -38,7 +43,6 @@ class RunView(NamedTuple):
     name: str
     day: str  # on which it was made
     command: str
-    seconds: list[ManifestLine]
     warnings: list[str]
     manifest: list[ManifestLine]
     json: str
@@ -56,6 +60,10 @@ class Section(NamedTuple):
     answer: Answer
     overview: Overview
     charts: list[tuple[Chart, list[Drawing]]]
+    hero: GalleryEntry | None
+    pairs: PairTable | None
+    matrix: AttackMatrix | None
+    confusion: ConfusionTables | None
     accuracy: list[tables.AccuracyBlock]
     distances: list[DistanceBlock]
     queries: QueryTable | None
@@ -63,12 +71,14 @@ class Section(NamedTuple):
     contributions: list[tables.ContributionBlock]
     classes: list[tables.ClassTable]
     gallery: list[GalleryEntry]
-    costs: list[tables.CostBlock]
+    costs: list[CostBlock]
     certified: list[str]
     randomized: list[str]
     audit: list[str]
     methods: str
     unchecked: list[str]
+    checklist: list[ChecklistItem]
+    models: list[ModelFile]
     extra_parts: list[ExtraPart]
     runs: list[RunView]
     differences: list[Difference]
@@ -105,7 +115,7 @@ def _style(sections: Sequence[Section]) -> str:
 
 
 def _section(board: Board, number: int) -> Section:
-    prefix = f"s{number}"
+    prefix, table = f"s{number}", overview(board)
     return Section(
         prefix=prefix,
         note="" if number == 0 else _not_comparable(board),
@@ -114,8 +124,12 @@ def _section(board: Board, number: int) -> Section:
         joined=joined(board),
         unfinished=board.states,
         answer=answer(board),
-        overview=overview(board),
+        overview=table,
         charts=charts(board),
+        hero=hero(board),
+        pairs=pair_table(table),
+        matrix=attack_matrix(board),
+        confusion=confusion_tables(board),
         accuracy=tables.accuracy_blocks(board),
         distances=distance_blocks(board),
         queries=query_table(board),
@@ -123,12 +137,14 @@ def _section(board: Board, number: int) -> Section:
         contributions=tables.contribution_blocks(board),
         classes=tables.class_tables(board),
         gallery=gallery(board),
-        costs=tables.cost_blocks(board),
+        costs=cost_blocks(board),
         certified=smoothing.notes(board),
         randomized=randomized.notes(board),
         audit=audit.notes(board),
         methods=methods(board),
         unchecked=unchecked(board),
+        checklist=checklist(board),
+        models=model_files(board),
         extra_parts=extra_parts(board, prefix),
         runs=[_run_view(run) for run in board.runs],
         differences=differences(board.runs),
@@ -148,7 +164,6 @@ def _run_view(run: Run) -> RunView:
         name=printable(run.folder.name),
         day=printable(str(manifest["created"]).partition("T")[0]),
         command=printable(str(manifest["command"])),
-        seconds=entries(manifest["seconds"]),
         warnings=[printable(str(warning)) for warning in manifest["warnings"]],
         manifest=entries(manifest),
         json=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),

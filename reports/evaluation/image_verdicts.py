@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..shared.words import printable
 from .result_rows import ThreatLabel
 
 Flags = NDArray[np.bool_]
@@ -69,12 +70,26 @@ class ImageVerdicts:
             self._robust[key] = images.correct & ~np.isin(images.sample, broken)
         return self._robust[key]
 
+    def spent(self, model: str, threat: ThreatLabel) -> Mapping[str, int]:
+        """For each attack with rows on how many images it spent passes."""
+        rows = self.rows(model, threat)
+        if rows is None:
+            return {}
+        counts = (rows["forwards"].fillna(0) > 0).groupby(rows["attack"], sort=False).sum()
+        return {printable(str(attack)): int(count) for attack, count in counts.items()}
+
+    def most_backwards(self, model: str, threat: ThreatLabel, attack: str) -> int:
+        """The most backward passes that an attack spent on one image; 0 without rows."""
+        rows = self.rows(model, threat)
+        own = None if rows is None else rows.loc[rows["attack"].map(printable) == attack, "backwards"].dropna()
+        return 0 if own is None or own.empty else int(own.max())
+
     def broken_by(self, model: str, threat: ThreatLabel) -> Mapping[str, Numbers]:
         """For each attack with rows the images that it broke."""
         rows = self.rows(model, threat)
         if rows is None:
             return {}
         return {
-            str(attack): np.unique(own.loc[own["verdict"] == "broken", "sample"].to_numpy(np.int64))
+            printable(str(attack)): np.unique(own.loc[own["verdict"] == "broken", "sample"].to_numpy(np.int64))
             for attack, own in rows.groupby("attack", sort=False)
         }

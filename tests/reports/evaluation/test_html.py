@@ -77,7 +77,7 @@ def test_runs_over_the_same_images_share_one_table(make_run: Callable[..., Run])
 
     assert "m (first)" in words
     assert "m (second)" in words
-    assert words.count("Accuracy under attack across models") == 1
+    assert words.count("Accuracy under each attack") == 1
     assert "Not comparable" not in words
 
 
@@ -96,7 +96,7 @@ def test_a_run_over_other_images_stands_apart(make_run: Callable[..., Run]) -> N
     words = Page(page(runs)).words()
 
     assert "Not comparable with the section above" in words
-    assert words.count("Accuracy under attack across models") == 2
+    assert words.count("Accuracy under each attack") == 2
 
 
 def test_an_unfinished_run_says_how_far_it_is_and_marks_its_numbers(make_run: Callable[..., Run]) -> None:
