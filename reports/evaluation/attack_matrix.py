@@ -14,7 +14,7 @@ from .result_rows import ThreatLabel
 _MOST_RUNS: Final = 400  # separate bars of a strip; more are narrower than a pixel
 
 
-class Strip(NamedTuple):
+class AttackStrip(NamedTuple):
     """An attack and the parts of the strip that it broke: start and length as shares of the width."""
 
     attack: str
@@ -30,7 +30,7 @@ class MatrixOfModel(NamedTuple):
     images: int
     all_broke: int  # images that every attack broke
     none_broke: int
-    strips: list[Strip]
+    strips: list[AttackStrip]
 
 
 class AttackMatrix(NamedTuple):
@@ -59,7 +59,7 @@ def _of_model(board: Board, model: str, threat: ThreatLabel) -> MatrixOfModel | 
     # First by how many attacks broke an image, then by which.
     order = np.lexsort((*table[::-1], table.sum(0)))[::-1]
     strips = [
-        Strip(row.name, row.ensemble is not None, int(flags.sum()), _bars(flags[order]))
+        AttackStrip(row.name, row.ensemble is not None, int(flags.sum()), _bars(flags[order]))
         for row, flags in zip(rows, table, strict=True)
     ]
     attacks = [table[i] for i, row in enumerate(rows) if row.ensemble is None]

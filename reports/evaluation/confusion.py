@@ -20,7 +20,7 @@ _LISTED: Final = 10
 class ConfusionCell(NamedTuple):
     """Images of one class taken for another, and their share of the class."""
 
-    count: int
+    images: int
     share: float
 
 
@@ -29,7 +29,7 @@ class Mistake(NamedTuple):
 
     label: str
     taken_for: str
-    count: int
+    images: int
 
 
 class Confusion(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from robustkit.evidence.distances import curve
 
-from ..shared.line_chart import Chart, ChartLine, ChartPoint, ChartTick, Drawing, drawings
+from ..shared.line_chart import ChartLine, ChartPoint, ChartTick, Drawing, LineChart, drawings
 from ..shared.words import percent, printable, radius_axis
 from .board import Board
 from .overview import overview
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST: Final = 14  # lines of a chart; the table has all models
 
 
-def charts(board: Board) -> list[tuple[Chart, list[Drawing]]]:
+def charts(board: Board) -> list[tuple[LineChart, list[Drawing]]]:
     """All charts of a board with their drawings."""
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
     several = [norm for norm in norms if sum(threat.norm == norm for threat in board.threats) > 1]
@@ -28,14 +28,14 @@ def charts(board: Board) -> list[tuple[Chart, list[Drawing]]]:
     return [(chart, drawings(chart)) for chart in [*made, *_against_distance(board)]]
 
 
-def _against_radius(board: Board, norm: str) -> Chart:
+def _against_radius(board: Board, norm: str) -> LineChart:
     threats = [threat for threat in board.threats if threat.norm == norm]
     ranked = [row.model for row in overview(board).rows]
     lines = [line for model in ranked[:MOST] for line in _lines(board, model, threats)]
     title = f"{printable(norm)}: worst-case accuracy against the radius"
     classes = len(board.class_names)
     words = " ".join(f"{line.name}: {'; '.join(point.text for point in line.points)}." for line in lines)
-    return Chart(
+    return LineChart(
         title, f"{title}. {words}", radius_axis(norm), "correct, %", threats[-1].eps,
         [ChartTick(0.0, "0"), *(ChartTick(threat.eps, threat.eps_text) for threat in threats)], lines,
         100 / classes if classes else None, f"chance 1/{classes}",
@@ -60,7 +60,7 @@ def _point(x: float, cell: ResultRow, eps_text: str) -> ChartPoint:
     return ChartPoint(x, 100 * cell.correct / cell.n, 100 * cell.low, 100 * cell.high, text)
 
 
-def _against_distance(board: Board) -> list[Chart]:
+def _against_distance(board: Board) -> list[LineChart]:
     if not board.minimums or board.samples.empty:
         return []
     whole = curve(board.samples)
@@ -68,7 +68,7 @@ def _against_distance(board: Board) -> list[Chart]:
     return [_of_distances(board, whole[whole["norm"] == norm.norm], norm) for norm in board.minimums]
 
 
-def _of_distances(board: Board, table: "pd.DataFrame", norm: ThreatLabel) -> Chart:
+def _of_distances(board: Board, table: "pd.DataFrame", norm: ThreatLabel) -> LineChart:
     largest = float(table["radius"].max()) or 1.0
     lines = []
     for number, model in enumerate(board.models[:MOST]):
@@ -80,7 +80,7 @@ def _of_distances(board: Board, table: "pd.DataFrame", norm: ThreatLabel) -> Cha
     title = f"{printable(norm.norm)}: correctly classified and without a known error within the radius"
     medians = [f"{model}: median distance {cell.distance_text}." for model in board.models
                if (cell := board.worst(model, norm))]  # fmt: skip
-    return Chart(
+    return LineChart(
         title, f"{title}. {' '.join(medians)}", radius_axis(norm.norm), "no known error, %", largest,
         [ChartTick(place * largest / 4, f"{place * largest / 4:.3g}") for place in range(5)], lines,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from robustkit.errors import UserError
 from robustkit.evidence.run import Run
 from robustkit.host.files import write_text
 
-from ..shared.line_chart import Chart, Drawing
+from ..shared.line_chart import Drawing, LineChart
 from ..shared.rendering import render, styles
 from ..shared.words import printable
 from . import audit, randomized, smoothing, tables
@@ -59,7 +59,7 @@ class Section(NamedTuple):
     unfinished: list[EvaluationProgress]
     answer: Answer
     overview: Overview
-    charts: list[tuple[Chart, list[Drawing]]]
+    charts: list[tuple[LineChart, list[Drawing]]]
     hero: GalleryEntry | None
     pairs: PairTable | None
     matrix: AttackMatrix | None

@@ -39,7 +39,7 @@ class ChartTick(NamedTuple):
     text: str
 
 
-class Chart(NamedTuple):
+class LineChart(NamedTuple):
     """What a chart shows; the vertical axis is always 0 to 100 %."""
 
     title: str
@@ -53,7 +53,7 @@ class Chart(NamedTuple):
     level_text: str = ""
 
 
-class Frame(NamedTuple):
+class ChartFrame(NamedTuple):
     """The size of a drawing in pixels."""
 
     name: str
@@ -75,8 +75,8 @@ class Frame(NamedTuple):
         return 12.0
 
 
-WIDE: Final = Frame("wide", 1080, 350, 46, 250, 26, 12)
-NARROW: Final = Frame("narrow", 350, 280, 42, 128, 10, 4)
+WIDE: Final = ChartFrame("wide", 1080, 350, 46, 250, 26, 12)
+NARROW: Final = ChartFrame("narrow", 350, 280, 42, 128, 10, 4)
 _LETTER: Final = {"wide": 7.6, "narrow": 6.6}  # width in pixels
 
 
@@ -108,7 +108,7 @@ class DrawnLine(NamedTuple):
 class Drawing(NamedTuple):
     """A chart in pixels, ready for the template."""
 
-    frame: Frame
+    frame: ChartFrame
     lines: list[DrawnLine]
     ticks: list[ChartTick]
     small_ticks: list[float]
@@ -116,7 +116,7 @@ class Drawing(NamedTuple):
     level_y: float | None
 
 
-def drawings(chart: Chart) -> list[Drawing]:
+def drawings(chart: LineChart) -> list[Drawing]:
     """The chart for wide and for narrow screens."""
     prefix = shared_prefix([line.name for line in chart.lines])
     chart = chart._replace(lines=[line._replace(name=line.name.removeprefix(prefix)) for line in chart.lines])
@@ -131,7 +131,7 @@ def shared_prefix(names: Sequence[str]) -> str:
     return same[: max(same.rfind("."), same.rfind("/")) + 1]
 
 
-def _fitted(chart: Chart, frame: Frame) -> Frame:
+def _fitted(chart: LineChart, frame: ChartFrame) -> ChartFrame:
     """The frame with as much room as its labels need, at most what it has."""
     longest = max((len(shortened_name(line.name, frame.letters)) + len(line.end) for line in chart.lines), default=0)
     return frame._replace(right=min(frame.right, 22 + _LETTER[frame.name] * longest))
@@ -145,7 +145,7 @@ def shortened_name(name: str, letters: int) -> str:
     return f"{name[: letters - 1 - end]}\N{HORIZONTAL ELLIPSIS}{name[-end:]}"
 
 
-def _drawing(chart: Chart, frame: Frame) -> Drawing:
+def _drawing(chart: LineChart, frame: ChartFrame) -> Drawing:
     lines = [_line(chart, frame, line, place) for place, line in enumerate(chart.lines)]
     rules = [(_y(frame, value), f"{value}{' %' if value == 100 else ''}") for value in range(0, 101, 20)]
     return Drawing(
@@ -154,7 +154,7 @@ def _drawing(chart: Chart, frame: Frame) -> Drawing:
     )  # fmt: skip
 
 
-def _line(chart: Chart, frame: Frame, line: ChartLine, place: int) -> DrawnLine:
+def _line(chart: LineChart, frame: ChartFrame, line: ChartLine, place: int) -> DrawnLine:
     # Neighbouring lines stand some pixels beside each other, so that their intervals can be seen.
     shift = 0.0 if line.steps else 3.0 * (place - (len(chart.lines) - 1) / 2) * min(1.0, 6 / max(1, len(chart.lines)))
     marks = [_mark(chart, frame, point, shift) for point in line.points]
@@ -167,7 +167,7 @@ def _line(chart: Chart, frame: Frame, line: ChartLine, place: int) -> DrawnLine:
     return DrawnLine(colour, line.dashed, path, "", marks, name, line.end, x, ends, ends)
 
 
-def _mark(chart: Chart, frame: Frame, point: ChartPoint, shift: float) -> Mark:
+def _mark(chart: LineChart, frame: ChartFrame, point: ChartPoint, shift: float) -> Mark:
     # At 0 nothing may lie beyond the axis.
     x = _x(chart, frame, point.x) + (shift if point.x else max(0.0, shift))
     return Mark(x, _y(frame, point.y), _y(frame, point.low), _y(frame, point.high), point.text)
@@ -189,7 +189,7 @@ def _staircase(corners: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"M{x:.1f} {y:.1f}" if i == 0 else f"H{x:.1f} V{y:.1f}" for i, (x, y) in enumerate(corners))
 
 
-def _labelled(lines: list[DrawnLine], frame: Frame) -> list[DrawnLine]:
+def _labelled(lines: list[DrawnLine], frame: ChartFrame) -> list[DrawnLine]:
     """The labels moved apart, as many as there is room for, those of the first lines."""
     room = int((frame.bottom - frame.top) / _LINE_HEIGHT)
     shown = sorted((i for i, line in enumerate(lines) if line.path), key=lambda i: (lines[i].end_y, i))[:room]
@@ -203,7 +203,7 @@ def _labelled(lines: list[DrawnLine], frame: Frame) -> list[DrawnLine]:
     return [line._replace(label_y=places.get(i)) for i, line in enumerate(lines)]
 
 
-def _ticks(chart: Chart, frame: Frame) -> list[ChartTick]:
+def _ticks(chart: LineChart, frame: ChartFrame) -> list[ChartTick]:
     """The ticks with a label, the largest first, as many as do not touch."""
     gap = (frame.width - frame.left - frame.right) / frame.most_ticks
     labelled: list[ChartTick] = []
@@ -214,9 +214,9 @@ def _ticks(chart: Chart, frame: Frame) -> list[ChartTick]:
     return labelled
 
 
-def _x(chart: Chart, frame: Frame, value: float) -> float:
+def _x(chart: LineChart, frame: ChartFrame, value: float) -> float:
     return frame.left + (frame.width - frame.left - frame.right) * value / (chart.largest or 1.0)
 
 
-def _y(frame: Frame, percent: float) -> float:
+def _y(frame: ChartFrame, percent: float) -> float:
     return frame.bottom + (frame.top - frame.bottom) * percent / 100

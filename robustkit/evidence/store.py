@@ -307,7 +307,8 @@ def _all_valid(expected: Any, values: Sequence[Any]) -> bool:
     kinds = set(map(type, values))
     if expected is int:
         return kinds <= {int} and min(values, default=0) >= -1 and max(values, default=0) < 1 << 53
-    return kinds <= {float: {float, int, type(None)}, str: {str}, bytes: {bytes}}[expected]
+    allowed: dict[Any, set[type]] = {float: {float, int, type(None)}, str: {str}, bytes: {bytes}}
+    return kinds <= allowed[expected]
 
 
 # By the type of a record's field. SQLite stores NaN as NULL.
