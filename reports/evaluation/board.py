@@ -13,6 +13,7 @@ from robustkit.evidence.union import UNION
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.words import printable
+from .image_verdicts import ImageVerdicts
 from .joined import joined_rows, parts, same_model
 from .result_rows import OrderedRow, ResultRow, ThreatLabel, in_reading_order
 
@@ -47,6 +48,7 @@ class Board:
     smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
     randomized: dict[str, Mapping[str, Any]]  # by model, of those that are randomized: eot, draws and alpha
     joined: dict[str, list[str]]  # by model, of those that several runs attacked: the runs
+    names: tuple[dict[str, str], ...]  # for each run the board's names of its models
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -80,6 +82,11 @@ class Board:
     def attacks(self) -> list[str]:
         """The attacks and ensembles, without members, in the order of the runs."""
         return list(dict.fromkeys(cell.attack for cell in self.rows if cell.role in ("attack", "ensemble")))
+
+    @cached_property
+    def verdicts(self) -> ImageVerdicts:
+        """The verdicts image by image."""
+        return ImageVerdicts(self.samples)
 
     @property
     def transferred(self) -> bool:
@@ -184,7 +191,7 @@ def _board(key: SharedImages, runs: list[Run]) -> Board:
     rows = joined_rows([row for part in contributed for row in part.rows], samples)
     pictures = tuple(picture for part in contributed for picture in part.pictures)
     several = {name: where for name, where in joined.items() if len(where) > 1}
-    return Board(tuple(runs), key, rows, samples, pictures, unfinished, smoothing, randomized, several)
+    return Board(tuple(runs), key, rows, samples, pictures, unfinished, smoothing, randomized, several, tuple(names))
 
 
 def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:

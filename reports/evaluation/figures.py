@@ -1,94 +1,86 @@
-"""Charts of worst-case and certified accuracy against the radius, one for each norm."""
+"""Charts of accuracy against the radius: one for each norm with several radii, or with distances of errors.
 
+Between two radii a line is a reading aid. One radius alone has no line: it would invent a slope.
+"""
+
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, axes_in, style_axes, svg_of
-from ..shared.words import printable, radius_axis
+from robustkit.evidence.distances import curve
+
+from ..shared.line_chart import ChartLine, ChartPoint, ChartTick, Drawing, LineChart, drawings
+from ..shared.words import percent, printable, radius_axis
 from .board import Board
+from .overview import overview
 from .result_rows import ResultRow, ThreatLabel
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    import pandas as pd
 
-SIZE: Final = (4.0, 2.7)  # inches of 72 units: letters of 9 units are 11 pixels on a phone
-CLOSEST_TICKS: Final = 0.11  # as a share of the axis; closer labels would touch
-
-
-def legend(board: Board) -> list[Legend]:
-    """Mark and colour of each model, the same in every figure of the board."""
-    return [Legend(model, MARKS[_mark(i)], i % 7) for i, model in enumerate(board.models)]
+MOST: Final = 14  # lines of a chart; the table has all models
 
 
-def accuracy_against_eps(board: Board, prefix: str) -> list[Figure]:
-    """One figure for each norm: worst-case accuracy against the radius, with the clean accuracy at radius 0.
-
-    Args:
-        board: the models to draw.
-        prefix: what the ids start with, different for each board on the page.
-    """
+def charts(board: Board) -> list[tuple[LineChart, list[Drawing]]]:
+    """All charts of a board with their drawings."""
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
-    return [_figure(board, norm, f"{prefix}-{i}-") for i, norm in enumerate(norms)]
+    several = [norm for norm in norms if sum(threat.norm == norm for threat in board.threats) > 1]
+    made = [_against_radius(board, norm) for norm in several]
+    return [(chart, drawings(chart)) for chart in [*made, *_against_distance(board)]]
 
 
-def _mark(number: int) -> int:
-    # Each round of colours starts one mark later, so 49 models differ in mark or colour.
-    return (number + number // 7) % 7
-
-
-def _figure(board: Board, norm: str, prefix: str) -> Figure:
+def _against_radius(board: Board, norm: str) -> LineChart:
     threats = [threat for threat in board.threats if threat.norm == norm]
-    with axes_in(SIZE, (0.13, 0.17, 0.84, 0.79), prefix) as axes:
-        lines = [_line(axes, board, model, threats, i) for i, model in enumerate(board.models)]
-        _dress(axes, norm, threats, len(board.class_names))
-        svg = svg_of(axes, prefix)
+    ranked = [row.model for row in overview(board).rows]
+    lines = [line for model in ranked[:MOST] for line in _lines(board, model, threats)]
     title = f"{printable(norm)}: worst-case accuracy against the radius"
-    return Figure(title, svg, f"{title}. {' '.join(lines)}")
-
-
-def _line(axes: "Axes", board: Board, model: str, threats: list[ThreatLabel], number: int) -> str:
-    clean = board.clean(model)
-    points: list[tuple[float, ResultRow]] = [(0.0, clean)] if clean else []
-    points += [(threat.eps, cell) for threat in threats if (cell := board.worst(model, threat))]
-    points = [point for point in points if point[1].n]
-    x = [eps for eps, _ in points]
-    colour, mark = SERIES[number % 7], MARKERS[_mark(number)]
-    low, high = [100 * cell.low for _, cell in points], [100 * cell.high for _, cell in points]
-    axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-    y = [100 * cell.correct / cell.n for _, cell in points]
-    axes.plot(x, y, color=colour, marker=mark, markersize=5, linewidth=1.6, clip_on=False)
-    values = ", ".join(f"{cell.percent} at {cell.threat.eps_text if cell.threat else '0'}" for _, cell in points)
-    certified = [(threat, cell) for threat in threats if (cell := board.certified(model, threat)) and cell.n]
-    if not certified:
-        return f"{model}: {values or 'no values'}."
-    y = [100 * cell.correct / cell.n for _, cell in certified]
-    axes.plot(
-        [threat.eps for threat, _ in certified], y, color=colour, marker=mark, markersize=4, linewidth=1.2,
-        linestyle=(0, (4, 2)), clip_on=False,
+    classes = len(board.class_names)
+    words = " ".join(f"{line.name}: {'; '.join(point.text for point in line.points)}." for line in lines)
+    return LineChart(
+        title, f"{title}. {words}", radius_axis(norm), "correct, %", threats[-1].eps,
+        [ChartTick(0.0, "0"), *(ChartTick(threat.eps, threat.eps_text) for threat in threats)], lines,
+        100 / classes if classes else None, f"chance 1/{classes}",
     )  # fmt: skip
-    certified_values = ", ".join(f"{cell.percent} at {threat.eps_text}" for threat, cell in certified)
-    return f"{model}: {values or 'no values'}; certified {certified_values}."
 
 
-def _dress(axes: "Axes", norm: str, threats: list[ThreatLabel], classes: int) -> None:
-    """Start the axes at 0, mark the radii that were attacked, and draw the accuracy of guessing."""
-    largest = max((threat.eps for threat in threats), default=0.0) or 1.0
-    axes.set_xlim(0, largest * 1.02)
-    axes.set_ylim(0, 100)
-    labelled: list[ThreatLabel] = []
-    gap = largest * CLOSEST_TICKS
-    for threat in reversed(threats):
-        if threat.eps > gap and (not labelled or labelled[-1].eps - threat.eps > gap):
-            labelled.append(threat)
-    axes.set_xticks([0.0, *(threat.eps for threat in labelled)], ["0", *(threat.eps_text for threat in labelled)])
-    axes.set_xticks([threat.eps for threat in threats], minor=True)
-    axes.set_yticks(range(0, 101, 20))
-    axes.set_xlabel(radius_axis(norm), parse_math=False)
-    axes.set_ylabel("correct, %")
-    style_axes(axes)
-    if classes:
-        chance = 100 / classes
-        axes.axhline(chance, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
-        axes.annotate(
-            f"chance 1/{classes}", (0, chance), xycoords=("axes fraction", "data"), xytext=(4, 3),
-            textcoords="offset points", color=INK, fontsize=8,
-        )  # fmt: skip
+def _lines(board: Board, model: str, threats: list[ThreatLabel]) -> Iterator[ChartLine]:
+    number, clean = board.models.index(model), board.clean(model)
+    worst = [(threat, cell) for threat in threats if (cell := board.worst(model, threat)) and cell.n]
+    points = [_point(0.0, clean, "0")] if clean and clean.n else []
+    points += [_point(threat.eps, cell, threat.eps_text) for threat, cell in worst]
+    if worst:
+        yield ChartLine(model, worst[-1][1].percent, number, points)
+    certified = [(threat, cell) for threat in threats if (cell := board.certified(model, threat)) and cell.n]
+    if certified:
+        points = [_point(threat.eps, cell, threat.eps_text) for threat, cell in certified]
+        yield ChartLine(f"certified {model}", certified[-1][1].percent, number, points, dashed=True)
+
+
+def _point(x: float, cell: ResultRow, eps_text: str) -> ChartPoint:
+    text = f"{cell.percent} at {eps_text} ({cell.interval})"
+    return ChartPoint(x, 100 * cell.correct / cell.n, 100 * cell.low, 100 * cell.high, text)
+
+
+def _against_distance(board: Board) -> list[LineChart]:
+    if not board.minimums or board.samples.empty:
+        return []
+    whole = curve(board.samples)
+    whole = whole[whole["attack"] == "worst-case"]
+    return [_of_distances(board, whole[whole["norm"] == norm.norm], norm) for norm in board.minimums]
+
+
+def _of_distances(board: Board, table: "pd.DataFrame", norm: ThreatLabel) -> LineChart:
+    largest = float(table["radius"].max()) or 1.0
+    lines = []
+    for number, model in enumerate(board.models[:MOST]):
+        own = table[table["model"] == model]
+        columns = zip(own["radius"], own["accuracy"], own["ci_low"], own["ci_high"], strict=True)
+        points = [ChartPoint(x, 100 * y, 100 * low, 100 * high, "") for x, y, low, high in columns]
+        end = percent(int(own["correct"].iloc[-1]), int(own["n"].iloc[-1])) if len(own) else ""
+        lines.append(ChartLine(model, end, number, points, steps=True))
+    title = f"{printable(norm.norm)}: correctly classified and without a known error within the radius"
+    medians = [f"{model}: median distance {cell.distance_text}." for model in board.models
+               if (cell := board.worst(model, norm))]  # fmt: skip
+    return LineChart(
+        title, f"{title}. {' '.join(medians)}", radius_axis(norm.norm), "no known error, %", largest,
+        [ChartTick(place * largest / 4, f"{place * largest / 4:.3g}") for place in range(5)], lines,
+    )  # fmt: skip

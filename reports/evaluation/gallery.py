@@ -1,7 +1,12 @@
-"""Pictures before and after an attack, chosen by a rule that is printed above them."""
+"""Pictures before and after an attack, chosen by a rule that is printed above them; one verdict for each image.
 
+An image that any attack broke at any radius is shown as broken, at the smallest distance; it is shown as robust only if
+no attack broke it anywhere.
+"""
+
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -11,20 +16,22 @@ import torch
 from robustkit.evidence.run import Picture
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import ball, is_rendered, norm_name
+from robustkit.primitives.threat import ball, is_minimum, is_rendered, norm_name
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.images import amplified, png
 from ..shared.words import TIMES, printable
 from .board import Board
+from .headline_threat import headline_threat
+from .overview import overview
 
 MOST = 12
 MOST_LARGE = 6  # three 224 x 224 pictures of noise take half a megabyte, and a page should stay small enough to mail
 LARGE = 64 * 64
 BROKEN_SHARE = 2 / 3  # robust images are worth a look too: some may only be hard to attack
 RULE = (
-    "For each model first images that were broken, the smallest distance first and the norms in turn, "
-    "then some that stayed robust; no image twice as long as there are others."
+    "For each model first images that were broken, the smallest distance first and the norms in turn, then some that "
+    "no attack broke at any radius, at the largest one. Each image stands once for each model."
 )
 
 
@@ -39,11 +46,15 @@ class GalleryEntry(NamedTuple):
     clean_pred: str
     adv_pred: str
     broken: bool
+    norm: str
     distance: str
+    nearest: str  # the distance of the nearest known error, where a run looked for it; else empty
     factor: str  # by how much the difference was amplified
     span: str  # the range of values from black to white
     width: int
     height: int
+    clean_confidence: str  # of the predicted class, as text; empty where it is not known
+    adv_confidence: str
     clean: str  # data URIs
     adversarial: str
     difference: str
@@ -71,13 +82,40 @@ def distance(picture: Picture) -> float:
     return float(np.linalg.norm(delta, order))
 
 
+def hero(board: Board) -> GalleryEntry | None:
+    """The first image of the run that was broken in the headline's ball, of the best model; None if there is none."""
+    leading = headline_threat(board)
+    norms = [leading.threat] if leading else board.minimums[:1]
+    places = {row.model: place for place, row in enumerate(overview(board).rows)}
+    shown = [
+        picture for picture in board.pictures for norm in norms
+        if (picture.norm, picture.eps_text) == (norm.norm, norm.eps_text) and _is_attack(picture) and _broken(picture)
+    ]  # fmt: skip
+    first = min(shown, key=lambda one: (places[one.model], one.sample, distance(one)), default=None)
+    return None if first is None else _entry(board, first)
+
+
 def _chosen(board: Board, model: str, most: int) -> list[Picture]:
-    own = [picture for picture in board.pictures if picture.model == model and picture.clean_pred == picture.label]
-    broken = _each_image_once(_norms_in_turn(picture for picture in own if _broken(picture)))
-    robust = _each_image_once(_norms_in_turn(picture for picture in own if not _broken(picture)))
-    share = max(most - len(robust), round(most * BROKEN_SHARE), 1)
-    first = broken[:share]
-    return first + robust[: most - len(first)]
+    own = [picture for picture in board.pictures if picture.model == model and _is_attack(picture)]
+    broken = [picture for picture in own if _broken(picture)]
+    fallen = {picture.sample for picture in broken} | _broken_anywhere(board, model)
+    robust = [picture for picture in own if picture.sample not in fallen]
+    radii = {(threat.norm, threat.eps_text): threat.eps for threat in (*board.threats, *board.minimums)}
+    first = _each_image_once(_norms_in_turn(broken, radii, nearest_first=True))
+    rest = _each_image_once(_norms_in_turn(robust, radii, nearest_first=False))
+    share = max(most - len(rest), round(most * BROKEN_SHARE), 1)
+    return [*first[:share], *rest[: most - len(first[:share])]]
+
+
+def _is_attack(picture: Picture) -> bool:
+    """Whether there was anything to attack: the clean image is classified correctly."""
+    return picture.clean_pred == picture.label
+
+
+def _broken_anywhere(board: Board, model: str) -> set[int]:
+    """The images that some attack broke at some radius."""
+    rows = board.samples[(board.samples["model"] == model) & (board.samples["verdict"] == "broken")]
+    return set(rows["sample"].astype(int))
 
 
 def _broken(picture: Picture) -> bool:
@@ -85,29 +123,52 @@ def _broken(picture: Picture) -> bool:
     return picture.adv_pred not in (picture.label, ABSTAINS)
 
 
-def _norms_in_turn(pictures: Iterable[Picture]) -> list[Picture]:
-    """The smallest distance of each norm in turn: distances in two norms cannot be compared."""
+def _norms_in_turn(
+    pictures: Iterable[Picture], radii: Mapping[tuple[str, str], float], *, nearest_first: bool
+) -> list[Picture]:
+    """The smallest distance of each norm in turn, or the largest radius: two norms cannot be compared."""
+
+    def order(picture: Picture) -> tuple[float, float, int]:
+        eps, length = radii[picture.norm, picture.eps_text], distance(picture)
+        return (length, eps, picture.sample) if nearest_first else (-eps, -length, picture.sample)
+
     by_norm: dict[str, list[Picture]] = defaultdict(list)
     for picture in pictures:
         by_norm[picture.norm].append(picture)
-    columns = [sorted(column, key=lambda picture: (distance(picture), picture.sample)) for column in by_norm.values()]
+    columns = [sorted(column, key=order) for column in by_norm.values()]
     return [picture for row in zip_longest(*columns) for picture in row if picture]
 
 
-def _each_image_once(pictures: list[Picture]) -> list[Picture]:
-    """The same pictures, those of images that came before at the end."""
-    seen: set[int] = set()
-    first: list[Picture] = []
-    again: list[Picture] = []
+def _each_image_once(pictures: Sequence[Picture]) -> list[Picture]:
+    """The first picture of each image."""
+    first: dict[int, Picture] = {}
     for picture in pictures:
-        (again if picture.sample in seen else first).append(picture)
-        seen.add(picture.sample)
-    return first + again
+        first.setdefault(picture.sample, picture)
+    return list(first.values())
 
 
-def _in_words(norm: str, length: float) -> str:
-    text = f"{length:.0f}" if length == int(length) else f"{length:.3g}"
-    return f"{text} in Linf" if is_rendered(unmasked(norm)) else text
+def _in_words(board: Board, norm: str, length: float) -> str:
+    """A distance as the user wrote radii: "1/255" where it is one, in 255ths where all radii are."""
+    if is_rendered(unmasked(norm)):
+        return f"{length:.3g} in Linf"
+    threats = [threat for threat in board.threats if threat.norm == norm]
+    same = next((threat for threat in threats if math.isclose(threat.eps, length, rel_tol=1e-5)), None)
+    if same is not None:
+        return same.eps_text
+    if threats and all(threat.eps_text.endswith("/255") for threat in threats):
+        return f"{255 * length:.3g}/255"
+    return f"{length:.0f}" if length == int(length) else f"{length:.3g}"
+
+
+def _nearest(board: Board, picture: Picture) -> str:
+    """The distance of the nearest error that a run without a radius found."""
+    name = unmasked(picture.norm).lower()
+    threat = next((one for one in board.minimums if one.norm == picture.norm), None)
+    rows = board.verdicts.rows(picture.model, threat) if threat else None
+    if rows is None:
+        return ""
+    known = rows.loc[(rows["sample"] == picture.sample) & (rows["verdict"] == "broken"), name]
+    return _in_words(board, picture.norm, float(known.min())) if len(known) else ""
 
 
 def _entry(board: Board, picture: Picture) -> GalleryEntry:
@@ -118,18 +179,22 @@ def _entry(board: Board, picture: Picture) -> GalleryEntry:
     length = distance(picture)
     return GalleryEntry(
         model=picture.model,
-        threat=f"{picture.norm} {picture.eps_text}",
+        threat=picture.norm if is_minimum(picture.eps_text) else f"{picture.norm} {picture.eps_text}",
         attack=printable(picture.attack),
         sample=picture.sample,
         label=board.class_name(picture.label),
         clean_pred=board.class_name(picture.clean_pred),
         adv_pred=board.class_name(picture.adv_pred),
         broken=_broken(picture),
-        distance=_in_words(picture.norm, length),
+        norm="Linf" if is_rendered(unmasked(picture.norm)) else picture.norm,
+        distance=_in_words(board, picture.norm, length),
+        nearest=_nearest(board, picture),
         factor=f"{TIMES} {scale / (2 * largest):.3g}" if largest else "no difference",
         span=f"{low:g} to {high:g}",
         width=picture.x.shape[-1],
         height=picture.x.shape[-2],
+        clean_confidence="",
+        adv_confidence="",
         clean=png((picture.x.astype(np.float64) - low) / scale),
         adversarial=png((picture.x_adv.astype(np.float64) - low) / scale),
         difference=png(amplified(delta)),

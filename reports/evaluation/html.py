@@ -15,18 +15,24 @@ from robustkit.errors import UserError
 from robustkit.evidence.run import Run
 from robustkit.host.files import write_text
 
-from ..shared.figures import Figure, Legend
+from ..shared.line_chart import Drawing, LineChart
 from ..shared.rendering import render, styles
 from ..shared.words import printable
-from . import audit, figures, randomized, smoothing, tables
+from . import audit, randomized, smoothing, tables
+from .answer import Answer, answer
+from .attack_matrix import AttackMatrix, attack_matrix
 from .board import Board, EvaluationProgress, boards
-from .distance_figures import accuracy_by_distance
+from .checklist import ChecklistItem, checklist
+from .confusion import ConfusionTables, confusion_tables
+from .cost import CostBlock, cost_blocks
 from .distances import DistanceBlock, distance_blocks
 from .extra_parts import ExtraPart, extra_parts
-from .gallery import RULE, GalleryEntry, gallery
-from .headline import Headline, headlines
-from .manifest import Difference, ManifestLine, differences, entries
+from .figures import charts
+from .gallery import RULE, GalleryEntry, gallery, hero
+from .manifest import Difference, ManifestLine, ModelFile, differences, entries, model_files
 from .methods import joined, methods, resolution, unchecked
+from .overview import Overview, overview
+from .pair_rows import PairTable, pair_table
 from .queries import QueryTable, query_table
 from .query_figures import QueryFigure, by_queries
 
@@ -35,9 +41,8 @@ class RunView(NamedTuple):
     """What the page shows of one run beside its numbers."""
 
     name: str
-    created: str
+    day: str  # on which it was made
     command: str
-    seconds: list[ManifestLine]
     warnings: list[str]
     manifest: list[ManifestLine]
     json: str
@@ -52,22 +57,28 @@ class Section(NamedTuple):
     resolution: str
     joined: list[str]
     unfinished: list[EvaluationProgress]
-    headlines: list[Headline]
+    answer: Answer
+    overview: Overview
+    charts: list[tuple[LineChart, list[Drawing]]]
+    hero: GalleryEntry | None
+    pairs: PairTable | None
+    matrix: AttackMatrix | None
+    confusion: ConfusionTables | None
     accuracy: list[tables.AccuracyBlock]
     distances: list[DistanceBlock]
-    legend: list[Legend]
-    figures: list[Figure]
     queries: QueryTable | None
     query_figures: list[QueryFigure]
     contributions: list[tables.ContributionBlock]
     classes: list[tables.ClassTable]
     gallery: list[GalleryEntry]
-    costs: list[tables.CostBlock]
+    costs: list[CostBlock]
     certified: list[str]
     randomized: list[str]
     audit: list[str]
     methods: str
     unchecked: list[str]
+    checklist: list[ChecklistItem]
+    models: list[ModelFile]
     extra_parts: list[ExtraPart]
     runs: list[RunView]
     differences: list[Difference]
@@ -97,13 +108,14 @@ def page(runs: Sequence[Run]) -> str:
 def _style(sections: Sequence[Section]) -> str:
     files = [
         "shared/style.css",
+        "evaluation/evaluation.css",
         *dict.fromkeys(part.style for section in sections for part in section.extra_parts if part.style),
     ]
     return styles(*files)
 
 
 def _section(board: Board, number: int) -> Section:
-    prefix = f"s{number}"
+    prefix, table = f"s{number}", overview(board)
     return Section(
         prefix=prefix,
         note="" if number == 0 else _not_comparable(board),
@@ -111,22 +123,28 @@ def _section(board: Board, number: int) -> Section:
         resolution=resolution(board),
         joined=joined(board),
         unfinished=board.states,
-        headlines=headlines(board),
+        answer=answer(board),
+        overview=table,
+        charts=charts(board),
+        hero=hero(board),
+        pairs=pair_table(table),
+        matrix=attack_matrix(board),
+        confusion=confusion_tables(board),
         accuracy=tables.accuracy_blocks(board),
         distances=distance_blocks(board),
-        legend=figures.legend(board),
-        figures=[*figures.accuracy_against_eps(board, prefix), *accuracy_by_distance(board, prefix)],
         queries=query_table(board),
         query_figures=by_queries(board, prefix),
         contributions=tables.contribution_blocks(board),
         classes=tables.class_tables(board),
         gallery=gallery(board),
-        costs=tables.cost_blocks(board),
+        costs=cost_blocks(board),
         certified=smoothing.notes(board),
         randomized=randomized.notes(board),
         audit=audit.notes(board),
         methods=methods(board),
         unchecked=unchecked(board),
+        checklist=checklist(board),
+        models=model_files(board),
         extra_parts=extra_parts(board, prefix),
         runs=[_run_view(run) for run in board.runs],
         differences=differences(board.runs),
@@ -144,9 +162,8 @@ def _run_view(run: Run) -> RunView:
     manifest = run.manifest
     return RunView(
         name=printable(run.folder.name),
-        created=printable(str(manifest["created"])),
+        day=printable(str(manifest["created"]).partition("T")[0]),
         command=printable(str(manifest["command"])),
-        seconds=entries(manifest["seconds"]),
         warnings=[printable(str(warning)) for warning in manifest["warnings"]],
         manifest=entries(manifest),
         json=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),

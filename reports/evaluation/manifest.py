@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from robustkit.evidence.run import Run
 
 from ..shared.words import UNKNOWN, printable
+from .board import Board
 
 
 class ManifestLine(NamedTuple):
@@ -13,6 +14,14 @@ class ManifestLine(NamedTuple):
 
     key: str
     text: str
+
+
+class ModelFile(NamedTuple):
+    """What a model's name on the page stands for."""
+
+    model: str
+    source: str
+    sha256: str
 
 
 class Difference(NamedTuple):
@@ -33,6 +42,26 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
     keys = dict.fromkeys(key for one in flat for key in one if not key.startswith("model"))
     rows = [Difference(key, [one.get(key, UNKNOWN) for one in flat]) for key in keys]
     return [row for row in rows if len(set(row.texts)) > 1]
+
+
+def model_files(board: Board) -> list[ModelFile]:
+    """The source and the hash of each model of a board."""
+    files: dict[str, ModelFile] = {}
+    for run, names in zip(board.runs, board.names, strict=True):
+        models = run.manifest["identity"].get("models", [])
+        for entry in models if isinstance(models, Sequence) else []:
+            name = names.get(printable(str(entry["name"]))) if isinstance(entry, Mapping) else None
+            if name is not None and name not in files:
+                source, digest = (printable(str(entry.get(key) or UNKNOWN)) for key in ("source", "sha256"))
+                files[name] = ModelFile(name, source, digest)
+    return list(files.values())
+
+
+def attack_parameters(board: Board) -> dict[str, Mapping[str, Any]]:
+    """The hyper-parameters of each attack of a board, by its name."""
+    listed = [run.manifest["identity"].get("attacks", []) for run in board.runs]
+    entries_of = (each for one in listed if isinstance(one, Sequence) for each in one if isinstance(each, Mapping))
+    return {printable(str(each.get("name", "attack"))): each for each in entries_of}
 
 
 def attacks(run: Run) -> list[str]:

@@ -8,10 +8,9 @@ import pandas as pd
 
 from robustkit.evidence.queries import checkpoints, curve
 
-from ..shared.figures import SERIES, Figure, Legend, axes_in, style_axes, svg_of
+from ..shared.figures import SERIES, SIZE, Figure, Legend, axes_in, style_axes, svg_of
 from ..shared.words import printable
 from .board import Board
-from .figures import SIZE
 from .queries import most_queries
 from .result_rows import ThreatLabel, distance_text
 

@@ -1,10 +1,10 @@
 """The tables of the page as plain values; the template decides how they look."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..shared.words import per_image
 from .board import Board
+from .cost import attacked_images
 from .result_rows import OrderedRow, ResultRow, ThreatLabel
 from .samples import ClassRow, broken_only_by, class_rows
 
@@ -32,6 +32,7 @@ class Contribution(NamedTuple):
     cell: ResultRow
     only: int | None  # images that no other attack broke; None if there are no rows per image
     passes: str
+    inherited: int  # images that a smaller radius broke already
 
 
 class ContributionRow(NamedTuple):
@@ -56,24 +57,6 @@ class ClassTable(NamedTuple):
     rows: list[ClassRow]
     weakest: list[list[int]]  # for each threat the rows with the lowest accuracy
     total: int
-
-
-class CostRow(NamedTuple):
-    """Passes of an attack, over all threats."""
-
-    name: str
-    member: bool
-    images: int
-    forwards: int
-    backwards: int
-    passes: str
-
-
-class CostBlock(NamedTuple):
-    """Passes of each attack on one model."""
-
-    model: str
-    rows: list[CostRow]
 
 
 MOST_CLASSES = 20
@@ -102,11 +85,6 @@ def class_tables(board: Board) -> list[ClassTable]:
     return [table for table in tables if table.rows]
 
 
-def cost_blocks(board: Board) -> list[CostBlock]:
-    """Passes of each attack, a block for each model, summed over the threats."""
-    return [CostBlock(model, _costs(board, model)) for model in board.models]
-
-
 def _accuracy(board: Board, model: str, threat: ThreatLabel) -> AccuracyRow:
     rows = {row.cell.attack: row.cell for row in board.attack_rows(model, threat) if not row.ensemble}
     bounds = board.worst(model, threat), board.certified(model, threat)
@@ -120,15 +98,18 @@ def _contributions(board: Board, threat: ThreatLabel) -> list[ContributionRow]:
         only = broken_only_by(board, model, threat)
         rows = board.attack_rows(model, threat)
         order |= {(row.name, row.ensemble): row for row in rows if (row.name, row.ensemble) not in order}
-        by_model.append({(row.name, row.ensemble): _contribution(row.cell, only.get(row.cell.attack)) for row in rows})
+        by_model.append(
+            {(row.name, row.ensemble): _contribution(board, row.cell, only.get(row.cell.attack)) for row in rows}
+        )
     return [
         ContributionRow(row.name, row.ensemble is not None, [one.get(key) for one in by_model])
         for key, row in order.items()
     ]
 
 
-def _contribution(cell: ResultRow, only: int | None) -> Contribution:
-    return Contribution(cell, only, per_image(cell.forwards + cell.backwards, cell.images))
+def _contribution(board: Board, cell: ResultRow, only: int | None) -> Contribution:
+    attacked = attacked_images(board, cell)
+    return Contribution(cell, only, per_image(cell.forwards + cell.backwards, attacked), cell.attacked - attacked)
 
 
 def _first_share(row: ClassRow) -> float:
@@ -139,18 +120,3 @@ def _first_share(row: ClassRow) -> float:
 def _weakest(rows: list[ClassRow], threat: int) -> list[int]:
     values = {i: share.at.value for i, row in enumerate(rows) if (share := row.worst[threat])}
     return [i for i, value in values.items() if value == min(values.values())]
-
-
-def _costs(board: Board, model: str) -> list[CostRow]:
-    clean = board.clean(model)
-    by_attack: dict[tuple[str, str | None], list[ResultRow]] = {("clean", None): [clean]} if clean else {}
-    for threat in board.threats:
-        for row in board.attack_rows(model, threat):
-            by_attack.setdefault((row.name, row.ensemble), []).append(row.cell)
-    return [_cost(name, ensemble is not None, cells) for (name, ensemble), cells in by_attack.items()]
-
-
-def _cost(name: str, member: bool, cells: Sequence[ResultRow]) -> CostRow:
-    images = sum(cell.images for cell in cells)
-    forwards, backwards = sum(cell.forwards for cell in cells), sum(cell.backwards for cell in cells)
-    return CostRow(name, member, images, forwards, backwards, per_image(forwards + backwards, images))

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..shared.figures import INK, MARKERS, SERIES, Figure, axes_in, style_axes, svg_of
+from ..shared.figures import INK, MARKERS, SERIES, SIZE, Figure, axes_in, style_axes, svg_of
 from ..shared.words import percent
-from .figures import SIZE
 
 _CURVES = (("val_clean", "clean"), ("val_ce", "cross-entropy attack"), ("val_worst", "worst of two attacks"))
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Placeholder colours, which `svg_of` replaces by the colours of the page.
 INK, RULE = "#010203", "#040506"
 SERIES: Final = tuple(f"#0a0b{i:02x}" for i in range(7))
+SIZE: Final = (4.0, 2.7)  # inches of 72 units: letters of 9 units are 11 pixels on a phone
 MARKERS: Final = "os^Dv*P"  # in the order of MARKS, which the legend shows
 MARKS: Final = "●■▲◆▼★✚"
 

@@ -9,6 +9,7 @@ from robustkit.primitives.mask import unmasked
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
+MINUS: Final = "\N{MINUS SIGN}"
 
 
 def percent(k: int, n: int) -> str:
@@ -81,3 +82,13 @@ def radius_axis(norm: str) -> str:
     """The label of an axis of radii."""
     lengths = {"patch": "side of the patch, pixels", "frame": "width of the frame, pixels"}
     return lengths.get(norm, f"radius ({norm})")
+
+
+def points(difference: float) -> str:
+    """A difference of two shares in percentage points, with the minus sign that is as wide as a digit."""
+    return f"{100 * difference:.1f}".replace("-0.0", "0.0").replace("-", MINUS)
+
+
+def point_range(low: float, high: float) -> str:
+    """An interval of a difference in percentage points."""
+    return f"{points(low)} to {points(high)}"

@@ -1,50 +1,59 @@
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
-import pytest
 from robustkit.reports.evaluation.board import boards
-from robustkit.reports.evaluation.figures import accuracy_against_eps, legend
-from robustkit.reports.shared.figures import Figure
+from robustkit.reports.evaluation.figures import charts
+from robustkit.reports.evaluation.html import page
+from robustkit.reports.shared.line_chart import NARROW, WIDE, drawings, shared_prefix, shortened_name
 
 from robustkit.evidence.run import Run
 
-
-@pytest.fixture(scope="module")
-def drawn(run: Run) -> list[Figure]:
-    return accuracy_against_eps(boards([run])[0], "s0")
+LINF = tuple(("Linf", eps, str(eps)) for eps in (0.05, 0.1, 0.2))
 
 
-def test_ids_are_unique_and_every_reference_has_its_target(drawn: list[Figure]) -> None:
-    page = "".join(figure.svg for figure in drawn)
-    ids = re.findall(r'\bid="([^"]+)"', page)
+def test_a_norm_with_several_radii_has_a_chart_and_one_radius_has_no_line(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=20, threats=(*LINF, ("L2", 0.5, "1/2")))
 
-    assert len(ids) == len(set(ids))
-    assert {*re.findall(r"url\(#([^)]+)\)", page), *re.findall(r'href="#([^"]+)"', page)} <= {*ids}
+    (shown,) = charts(boards([run])[0])
 
-
-def test_colours_and_fonts_are_left_to_the_page(drawn: list[Figure]) -> None:
-    for figure in drawn:
-        assert not re.search(r"#[0-9a-f]{6}\b", figure.svg)
-        assert "font-family" not in figure.svg
-        assert "<style" not in figure.svg
+    assert shown[0].title.startswith("Linf")
+    assert [tick.text for tick in shown[0].ticks] == ["0", "0.05", "0.1", "0.2"]
 
 
-def test_text_stays_text(drawn: list[Figure]) -> None:
-    assert ">1/4</text>" in drawn[1].svg
+def test_a_line_goes_through_the_accuracies_of_the_run(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=40, models=("m",), threats=LINF)
+    rows = run.results[run.results["role"].isin(["clean", "worst-case"])]
+
+    ((chart, _),) = charts(boards([run])[0])
+
+    (line,) = chart.lines
+    assert [point.y for point in line.points] == [100 * value for value in rows["accuracy"]]
+    assert [point.x for point in line.points] == [*rows["eps"]]
 
 
-def test_a_user_s_style_does_not_change_the_bytes(run: Run, drawn: list[Figure]) -> None:
-    import matplotlib as mpl
+def test_labels_of_many_lines_do_not_overlap_and_stay_in_the_chart(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=20, models=tuple(f"m{i}" for i in range(10)), threats=LINF, hardness=1e-6)
 
-    with mpl.rc_context({"lines.linewidth": 9, "svg.fonttype": "path"}):
-        again = accuracy_against_eps(boards([run])[0], "s0")
+    ((chart, _),) = charts(boards([run])[0])
 
-    assert again == drawn
+    for drawing in drawings(chart):
+        places = sorted(line.label_y for line in drawing.lines if line.label_y is not None)
+        assert len(places) == 10
+        assert all(later - earlier > 16.9 for earlier, later in pairwise(places))
+        assert places[-1] <= drawing.frame.bottom
 
 
-def test_ten_models_have_ten_looks(make_run: Callable[..., Run]) -> None:
-    run = make_run(n=20, models=tuple(f"m{i}" for i in range(10)), threats=(("Linf", 0.1, "0.1"),))
+def test_colours_are_left_to_the_page(run: Run) -> None:
+    charts_in_page = re.findall(r"<svg.*?</svg>", page([run]), flags=re.DOTALL)
 
-    looks = {(line.mark, line.colour) for line in legend(boards([run])[0])}
+    assert len(charts_in_page) > 4
+    assert not any(re.search(r"#[0-9a-f]{6}\b", svg) for svg in charts_in_page)
 
-    assert len(looks) == 10
+
+def test_names_are_shortened_in_the_middle_and_lose_what_they_share() -> None:
+    assert shortened_name("a" * 30, WIDE.letters) == "a" * 17 + "…" + "a" * 8
+    assert len(shortened_name("x" * 99, NARROW.letters)) == NARROW.letters
+    assert shared_prefix(["models.a", "models.b"]) == "models."
+    assert shared_prefix(["resnet18", "resnet50"]) == ""
+    assert shared_prefix(["models.a"]) == ""

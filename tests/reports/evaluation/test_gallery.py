@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from robustkit.reports.evaluation.board import boards
-from robustkit.reports.evaluation.gallery import MOST, MOST_LARGE, gallery
+from robustkit.reports.evaluation.gallery import MOST, MOST_LARGE, gallery, hero
 
 from robustkit.evidence.run import Picture, Run
 
@@ -25,15 +25,47 @@ def picture(run: Run) -> Picture:
     return next(one for one in run.pictures if one.norm == "Linf" and one.adv_pred != one.label)
 
 
-def test_the_models_share_the_room_and_the_broken_come_first(run: Run) -> None:
-    shown = gallery(boards([run])[0])
+def test_the_models_share_the_room_and_the_broken_come_first(make_run: Callable[..., Run]) -> None:
+    shown = gallery(boards([make_run(hardness=2.5)])[0])
 
-    assert len(shown) == MOST
+    assert {one.model for one in shown} == {"resnet18", "resnet18-adversarial"}
     for model in ("resnet18", "resnet18-adversarial"):
         broken = [one.broken for one in shown if one.model == model]
+        assert 0 < len(broken) <= MOST / 2
         assert broken == sorted(broken, reverse=True)
         assert any(broken)
         assert not all(broken)
+
+
+def test_an_image_stands_once_for_each_model_and_is_robust_only_if_nothing_broke_it(run: Run) -> None:
+    broken = run.samples[run.samples["verdict"] == "broken"]
+    fallen = {*zip(broken["model"], broken["sample"], strict=True)}
+
+    shown = gallery(boards([run])[0])
+
+    assert len({(one.model, one.sample) for one in shown}) == len(shown)
+    assert all(one.broken == ((one.model, one.sample) in fallen) for one in shown)
+
+
+def test_a_distance_is_written_like_the_radii(run: Run, picture: Picture) -> None:
+    x_adv = picture.x + np.where(picture.x > 0.5, -1, 1).astype(np.float32) * np.float32(0.05)
+    eps = {"0.05": "1/20", "0.1": "1/10", "0.2": "1/5"}
+    rows = [frame.replace({"eps_text": eps}) for frame in (run.results, run.samples)]
+    renamed = replace(run, results=rows[0], samples=rows[1])
+    one = replace(picture, x_adv=x_adv, eps_text=eps[picture.eps_text])
+
+    (shown,) = gallery(boards([showing(renamed, one)])[0])
+
+    assert shown.distance == "1/20"
+
+
+def test_the_large_picture_is_the_first_broken_one_of_the_best_model(run: Run) -> None:
+    shown = hero(boards([run])[0])
+
+    assert shown is not None
+    assert (shown.model, shown.threat, shown.broken) == ("resnet18-adversarial", "Linf 0.1", True)
+    samples = [one.sample for one in run.pictures if one.model == shown.model and one.adv_pred != one.label]
+    assert shown.sample >= min(samples)
 
 
 def test_clean_pixels_are_the_data_s_own(run: Run, picture: Picture) -> None:

@@ -72,14 +72,14 @@ def test_nothing_is_said_of_it_where_nothing_is_smoothed(make_run, tmp_path):
     assert "certified" not in page(run, tmp_path).lower()
 
 
-def test_the_page_has_both_bounds_in_its_card_its_table_and_its_data(smoothed, tmp_path):
+def test_the_page_has_both_bounds_in_its_head_its_tables_and_its_data(smoothed, tmp_path):
     text = page(smoothed, tmp_path)
-    card = text[text.index('<article class="card">') : text.index("</article>")]
+    head = text[text.index("<header>") : text.index("</header>")]
     data = json.loads(re.search(r'id="robustkit-results">(.*?)</script>', text, re.DOTALL)[1])
 
-    assert "upper bound" in card
-    assert "lower bound" in card
-    assert certified(smoothed, "0.2") in card
+    assert "upper bound" in head
+    assert "are certified" in head
+    assert certified(smoothed, "0.2") in text
     assert '<th scope="col" class="num strong">certified</th>' in text
     assert [row["role"] for row in data[0]["results"]].count("certified") == 2
     assert "The true robust accuracy lies between certified and worst-case" in text
@@ -87,11 +87,12 @@ def test_the_page_has_both_bounds_in_its_card_its_table_and_its_data(smoothed, t
 
 
 def test_the_figure_tells_it_to_who_cannot_see_it(smoothed, tmp_path):
-    label = re.search(r'<figure role="img" aria-label="([^"]*)"', page(smoothed, tmp_path))[1]
+    label = re.search(r'<figure class="chart" role="img" aria-label="([^"]*)"', page(smoothed, tmp_path))[1]
     shares = [row.correct / row.n for row in smoothed.results[smoothed.results.role == "certified"].itertuples()]
 
-    assert re.search(r"certified [\d.]+ % at 0.1, [\d.]+ % at 0.2", label)
-    assert f"{100 * shares[0]:.1f} % at 0.1" in label
+    told = label.partition("certified smooth: ")[2]
+    assert told.startswith(f"{100 * shares[0]:.1f} % at 0.1")
+    assert f"{100 * shares[1]:.1f} % at 0.2" in told
 
 
 def test_bounds_that_meet_are_told_apart_from_attacks_that_fail(smoothed, tmp_path):

@@ -1,0 +1,155 @@
+"""The answer of a page in one sentence: which model withstands most, how sure that is, and against what."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..shared.words import DASH, in_plain_words, point_range, points
+from .board import Board
+from .headline_threat import HeadlineThreat, headline_threat
+from .ranking import Pair, Ranking, ranking
+from .result_rows import ThreatLabel
+
+
+class Answer(NamedTuple):
+    """What a reader sees first."""
+
+    sentence: str
+    support: str  # what the sentence's number is
+    threat: str  # what the attacker may do and know
+    rule: str  # which radius leads, and why; empty where there is none
+    comments: list[str]  # what a reader may overlook in the numbers
+
+
+def answer(board: Board) -> Answer:
+    """The answer of a board."""
+    leading = headline_threat(board)
+    comments = [text for model in board.models if (text := _comment(board, model, leading))]
+    if leading is None:
+        sentence, support = _without_radius(board)
+        return Answer(_unbroken(sentence), support, _attacker(board, None), "", comments)
+    ranked = ranking(board, leading.threat)
+    sentence = _of_one(board, leading.threat, ranked) if len(ranked.models) < 2 else _of_several(board, ranked)
+    support = _support(board, leading.threat, ranked)
+    return Answer(_unbroken(sentence), support, _attacker(board, leading), leading.rule, comments)
+
+
+def _of_one(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
+    cell = board.worst(ranked.models[0], threat) if ranked.models else None
+    if cell is None:
+        return "No model has a result yet."
+    return f"{cell.model}: at most {cell.percent} robust accuracy at {threat} (95 %: {cell.interval}, n = {cell.n:,})."
+
+
+def _of_several(board: Board, ranked: Ranking) -> str:
+    first, second = ranked.models[:2]
+    best, next_best = (board.worst(model, ranked.threat) for model in (first, second))
+    assert best is not None
+    assert next_best is not None
+    if best.correct == 0:
+        return (
+            f"None of {len(ranked.models)} models withstands the attacks at {ranked.threat}: all have {best.percent}."
+        )
+    if not ranked.pairs:
+        return f"{first} leads so far with {best.percent} at {ranked.threat}; differences are not tested yet."
+    pair = ranked.pair(first, second)
+    if pair.told_apart:
+        ahead = f"{points(pair.difference.value)} points ({_range(pair)}) above {second}"
+        return f"{first} is the most robust: {best.percent} at {ranked.threat}, {ahead}."
+    others = [model for model in ranked.models[2:] if not ranked.pair(first, model).told_apart]
+    more = f" and {len(others)} other{'s' if len(others) > 1 else ''}" if others else ""
+    whose = "the difference of the first two" if others else "their difference"
+    return (
+        f"{first} ({best.percent}) and {second} ({next_best.percent}){more} cannot be told apart at {ranked.threat}: "
+        f"{whose} is {points(pair.difference.value)} points ({_range(pair)})."
+    )
+
+
+def _range(pair: Pair) -> str:
+    return f"95 %: {point_range(pair.difference.low, pair.difference.high)}"
+
+
+def _unbroken(sentence: str) -> str:
+    """The sentence with its numbers and units on one line each."""
+    return sentence.replace(" %", "\N{NO-BREAK SPACE}%").replace(" points", "\N{NO-BREAK SPACE}points")
+
+
+def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
+    cell = board.worst(ranked.models[0], threat) if ranked.models else None
+    if cell is None:
+        return ""
+    clean = board.clean(cell.model)
+    before = f" Without an attack it is {clean.correct:,}." if clean else ""
+    certified = board.certified(cell.model, threat)
+    least = f" At least {certified.correct:,} are certified." if certified else ""
+    return (
+        f"An upper bound: of {cell.n:,} images, {cell.model} classifies {cell.correct:,} correctly under every attack "
+        f"tried, and a stronger attack can only lower that.{least}{before}"
+    )
+
+
+def _without_radius(board: Board) -> tuple[str, str]:
+    """Sentence and support of a board without a radius."""
+    cells = [(norm, cell) for norm in board.minimums for model in board.models if (cell := board.worst(model, norm))]
+    known = [(norm, cell) for norm, cell in cells if cell.distance_text]
+    if not known:
+        clean = [cell for model in board.models if (cell := board.clean(model))]
+        counts = ", ".join(f"{cell.model} {cell.percent}" for cell in clean)
+        return f"No attack was run{f'; clean accuracy: {counts}' if counts else ''}.", ""
+    norm = known[0][0]
+    own = sorted((cell for other, cell in known if other == norm), key=lambda cell: -cell.distance)
+    parts = ", ".join(
+        f"{cell.model} {cell.distance_text} (95 %: {cell.distance_interval.replace('-', DASH)})" for cell in own
+    )
+    return (
+        f"Median {norm.norm} distance of the nearest error: {parts}.",
+        "An upper bound: half of the correctly classified images have an error at least as near as that, and a "
+        "stronger attack may find nearer ones.",
+    )
+
+
+def _attacker(board: Board, leading: HeadlineThreat | None) -> str:
+    """What the attacker may change and know, in words."""
+    changes = ""
+    if leading is not None:
+        changes = f"An image counts as robust if no attack changes its class {_allowed(leading.threat)}. "
+    return changes + " ".join(_knowledge(board))
+
+
+def _allowed(threat: ThreatLabel) -> str:
+    return in_plain_words(threat.norm, threat.eps_text)
+
+
+def _knowledge(board: Board) -> Iterator[str]:
+    attacks = [row for row in board.rows if row.role in ("attack", "member") and row.attacked]
+    if not attacks:
+        return
+    direct = [row for row in attacks if "@" not in row.attack]
+    if any(row.backwards for row in direct):
+        yield "The attacker knows the model and its weights (white box)."
+    elif direct:
+        yield "The attacker only queries the model (black box)."
+    if board.transferred:
+        yield "Some attacks query another model and are transferred."
+
+
+def _comment(board: Board, model: str, leading: HeadlineThreat | None) -> str:
+    """What a reader may overlook in the numbers of a model; empty if nothing."""
+    if model in board.unfinished:
+        return ""
+    cell, clean = board.worst(model, leading.threat) if leading else None, board.clean(model)
+    if cell is None:
+        looked_for = any(board.worst(model, norm) for norm in board.minimums)
+        return "" if looked_for else f"{model}: no attack was run; this says nothing about robustness."
+    if cell.n < 30:
+        return f"With {cell.n} image{'' if cell.n == 1 else 's'} this is a trial of the tool, not a measurement."
+    certified = board.certified(model, cell.threat) if cell.threat else None
+    if certified and certified.correct == cell.correct:
+        return f"{model}: The two bounds are equal; no stronger attack can lower this accuracy."
+    if clean and clean.correct == cell.correct and clean.correct:
+        return (
+            f"{model}: No attack broke any image at {cell.threat}. Either the radius is small, or the attacks fail on "
+            "this model; check which."
+        )
+    classes = len(board.class_names)
+    is_guessing = classes and cell.correct / cell.n <= 1 / classes
+    return f"{model} at {cell.threat} is no better than guessing ({cell.percent})." if is_guessing else ""

@@ -1,0 +1,63 @@
+"""The radius that a page leads with: the one that papers report for the data, else the largest that was tried.
+
+A page must not lead with the radius that flatters the models most, which is the smallest one.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from robustkit.data.dataset import UsualThreat
+from robustkit.data.digits import THREATS as DIGITS
+from robustkit.data.folder import IMAGENET_THREATS
+from robustkit.data.published import PUBLISHED
+from robustkit.primitives.threat import norm_name, radius
+
+from .board import Board
+from .result_rows import ThreatLabel
+
+USUAL: Final[dict[str, tuple[UsualThreat, ...]]] = {
+    **{name: published.threats for name, published in PUBLISHED.items()},
+    "imagenet": IMAGENET_THREATS,
+    "digits": DIGITS,
+}
+# Papers write the L2 radius of CIFAR either way.
+_ALSO: Final = {("cifar10", "L2"): "128/255", ("cifar100", "L2"): "128/255"}
+
+
+class HeadlineThreat(NamedTuple):
+    """The norm and radius of the headline, and the rule that chose them, as a sentence."""
+
+    threat: ThreatLabel
+    rule: str
+
+
+def headline_threat(board: Board) -> HeadlineThreat | None:
+    """The radius to lead with; None if no attack had a radius."""
+    if not board.threats:
+        return None
+    data = board.images.dataset
+    usual = list(_usual(data))
+    for threat in board.threats:
+        if any(one.norm == threat.norm and math.isclose(_radius(one), threat.eps) for one in usual):
+            return HeadlineThreat(threat, f"{threat} is the usual radius for {data}.")
+    norm = board.threats[0].norm
+    largest = max((threat for threat in board.threats if threat.norm == norm), key=lambda threat: threat.eps)
+    only = len(board.threats) == 1
+    known = next((one for one in usual if one.norm == norm), usual[0] if usual else None)
+    about = f"the usual one for {data} is {known.norm} {known.eps}" if known else f"none is usual for {data}"
+    return HeadlineThreat(largest, f"{largest} is the {'only' if only else 'largest'} radius tried; {about}.")
+
+
+def _radius(usual: UsualThreat) -> float:
+    return radius(norm_name(usual.norm), usual.eps)
+
+
+def _usual(dataset: str) -> Iterator[UsualThreat]:
+    """The usual threats for data of this name; "CIFAR-10" and "cifar10.npz" are CIFAR-10."""
+    name = re.sub(r"[^a-z0-9]", "", dataset.lower().partition(".")[0])
+    for one in USUAL.get(name, ()):
+        yield one
+        if (name, one.norm) in _ALSO:
+            yield UsualThreat(one.norm, _ALSO[name, one.norm])

@@ -1,0 +1,86 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from robustkit.reports.evaluation.answer import answer
+from robustkit.reports.evaluation.board import boards
+from robustkit.reports.evaluation.headline_threat import headline_threat
+from robustkit.reports.evaluation.ranking import ranking
+from robustkit.reports.shared.words import DASH
+
+from robustkit.evidence.run import Run
+
+LINF = (("Linf", 0.1, "0.1"),)
+RADII = (("Linf", 1 / 255, "1/255"), ("Linf", 8 / 255, "8/255"), ("Linf", 16 / 255, "16/255"))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "threats", "chosen", "words"),
+    [
+        ("cifar10", RADII, "Linf 8/255", "is the usual radius for cifar10"),
+        ("CIFAR-10.npz", RADII, "Linf 8/255", "is the usual radius"),
+        ("cifar10", RADII[:1], "Linf 1/255", "only radius tried; the usual one for cifar10 is Linf 8/255"),
+        ("cifar10", (("L2", 0.25, "0.25"), ("L2", 128 / 255, "128/255")), "L2 128/255", "usual"),
+        ("my photos", RADII, "Linf 16/255", "largest radius tried; none is usual for my photos"),
+        ("digits", RADII, "Linf 16/255", "largest radius tried; the usual one for digits is Linf 0.1"),
+    ],
+)
+def test_the_page_leads_with_the_usual_radius_else_with_the_largest(
+    dataset: str, threats: object, chosen: str, words: str, make_run: Callable[..., Run]
+) -> None:
+    leading = headline_threat(boards([make_run(n=10, dataset=dataset, threats=threats)])[0])
+
+    assert leading is not None
+    assert str(leading.threat) == chosen
+    assert words in leading.rule
+
+
+def test_the_best_model_is_named_with_its_lead_on_the_same_images(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=300, models=("weak", "strong"), threats=LINF)
+    (strong, weak) = (run.results[(run.results["model"] == name) & (run.results["role"] == "worst-case")].iloc[0]
+                      for name in ("strong", "weak"))  # fmt: skip
+
+    sentence = answer(boards([run])[0]).sentence.replace("\xa0", " ")
+
+    lead = 100 * (strong["accuracy"] - weak["accuracy"])
+    assert sentence.startswith(
+        f"strong is the most robust: {100 * strong['accuracy']:.1f} % at Linf 0.1, {lead:.1f} points ("
+    )
+    assert sentence.endswith("above weak.")
+
+
+def test_models_with_the_same_verdicts_cannot_be_told_apart(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=40, models=("a",), threats=LINF)
+    twin = replace(run, results=run.results.assign(model="b"), samples=run.samples.assign(model="b"), pictures=[])
+
+    board = boards([run, twin])[0]
+
+    assert "cannot be told apart" in answer(board).sentence
+    assert [ranking(board, board.threats[0]).place(model) for model in ("a", "b")] == [f"1{DASH}2"] * 2
+
+
+def test_differences_are_those_of_the_table(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=200, models=("a", "b", "c"), threats=LINF)
+    worst = run.results[run.results["role"] == "worst-case"].set_index("model")["accuracy"]
+    board = boards([run])[0]
+
+    pairs = ranking(board, board.threats[0]).pairs
+
+    assert len(pairs) == 3
+    for pair in pairs:
+        assert pair.difference.value == pytest.approx(worst[pair.first] - worst[pair.second], abs=1e-12)
+        assert pair.difference.value >= 0
+
+
+def test_one_model_has_its_number_its_interval_and_n(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=90, models=("only",), threats=LINF)
+    worst = run.results[run.results["role"] == "worst-case"].iloc[0]
+
+    found = answer(boards([run])[0])
+
+    sentence = found.sentence.replace("\xa0", " ")
+    assert f"{100 * worst['accuracy']:.1f} %" in sentence
+    assert f"{100 * worst['ci_low']:.1f}{DASH}{100 * worst['ci_high']:.1f} %" in sentence
+    assert "n = 90" in sentence
+    assert "upper bound" in found.support
+    assert "white box" in found.threat
