@@ -22,7 +22,7 @@ DROPS: Final = ((), ("k/n", "only first", "only second"), ("k/n", "only first", 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print a comparison for a human: for each threat the models by rank, then all pairs, then what it means."""
     with wide_enough(console):
-        for title, ranked, pairs in _threats(comparison):
+        for title, ranked, pairs in threat_tables(comparison):
             console.print(fitting_table(partial(_ranking, title, ranked), RANKING, DROPS, console))
             console.print(fitting_table(partial(_pairs, pairs), PAIRS, DROPS, console))
         print_notes(console, _notes(comparison))
@@ -33,7 +33,8 @@ def comparison_text(comparison: Comparison) -> str:
     return plain_text(partial(print_comparison, comparison))
 
 
-def _threats(comparison: Comparison) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+def threat_tables(comparison: Comparison) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """The name of each threat, its rows of the ranking, and its pairs."""
     for (norm, eps), ranked in comparison.ranking.groupby(["norm", "eps"], sort=True):
         own = comparison.pairs
         pairs = own[(own["norm"] == norm) & (own["eps"] == eps)]
@@ -66,7 +67,7 @@ def _pairs(pairs: pd.DataFrame, shown: list[str]) -> Table:
         texts = {
             "95 % interval": f"{100 * row['ci_low']:+.1f} to {100 * row['ci_high']:+.1f}",
             "only first": str(row["first_only"]), "only second": str(row["second_only"]),
-            "p (Holm)": _p(row["p_holm"]),
+            "p (Holm)": p_value(row["p_holm"]),
         }  # fmt: skip
         table.add_row(
             Text(printable(row["first"])), Text(printable(row["second"])), Text(f"{100 * row['difference']:+.1f}"),
@@ -80,7 +81,8 @@ def _verdict(row: Mapping[Any, Any]) -> str:
     return "not told apart" if winner is None else f"{printable(winner)} is higher"
 
 
-def _p(value: float) -> str:
+def p_value(value: float) -> str:
+    """A p-value with three decimals."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
