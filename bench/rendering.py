@@ -3,7 +3,9 @@
     python bench/rendering.py [--images 10000] [--attacks 10] [--models 5] [--radii 1]
 
 It writes a run's evidence through the store, as an evaluation does, from made-up verdicts, and renders it in a process
-of its own. Two shared CPU cores, Python 3.11, pandas 3.1, torch 2.14: see docs/benchmarks.md for the numbers.
+of its own. On two shared CPU cores that eight other programs used too (Python 3.11.7, pandas 3.1.1, numpy 2.4.6) the
+defaults took 35.7 s of processor time, 23.6 s of it to load the evidence, and 1211 MiB; the page has 0.29 MiB. The aim
+is ten seconds and 1 GiB: what is left is one Python object for each row.
 """
 
 import argparse
@@ -22,20 +24,20 @@ CLASSES = 10
 STEPS = 40
 _RENDER = """
 import resource, sys, time
-start = time.perf_counter()
 from pathlib import Path
 from robustkit.evidence.reading import load_run
 from robustkit.reports import write_csv, write_report
-imported = time.perf_counter()
-run = load_run(sys.argv[1])
-loaded = time.perf_counter()
-write_report([run], Path(sys.argv[1]) / "report.html")
-reported = time.perf_counter()
-write_csv(run, Path(sys.argv[1]))
-done = time.perf_counter()
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(f"import {imported - start:.1f} s, load {loaded - imported:.1f} s, report {reported - loaded:.1f} s, "
-      f"CSV {done - reported:.1f} s, together {done - imported:.1f} s after the import; peak {peak:.0f} MiB")
+folder, marks = Path(sys.argv[1]), [(time.perf_counter(), time.process_time())]
+run = load_run(folder)
+marks.append((time.perf_counter(), time.process_time()))
+write_report([run], folder / "report.html")
+marks.append((time.perf_counter(), time.process_time()))
+write_csv(run, folder)
+marks.append((time.perf_counter(), time.process_time()))
+names = "load", "report", "CSV", "together"
+for name, (wall, spent), (later, total) in zip(names, [*marks[:3], marks[0]], [*marks[1:], marks[3]]):
+    print(f"{name}: {later - wall:.1f} s, of which {total - spent:.1f} s on the processor")
+print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 """
 
 

@@ -81,8 +81,11 @@ class ImageVerdicts:
     def most_backwards(self, model: str, threat: ThreatLabel, attack: str) -> int:
         """The most backward passes that an attack spent on one image; 0 without rows."""
         rows = self.rows(model, threat)
-        own = None if rows is None else rows.loc[rows["attack"].map(printable) == attack, "backwards"].dropna()
-        return 0 if own is None or own.empty else int(own.max())
+        if rows is None:
+            return 0
+        names = [name for name in rows["attack"].unique() if printable(str(name)) == attack]
+        own = rows.loc[rows["attack"].isin(names), "backwards"].dropna()
+        return 0 if own.empty else int(own.max())
 
     def broken_by(self, model: str, threat: ThreatLabel) -> Mapping[str, Numbers]:
         """For each attack with rows the images that it broke."""

@@ -114,9 +114,10 @@ def _predictions(run: Run, name: str) -> "pd.Series[int]":
 
 
 def _part(run: Run, names: Mapping[str, str]) -> RunPart:
+    models = run.samples["model"].unique()
     return RunPart(
         tuple(replace(row, model=names[row.model]) for row in result_rows(run.results)),
-        run.samples.assign(model=[names[printable(str(model))] for model in run.samples["model"]]),
+        run.samples.assign(model=run.samples["model"].map({one: names[printable(str(one))] for one in models})),
         tuple(replace(picture, model=names[printable(picture.model)]) for picture in run.pictures),
     )
 
@@ -126,6 +127,8 @@ def _told_apart(part: RunPart, twice: set[tuple[str, str]], folder: str) -> RunP
         root, slash, member = attack.partition("/")
         return f"{root} ({folder}){slash}{member}" if (model, printable(root)) in twice else attack
 
+    if not twice:
+        return part
     pairs = zip(part.samples["model"], part.samples["attack"], strict=True)
     return RunPart(
         tuple(replace(row, attack=named(row.model, row.attack)) if row.threat else row for row in part.rows),

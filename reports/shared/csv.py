@@ -28,5 +28,7 @@ def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None =
         frame = frame[[column for column in columns if column in frame.columns] + further]
     frame = frame.rename(columns=csv_cell)
     for name in frame.columns[[not is_numeric_dtype(kind) for kind in frame.dtypes]]:
-        frame[name] = frame[name].map(csv_cell)
+        # Most columns of texts have few different ones.
+        if any(csv_cell(value) is not value for value in frame[name].unique()):
+            frame[name] = frame[name].map(csv_cell)
     write_text(path, frame.to_csv(index=False, lineterminator="\n", na_rep=""))

@@ -17,7 +17,7 @@ _SHAPE = re.compile(r"\d{1,9}( \d{1,9}){2}", re.ASCII)
 def load_pictures(store: Store) -> list[Picture]:
     """All pictures of a store, with the classes that were predicted before and after the attack."""
     clean: dict[str, dict[int, CleanRecord]] = {}
-    attacked = {(row.model, row.norm, row.eps_text, row.attack, row.sample): row for row in store.attack_records()}
+    attacked = {(row.model, row.norm, row.eps_text, row.attack, row.sample): row for row in store.pictured_records()}
     pictures = []
     for record in store.picture_records():
         key = record.model, record.norm, record.eps_text, record.attack, record.sample

@@ -104,18 +104,17 @@ def audit_row(audit: Audit, *, settled: bool) -> dict[str, Any]:
 
 def combined(records: Sequence[AttackRecord]) -> list[AttackRecord]:
     """One row per image for several attacks together: its first success, else its last row, with all passes added."""
-    by_image: dict[int, AttackRecord] = {}
+    by_image: dict[int, list[AttackRecord]] = {}
     for record in records:
-        before = by_image.get(record.sample)
-        by_image[record.sample] = record if before is None else _merged(before, record)
-    return list(by_image.values())
+        by_image.setdefault(record.sample, []).append(record)
+    return [own[0] if len(own) == 1 else _merged(own) for own in by_image.values()]
 
 
-def _merged(first: AttackRecord, second: AttackRecord) -> AttackRecord:
+def _merged(records: Sequence[AttackRecord]) -> AttackRecord:
     return replace(
-        first if first.success else second,
-        forwards=first.forwards + second.forwards,
-        backwards=first.backwards + second.backwards,
+        next((record for record in records if record.success), records[-1]),
+        forwards=sum(record.forwards for record in records),
+        backwards=sum(record.backwards for record in records),
     )
 
 

@@ -250,6 +250,11 @@ class Store:
             raise not_ours(self.folder, "an attack neither succeeded nor failed")
         return records
 
+    def pictured_records(self) -> list[AttackRecord]:
+        """The attacked images of which there are pictures."""
+        key = "model, norm, eps_text, attack, sample"
+        return self._records(AttackRecord, self._read(f"SELECT attacked.* FROM attacked JOIN picture USING ({key})"))
+
     def draw_records(self, model: str, **where: str) -> list[DrawRecord]:
         """Single answers of one randomized model, at the given norm, eps_text and attack."""
         records = self._records(DrawRecord, self._rows("drawn", model, where))
@@ -285,15 +290,24 @@ class Store:
 
     def _records(self, kind: type[R], rows: Iterable[Sequence[Any]]) -> list[R]:
         """Rows as records; SQLite stores any type in any column, so each value is checked."""
-        types = [(field.name, field.type) for field in fields(kind)]
-        for row in rows:
-            for (name, expected), value in zip(types, row, strict=True):
-                if not _VALID[expected](value):
-                    raise not_ours(self.folder, f"{_TABLE_OF[kind]}.{name} is {str(value)[:40]!r}")
+        rows = list(rows)
+        for field, values in zip(fields(kind), zip(*rows, strict=True), strict=bool(rows)):
+            # Column by column: a large run has ten million values.
+            if not _all_valid(field.type, values):
+                wrong = next(value for value in values if not _VALID[field.type](value))
+                raise not_ours(self.folder, f"{_TABLE_OF[kind]}.{field.name} is {str(wrong)[:40]!r}")
         return [kind(*row) for row in rows]
 
     def _explained(self) -> AbstractContextManager[None]:
         return errors_explained(self.folder, reading=self.reading)
+
+
+def _all_valid(expected: Any, values: Sequence[Any]) -> bool:
+    """Whether all values of a column are valid; as `_VALID` says it of one."""
+    kinds = set(map(type, values))
+    if expected is int:
+        return kinds <= {int} and min(values, default=0) >= -1 and max(values, default=0) < 1 << 53
+    return kinds <= {float: {float, int, type(None)}, str: {str}, bytes: {bytes}}[expected]
 
 
 # By the type of a record's field. SQLite stores NaN as NULL.

@@ -3,6 +3,7 @@
 Only what inputs and seed determine goes in, so two equal runs give equal bytes.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,8 @@ from robustkit.primitives.threat import is_minimum, norm_name, radius
 # Whole numbers that some rows do not have.
 _WHOLE = ["adv_pred", "question", "restart", "target", "l0", "forwards", "backwards"]
 
+_SAMPLED = (*SAMPLE_COLUMNS, "radius", DRAW_COLUMN, *QUERY_COLUMNS)  # all that a row of samples may have
+
 Rows = list[dict[str, Any]]
 
 
@@ -60,7 +63,7 @@ def summarised(store: Store, folder: Path) -> Run:
     groups = _columns(entry["name"] for entry in identity["attacks"])
     attacks = {column: names for column, names in groups.items() if column != AUDIT or "audit" not in identity}
     results: Rows = []
-    samples: Rows = []
+    samples: list[tuple[Any, ...]] = []  # the columns _SAMPLED: as dicts, half a million rows take a gigabyte
     warnings: list[str] = []
     places: dict[str, Origins] = {}
     for entry in identity["models"]:
@@ -89,7 +92,8 @@ def summarised(store: Store, folder: Path) -> Run:
             note = {"note": masking_signs.NOTE} if masked else {}
             rows = _threat_results(model, threat, attacks, waiting)
             own += [{"model": model.name, **threat, **row, **note} for row in rows]
-            samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, attacks)]
+            named = ({"model": model.name, **threat, **row} for row in _threat_samples(model, threat, attacks))
+            samples += [tuple(row.get(name, math.nan) for name in _SAMPLED) for row in named]
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
         signs_of_masking = masking_signs.warning(model.name, signs), misled.warning(model.name, gradients)
         warnings += [each for each in (warning, *signs_of_masking) if each]
@@ -107,16 +111,24 @@ def summarised(store: Store, folder: Path) -> Run:
     measured = [
         *(["radius"] if smoothed else []),
         *([DRAW_COLUMN] if randomized else []),
-        *(name for name in QUERY_COLUMNS if any(row.get(name) for row in samples)),
+        *(name for name in QUERY_COLUMNS if any(_known(row[_SAMPLED.index(name)]) for row in samples)),
     ]
+    whole = [*_WHOLE, *(name for name in measured if name == "queries")]
     return Run(
         folder=folder,
         manifest=manifest | {"warnings": [*manifest["warnings"], *warnings]} if warnings else manifest,
         results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, further, []),
-        samples=_frame(samples, SAMPLE_COLUMNS, measured, [*_WHOLE, *(name for name in measured if name == "queries")]),
+        samples=pd.DataFrame(samples, columns=[*_SAMPLED])[[*SAMPLE_COLUMNS, *measured]].astype(
+            dict.fromkeys(whole, "Int64")
+        ),
         pictures=carried_pictures(load_pictures(store), places),
         class_names=tuple(identity["class_names"]),
     )
+
+
+def _known(value: Any) -> bool:
+    """Whether a row has a value that is neither missing nor empty."""
+    return bool(value) and value == value
 
 
 def _audits(
