@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .ablation.page import write_ablation as write_ablation
     from .ablation.terminal import print_ablation as print_ablation
     from .comparison.csv import write_comparison as write_comparison
+    from .comparison.page import write_comparison_page as write_comparison_page
     from .comparison.terminal import comparison_text as comparison_text
     from .comparison.terminal import print_comparison as print_comparison
     from .diagnosis.page import DiagnosisContext as DiagnosisContext
@@ -45,6 +46,7 @@ _PUBLIC = {
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",
     "write_comparison": "comparison.csv",
+    "write_comparison_page": "comparison.page",
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",

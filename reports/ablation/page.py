@@ -1,7 +1,6 @@
 """The page of an ablation: what each choice of a fine-tuning changed, with its interval, and what it cost.
 
-One HTML file without scripts that loads nothing. Names of models and layers are not trusted: they are escaped, and a
-policy in the page forbids scripts.
+One HTML file that loads nothing. Names of models and layers are not trusted: they are escaped.
 """
 
 import json
@@ -11,16 +10,16 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from robustkit.host.files import write_text
 
 from ..shared.csv import write_frame
 from ..shared.rendering import render, styles
-from ..shared.words import DASH, printable
+from ..shared.words import DASH, printable, signed_points
 
 BASELINE = "baseline"
-MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,9 @@ class AblationHeadline(NamedTuple):
     run: int
     planned: int
     troubled: list[AblationRow]
+    effects: list[AblationRow]  # cells with a change, the largest gain first
+    helped: list[AblationRow]  # trained to their end, and their interval lies above zero, the largest gain first
+    hurt: list[AblationRow]  # the interval lies below zero, the largest loss first
 
 
 def write_ablation(frame: pd.DataFrame, runs: pd.DataFrame, folder: Path, about: AblationContext) -> None:
@@ -123,7 +125,7 @@ def page(frame: pd.DataFrame, runs: pd.DataFrame, about: AblationContext) -> str
         model=printable(about.model),
         verdict=_headline(frame, cells, about),
         groups=_groups(frame, cells),
-        reach=points(_reach(frame)).lstrip("+"),
+        reach=signed_points(_reach(frame)).lstrip("+"),
         runs=[_run(record) for record in _records(runs)],
         missing=[printable(name) for name in about.missing],
         base=[(printable(key), printable(str(value))) for key, value in about.base.items()],
@@ -140,11 +142,6 @@ def rows(frame: pd.DataFrame) -> list[AblationRow]:
 def percent_of(share: float) -> str:
     """A share as "39.7 %"; a dash for NaN."""
     return DASH if math.isnan(share) else f"{100 * share:.1f} %"
-
-
-def points(difference: float) -> str:
-    """A difference in points, as "+3.2"; a dash for NaN."""
-    return DASH if math.isnan(difference) else f"{100 * difference:+.1f}".replace("-", MINUS)
 
 
 def _row(record: Mapping[str, Any], reach: float) -> AblationRow:
@@ -177,7 +174,7 @@ def _change(record: Mapping[str, Any], name: str, reach: float) -> Change:
     kind = "better" if low > 0 else "worse" if high < 0 else "unclear"
     ends = [50 + 50 * end / reach for end in (low, high, value)]
     bar = Bar(ends[0], ends[1] - ends[0], ends[2])
-    return Change(points(value), f"{points(low)} to {points(high)}", bar, kind)
+    return Change(signed_points(value), f"{signed_points(low)} to {signed_points(high)}", bar, kind)
 
 
 def _reach(frame: pd.DataFrame) -> float:
@@ -200,6 +197,8 @@ def _headline(frame: pd.DataFrame, rows: Sequence[AblationRow], about: AblationC
             if rows[number].is_finished and record["changes"] and not math.isnan(record["worst"])]  # fmt: skip
     compared = [row for row in rows if row.worst_change.bar]
     run = int(frame["seeds"].sum()) if len(frame) else 0
+    by_gain = [rows[place] for place in np.argsort(-frame["worst_change"].to_numpy(), kind="stable")]
+    effects = [row for row in by_gain if row.worst_change.bar]
     return AblationHeadline(
         baseline=baseline,
         best=rows[-max(finished)[1]] if finished else None,
@@ -208,6 +207,9 @@ def _headline(frame: pd.DataFrame, rows: Sequence[AblationRow], about: AblationC
         run=run,
         planned=run + len(about.missing),
         troubled=[row for row in rows if not row.is_finished],
+        effects=effects,
+        helped=[row for row in effects if row.worst_change.kind == "better" and row.is_finished],
+        hurt=[row for row in reversed(effects) if row.worst_change.kind == "worse"],
     )
 
 

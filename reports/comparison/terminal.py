@@ -28,7 +28,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print a comparison for a human: for each threat the models by rank, then all pairs, then what it means."""
     shown: set[str] = set()
     with wide_enough(console):
-        for title, ranked, pairs in _threats(comparison):
+        for title, ranked, pairs in threat_tables(comparison):
             console.print(fitting_table(partial(_ranking, title, ranked), RANKING, DROPS, console))
             table, columns = fitting(partial(_pairs, pairs), PAIRS, DROPS, console)
             console.print(table)
@@ -45,7 +45,8 @@ def comparison_text(comparison: Comparison) -> str:
     return plain_text(partial(print_comparison, comparison))
 
 
-def _threats(comparison: Comparison) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+def threat_tables(comparison: Comparison) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """The name of each threat, its rows of the ranking, and its pairs."""
     ranking, pairs = (frame.assign(key=_keys(frame)) for frame in (comparison.ranking, comparison.pairs))
     for key, ranked in ranking.groupby("key", sort=False):
         norm, text = str(ranked["norm"].iloc[0]), str(ranked["eps_text"].iloc[0])
@@ -84,7 +85,7 @@ def _pairs(pairs: pd.DataFrame, shown: list[str]) -> Table:
         texts = {
             "95 % interval": f"{100 * row['ci_low']:+.1f} to {100 * row['ci_high']:+.1f}",
             "only first": str(row["first_only"]), "only second": str(row["second_only"]),
-            "p (Holm)": _p(row["p_holm"]),
+            "p (Holm)": p_value(row["p_holm"]),
         }  # fmt: skip
         table.add_row(
             Text(printable(row["first"])), Text(printable(row["second"])), Text(f"{100 * row['difference']:+.1f}"),
@@ -103,7 +104,7 @@ def _distances(norm: str, rows: pd.DataFrame, shown: list[str]) -> Table:
     for row in rows.to_dict("records"):
         texts = {
             "95 % interval": f"{_length(row['ci_low'])} to {_length(row['ci_high'])}",
-            "farther": f"{row['first_farther']} : {row['second_farther']}", "p (Holm)": _p(row["p_holm"]),
+            "farther": f"{row['first_farther']} : {row['second_farther']}", "p (Holm)": p_value(row["p_holm"]),
         }  # fmt: skip
         table.add_row(
             Text(printable(row["first"])), Text(printable(row["second"])), Text(_length(row["difference"])),
@@ -121,7 +122,8 @@ def _verdict(row: Mapping[Any, Any], word: str = "higher") -> str:
     return "not told apart" if winner is None else f"{printable(winner)} is {word}"
 
 
-def _p(value: float) -> str:
+def p_value(value: float) -> str:
+    """A p-value with three decimals."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 

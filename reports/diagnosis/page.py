@@ -1,7 +1,7 @@
 """The page of a diagnosis: the verdict with its proof, the masking line, the remedy, and a table of all calls.
 
-One HTML file without scripts that loads nothing. Names and lines of code are not trusted: they are escaped, and a
-policy in the page forbids scripts. `section` is the same without head and foot, for other pages.
+One HTML file that loads nothing. Names and lines of code are not trusted: they are escaped. `section` is the same
+without head and foot, for other pages.
 """
 
 import json
@@ -15,6 +15,7 @@ from robustkit.diagnosis.record import CAVEAT
 from robustkit.diagnosis.text import NO_GAIN, short_path
 from robustkit.host.files import write_text
 
+from ..shared.layer_names import LayerName, common_prefix, table_names
 from ..shared.rendering import render, styles
 from ..shared.words import DASH, printable
 
@@ -40,6 +41,7 @@ class CallRow(NamedTuple):
 
     number: int
     name: str
+    short: LayerName
     kind: str
     shape: str
     norm: str
@@ -95,15 +97,20 @@ def section(diagnosis: Diagnosis) -> str:
 
 
 def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
+    names = [printable(row.name) for row in diagnosis.rows]
+    rows = [
+        _row(diagnosis, number, row, short)
+        for number, (row, short) in enumerate(zip(diagnosis.rows, table_names(names), strict=True))
+    ]
     return render(
         template,
         diagnosis=diagnosis,
         model=printable(diagnosis.model),
         title=TITLES[diagnosis.verdict],
-        rows=[_row(diagnosis, number, row) for number, row in enumerate(diagnosis.rows)],
-        culprits=[
-            _row(diagnosis, number, row) for number, row in enumerate(diagnosis.rows) if row in diagnosis.culprits
-        ],
+        rows=rows,
+        special=[row for row in rows if row.verdict != "ok"],
+        prefix=common_prefix(names),
+        culprits=[row for row in rows if row.guilty],
         places=[
             SourceLine(
                 f"{printable(short_path(site.file))}:{site.line}", printable(site.code), f"{site.op}: {site.reason}"
@@ -124,9 +131,9 @@ def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
     )
 
 
-def _row(diagnosis: Diagnosis, number: int, row: LayerRow) -> CallRow:
+def _row(diagnosis: Diagnosis, number: int, row: LayerRow, short: LayerName) -> CallRow:
     return CallRow(
-        number=number, name=printable(row.name), kind=printable(row.kind),
+        number=number, name=printable(row.name), short=short, kind=printable(row.kind),
         shape=" \N{MULTIPLICATION SIGN} ".join(map(str, row.shape)), norm=_size(row.grad_norm), zero=_percent(row.zero),
         fidelity=_share(row.fidelity), fidelity_small=_share(row.fidelity_small), linearity=_share(row.linearity),
         saturation=_percent(row.saturation), verdict="ok" if row.verdict == "faithful" else row.verdict,

@@ -8,11 +8,15 @@ from typing import NamedTuple
 import pandas as pd
 
 from robustkit.diagnosis.reading import read_diagnosis
+from robustkit.evidence.run import Run
 
 from ..diagnosis.page import section
+from ..shared.line_chart import drawings
+from ..shared.rendering import render
 from ..shared.words import printable
 from .board import Board
-from .training_figure import read_history, training_figure
+from .training_figure import read_history, training_chart
+from .tuning import tuning_lines, tuning_sentences
 
 
 class ExtraPart(NamedTuple):
@@ -22,6 +26,7 @@ class ExtraPart(NamedTuple):
     title: str
     html: str
     style: str  # path of the style sheet it needs, or ""
+    leads: bool = False  # it stands above the tables
 
 
 def extra_parts(board: Board, prefix: str) -> list[ExtraPart]:
@@ -35,8 +40,8 @@ def _parts(board: Board, number: int, prefix: str) -> Iterator[ExtraPart]:
     history, diagnosis = run.folder / "history.csv", run.folder / "diagnosis.json"
     if history.is_file():
         frame = read_history(history)
-        drawing = _not_shown(history) if frame is None else _training_html(frame, f"{prefix}-t{number}-")
-        yield ExtraPart(f"training-{number}", f"Training{suffix}", drawing, "")
+        drawing = _not_shown(history) if frame is None else _training_html(run, frame)
+        yield ExtraPart(f"training-{number}", f"Fine-tuning{suffix}", drawing, "", frame is not None)
     if diagnosis.is_file():
         yield ExtraPart(
             f"diagnosis-{number}", f"Diagnosis{suffix}", _diagnosis_html(diagnosis), "diagnosis/diagnosis.css"
@@ -55,8 +60,9 @@ def _diagnosis_html(file: Path) -> str:
         return _not_shown(file)
 
 
-def _training_html(history: pd.DataFrame, prefix: str) -> str:
-    figure = training_figure(history, prefix)
-    caption = f'<figcaption class="sr">{html.escape(figure.text)}</figcaption>'
-    title = html.escape(figure.title)
-    return f'<div class="figures"><figure>{figure.svg}{caption}</figure></div><p>{title}</p>'
+def _training_html(run: Run, history: pd.DataFrame) -> str:
+    lines, chart = tuning_lines(run), training_chart(history)
+    return render(
+        "evaluation/tuning.html.jinja", sentences=list(tuning_sentences(lines)), lines=lines, chart=chart,
+        drawings=drawings(chart),
+    )  # fmt: skip

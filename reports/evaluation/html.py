@@ -1,6 +1,6 @@
-"""The report of an evaluation: one HTML file without scripts that loads nothing; the same bytes for the same run.
+"""The report of an evaluation: one HTML file that loads nothing; the same bytes for the same run.
 
-Names of models and classes are not trusted: they are escaped, and a policy in the page forbids scripts.
+Names of models and classes are not trusted: they are escaped, and a policy in the page forbids scripts but our own.
 """
 
 import json

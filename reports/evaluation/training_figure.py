@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..shared.figures import INK, MARKERS, SERIES, SIZE, Figure, axes_in, style_axes, svg_of
+from ..shared.line_chart import LineChart, ChartLine, ChartPoint, ChartTick
 from ..shared.words import percent
 
 _CURVES = (("val_clean", "clean"), ("val_ce", "cross-entropy attack"), ("val_worst", "worst of two attacks"))
@@ -28,33 +28,33 @@ def read_history(file: Path) -> pd.DataFrame | None:
     return history if is_ours else None
 
 
-def training_figure(history: pd.DataFrame, prefix: str) -> Figure:
-    """The three curves, and a line at the epoch whose weights were saved.
+def training_chart(history: pd.DataFrame) -> LineChart:
+    """The three curves against the epoch, with the epoch whose weights were saved.
 
     Args:
         history: one row per epoch, as `robustkit finetune` writes it.
-        prefix: what the ids start with.
     """
-    from matplotlib.ticker import MaxNLocator
-
     best = [int(epoch) for epoch in history.loc[history["best"].astype(bool), "epoch"]][-1:]
-    with axes_in(SIZE, (0.13, 0.17, 0.84, 0.74), prefix) as axes:
-        for number, (column, label) in enumerate(_CURVES):
-            axes.plot(history["epoch"], 100 * history[column], color=SERIES[number], marker=MARKERS[number],
-                      markersize=4, linewidth=1.6, label=label, clip_on=False)  # fmt: skip
-        for epoch in best:
-            axes.axvline(epoch, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
-        axes.set_ylim(0, 100)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("correct, %")
-        style_axes(axes)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend(loc="lower center", bbox_to_anchor=(0.45, 0.99), ncols=3, frameon=False, labelcolor=INK,
-                    fontsize=8, handlelength=1.4, columnspacing=1.0)  # fmt: skip
-        svg = svg_of(axes, prefix)
-    last = history.iloc[-1]
-    title = f"Validation images, {len(history)} epochs" + (
-        f"; epoch {best[0]} was kept." if best else "; none was kept."
-    )
-    values = ", ".join(f"{label} {percent(round(1e6 * float(last[column])), 10**6)}" for column, label in _CURVES)
-    return Figure(title, svg, f"{title} At the end: {values}.")
+    kept = f"epoch {best[0]} was kept" if best else "none was kept"
+    title = f"Accuracy on validation images during the training of {len(history)} epochs; {kept}"
+    lines = [_line(history, column, label, number) for number, (column, label) in enumerate(_CURVES)]
+    values = ", ".join(f"{line.name} {line.end}" for line in lines)
+    epochs = history["epoch"].astype(int)
+    ticks = [ChartTick(0.0, "0"), *(ChartTick(each, f"{each}, kept" if each in best else str(each)) for each in epochs)]
+    return LineChart(
+        title, f"{title}. At the end: {values}.", "epoch", "correct, %", float(epochs.max()), ticks, lines
+    )  # fmt: skip
+
+
+def _line(history: pd.DataFrame, column: str, label: str, number: int) -> ChartLine:
+    shares = [(int(epoch), _percent(share)) for epoch, share in zip(history["epoch"], history[column], strict=True)]
+    values = [100 * float(share) for share in history[column]]
+    points = [
+        ChartPoint(epoch, value, value, value, f"{label}, epoch {epoch}: {text}")
+        for (epoch, text), value in zip(shares, values, strict=True)
+    ]
+    return ChartLine(label, shares[-1][1], number, points)
+
+
+def _percent(share: float) -> str:
+    return percent(round(1e6 * float(share)), 10**6)

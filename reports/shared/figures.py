@@ -5,7 +5,7 @@ matplotlib draws with its defaults, whatever the user's matplotlibrc says, so th
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +18,14 @@ SERIES: Final = tuple(f"#0a0b{i:02x}" for i in range(7))
 SIZE: Final = (4.0, 2.7)  # inches of 72 units: letters of 9 units are 11 pixels on a phone
 MARKERS: Final = "os^Dv*P"  # in the order of MARKS, which the legend shows
 MARKS: Final = "●■▲◆▼★✚"
+
+
+_HOVER: Final = "hover:"
+_HOVER_GROUP: Final = re.compile(
+    rf'<g id=(?:"{_HOVER}([^"]*)"|\'{_HOVER}([^\']*)\')>\s*(?:<defs>(?:(?!</defs>).)*</defs>\s*)?<g[^>]*>\s*'
+    r'<use [^>]*?x="([^"]*)" y="([^"]*)"[^>]*/>\s*</g>\s*</g>',
+    re.DOTALL,
+)
 
 
 class Legend(NamedTuple):
@@ -66,6 +74,12 @@ def style_axes(axes: "Axes") -> None:
     axes.yaxis.label.set_color(INK)
 
 
+def add_hover_texts(axes: "Axes", points: Iterable[tuple[float, float, str]]) -> None:
+    """Let a browser show a text where the mouse rests on a point (x, y); nothing is drawn there."""
+    for x, y, text in points:
+        axes.plot([x], [y], marker="o", markersize=1, linestyle="none", alpha=0, gid=f"{_HOVER}{text}")
+
+
 def svg_of(axes: "Axes", prefix: str) -> str:
     """The figure as a bare `<svg>`: unique ids, the page's colours and fonts, no style sheet for the whole page."""
     figure = axes.get_figure(root=True)
@@ -79,9 +93,16 @@ def svg_of(axes: "Axes", prefix: str) -> str:
     svg = re.sub(
         r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r'<svg \1 aria-hidden="true" focusable="false">', svg, count=1
     )
+    svg = _HOVER_GROUP.sub(_hover_circle, svg)
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = svg.replace("url(#", f"url(#{prefix}").replace('xlink:href="#', f'href="#{prefix}')
     svg = re.sub(r" ?font-family: [^;\"]*;", "", svg)
     for number, colour in enumerate(SERIES):
         svg = svg.replace(colour, f"var(--s{number})")
     return svg.replace(INK, "currentColor").replace(RULE, "var(--rule)")
+
+
+def _hover_circle(group: re.Match[str]) -> str:
+    double_quoted, quoted, x, y = group.groups()
+    text = quoted if double_quoted is None else double_quoted
+    return f'<circle class="hover" cx="{x}" cy="{y}" r="7" fill-opacity="0"><title>{text}</title></circle>'

@@ -1,5 +1,10 @@
-"""Pages from templates: names of models, layers and classes are not trusted, so every value is escaped."""
+"""Pages from templates: names of models, layers and classes are not trusted, so every value is escaped.
 
+Each page is one file that loads nothing. A policy in it lets the browser run our own script alone.
+"""
+
+import base64
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +13,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 REPORTS = Path(__file__).parents[1]
+SCRIPTS = ("tables.js", "exports.js", "page.js")
 
 
 def render(template: str, **values: Any) -> str:
@@ -29,7 +35,21 @@ def _environment() -> "Environment":
     )
     # Sorted keys would change the order of the columns.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "ensure_ascii": False}
+    environment.globals.update(script=script(), policy=policy())
     return environment
+
+
+@cache
+def script() -> str:
+    """The script of every page: without it nothing is missing but sorting, filters and files to save."""
+    code = "".join((REPORTS / "shared" / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{code}}})();\n'
+
+
+def policy() -> str:
+    """What a browser may do in a page: run this script and no other, load nothing, send nothing."""
+    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
 
 
 def styles(*names: str) -> str:

@@ -8,8 +8,8 @@ from robustkit.primitives.mask import unmasked
 
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
-TIMES: Final = "\N{MULTIPLICATION SIGN}"
 MINUS: Final = "\N{MINUS SIGN}"
+TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 
 def percent(k: int, n: int) -> str:
@@ -33,6 +33,11 @@ def interval(low: float, high: float, k: int, n: int) -> str:
     if k == n:
         return f"≥ {_bound(low)} %"
     return f"{100 * low:.1f}{DASH}{100 * high:.1f} %"
+
+
+def signed_points(difference: float) -> str:
+    """A difference of shares in points, as "+3.2"; a dash for NaN."""
+    return DASH if math.isnan(difference) else f"{100 * difference:+.1f}".replace("-", MINUS)
 
 
 def in_ascii(text: str) -> str:

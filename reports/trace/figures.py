@@ -1,25 +1,26 @@
 """Line charts of a trace: one measure along the depth of the network, broken against robust images."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from robustkit.tracing import Traced
 
-from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, axes_in, style_axes, svg_of
+from ..shared.figures import INK, MARKERS, MARKS, SERIES, Figure, Legend, add_hover_texts, axes_in, style_axes, svg_of
 from ..shared.words import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE: Final = (4.4, 2.75)  # inches of 72 units: letters of 9 units are 10 pixels on a phone
+MAIN_SIZE: Final = (9.6, 3.4)  # of the first chart on a wide screen
 CLOSEST: Final = 0.14  # smallest gap between the names of two stages, as a share of the axis
 COLOUR: Final = {"all": 0, "broken": 1, "robust": 0}
 WIDE: Final = 300.0  # an axis that spans a larger ratio has labels at powers of ten only
 WIDEST: Final = 11  # letters shown of a stage's name
 
 
-class Chart(NamedTuple):
+class TraceChart(NamedTuple):
     """What one figure shows."""
 
     measure: str
@@ -31,12 +32,12 @@ class Chart(NamedTuple):
 
 
 CHARTS: Final = (
-    Chart("relative", "Relative change of each output", "relative change", log=True),
-    Chart("gain", "Growth within each layer", "output / input change", level=1.0, stems=True),
-    Chart("cosine", "Angle between clean and perturbed output", "cosine"),
-    Chart("cka", "Similarity of clean and perturbed outputs", "CKA, unbiased"),
-    Chart("flips", "Signs that flip", "share of values"),
-    Chart("margin_share", "Change of the margin, as predicted", "predicted / true", level=1.0),
+    TraceChart("relative", "Relative change of each output", "relative change", log=True),
+    TraceChart("gain", "Growth within each layer", "output / input change", level=1.0, stems=True),
+    TraceChart("cosine", "Angle between clean and perturbed output", "cosine"),
+    TraceChart("cka", "Similarity of clean and perturbed outputs", "CKA, unbiased"),
+    TraceChart("flips", "Signs that flip", "share of values"),
+    TraceChart("margin_share", "Change of the margin, as predicted", "predicted / true", level=1.0),
 )
 
 
@@ -45,10 +46,23 @@ def legend(traced: Traced) -> list[Legend]:
     return [Legend(group, MARKS[i], COLOUR[group]) for i, group in enumerate(traced.groups)]
 
 
-def charts(traced: Traced, prefix: str) -> list[Figure]:
-    """A figure for each measure that has values."""
-    drawn = [_figure(traced, chart, f"{prefix}-{i}-") for i, chart in enumerate(CHARTS)]
-    return [figure for figure in drawn if figure is not None]
+class TraceFigures(NamedTuple):
+    """The relative change, for a wide screen and for a phone, and the other measures that have values."""
+
+    wide: Figure | None
+    narrow: Figure | None
+    others: list[Figure]
+
+
+def charts(traced: Traced, prefix: str) -> TraceFigures:
+    """All figures of a trace."""
+    main, *others = CHARTS
+    drawn = [_figure(traced, chart, f"{prefix}-{i}-") for i, chart in enumerate(others, 1)]
+    return TraceFigures(
+        _figure(traced, main, f"{prefix}-w-", MAIN_SIZE),
+        _figure(traced, main, f"{prefix}-0-"),
+        [figure for figure in drawn if figure is not None],
+    )
 
 
 def stages(names: Sequence[str]) -> list[tuple[int, str]]:
@@ -69,12 +83,16 @@ def _cut(name: str, depth: int) -> str:
     return ".".join(name.split(".")[:depth])
 
 
-def _figure(traced: Traced, chart: Chart, prefix: str) -> Figure | None:
-    with axes_in(SIZE, (0.14, 0.2, 0.84, 0.77), prefix) as axes:
+def _figure(traced: Traced, chart: TraceChart, prefix: str, size: tuple[float, float] = SIZE) -> Figure | None:
+    # The same room for labels, in inches, whatever the size.
+    left, bottom = 0.62 / size[0], 0.55 / size[1]
+    with axes_in(size, (left, bottom, 0.98 - left, 0.97 - bottom), prefix) as axes:
         lines = [_line(axes, traced, chart, group, i) for i, group in enumerate(traced.groups)]
         if not any(lines):
             return None
         _dress(axes, traced, chart)
+        if size == MAIN_SIZE:
+            add_hover_texts(axes, _hover_texts(traced, chart))
         svg = svg_of(axes, prefix)
     text = f"{chart.title}, along the depth of the network. {' '.join(filter(None, lines))}"
     return Figure(chart.title, svg, printable(text))
@@ -89,7 +107,7 @@ class _Point(NamedTuple):
     high: float
 
 
-def _points(traced: Traced, chart: Chart, group: str) -> list[_Point]:
+def _points(traced: Traced, chart: TraceChart, group: str) -> list[_Point]:
     floor = 0.0 if chart.log else -math.inf
     points = []
     for call in traced.calls:
@@ -104,7 +122,14 @@ def _points(traced: Traced, chart: Chart, group: str) -> list[_Point]:
     return points
 
 
-def _line(axes: "Axes", traced: Traced, chart: Chart, group: str, number: int) -> str:
+def _hover_texts(traced: Traced, chart: TraceChart) -> Iterator[tuple[float, float, str]]:
+    for group in traced.groups:
+        for point in _points(traced, chart, group):
+            call = traced.calls[point.order]
+            yield point.order, point.value, printable(f"{call.name}, {group}: {point.value:.3g}")
+
+
+def _line(axes: "Axes", traced: Traced, chart: TraceChart, group: str, number: int) -> str:
     points = _points(traced, chart, group)
     if not points:
         return ""
@@ -127,7 +152,7 @@ def _line(axes: "Axes", traced: Traced, chart: Chart, group: str, number: int) -
     return f"{group}: {y[0]:.3g} at {first}, {y[-1]:.3g} at {last}, between {min(y):.3g} and {max(y):.3g}."
 
 
-def _dress(axes: "Axes", traced: Traced, chart: Chart) -> None:
+def _dress(axes: "Axes", traced: Traced, chart: TraceChart) -> None:
     """Give the axes the names of the stages, the level to compare with, and lines where the perturbation grows most."""
     from matplotlib.ticker import LogLocator
 

@@ -1,7 +1,6 @@
 """The page of a trace: where a perturbation grows, in a table, in figures and in pictures.
 
-One HTML file without scripts that loads nothing. Names of models, layers and classes are not trusted: they are escaped,
-and a policy in the page forbids scripts.
+One HTML file that loads nothing. Names of models, layers and classes are not trusted: they are escaped.
 """
 
 import json
@@ -17,6 +16,7 @@ from robustkit.tracing.traced import spread_of
 
 from ..shared.csv import write_frame
 from ..shared.figures import Legend
+from ..shared.layer_names import LayerName, common_prefix, table_names
 from ..shared.rendering import render, styles
 from ..shared.words import DASH, TIMES, percent, printable
 from . import figures as trace_figures
@@ -45,7 +45,7 @@ class TraceRow(NamedTuple):
     """One call."""
 
     order: int
-    name: str
+    name: LayerName
     kind: str
     shape: str
     steepest: bool
@@ -108,6 +108,7 @@ def page(traced: Traced, album: Album | None, about: TraceContext) -> str:
         legend=trace_figures.legend(traced),
         figures=trace_figures.charts(traced, "t"),
         rows=_rows(traced, groups),
+        prefix=common_prefix([printable(call.name) for call in traced.shown_calls]),
         looks=_looks(traced, album, groups),
         focus=None if album is None or album.focus is None else printable(album.focus.name),
         sheets=[] if album is None else sheets(album, about.class_names),
@@ -148,9 +149,10 @@ def _rows(traced: Traced, groups: Sequence[str]) -> list[TraceRow]:
         value = medians[call.order, group]
         return 0.0 if math.isnan(value) else min(1.0, value / largest)
 
+    short_names = table_names([printable(call.name) for call in traced.shown_calls])
     return [
         TraceRow(
-            order=call.order, name=printable(call.name), kind=call.kind, shape=f" {TIMES} ".join(map(str, call.shape)),
+            order=call.order, name=short, kind=call.kind, shape=f" {TIMES} ".join(map(str, call.shape)),
             steepest=call.order in steepest,
             bars=[(line, bar(call, group)) for line, group in zip(legend, groups, strict=True)],
             relative=[_value(traced, call, "relative", group) for group in groups],
@@ -159,7 +161,7 @@ def _rows(traced: Traced, groups: Sequence[str]) -> list[TraceRow]:
             cosine=_value(traced, call, "cosine"),
             flips=_value(traced, call, "flips"), cka=_short(traced.cka(call)),
         )
-        for call in traced.shown_calls
+        for call, short in zip(traced.shown_calls, short_names, strict=True)
     ]  # fmt: skip
 
 

@@ -9,7 +9,9 @@ from .terminal import echo
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="CSV file for the pairs. [default: none]")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="Page (.html), or CSV file for the pairs. [default: none]"
+)
 def compare(runs: tuple[Path, ...], out: Path | None) -> None:
     """Compare all models of finished runs by paired tests on the same images.
 
@@ -22,7 +24,8 @@ def compare(runs: tuple[Path, ...], out: Path | None) -> None:
 
     comparison = comparison_of.compare(*runs)
     if out is not None:
-        reports.write_comparison(comparison, out)
+        write = reports.write_comparison_page if out.suffix.lower() == ".html" else reports.write_comparison
+        write(comparison, out)
     reports.print_comparison(comparison, SafeConsole())
     if out is not None:
         echo(f"\n{out}")

@@ -1,9 +1,13 @@
 """What a browser finds in a page."""
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
 from typing import Any
+
+from robustkit.reports.shared.rendering import script
 
 # A name of a model, a layer or a class that tries to become markup, a script or a terminal sequence.
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&$x$"
@@ -42,7 +46,7 @@ class Page(HTMLParser):
 
     def data(self) -> Any:
         """The JSON in the page."""
-        return json.loads("".join(text for tag, text in self.texts if tag == "script"))
+        return json.loads("".join(text for tag, text in self.texts if tag == "script" and text != script()))
 
     def ids(self) -> list[str | None]:
         return [attrs["id"] for _, attrs in self.tags if "id" in attrs]
@@ -55,8 +59,10 @@ class Page(HTMLParser):
         assert not re.search(r"url\((?!#)|@import", self.source)
         assert "http" not in "".join(text for tag, text in self.texts if tag == "style")
         assert "link" not in dict(self.tags)
-        assert [attrs.get("type") for tag, attrs in self.tags if tag == "script"] == ["application/json"]
+        assert [attrs.get("type") for tag, attrs in self.tags if tag == "script"] == ["application/json", None]
+        assert [text for tag, text in self.texts if tag == "script"][-1] == script()
         assert not any(name.startswith("on") for _, attrs in self.tags for name in attrs)
         (policy,) = [attrs["content"] for _, attrs in self.tags if attrs.get("http-equiv")]
-        assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+        hashed = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+        assert policy == f"default-src 'none'; script-src 'sha256-{hashed}'; style-src 'unsafe-inline'; img-src data:"
         assert "\x1b" not in self.words()
