@@ -12,6 +12,7 @@ from robustkit.diagnosis.reading import read_diagnosis
 from ..diagnosis.page import section
 from ..shared.words import printable
 from .board import Board
+from .corruptions import corruptions_html, has_corruptions
 from .training_figure import read_history, training_figure
 
 
@@ -32,6 +33,10 @@ def extra_parts(board: Board, prefix: str) -> list[ExtraPart]:
 def _parts(board: Board, number: int, prefix: str) -> Iterator[ExtraPart]:
     run = board.runs[number]
     suffix = f" ({printable(run.folder.name)})" if len(board.runs) > 1 else ""
+    if has_corruptions(run):
+        yield ExtraPart(
+            f"corruptions-{number}", f"Corruptions{suffix}", corruptions_html(run), "evaluation/corruptions.css"
+        )
     history, diagnosis = run.folder / "history.csv", run.folder / "diagnosis.json"
     if history.is_file():
         frame = read_history(history)

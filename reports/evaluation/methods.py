@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
 from ..shared.words import percent, printable
-from . import audit, bisection, randomized, smoothing
+from . import audit, bisection, corruptions, randomized, smoothing
 from .board import Board
 from .manifest import attacks
 
@@ -28,7 +28,8 @@ def methods(board: Board) -> str:
         "if no attack broke it: the mean over images of the minimum over attacks. "
         "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
         f"classified correctly. {_scope(board)}{smoothing.methods(board)}{randomized.methods(board)}"
-        f"{audit.methods(board)}{bisection.methods(board)}{_TRANSFERRED if board.transferred else ''}"
+        f"{corruptions.methods(board.runs)}{audit.methods(board)}{bisection.methods(board)}"
+        f"{_TRANSFERRED if board.transferred else ''}"
     )
 
 
@@ -50,7 +51,7 @@ def unchecked(board: Board) -> list[str]:
     return [
         f"Stronger attacks: the robust accuracies are upper bounds{proven}.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
-        f"Other changes of the input: {others}{_natural(norms)}{patches}blur, weather or new data.",
+        f"Other changes of the input: {others}{_natural(norms)}{patches}{corruptions.unchecked(board.runs)}new data.",
         "Randomness of a model: an attacker who predicts its random numbers, or may try again, was not considered.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",

@@ -13,6 +13,7 @@ from ..shared.terminal import empty_table, fitting_table, plain_text, print_note
 from ..shared.words import UNKNOWN, in_ascii, per_image, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
+from .corruptions import corruption_notes, has_corruptions, print_corruptions
 from .distances import NOTE, DistanceBlock, distance_blocks
 from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
@@ -39,6 +40,8 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
                 console.print(fitting_table(partial(_table, board, threat), columns, DROPS, console))
             for block in distance_blocks(board):
                 console.print(fitting_table(partial(_distances, board, block), OF_DISTANCES, DROPS, console))
+            for run in board.runs:
+                print_corruptions(run, console)
             print_notes(console, _notes(board))
 
 
@@ -147,6 +150,7 @@ def _notes(board: Board) -> Iterator[str]:
         yield from bisection.notes(board)
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
+    yield from dict.fromkeys(note for run in board.runs if has_corruptions(run) for note in corruption_notes(run))
     yield from joined(board)
     if board.images.n:
         yield resolution(board)

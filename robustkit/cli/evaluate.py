@@ -12,6 +12,7 @@ from robustkit.errors import UserError
 from .options import (
     batch_size_option,
     config_option,
+    corruption_options,
     data_options,
     device_option,
     mask_option,
@@ -67,6 +68,7 @@ _RUNS = Path("robustkit-runs")
 @mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
+@corruption_options(())
 @samples_option(1000)
 @batch_size_option
 @device_option
@@ -90,6 +92,11 @@ def evaluate(**options: Any) -> None:
     if options["plan_only"] or options["dry_run"]:
         _stop_before_work(options)
         return
+    carry_out_in_folder(options)
+
+
+def carry_out_in_folder(options: dict[str, Any]) -> None:
+    """Carry out an evaluation in its run folder; Ctrl-C ends it with status 130."""
     place = options["out"] or _RUNS
     check_writable(place, EVALUATION if options["out"] else ())
     try:
@@ -123,7 +130,8 @@ def _work(options: dict[str, Any]) -> None:
         out = options["out"] = options["out"] or _RUNS / _folder_name(evaluation)
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
-    echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
+    more = "" if run.corruptions.empty else "corruptions.csv  "
+    echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  {more}run.sqlite")
 
 
 def _folder_name(evaluation: "Evaluation") -> str:

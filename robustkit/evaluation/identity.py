@@ -35,6 +35,7 @@ def identity_of(evaluation: Evaluation) -> dict[str, Any]:
         **({"masks": masks} if masks else {}),
         "attacks": plan.described(),
         **({} if plan.audit is None else {"audit": plan.audit}),
+        **({} if evaluation.suite is None else {"corruptions": evaluation.suite.described()}),
         "seed": evaluation.seed,
     }
 

@@ -79,6 +79,12 @@ class EvaluationRequest:
             most often for noisy copies; a `Classifier` has its own.
         audit: attack so many random survivors, which no attack broke, with AutoAttack, and bound the share of survivors
             that the attacks missed; None for no audit. Can be added to a finished run.
+        corruptions: judge the models on corrupted images too: "generated" or names such as "fog" for those of
+            Hendrycks & Dietterich, "published" for a folder such as CIFAR-10-C beside the files of the data set, or
+            the folder itself. With no attacks, `attacks=()`, on these alone.
+        severities: of generated corruptions; by default 1 to 5.
+        corruption_baseline: whose errors corruption errors (mCE) are divided by: a model of the run, "alexnet" for
+            AlexNet's on ImageNet-C, or a CSV file of accuracies.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -114,6 +120,9 @@ class EvaluationRequest:
     surrogate_ensemble: bool = False
     smooth: float | Smoothing | None = None
     audit: int | None = None
+    corruptions: str | Path | Sequence[str | Path] = ()
+    severities: int | Sequence[int] = ()
+    corruption_baseline: str | Path | None = None
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 
