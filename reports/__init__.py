@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .diagnosis.page import DiagnosisContext as DiagnosisContext
     from .diagnosis.page import write_diagnosis as write_diagnosis
     from .diagnosis.terminal import print_diagnosis as print_diagnosis
+    from .evaluation.corruptions import write_corruptions as write_corruptions
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
     from .evaluation.html import write_report as write_report
@@ -47,6 +48,7 @@ _PUBLIC = {
     "write_ablation": "ablation.page",
     "write_comparison": "comparison.csv",
     "write_comparison_page": "comparison.page",
+    "write_corruptions": "evaluation.corruptions",
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from robustkit.engine.attack_tensors import attack as attack
     from robustkit.engine.fit_universal import fit_universal as fit_universal
     from robustkit.errors import UserError as UserError
+    from robustkit.evaluation.evaluation import corruptions as corruptions
     from robustkit.evaluation.evaluation import evaluate as evaluate
     from robustkit.evidence.reading import load_run as load_run
     from robustkit.models import load_model as load_model
@@ -40,6 +41,7 @@ _PUBLIC = {
     "UserError": "robustkit.errors",
     "attack": "robustkit.engine.attack_tensors",
     "compare": "robustkit.comparison.compare",
+    "corruptions": "robustkit.evaluation.evaluation",
     "diagnose": "robustkit.diagnosis",
     "evaluate": "robustkit.evaluation.evaluation",
     "finetune": "robustkit.defenses",

@@ -18,6 +18,7 @@ PICTURES = 20_000_000  # of one folder, with everything else that lies there; Im
 OTHER_FILES = 10_000  # more files than pictures, beyond which a folder is no data set but a disk
 PACKED_BYTES = 64 * MIB  # a packed array larger than this must not be packed more tightly than
 PACKED = 200  # times: digits in black and white reach 40, an array of zeros 1,000
+TABLE_BYTES = 16 * MIB  # of a table of accuracies; RobustBench's have 20 KB
 CLASS_NAME = 1000  # letters; the longest of ImageNet-21k has about 200
 
 # ---- what options count

@@ -25,6 +25,7 @@ FLOORS = (
     ("primitives", "nethook"),
     ("statistics",),
     ("data",),
+    ("common_corruptions",),
     ("models",),
     ("classifier",),
     ("engine",),

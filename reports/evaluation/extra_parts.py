@@ -15,6 +15,7 @@ from ..shared.line_chart import drawings
 from ..shared.rendering import render
 from ..shared.words import printable
 from .board import Board
+from .corruptions import corruptions_html, has_corruptions
 from .training_figure import read_history, training_chart
 from .tuning import tuning_lines, tuning_sentences
 
@@ -37,6 +38,10 @@ def extra_parts(board: Board, prefix: str) -> list[ExtraPart]:
 def _parts(board: Board, number: int, prefix: str) -> Iterator[ExtraPart]:
     run = board.runs[number]
     suffix = f" ({printable(run.folder.name)})" if len(board.runs) > 1 else ""
+    if has_corruptions(run):
+        yield ExtraPart(
+            f"corruptions-{number}", f"Corruptions{suffix}", corruptions_html(run), "evaluation/corruptions.css"
+        )
     history, diagnosis = run.folder / "history.csv", run.folder / "diagnosis.json"
     if history.is_file():
         frame = read_history(history)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
 from ..shared.words import percent, printable
-from . import audit, bisection, precision, randomized, smoothing
+from . import audit, bisection, corruptions, precision, randomized, smoothing
 from .board import Board
 from .manifest import attacks
 
@@ -27,7 +27,8 @@ def methods(board: Board) -> str:
         "point; an attack's own claim of success is not used. Worst-case means that an image counts as robust only "
         "if no attack broke it: the mean over images of the minimum over attacks. "
         f"{precision.methods(board)}{_scope(board)}{smoothing.methods(board)}{randomized.methods(board)}"
-        f"{audit.methods(board)}{bisection.methods(board)}{_TRANSFERRED if board.transferred else ''}"
+        f"{corruptions.methods(board.runs)}{audit.methods(board)}{bisection.methods(board)}"
+        f"{_TRANSFERRED if board.transferred else ''}"
     )
 
 
@@ -49,7 +50,7 @@ def unchecked(board: Board) -> list[str]:
     return [
         f"Stronger attacks: the robust accuracies are upper bounds{proven}.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
-        f"Other changes of the input: {others}{_natural(norms)}{patches}blur, weather or new data.",
+        f"Other changes of the input: {others}{_natural(norms)}{patches}{corruptions.unchecked(board.runs)}new data.",
         "Randomness of a model: an attacker who predicts its random numbers, or may try again, was not considered.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from robustkit.evidence.corruptions import ROLE
+
 from ..shared.words import interval, percent, printable
 
 _FINE = 10**6  # shares that are no counts are written as so many parts
@@ -122,7 +124,7 @@ class OrderedRow(NamedTuple):
 
 
 def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
-    """The rows of `Run.results`."""
+    """The rows of `Run.results` about attacks; corruptions have tables of their own."""
     return tuple(
         ResultRow(
             model=printable(str(row["model"])),
@@ -149,7 +151,7 @@ def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
             distance_low=float(row.get("distance_low", math.nan)),
             distance_high=float(row.get("distance_high", math.nan)),
         )
-        for row in results.to_dict("records")
+        for row in results[results["role"] != ROLE].to_dict("records")
     )
 
 

@@ -15,6 +15,7 @@ from ..shared.words import UNKNOWN, in_ascii, per_image, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
 from .closing import closing_table, is_needed
+from .corruptions import corruption_notes, has_corruptions, print_corruptions
 from .distances import NOTE, DistanceBlock, distance_blocks
 from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
@@ -46,6 +47,8 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
                 console.print(each.table)
             if is_needed(board):
                 console.print(closing_table(board, console))
+            for run in board.runs:
+                print_corruptions(run, console)
             print_notes(console, _notes(board, {name for each in tables for name in each.shown}))
 
 
@@ -168,6 +171,7 @@ def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
         yield from bisection.notes(board)
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
+    yield from dict.fromkeys(note for run in board.runs if has_corruptions(run) for note in corruption_notes(run))
     yield from joined(board)
     if board.images.n:
         yield resolution(board)

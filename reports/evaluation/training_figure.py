@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..shared.line_chart import LineChart, ChartLine, ChartPoint, ChartTick
+from ..shared.line_chart import ChartLine, ChartPoint, ChartTick, LineChart
 from ..shared.words import percent
 
 _CURVES = (("val_clean", "clean"), ("val_ce", "cross-entropy attack"), ("val_worst", "worst of two attacks"))

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 from robustkit.evidence.run import Run
 
+from .corruptions import FILE as CORRUPTIONS
+from .corruptions import has_corruptions
 from .files import write_files
 
 DERIVED = ("results.csv", "samples.csv", "report.html")
@@ -34,7 +36,7 @@ def derived_files(run: Run, folder: Path) -> list[DerivedFile]:
 
 
 def _compared(run: Run, folder: Path, again: Path) -> Iterator[DerivedFile]:
-    for name in DERIVED:
+    for name in (*DERIVED, *([CORRUPTIONS] if has_corruptions(run) else [])):
         file = folder / name
         if not file.is_file():
             yield DerivedFile(name, "missing")

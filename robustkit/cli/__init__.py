@@ -13,6 +13,7 @@ from .attack import attack
 from .cache import cache
 from .catalogue import catalogue
 from .compare import compare
+from .corruptions import corruptions
 from .diagnose import diagnose
 from .evaluate import evaluate
 from .finetune import finetune
@@ -50,6 +51,7 @@ def main() -> None:
 main.add_command(evaluate)
 main.add_command(attack)
 main.add_command(universal)
+main.add_command(corruptions)
 main.add_command(diagnose)
 main.add_command(finetune)
 main.add_command(report)

@@ -13,6 +13,7 @@ from .option_types import OpenShare
 from .options import (
     batch_size_option,
     config_option,
+    corruption_options,
     data_options,
     device_option,
     mask_option,
@@ -68,6 +69,7 @@ _RUNS = Path("robustkit-runs")
 @mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
+@corruption_options(())
 @samples_option(1000)
 @click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
               help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
@@ -93,6 +95,11 @@ def evaluate(**options: Any) -> None:
     if options["plan_only"] or options["dry_run"]:
         _stop_before_work(options)
         return
+    carry_out_in_folder(options)
+
+
+def carry_out_in_folder(options: dict[str, Any]) -> None:
+    """Carry out an evaluation in its run folder; Ctrl-C ends it with status 130."""
     place = options["out"] or _RUNS
     check_writable(place, EVALUATION if options["out"] else ())
     try:
@@ -126,7 +133,9 @@ def _work(options: dict[str, Any]) -> None:
         out = options["out"] = options["out"] or _RUNS / _folder_name(evaluation)
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
-    print_report_path(out / "report.html", f"{out}{os.sep}  report.html", "  results.csv  samples.csv  run.sqlite")
+    more = "" if run.corruptions.empty else "corruptions.csv  "
+    files = f"  results.csv  samples.csv  {more}run.sqlite"
+    print_report_path(out / "report.html", f"{out}{os.sep}  report.html", files)
 
 
 def _folder_name(evaluation: "Evaluation") -> str:

@@ -115,6 +115,20 @@ def smoothing_options(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+def corruption_options(default: tuple[str, ...]) -> Decorator:
+    """Corrupted images, and the baseline of their errors."""
+    return _all(
+        click.option("--corruptions", multiple=True, default=default, show_default=" ".join(default) or False,
+                     metavar="NAME|FOLDER",
+                     help="Corrupted images: generated, or names such as fog; published, or a folder such as "
+                          "CIFAR-10-C. Repeatable."),
+        click.option("--severity", "severities", type=click.IntRange(1, 5), multiple=True, metavar="N",
+                     help="Severity of generated ones. Repeatable. [default: 1 to 5]"),
+        click.option("--baseline", metavar="MODEL|FILE",
+                     help="Divide corruption errors by those of a model of the run, of alexnet, or of a .csv file."),
+    )  # fmt: skip
+
+
 def _all(*options: Decorator) -> Decorator:
     """One decorator for several options, in the order in which `--help` shows them."""
 

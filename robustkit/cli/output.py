@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from robustkit.evidence.run import Run
 
 
-EVALUATION = ("report.html", "results.csv", "samples.csv")
+EVALUATION = ("report.html", "results.csv", "samples.csv", "corruptions.csv")
 
 
 @contextmanager

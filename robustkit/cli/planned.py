@@ -8,6 +8,7 @@ from .terminal import echo
 
 if TYPE_CHECKING:
     from robustkit.classifier.smoothing import Smoothing
+    from robustkit.data import Dataset
     from robustkit.evaluation.plan import Plan
 
 
@@ -33,7 +34,17 @@ def print_plan(options: dict[str, Any]) -> None:
         check_smoothable(planned)
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
     echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
+    _print_corruptions(options, data, images)
     _print_costs(planned, images, len(options["models"]), options["eot"], smoothing)
+
+
+def _print_corruptions(options: dict[str, Any], data: "Dataset", images: int) -> None:
+    from robustkit.common_corruptions.choice import corruption_suite
+
+    if options["corruptions"]:
+        suite = corruption_suite(options["corruptions"], data, options["seed"], options["severities"])
+        cells = len(suite.cells)
+        echo(f"  {'corruptions x severities, one verdict each':<54}{images * cells:>14,}{0:>14,}")
 
 
 def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smoothing: "Smoothing | None") -> None:

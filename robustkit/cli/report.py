@@ -24,6 +24,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     # All files before the first line: the reader of a pipe may end after it.
     for run in loaded if out is None else []:
         reports.write_csv(run, run.folder)
+        reports.write_corruptions(run, run.folder)
     write = reports.write_plain_table if reports.is_plain_table(target) else reports.write_report
     write(loaded, target)
     reports.print_tables(loaded, SafeConsole())

@@ -27,6 +27,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
         surrogate_ensemble=options["surrogate_ensemble"],
         smooth=smoothing_of(options), audit=options["audit"], precision=options["precision"],
+        corruptions=options["corruptions"], severities=options["severities"], corruption_baseline=options["baseline"],
         watch=bars, **_remedies(options),
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         *(f"the radius {norm} {eps} is missing" for norm, eps in old["threats"] if [norm, eps] not in new["threats"]),
         *_smaller_audit(old.get("audit", 0), new.get("audit", 0)),
         *_about_data(old["dataset"], new["dataset"]),
+        *_about_corruptions(old.get("corruptions"), new.get("corruptions")),
         *(text for kind in ("models", "attacks", "surrogates") for text in _about_entries(kind, old, new)),
     ]
 
@@ -37,6 +38,25 @@ def _about_data(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     if named:
         return [f"the dataset's {key} was {_said(old.get(key))}, now {_said(new.get(key))}" for key in named]
     return ["the dataset's images or labels have changed"] if old != new else []
+
+
+def _about_corruptions(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> Iterator[str]:
+    if old is None:
+        return
+    if new is None:
+        yield f"the corruptions ({_said(old['source'])}) are missing"
+        return
+    yield from (
+        f"the corruptions' {key} was {_said(old.get(key))}, now {_said(new.get(key))}"
+        for key in ("source", "version") if old.get(key) != new.get(key)
+    )  # fmt: skip
+    for kind, name in (("corruption", "names"), ("severity", "severities")):
+        yield from (f"the {kind} {each} is missing" for each in old[name] if each not in new[name])
+    hashes = new.get("sha256", {})
+    yield from (
+        f"the images of {name} have changed"
+        for name, digest in old.get("sha256", {}).items() if hashes.get(name, digest) != digest
+    )  # fmt: skip
 
 
 def _about_entries(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -36,6 +36,7 @@ def identity_of(evaluation: Evaluation) -> dict[str, Any]:
         "attacks": plan.described(),
         **({} if plan.audit is None else {"audit": plan.audit}),
         **({} if evaluation.precision is None else {"precision": _precision(evaluation)}),
+        **({} if evaluation.suite is None else {"corruptions": evaluation.suite.described()}),
         "seed": evaluation.seed,
     }
 

@@ -62,7 +62,7 @@ def pilot_of(evaluation: Evaluation) -> Evaluation:
     size = max(math.ceil(count / _SHARE), min(_FEWEST, math.ceil(count / 2)))
     chosen = draw(evaluation.seed, evaluation.ids, size)
     ids = tuple(number for number in evaluation.ids if number in chosen)
-    return replace(evaluation, ids=ids, plan=_with_fewer_audited(evaluation.plan))
+    return replace(evaluation, ids=ids, plan=_with_fewer_audited(evaluation.plan), suite=None)
 
 
 def predicted(evaluation: Evaluation, classifier: Classifier, watch: ProgressWatch) -> Prediction:

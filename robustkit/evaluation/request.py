@@ -83,6 +83,12 @@ class EvaluationRequest:
             within +- this share (0.01: one point); `samples` is the most. The interval is a confidence sequence for
             the accuracy on the whole data set, which holds although the run stops when it is narrow; None works on all
             `samples`.
+        corruptions: judge the models on corrupted images too: "generated" or names such as "fog" for those of
+            Hendrycks & Dietterich, "published" for a folder such as CIFAR-10-C beside the files of the data set, or
+            the folder itself. With no attacks, `attacks=()`, on these alone.
+        severities: of generated corruptions; by default 1 to 5.
+        corruption_baseline: whose errors corruption errors (mCE) are divided by: a model of the run, "alexnet" for
+            AlexNet's on ImageNet-C, or a CSV file of accuracies.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -119,6 +125,9 @@ class EvaluationRequest:
     smooth: float | Smoothing | None = None
     audit: int | None = None
     precision: float | None = None
+    corruptions: str | Path | Sequence[str | Path] = ()
+    severities: int | Sequence[int] = ()
+    corruption_baseline: str | Path | None = None
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 

@@ -9,6 +9,9 @@ import torch
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
+from robustkit.common_corruptions.baseline import Baseline, chosen_baseline
+from robustkit.common_corruptions.choice import corruption_suite
+from robustkit.common_corruptions.suite import CorruptionSuite
 from robustkit.data import Dataset, given_dataset, load_dataset, pick
 from robustkit.data.masks import load_mask
 from robustkit.errors import UserError
@@ -35,6 +38,8 @@ class Evaluation:
     slots: int | None  # rows in flight, None for the usual number
     device: torch.device
     precision: float | None = None  # as in the request; the run takes as many of `ids` as it needs
+    suite: CorruptionSuite | None = None  # corrupted images, beside the attacks
+    baseline: Baseline | None = None  # of corruption errors
 
 
 def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation:
@@ -51,18 +56,30 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     attacks = listed(request.attacks)
     norms, radii = _threat_texts(attacks, listed(request.norm), [str(value) for value in listed(request.eps)])
     ids = tuple(pick(len(data), request.samples))
-    threats = threats_of(norms, radii, data.threats, _mask(request, attacks))
-    early = plan(attacks, threats, audit=request.audit)  # before the models, which take longer
+    suite = _suite(request, data)
+    if suite is not None and not attacks:
+        _require_no_threat(request)
+        threats, early = [], Plan((), ())
+    else:
+        threats = threats_of(norms, radii, data.threats, _mask(request, attacks))
+        early = plan(attacks, threats, audit=request.audit)  # before the models, which take longer
     _check_images(early, data, ids)
     if request.precision is not None:
         _check_stoppable(early)
     classifiers = attacked_classifiers(request, data, device, may_train=may_train)
     surrogates = surrogate_classifiers(request, data, device, may_train=may_train)
-    planned = plan(attacks, threats, [each.name for each in surrogates], request.audit)
+    planned = plan(attacks, threats, [each.name for each in surrogates], request.audit) if threats else early
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
     slots = None if request.batch_size == "auto" else request.batch_size
-    return Evaluation(classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision)
+    baseline = None
+    if request.corruption_baseline is not None:
+        if suite is None:
+            raise UserError("A baseline is for corruption errors; add corruptions, for example generated.")
+        baseline = chosen_baseline(request.corruption_baseline, [each.name for each in classifiers])
+    return Evaluation(
+        classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline
+    )
 
 
 def check_smoothable(planned: Plan) -> None:
@@ -95,6 +112,24 @@ def _check_stoppable(planned: Plan) -> None:
         )
     if all(math.isinf(threat.eps) for threat in planned.threats):
         raise UserError("A precision is about the accuracy at a radius; give one with --eps, or leave out --precision.")
+
+
+def _suite(request: EvaluationRequest, data: Dataset) -> CorruptionSuite | None:
+    chosen, severities = listed(request.corruptions), listed(request.severities)
+    if not chosen and severities:
+        raise UserError("Severities are for corruptions; add corruptions, for example generated.")
+    return corruption_suite(chosen, data, request.seed, severities) if chosen else None
+
+
+def _require_no_threat(request: EvaluationRequest) -> None:
+    """Refuse what is about attacks where there are none: it would be ignored."""
+    values = {
+        "norm": request.norm, "eps": request.eps, "mask": request.mask, "audit": request.audit,
+        "surrogates": request.surrogates,
+    }  # fmt: skip
+    given = [name for name, value in values.items() if value is not None and value not in ((), [], "")]
+    if given:
+        raise UserError(f"{given[0]} is for attacks, and none is given; name one, for example default.")
 
 
 def _check_images(planned: Plan, data: Dataset, ids: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
 from robustkit.engine.jobs import Job, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
+from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
 from robustkit.evaluation.ledger import Ledger
 from robustkit.evaluation.plan import PlannedAttack
@@ -57,11 +58,12 @@ class ModelRun:
         self.name = classifier.name
         self.ledger = Ledger(store, self.name, evaluation.plan, evaluation.ids, evaluation.seed)
         self.log = RunLog(store, self.name, watch)
+        self.corrupted = CorruptedImages(evaluation, classifier.name, store, watch)
 
     @property
     def complete(self) -> bool:
         """Whether the evidence is complete, so that the model need not be touched."""
-        return self.ledger.complete
+        return self.ledger.complete and self.corrupted.complete
 
     def run(self) -> None:
         """Clean accuracy, then every attack of the plan, as far as they are not in the evidence."""
@@ -83,6 +85,9 @@ class ModelRun:
             with self.log.timed("clean"):
                 self._judge_clean(session)
             self._warn_if_guessing()
+            if not self.corrupted.complete:
+                with self.log.timed("corruptions"):
+                    self.corrupted.judge(session, self._input)
             for attack in evaluation.plan.attacks:
                 if attack.attack.bisects:
                     self.log.note_bisection(attack.name, attack.attack.radii)

@@ -86,12 +86,33 @@ def _identity(value: Any) -> bool:
     # In other norms nothing can be certified.
     smoothed = any("smoothing" in model for model in value["models"])
     certified = all(norm in ("Linf", "L2", "L1") for norm, _ in value["threats"])
-    return _audit(value) and _precision(value) and _masks(value.get("masks", {})) and (certified or not smoothed)
+    checked = _audit(value) and _precision(value) and _corruptions(value.get("corruptions"))
+    return checked and _masks(value.get("masks", {})) and (certified or not smoothed)
 
 
 def _precision(identity: dict[str, Any]) -> bool:
     asked = identity.get("precision", {"half_width": 0.0, "images": identity["n"]})
     return isinstance(asked, dict) and _number(asked.get("half_width")) and _whole(asked.get("images"))
+
+
+def _corruptions(value: Any) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, dict) or not _name(value.get("source")):
+        return False
+    names, severities = value.get("names"), value.get("severities")
+    valid = isinstance(names, list) and names and all(map(_name, names)) and len(set(names)) == len(names)
+    return bool(valid) and isinstance(severities, list) and bool(severities) and all(
+        _whole(each) and 1 <= each <= 5 for each in severities
+    )  # fmt: skip
+
+
+def _baseline(value: Any) -> bool:
+    if not isinstance(value, dict) or not _name(value.get("name")):
+        return False
+    return "corrupted" not in value or (
+        _numbers(value["corrupted"]) and (value.get("clean") is None or _number(value["clean"]))
+    )
 
 
 def _masks(value: Any) -> bool:
@@ -151,4 +172,4 @@ _ENTRIES: dict[str, Check] = {
     "warnings": _texts, "environment": lambda value: isinstance(value, dict),
     "finished": lambda value: value is None or _name(value),
 }  # fmt: skip
-_FURTHER: dict[str, Check] = {"randomized": _randomized, "bisected": _radii}
+_FURTHER: dict[str, Check] = {"randomized": _randomized, "bisected": _radii, "corruption_baseline": _baseline}

@@ -38,6 +38,9 @@ TABLES = (
     """CREATE TABLE queried (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, queries INT, distances TEXT,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
+    """CREATE TABLE corrupted (
+    model TEXT, corruption TEXT, severity INT, sample INT, pred INT, pixels INT,
+    PRIMARY KEY (model, corruption, severity, sample)) WITHOUT ROWID""",
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 

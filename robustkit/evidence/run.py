@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +57,8 @@ class Run:
       it); "audit" (AutoAttack on random survivors, images that no other attack broke: n of them were drawn, `correct`
       were not broken, and `ci_low` is the one-sided 95 % bound of Clopper and Pearson for the share of survivors that
       AutoAttack does not break; ci_method is "exact" where all survivors were drawn);
+      "corruption" (of norm "corruption", with the severity as eps and the corruption as attack; not part of any worst
+      case);
       "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball);
       "union" (only of a run with several norms, once for each model, with the norm "union", no eps, and such as
       "Linf 0.1 + L2 0.5" in eps_text: an image counts as correct if it stands in every norm and radius of the run)
@@ -97,8 +99,17 @@ class Run:
     Of a smoothed model, rows of the attack "certified" have the verdict "clean-wrong", "certified" or "uncertified",
     the certain class in adv_pred, and its radius in the row's norm in a column of their own, `radius`.
 
+    `corruptions` is empty unless corrupted images were judged; then it has one row per model x corruption, and one with
+    the corruption "all", with the columns CORRUPTION_COLUMNS of `robustkit.evidence.corruptions`:
+
+    - source ("generated", or the name of the folder), severities ("1-5"), n, accuracy: the mean over severities, or
+      over corruptions too, with its 95 % interval over images; error = 1 - accuracy
+    - baseline, ce, relative_ce: with a baseline, its name, the error divided by the baseline's, and the same of errors
+      minus clean errors; in the row "all" mCE and relative mCE, the means over corruptions
+
     `manifest` has the keys "robustkit" (version), "identity" (what determines the result), "environment", "created",
     "finished" (None while unfinished), "command", "seconds" (per stage), "warnings" (sentences), and
+    "corruption_baseline" (name and errors of the baseline of corruption errors),
     "randomized" (by randomized model: how it is judged), "bisected" (by attack: at how many radii it looked for the
     nearest error).
     """
@@ -109,6 +120,7 @@ class Run:
     samples: pd.DataFrame
     pictures: list[Picture]
     class_names: tuple[str, ...]
+    corruptions: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __repr__(self) -> str:
         """One line: models, data, radii, and whether it is unfinished."""
@@ -117,7 +129,10 @@ class Run:
         radii = ", ".join(f"{norm} {eps}" for norm, eps in identity["threats"])
         state = "" if self.manifest["finished"] else ", unfinished"
         data = f"{identity['n']} images of {identity['dataset']['name']}"
-        return " ".join(f"<Run of {', '.join(models)} on {data}, {radii}{state}>".split())
+        corrupted = "" if self.corruptions.empty else ", corruptions"
+        return " ".join(
+            f"<Run of {', '.join(models)} on {data}{f', {radii}' if radii else ''}{corrupted}{state}>".split()
+        )
 
     def __str__(self) -> str:
         """The table that `robustkit evaluate` prints."""

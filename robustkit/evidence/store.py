@@ -122,6 +122,18 @@ class PictureRecord:
 
 
 @dataclass(frozen=True)
+class CorruptedRecord:
+    """The prediction of a model for one corrupted image."""
+
+    model: str
+    corruption: str
+    severity: int
+    sample: int
+    pred: int  # -1 where a smoothed or randomized model abstains
+    pixels: int  # 48 bits of a hash of the pixels
+
+
+@dataclass(frozen=True)
 class AnswerRecord:
     """The logits of a model at fixed points, by which it is recognised."""
 
@@ -131,10 +143,14 @@ class AnswerRecord:
     logits: bytes  # [points, K] little-endian fp32
 
 
-Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
+Row = (
+    CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
+    | CorruptedRecord
+)  # fmt: skip
 _TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
+    CorruptedRecord: "corrupted",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
@@ -267,6 +283,36 @@ class Store:
         """Pictures of one model, or of all, at the given norm, eps_text and attack."""
         return self._records(PictureRecord, self._rows("picture", model, where))
 
+    def corrupted_verdicts(self, model: str) -> dict[tuple[str, int], dict[int, bool]]:
+        """By corruption and severity: by image, whether it is right; empty in runs of versions that had none.
+
+        SQLite checks and compares: there may be 75 rows for each image.
+        """
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'corrupted'"):
+            return {}
+        if self._read(f"SELECT 1 FROM corrupted WHERE model = ? AND NOT ({_CORRUPTED}) LIMIT 1", model):
+            raise not_ours(self.folder, "a row about a corrupted image holds another type")
+        verdicts: dict[tuple[str, int], dict[int, bool]] = {}
+        for level in self._read("SELECT DISTINCT corruption, severity FROM corrupted WHERE model = ?", model):
+            rows = self._read(
+                "SELECT sample, corrupted.pred = label FROM corrupted LEFT JOIN clean USING (model, sample) "
+                "WHERE model = ? AND corruption = ? AND severity = ?", model, *level,
+            )  # fmt: skip
+            verdicts[level] = dict(rows)
+        if any(None in own.values() for own in verdicts.values()):
+            raise not_ours(self.folder, f"rows of {model[:40]!r} have no row of the clean image")
+        return verdicts
+
+    def differing_picture(self) -> tuple[str, int, int] | None:
+        """Corruption, severity and image of a picture that was not the same for two models; None if there is none."""
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'corrupted'"):
+            return None
+        rows = self._read(
+            "SELECT corruption, severity, sample FROM corrupted GROUP BY corruption, severity, sample "
+            "HAVING MIN(pixels) <> MAX(pixels) LIMIT 1"
+        )
+        return tuple(rows[0]) if rows else None
+
     def set_answers(self, answers: Iterable[AnswerRecord]) -> None:
         """Set what models answer at fixed points."""
         rows = list(answers)  # the models answer outside the transaction
@@ -318,6 +364,10 @@ _VALID: dict[Any, Callable[[Any], bool]] = {
     int: lambda value: isinstance(value, int) and -1 <= value < 1 << 53,
     float: lambda value: value is None or isinstance(value, (int, float)),
 }
+_CORRUPTED = (
+    "typeof(corruption) = 'text' AND typeof(severity) = 'integer' AND typeof(sample) = 'integer' AND sample >= 0 AND "
+    "typeof(pred) = 'integer' AND pred >= -1 AND typeof(pixels) = 'integer'"
+)
 _RANKING = re.compile(r"(\d{1,9}( \d{1,9})*)?", re.ASCII)
 _DISTANCE = r"\d{1,9}:\d{1,12}(\.\d{1,12})?(e[+-]\d{1,2})?"
 _DISTANCES = re.compile(rf"({_DISTANCE}( {_DISTANCE})*)?", re.ASCII)

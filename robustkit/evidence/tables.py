@@ -14,6 +14,13 @@ from robustkit.evidence import masking_signs, misled
 from robustkit.evidence.audit import AUDIT, Audit, audit_of, counted
 from robustkit.evidence.carried import Origins, carried_pictures, carried_queries, carried_records, origins
 from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
+from robustkit.evidence.corruptions import (
+    CORRUPTION_COLUMNS,
+    Verdicts,
+    corruption_means,
+    corruption_rows,
+    different_pictures,
+)
 from robustkit.evidence.distances import COLUMNS as DISTANCE_COLUMNS
 from robustkit.evidence.distances import distance_extras
 from robustkit.evidence.guessing import NOTE, guessing
@@ -69,6 +76,9 @@ def summarised(store: Store, folder: Path) -> Run:
     samples: list[tuple[Any, ...]] = []  # the columns _SAMPLED: as dicts, half a million rows take a gigabyte
     warnings: list[str] = []
     places: dict[str, Origins] = {}
+    described = identity.get("corruptions")
+    corrupted: dict[str, Verdicts] = {}
+    clean: dict[str, Mapping[int, CleanRecord]] = {}
     for entry in identity["models"]:
         model = _model_evidence(store, entry, entry["name"] in manifest.get("randomized", {}))
         waiting = max(0, identity["n"] - len(model.clean))
@@ -98,11 +108,17 @@ def summarised(store: Store, folder: Path) -> Run:
             named = ({"model": model.name, **threat, **row} for row in _threat_samples(model, threat, attacks))
             samples += [tuple(row.get(name, math.nan) for name in _SAMPLED) for row in named]
         own += _union(model, identity["threats"], attacks, waiting, own)
+        clean[model.name] = model.clean
+        corrupted[model.name] = store.corrupted_verdicts(model.name) if described else {}
+        for row in corruption_rows(described, corrupted[model.name], identity["n"]):
+            own.append({"model": model.name, **row})
         warning = guessing(model.name, own[0]["correct"], own[0]["n"], len(identity["class_names"]))
         signs_of_masking = masking_signs.warning(model.name, signs), misled.warning(model.name, gradients)
         warnings += [each for each in (warning, *signs_of_masking) if each]
         own = with_sequences(own, identity, waiting)
         results += [{**row, "note": NOTE} for row in own] if warning else own
+    warnings += different_pictures(store) if len(corrupted) > 1 else []
+    means = corruption_means(described, corrupted, clean, manifest.get("corruption_baseline"))
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
     randomized = bool(manifest.get("randomized"))
@@ -128,6 +144,7 @@ def summarised(store: Store, folder: Path) -> Run:
         ),
         pictures=carried_pictures(load_pictures(store), places),
         class_names=tuple(identity["class_names"]),
+        corruptions=_frame([{**row, **data} for row in means], CORRUPTION_COLUMNS, [], []),
     )
 
 

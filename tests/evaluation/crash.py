@@ -27,7 +27,15 @@ torch.set_num_threads(1)
 def run(folder: Path) -> Run:
     smoothed = Classifier(linear(), name="smoothed", smoothing=Smoothing(0.2, n=12, n0=4))
     attacks, radii = ["fgsm", "noise:queries=3"], ["0.05", "0.15"]
-    return evaluated([cnn(), smoothed], folder, dataset=data(6), attacks=attacks, eps=radii)
+    return evaluated(
+        [cnn(), smoothed],
+        folder,
+        dataset=data(6),
+        attacks=attacks,
+        eps=radii,
+        corruptions="contrast",
+        severities=[1, 5],
+    )
 
 
 def in_child(work: Callable[[], object]) -> int:

@@ -1,0 +1,56 @@
+"""`robustkit corruptions`: accuracy on corrupted images, without an attack."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from robustkit.errors import UserError
+
+from .evaluate import carry_out_in_folder
+from .options import (
+    batch_size_option,
+    config_option,
+    corruption_options,
+    data_options,
+    device_option,
+    quiet_option,
+    samples_option,
+    seed_option,
+    weights_options,
+)
+
+# What `evaluate` has beside these options, and what is not for corrupted images.
+_NO_ATTACK: dict[str, Any] = {
+    "attacks": (), "norms": (), "radii": (), "mask": None, "audit": None, "surrogates": (), "surrogate_weights": (),
+    "surrogate_ensemble": False, "bpda": (), "eot": None, "smooth": None, "smooth_draws": None, "smooth_alpha": None,
+    "no_fold": False, "compiled": False, "bf16": False,
+}  # fmt: skip
+
+
+@click.command()
+@config_option
+@click.option("-m", "--model", "models", multiple=True, metavar="NAME",
+              help="torchvision name, timm:NAME or file.py:NAME. Repeatable.")  # fmt: skip
+@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
+@click.option("--name", "names", multiple=True, metavar="TEXT",
+              help="What reports call the model; one per model. [default: after model and checkpoint]")  # fmt: skip
+@weights_options
+@data_options
+@corruption_options(("generated",))
+@click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits.")
+@samples_option(1000)
+@batch_size_option
+@device_option
+@seed_option
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
+@quiet_option
+def corruptions(**options: Any) -> None:
+    """Accuracy on corrupted images: noise, blur, weather and digital corruptions at five severities.
+
+    Writes a run folder like `evaluate`, with corruptions.csv: means over severities, and mCE with a baseline. The same
+    command again goes on where it stopped. `evaluate --corruptions generated` adds attacks to the same folder.
+    """
+    if not options["models"]:
+        raise UserError("No model is given; add --model NAME, for example --model resnet18.")
+    carry_out_in_folder(options | _NO_ATTACK)

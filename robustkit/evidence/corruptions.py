@@ -1,0 +1,126 @@
+"""What verdicts on corrupted images add to a run's tables.
+
+An average over corruptions and severities, never a worst case: each image under each corruption has one verdict.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from robustkit.evidence.results import result_row
+from robustkit.evidence.store import CleanRecord, Store
+from robustkit.statistics.corruption_error import MeanErrors, corruption_errors
+from robustkit.statistics.intervals import mean_of_shares
+
+ROLE: Final = "corruption"
+ALL: Final = "all"
+CORRUPTION_COLUMNS: Final = (
+    *("model", "dataset", "split", "source", "corruption", "severities", "n", "accuracy", "ci_low", "ci_high"),
+    *("ci_method", "clean_accuracy", "error", "baseline", "ce", "relative_ce"),
+)
+
+Rows = list[dict[str, Any]]
+Verdicts = Mapping[tuple[str, int], Mapping[int, bool]]  # by corruption and severity: by image, whether it is right
+
+
+def different_pictures(store: Store) -> list[str]:
+    """A sentence if two models of a run were asked about other corrupted pictures, else nothing."""
+    found = store.differing_picture()
+    if found is None:
+        return []
+    name, severity, image = found
+    return [
+        f"Models of this run were judged on other pictures of image {image} under {name} {severity}: the files, or the "
+        "libraries that made them, have changed; do not compare them."
+    ]
+
+
+def corruption_rows(described: Mapping[str, Any] | None, verdicts: Verdicts, planned: int) -> Rows:
+    """One row of results for each corruption and severity.
+
+    Args:
+        described: the corruptions of the run; None for none.
+        verdicts: of one model.
+        planned: images of the run.
+    """
+    rows = []
+    for name, severity in _cells(described):
+        right = verdicts.get((name, severity), {})
+        row = result_row(name, ROLE, len(right), sum(right.values()), [], 0, planned - len(right))
+        place = {"norm": ROLE, "eps": float(severity), "eps_text": str(severity)}
+        rows.append({**place, **row, "forwards": len(right)})
+    return rows
+
+
+def corruption_means(
+    described: Mapping[str, Any] | None,
+    verdicts: Mapping[str, Verdicts],
+    clean: Mapping[str, Mapping[int, CleanRecord]],
+    baseline: Mapping[str, Any] | None,
+) -> Rows:
+    """For each model one row for each corruption, the mean over severities, and one for the mean over all of them.
+
+    Args:
+        described: the corruptions of the run; None for none.
+        verdicts: by model.
+        clean: the clean images, by model.
+        baseline: as in the manifest; None for none.
+    """
+    if described is None:
+        return []
+    errors = {model: _mean_errors(described, verdicts[model], clean[model]) for model in verdicts}
+    divisor = _baseline(baseline, errors)
+    rows: Rows = []
+    for model, own in errors.items():
+        relative = None if divisor is None else corruption_errors(own, divisor)
+        names = [*described["names"], *([ALL] if len(described["names"]) > 1 else [])]
+        for name in names:
+            row = _mean_row(described, verdicts[model], name)
+            if relative is not None:
+                ce = relative.mean if name == ALL else relative.by_corruption.get(name)
+                relative_ce = relative.relative_mean if name == ALL else relative.relative.get(name)
+                row |= {"baseline": (baseline or {})["name"], "ce": ce, "relative_ce": relative_ce}
+            accuracy = None if own.clean is None else 1 - own.clean
+            rows.append({"model": model, "source": described["source"], "clean_accuracy": accuracy, **row})
+    return rows
+
+
+def _cells(described: Mapping[str, Any] | None, name: str = ALL) -> list[tuple[str, int]]:
+    if described is None:
+        return []
+    names = described["names"] if name == ALL else [name]
+    return [(each, severity) for each in names for severity in described["severities"]]
+
+
+def _mean_row(described: Mapping[str, Any], verdicts: Verdicts, name: str) -> dict[str, Any]:
+    """The mean over the cells of a corruption, of the images that have a verdict in each of them."""
+    cells = [verdicts.get(cell, {}) for cell in _cells(described, name)]
+    images = set(cells[0]).intersection(*cells[1:]) if cells else set[int]()
+    total = sum(
+        sum(cell.values()) if len(cell) == len(images) else sum(cell[image] for image in images) for cell in cells
+    )
+    share = mean_of_shares(total / len(cells), len(images))
+    return {
+        "corruption": name, "severities": _span(described["severities"]), "n": len(images), "accuracy": share.value,
+        "ci_low": share.low, "ci_high": share.high, "ci_method": share.method, "error": 1 - share.value,
+    }  # fmt: skip
+
+
+def _mean_errors(described: Mapping[str, Any], verdicts: Verdicts, clean: Mapping[int, CleanRecord]) -> MeanErrors:
+    rows = {name: _mean_row(described, verdicts, name) for name in described["names"]}
+    right = sum(row.pred == row.label for row in clean.values())
+    corrupted = {name: row["error"] for name, row in rows.items() if row["n"]}
+    return MeanErrors(1 - right / len(clean) if clean else None, corrupted)
+
+
+def _baseline(noted: Mapping[str, Any] | None, errors: Mapping[str, MeanErrors]) -> MeanErrors | None:
+    if noted is None:
+        return None
+    if "corrupted" in noted:
+        return MeanErrors(noted["clean"], noted["corrupted"])
+    return errors.get(noted["name"])
+
+
+def _span(severities: Sequence[int]) -> str:
+    first, last = min(severities), max(severities)
+    whole = list(severities) == list(range(first, last + 1))
+    return (f"{first}-{last}" if first < last else str(first)) if whole else " ".join(map(str, severities))
