@@ -67,6 +67,8 @@ _RUNS = Path("robustkit-runs")
 @mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
+@click.option("--keep-adversarial", is_flag=True,
+              help="Store every adversarial example in the run folder, to the last bit.")  # fmt: skip
 @samples_option(1000)
 @batch_size_option
 @device_option

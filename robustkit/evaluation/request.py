@@ -79,6 +79,8 @@ class EvaluationRequest:
             most often for noisy copies; a `Classifier` has its own.
         audit: attack so many random survivors, which no attack broke, with AutoAttack, and bound the share of survivors
             that the attacks missed; None for no audit. Can be added to a finished run.
+        keep_adversarial: store every adversarial example in the run folder, to the last bit: `Run.adversarial` returns
+            them, and `robustkit verify RUN --model ...` has them judged again.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -114,6 +116,7 @@ class EvaluationRequest:
     surrogate_ensemble: bool = False
     smooth: float | Smoothing | None = None
     audit: int | None = None
+    keep_adversarial: bool = False
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 

@@ -34,6 +34,7 @@ class Evaluation:
     seed: int
     slots: int | None  # rows in flight, None for the usual number
     device: torch.device
+    keep_adversarial: bool = False
 
 
 def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation:
@@ -59,7 +60,9 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
     slots = None if request.batch_size == "auto" else request.batch_size
-    return Evaluation(classifiers, surrogates, data, ids, planned, request.seed, slots, device)
+    return Evaluation(
+        classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.keep_adversarial
+    )
 
 
 def check_smoothable(planned: Plan) -> None:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from robustkit.errors import UserError
+
+if TYPE_CHECKING:
+    from robustkit.evidence.adversarial import AdversarialExamples
 
 # In the order of the files; what they mean stands in `Run`.
 RESULT_COLUMNS: Final = (
@@ -131,6 +134,30 @@ class Run:
         from robustkit.evidence.queries import curve
 
         return curve(self.samples, queries)
+
+    def adversarial(
+        self, model: str | None = None, attack: str | None = None, *, norm: str | None = None,
+        eps: str | float | None = None,
+    ) -> "AdversarialExamples":  # fmt: skip
+        """The adversarial examples of a run that was made with `keep_adversarial`, as tensors.
+
+        Args:
+            model: one of the run; needed if there are several.
+            attack: one of the run, or an ensemble; None takes for each image the first attack that broke it.
+            norm: likewise needed if there are several.
+            eps: likewise.
+
+        Raises:
+            UserError: the run kept none, or it has several models or threats and none is named.
+        """
+        from robustkit.evidence.adversarial import chosen, read_examples
+
+        if "adversarial" not in self.manifest or self.folder == Path():
+            raise UserError(
+                "This run kept no adversarial examples; evaluate into another folder with --keep-adversarial "
+                "(keep_adversarial=True, out=...)."
+            )
+        return read_examples(self.folder, self.samples, chosen(self.manifest["identity"], model, attack, norm, eps))
 
     def write(self, folder: str | Path | None = None) -> None:
         """Write results.csv, samples.csv and report.html into the run's folder, or into another one.

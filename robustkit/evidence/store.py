@@ -5,7 +5,7 @@ Everything else (CSV, HTML, tables) is computed from it and can be computed agai
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -122,6 +122,30 @@ class PictureRecord:
 
 
 @dataclass(frozen=True)
+class WitnessRecord:
+    """The adversarial example of one attack on one image, kept with `--keep-adversarial`."""
+
+    model: str
+    norm: str
+    eps_text: str
+    attack: str
+    sample: int
+    shape: str
+    kind: str  # "float32", or "float64" of a model of that type
+    x_adv: bytes  # as `packed` makes them
+
+
+@dataclass(frozen=True)
+class OriginalRecord:
+    """A clean image of which there are adversarial examples."""
+
+    sample: int
+    shape: str
+    kind: str
+    x: bytes  # as `packed` makes them
+
+
+@dataclass(frozen=True)
 class AnswerRecord:
     """The logits of a model at fixed points, by which it is recognised."""
 
@@ -131,14 +155,18 @@ class AnswerRecord:
     logits: bytes  # [points, K] little-endian fp32
 
 
-Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
+Row = (
+    CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
+    | WitnessRecord | OriginalRecord
+)  # fmt: skip
 _TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
+    WitnessRecord: "witness", OriginalRecord: "original",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord,
+    AnswerRecord, WitnessRecord, OriginalRecord,
 )  # fmt: skip
 
 
@@ -221,13 +249,13 @@ class Store:
 
         Empty in runs of versions that did not measure it.
         """
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'near'"):
+        if not self._has("near"):
             return []
         return self._records(NearnessRecord, self._rows("near", model, where))
 
     def query_records(self, model: str) -> list[QueryRecord]:
         """The queries of attacks without gradients on one model; empty in runs of versions that did not count them."""
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'queried'"):
+        if not self._has("queried"):
             return []
         records = self._records(QueryRecord, self._rows("queried", model, {}))
         if not all(_DISTANCES.fullmatch(record.distances) for record in records):
@@ -262,6 +290,24 @@ class Store:
         """Pictures of one model, or of all, at the given norm, eps_text and attack."""
         return self._records(PictureRecord, self._rows("picture", model, where))
 
+    def witnesses(self, model: str) -> list[tuple[str, str, str, int]]:
+        """Norm, eps_text, attack and image of each adversarial example that was kept of a model, without its pixels."""
+        if not self._has("witness"):
+            return []
+        found = self._read("SELECT norm, eps_text, attack, sample FROM witness WHERE model = ?", model)
+        return [(str(norm), str(eps_text), str(attack), int(sample)) for norm, eps_text, attack, sample in found]
+
+    def witness(self, model: str, norm: str, eps_text: str, attack: str, sample: int) -> WitnessRecord | None:
+        """One adversarial example that was kept."""
+        where = {"norm": norm, "eps_text": eps_text, "attack": attack, "sample": sample}
+        rows = self._rows("witness", model, where) if self._has("witness") else []
+        return next(iter(self._records(WitnessRecord, rows)), None)
+
+    def original(self, sample: int) -> OriginalRecord | None:
+        """A clean image of which adversarial examples were kept."""
+        rows = self._rows("original", None, {"sample": sample}) if self._has("original") else []
+        return next(iter(self._records(OriginalRecord, rows)), None)
+
     def set_answers(self, answers: Iterable[AnswerRecord]) -> None:
         """Set what models answer at fixed points."""
         rows = list(answers)  # the models answer outside the transaction
@@ -274,7 +320,11 @@ class Store:
         rows = self._read("SELECT * FROM answers WHERE role = ? AND model = ?", role, model)
         return next(iter(self._records(AnswerRecord, rows)), None)
 
-    def _rows(self, table: str, model: str | None, where: dict[str, str]) -> list[Any]:
+    def _has(self, table: str) -> bool:
+        """Whether there is such a table: evidence of older versions has fewer."""
+        return bool(self._read("SELECT 1 FROM sqlite_master WHERE name = ?", table))
+
+    def _rows(self, table: str, model: str | None, where: Mapping[str, str | int]) -> list[Any]:
         terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}
         clause = " AND ".join(f"{key} = ?" for key in terms) or "1"
         return self._read(f"SELECT * FROM {table} WHERE {clause}", *terms.values())
