@@ -20,7 +20,7 @@ from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.store import CleanRecord, Store
-from robustkit.evidence.witnesses import Witness, kept_witnesses
+from robustkit.evidence.witnesses import KeptWitness, kept_witnesses
 
 _AT_ONCE = 64
 
@@ -136,7 +136,7 @@ def _examples(store: Store, name: str) -> Iterator[_Example]:
             yield _Example(picture.sample, picture.label, picture.adv_pred, *pixels)
 
 
-def _of_witness(witness: Witness) -> _Example:
+def _of_witness(witness: KeptWitness) -> _Example:
     pixels = (torch.from_numpy(np.array(part)) for part in (witness.x, witness.x_adv))
     return _Example(witness.row.sample, witness.label, witness.row.adv_pred, *pixels)
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from robustkit.errors import UserError, unknown
-from robustkit.evidence.audit import AUDIT
 from robustkit.evidence.store import Store
 from robustkit.evidence.witnesses import pixels_of
 from robustkit.primitives.mask import unmasked
@@ -80,7 +79,7 @@ def read_examples(folder: Path, samples: pd.DataFrame, choice: Choice) -> Advers
         kept = set(store.witnesses(choice.model))
         found: dict[int, _Place] = {}
         for attack in choice.attacks:
-            own = rows[rows["attack"].isin([attack, *([AUDIT] if attack.startswith(f"{AUDIT}/") else [])])]
+            own = rows[rows["attack"].isin([attack, attack.partition("/")[0]])]  # an audit has rows of its own only
             for sample, label, pred in own[["sample", "label", "adv_pred"]].astype(int).itertuples(index=False):
                 # The smallest radius at which it was found: there it was stored, and from there carried on.
                 stored = [text for text in choice.radii if (choice.norm, text, attack, sample) in kept]

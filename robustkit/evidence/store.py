@@ -299,7 +299,7 @@ class Store:
 
     def witness(self, model: str, norm: str, eps_text: str, attack: str, sample: int) -> WitnessRecord | None:
         """One adversarial example that was kept."""
-        where = {"norm": norm, "eps_text": eps_text, "attack": attack, "sample": sample}
+        where: dict[str, str | int] = {"norm": norm, "eps_text": eps_text, "attack": attack, "sample": sample}
         rows = self._rows("witness", model, where) if self._has("witness") else []
         return next(iter(self._records(WitnessRecord, rows)), None)
 

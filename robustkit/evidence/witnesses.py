@@ -21,7 +21,7 @@ KEPT = "kept"  # entry "adversarial" of the manifest of a run that kept them
 _SLACK = 1e-9  # of float64 sums
 
 
-class Witness(NamedTuple):
+class KeptWitness(NamedTuple):
     """One adversarial example with the row of evidence that it stands for."""
 
     row: AttackRecord
@@ -30,7 +30,7 @@ class Witness(NamedTuple):
     x_adv: Pixels  # [*S]
 
 
-def kept_witnesses(store: Store, model: str) -> Iterator[Witness]:
+def kept_witnesses(store: Store, model: str) -> Iterator[KeptWitness]:
     """The adversarial examples of a model, one after the other.
 
     Raises:
@@ -42,7 +42,7 @@ def kept_witnesses(store: Store, model: str) -> Iterator[Witness]:
         if key not in rows or key[3] not in clean:
             raise not_ours(store.folder, f"an adversarial example of image {key[3]} has no verdict")
         pixels = pixels_of(store, model, *key)
-        yield Witness(rows[key], clean[key[3]].label, *pixels)
+        yield KeptWitness(rows[key], clean[key[3]].label, *pixels)
 
 
 def pixels_of(store: Store, model: str, norm: str, eps_text: str, attack: str, sample: int) -> tuple[Pixels, Pixels]:
@@ -71,7 +71,7 @@ def missing_witnesses(store: Store, model: str) -> list[AttackRecord]:
     ]  # fmt: skip
 
 
-def problems_of(witness: Witness, masks: Mapping[str, Mask]) -> Iterator[str]:
+def problems_of(witness: KeptWitness, masks: Mapping[str, Mask]) -> Iterator[str]:
     """What is wrong with the pixels of an adversarial example.
 
     Args:
