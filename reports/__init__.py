@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from .diagnosis.terminal import print_diagnosis as print_diagnosis
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
+    from .evaluation.forms import FORMS as FORMS
+    from .evaluation.forms import write_form as write_form
     from .evaluation.html import write_report as write_report
-    from .evaluation.plain_tables import is_plain_table as is_plain_table
-    from .evaluation.plain_tables import write_plain_table as write_plain_table
+    from .evaluation.shown import shown_image as shown_image
+    from .evaluation.shown import shown_table as shown_table
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AblationContext": "ablation.page",
     "DiagnosisContext": "diagnosis.page",
-    "is_plain_table": "evaluation.plain_tables",
+    "FORMS": "evaluation.forms",
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
     "derived_files": "evaluation.verification",
@@ -39,6 +41,8 @@ _PUBLIC = {
     "print_diagnosis": "diagnosis.terminal",
     "print_table": "evaluation.terminal",
     "print_tables": "evaluation.terminal",
+    "shown_image": "evaluation.shown",
+    "shown_table": "evaluation.shown",
     "table_text": "evaluation.terminal",
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",
@@ -46,7 +50,7 @@ _PUBLIC = {
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",
-    "write_plain_table": "evaluation.plain_tables",
+    "write_form": "evaluation.forms",
     "write_report": "evaluation.html",
     "write_trace": "trace.page",
 }

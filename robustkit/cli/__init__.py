@@ -18,6 +18,7 @@ from .evaluate import evaluate
 from .finetune import finetune
 from .gate import gate
 from .report import report
+from .show import show
 from .status import status_of
 from .terminal import safe_streams
 from .trace import trace
@@ -53,6 +54,7 @@ main.add_command(universal)
 main.add_command(diagnose)
 main.add_command(finetune)
 main.add_command(report)
+main.add_command(show)
 main.add_command(trace)
 main.add_command(catalogue)
 main.add_command(cache)

@@ -10,9 +10,11 @@ from .terminal import echo
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path),
-              help="HTML file; a name that ends in .md or .tex gives a table in that language. [default: report.html "
-                   "in the run folder, or here for several runs]")  # fmt: skip
-def report(runs: tuple[Path, ...], out: Path | None) -> None:
+              help="HTML file; a name that ends in .md or .tex gives a table in that language, .json everything for "
+                   "programs. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
+@click.option("--format", "form", metavar="html|markdown|latex|json|model-card",
+              help="Form of the file. [default: by its name]")  # fmt: skip
+def report(runs: tuple[Path, ...], out: Path | None, form: str | None) -> None:
     """Print the table of each run and write the HTML report of all of them together."""
     from robustkit.evidence.reading import load_run
     from robustkit.host.console import SafeConsole
@@ -24,7 +26,6 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     # All files before the first line: the reader of a pipe may end after it.
     for run in loaded if out is None else []:
         reports.write_csv(run, run.folder)
-    write = reports.write_plain_table if reports.is_plain_table(target) else reports.write_report
-    write(loaded, target)
+    reports.write_form(loaded, target, form)
     reports.print_tables(loaded, SafeConsole())
     echo(f"\n{target}")
