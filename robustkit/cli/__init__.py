@@ -17,6 +17,7 @@ from .diagnose import diagnose
 from .evaluate import evaluate
 from .finetune import finetune
 from .gate import gate
+from .merge import merge
 from .report import report
 from .show import show
 from .status import status_of
@@ -60,5 +61,6 @@ main.add_command(catalogue)
 main.add_command(cache)
 main.add_command(ablate)
 main.add_command(compare)
+main.add_command(merge)
 main.add_command(gate)
 main.add_command(verify)

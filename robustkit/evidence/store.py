@@ -5,7 +5,7 @@ Everything else (CSV, HTML, tables) is computed from it and can be computed agai
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -216,6 +216,29 @@ class Store:
             for row in rows:
                 marks = ",".join("?" * len(fields(row)))
                 self._connection.execute(f"INSERT OR IGNORE INTO {_TABLE_OF[type(row)]} VALUES ({marks})", astuple(row))
+
+    def add(self, rows: Iterable[Row]) -> list[Row]:
+        """Add rows in one transaction; those of which there is another row already are returned, not written."""
+        others = []
+        with self._explained(), self._connection:
+            for row in rows:
+                table, values = _TABLE_OF[type(row)], astuple(row)
+                marks = ",".join("?" * len(values))
+                written = self._connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
+                if not written.rowcount:
+                    same = " AND ".join(f"{field.name} IS ?" for field in fields(row))
+                    query = f"SELECT 1 FROM {table} WHERE {same}"
+                    if self._connection.execute(query, values).fetchone() is None:
+                        others.append(row)
+        return others
+
+    def every(self, kind: type[R]) -> Iterator[R]:
+        """All rows of a kind, checked, one after the other."""
+        if not self._has(_TABLE_OF[kind]):
+            return
+        with self._explained():
+            for row in self._connection.execute(f"SELECT * FROM {_TABLE_OF[kind]}"):
+                yield from self._records(kind, [row])
 
     def set_manifest(self, **values: Any) -> None:
         """Set entries of the manifest."""
