@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from .diagnosis.page import DiagnosisContext as DiagnosisContext
     from .diagnosis.page import write_diagnosis as write_diagnosis
     from .diagnosis.terminal import print_diagnosis as print_diagnosis
+    from .evaluation.card_markdown import write_card as write_card
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
     from .evaluation.forms import FORMS as FORMS
     from .evaluation.forms import write_form as write_form
+    from .evaluation.gate_markdown import gate_markdown as gate_markdown
     from .evaluation.html import write_report as write_report
     from .evaluation.shown import shown_image as shown_image
     from .evaluation.shown import shown_table as shown_table
@@ -36,6 +38,7 @@ _PUBLIC = {
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
     "derived_files": "evaluation.verification",
+    "gate_markdown": "evaluation.gate_markdown",
     "print_ablation": "ablation.terminal",
     "print_comparison": "comparison.terminal",
     "print_diagnosis": "diagnosis.terminal",
@@ -46,6 +49,7 @@ _PUBLIC = {
     "table_text": "evaluation.terminal",
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",
+    "write_card": "evaluation.card_markdown",
     "write_comparison": "comparison.csv",
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",

@@ -62,14 +62,15 @@ def _run(run: Run) -> dict[str, Any]:
         "dataset": {**identity["dataset"], "images": identity["n"], "class_names": list(run.class_names)},
         "seed": identity["seed"],
         "models": json_value(identity["models"]),
-        "threats": [_threat(norm, eps_text, identity.get("masks", {})) for norm, eps_text in identity["threats"]],
+        "threats": [threat_entry(norm, eps_text, identity.get("masks", {})) for norm, eps_text in identity["threats"]],
         "attacks": json_value(identity["attacks"]),
         "results": json_rows(run.results),
         "manifest": json_value(manifest),
     }
 
 
-def _threat(norm: str, eps_text: str, masks: Mapping[str, str]) -> dict[str, Any]:
+def threat_entry(norm: str, eps_text: str, masks: Mapping[str, str]) -> dict[str, Any]:
+    """A threat model by its numbers, and in words."""
     plain = unmasked(norm)
     mask = masks.get(norm.removeprefix(plain).removeprefix("-in-"))
     eps = json_value(radius(norm_name(plain), eps_text))

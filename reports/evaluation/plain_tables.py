@@ -72,9 +72,9 @@ def _caption(board: Board) -> str:
 def as_markdown(table: PlainTable) -> str:
     """The table in GitHub's Markdown, with its caption below it."""
     rows = [table.header, ["---", *["---:"] * (len(table.header) - 1)], *table.lines]
-    escaped = [row if row[0] == "---" else [_in_markdown(text) for text in row] for row in rows]
+    escaped = [row if row[0] == "---" else [in_markdown(text) for text in row] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in escaped]
-    return "\n".join([*lines, "", _in_markdown(table.caption), ""])
+    return "\n".join([*lines, "", in_markdown(table.caption), ""])
 
 
 def as_latex(table: PlainTable) -> str:
@@ -87,7 +87,8 @@ def as_latex(table: PlainTable) -> str:
     ])  # fmt: skip
 
 
-def _in_markdown(text: str) -> str:
+def in_markdown(text: str) -> str:
+    """A text in which Markdown interprets nothing, in one line."""
     # A dash within a word needs no backslash, and would not be read as easily.
     return _MARKDOWN.sub(r"\\\1", printable(text)).replace(r"\-", "-").replace(r"\(", "(").replace(r"\)", ")")
 

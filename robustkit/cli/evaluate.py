@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,9 @@ _RUNS = Path("robustkit-runs")
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
 @click.option("--keep-adversarial", is_flag=True,
               help="Store every adversarial example in the run folder, to the last bit.")  # fmt: skip
+@click.option("--fail-under", multiple=True, metavar="CONDITION",
+              help='End with status 1 if an accuracy is lower, as in robustkit gate: "Linf@8/255>=0.40". '
+                   "Repeatable.")  # fmt: skip
 @samples_option(1000)
 @batch_size_option
 @device_option
@@ -81,7 +85,7 @@ _RUNS = Path("robustkit-runs")
               help="Print the plan and an upper bound on its cost, without loading a model, then stop.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="The same, and predict the cost from some of the images.")
 @quiet_option
-def evaluate(**options: Any) -> None:
+def evaluate(**options: Any) -> int:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
 
     The same command again goes on where it stopped; a finished run is only printed. With more models, attacks,
@@ -91,11 +95,12 @@ def evaluate(**options: Any) -> None:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")
     if options["plan_only"] or options["dry_run"]:
         _stop_before_work(options)
-        return
+        return 0
+    _check_conditions(options["fail_under"])
     place = options["out"] or _RUNS
     check_writable(place, EVALUATION if options["out"] else ())
     try:
-        _work(options)
+        return _work(options)
     except KeyboardInterrupt:
         out = options["out"]
         results = f"Finished images are stored in {out}. " if out is not None and out.exists() else ""
@@ -115,7 +120,15 @@ def _stop_before_work(options: dict[str, Any]) -> None:
         print_prediction(options)
 
 
-def _work(options: dict[str, Any]) -> None:
+def _check_conditions(texts: Sequence[str]) -> None:
+    """Refuse what is no condition before hours of work."""
+    from robustkit.comparison.conditions import condition
+
+    for text in texts:
+        condition(text)
+
+
+def _work(options: dict[str, Any]) -> int:
     from robustkit.evaluation.evaluation import carry_out
     from robustkit.evaluation.resolved import resolve
     from robustkit.host.bars import Bars
@@ -126,6 +139,15 @@ def _work(options: dict[str, Any]) -> None:
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
     echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
+    if not options["fail_under"]:
+        return 0
+    from robustkit.comparison.gate import gate
+
+    from .gate import print_checks
+
+    found = gate(run, fail_under=list(options["fail_under"]))
+    echo("")
+    return print_checks(found)
 
 
 def _folder_name(evaluation: "Evaluation") -> str:

@@ -128,6 +128,7 @@ def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> No
     if store.empty:
         store.set_manifest(created=_now(), command=_command(), seconds={}, warnings=[])
         store.set_manifest(**({"adversarial": KEPT} if evaluation.keep_adversarial else {}))
+        store.set_manifest(**({"declared": list(evaluation.declared)} if evaluation.declared else {}))
         manifest = {}
     before = manifest.get("environment", here)
     mixed = [

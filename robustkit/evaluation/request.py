@@ -81,6 +81,8 @@ class EvaluationRequest:
             that the attacks missed; None for no audit. Can be added to a finished run.
         keep_adversarial: store every adversarial example in the run folder, to the last bit: `Run.adversarial` returns
             them, and `robustkit verify RUN --model ...` has them judged again.
+        declared: conditions such as "Linf@8/255>=0.4" that are stored before the first result; a card of the run says
+            whether they hold.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -117,6 +119,7 @@ class EvaluationRequest:
     smooth: float | Smoothing | None = None
     audit: int | None = None
     keep_adversarial: bool = False
+    declared: Sequence[str] = ()
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 

@@ -35,6 +35,7 @@ class Evaluation:
     slots: int | None  # rows in flight, None for the usual number
     device: torch.device
     keep_adversarial: bool = False
+    declared: tuple[str, ...] = ()  # conditions on the results
 
 
 def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation:
@@ -61,7 +62,16 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
         check_smoothable(planned)
     slots = None if request.batch_size == "auto" else request.batch_size
     return Evaluation(
-        classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.keep_adversarial
+        classifiers,
+        surrogates,
+        data,
+        ids,
+        planned,
+        request.seed,
+        slots,
+        device,
+        request.keep_adversarial,
+        tuple(request.declared),
     )
 
 

@@ -146,4 +146,4 @@ _ENTRIES: dict[str, Check] = {
     "warnings": _texts, "environment": lambda value: isinstance(value, dict),
     "finished": lambda value: value is None or _name(value),
 }  # fmt: skip
-_FURTHER: dict[str, Check] = {"randomized": _randomized, "bisected": _radii, "adversarial": _name}
+_FURTHER: dict[str, Check] = {"randomized": _randomized, "bisected": _radii, "adversarial": _name, "declared": _texts}
