@@ -8,10 +8,12 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 from robustkit.comparison.gate import gate
 from robustkit.errors import UserError
+from robustkit.evidence.digest import evidence_digest
 from robustkit.evidence.run import Run
 from robustkit.primitives import registry
 from robustkit.statistics.paired import PairedCounts, paired_difference
@@ -62,6 +64,7 @@ def card(run: Run, thresholds: Sequence[str] = ()) -> dict[str, Any]:
     attacks = [_attack(entry, identity) for entry in identity["attacks"]]
     return {
         "format": FORMAT, "version": VERSION, "terms": TERMS, "run": run.folder.name,
+        "evidence_sha256": NOT_ASSESSED if run.folder == Path() else evidence_digest(run.folder),
         "tool": {"name": "robustkit", "version": manifest["robustkit"],
                  "with": {key: environment.get(key, NOT_ASSESSED) for key in ("python", "torch", "system", "device")}},
         "dates": {"created": manifest["created"], "finished": manifest["finished"] or "unfinished"},

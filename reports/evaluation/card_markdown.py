@@ -34,7 +34,8 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
     yield from _list({
         "Run": content["run"], "Tool": f"{tool['name']} {tool['version']} ({_pairs(tool['with'])})",
         "Created": content["dates"]["created"], "Finished": content["dates"]["finished"],
-        "Command": content["command"], "Seed": content["seed"], "Terms": content["terms"],
+        "Command": content["command"], "Seed": content["seed"],
+        "SHA-256 of the evidence": content["evidence_sha256"], "Terms": content["terms"],
     })  # fmt: skip
     yield "## Data\n"
     yield from _list({

@@ -34,6 +34,7 @@ class _Finding(NamedTuple):
 @data_options
 @mask_option
 @device_option
+@click.option("--sha256", "published", metavar="HEX", help="SHA-256 of the evidence, as it was published.")
 def verify(run: Path, **options: Any) -> int:
     """Compute every derived file of a run folder again from its evidence, and look for contradictions in that.
 
@@ -45,7 +46,8 @@ def verify(run: Path, **options: Any) -> int:
     loaded = load_run(run)
     # A question that cannot be answered is an error before the first line.
     again = list(_judged_again(loaded, options)) if options["models"] else []
-    findings = [*_derived_files(loaded, run), *_evidence(loaded, options), *again]
+    digest = _digest(loaded, options["published"])
+    findings = [*_derived_files(loaded, run), *_evidence(loaded, options), digest, *again]
     for finding in findings:
         echo(f"{finding.word}  {finding.text}")
     return FAILED if any(each.word == _FAIL for each in findings) else max(each.status for each in findings)
@@ -72,10 +74,11 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     from robustkit.data.masks import load_mask
     from robustkit.evidence.consistency import contradictions_in
     from robustkit.evidence.kept import check_kept
+    from robustkit.evidence.planned_rows import plan_contradictions
 
     mask = None if options["mask"] is None else load_mask(options["mask"])
     kept = check_kept(run, {} if mask is None else {mask.label: mask})
-    contradictions = [*contradictions_in(run), *kept.contradictions]
+    contradictions = [*contradictions_in(run), *plan_contradictions(run), *kept.contradictions]
     for each in contradictions:
         yield _Finding(_FAIL, f"{each.model}: {each.what}")
     if not contradictions:
@@ -86,6 +89,17 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         )
     for sentence in kept.unchecked:
         yield _Finding(_OPEN, sentence)
+
+
+def _digest(run: "Run", published: str | None) -> _Finding:
+    from robustkit.evidence.digest import evidence_digest
+
+    found = evidence_digest(run.folder)
+    if published is None:
+        return _Finding(_OPEN, f"run.sqlite: SHA-256 of the evidence {found}; compare it with --sha256 HEX")
+    if published.strip().lower() == found:
+        return _Finding(_PASS, f"run.sqlite: the evidence has the published SHA-256 {found}")
+    return _Finding(_FAIL, f"run.sqlite: the SHA-256 of the evidence is {found}, and another one was published")
 
 
 def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:

@@ -240,6 +240,15 @@ class Store:
             for row in self._connection.execute(f"SELECT * FROM {_TABLE_OF[kind]}"):
                 yield from self._records(kind, [row])
 
+    def content(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Every row of every table, with the table's name, in one order."""
+        names = [str(name) for (name,) in self._read("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in sorted(names):
+            keys = [row[1] for row in self._read(f"PRAGMA table_info({name})") if row[5]]
+            with self._explained():
+                for row in self._connection.execute(f"SELECT * FROM {name} ORDER BY {', '.join(keys)}"):
+                    yield name, row
+
     def set_manifest(self, **values: Any) -> None:
         """Set entries of the manifest."""
         with self._explained(), self._connection:
@@ -300,6 +309,11 @@ class Store:
         if any(record.success not in (0, 1) for record in records):
             raise not_ours(self.folder, "an attack neither succeeded nor failed")
         return records
+
+    def attacked_cells(self) -> list[tuple[str, str, str, str]]:
+        """Model, norm, eps_text and attack of all rows of attacked images, each once."""
+        rows = self._read("SELECT DISTINCT model, norm, eps_text, attack FROM attacked")
+        return [(str(model), str(norm), str(eps_text), str(attack)) for model, norm, eps_text, attack in rows]
 
     def draw_records(self, model: str, **where: str) -> list[DrawRecord]:
         """Single answers of one randomized model, at the given norm, eps_text and attack."""

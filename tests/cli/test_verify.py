@@ -1,11 +1,13 @@
 """`robustkit verify`: a folder that nobody touched passes, one that somebody edited does not."""
 
+import re
 import shutil
 import sqlite3
 
 import pytest
 
 from robustkit import evaluate
+from robustkit.evidence.digest import evidence_digest
 from tests.cli.conftest import DATA, MODEL
 from tests.cli.test_bad_input import refused
 from tests.small import data, linear, save
@@ -21,7 +23,7 @@ def test_an_untouched_run_passes(made, robustkit):
     printed = robustkit("verify", "made")
 
     assert printed.status == 0
-    assert [line.split()[0] for line in printed.out.splitlines()] == ["pass"] * 4
+    assert [line.split()[0] for line in printed.out.splitlines()] == ["pass"] * 4 + ["run.sqlite:"]
 
 
 @pytest.mark.parametrize("name", ["results.csv", "samples.csv", "report.html"])
@@ -132,6 +134,27 @@ def test_swapped_evidence_is_found_by_the_files_beside_it(copy, robustkit):
     shutil.copy(copy.parent / "other" / "run.sqlite", copy / "run.sqlite")
 
     assert robustkit("verify", "run").status == 1
+
+
+def test_the_published_sum_finds_what_nothing_else_can(copy, robustkit):
+    printed = robustkit("verify", "run")
+    (published,) = re.findall(r"SHA-256 of the evidence ([0-9a-f]{64})", printed.out)
+    assert robustkit("verify", "run", "--sha256", published).status == 0
+    edited(copy, "UPDATE attacked SET forwards = forwards + 1 WHERE success = 1")
+    robustkit("report", "run")
+
+    assert robustkit("verify", "run").status == 0
+    assert robustkit("verify", "run", "--sha256", published).status == 1
+
+
+def test_the_sum_is_of_the_content_and_not_of_the_file(copy, robustkit):
+    before = evidence_digest(copy)
+    edited(copy, "UPDATE attacked SET forwards = forwards + 0")
+    with sqlite3.connect(copy / "run.sqlite") as store:
+        store.execute("VACUUM")
+    store.close()
+
+    assert evidence_digest(copy) == before
 
 
 def test_a_run_without_kept_examples_is_judged_by_its_pictures(place, robustkit):
