@@ -62,6 +62,10 @@ def joined_manifest(
         parts = [(name, manifest.get(key, {})) for name, manifest in zip(names, manifests, strict=True)]
         values = _agreeing(key, parts)
         entries |= {key: values} if values else {}
+    declared = [
+        text for text in first.get("declared", []) if all(text in each.get("declared", []) for each in manifests)
+    ]
+    entries |= {"declared": declared} if declared else {}
     kept = all("adversarial" in manifest for manifest in manifests)
     return entries | ({"adversarial": first["adversarial"]} if kept else {})
 

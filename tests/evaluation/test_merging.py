@@ -81,6 +81,13 @@ def test_what_is_missing_is_said_and_an_evaluation_adds_it(whole, tmp_path):
     assert csv(run(tmp_path / "merged"), tmp_path) == csv(load_run(whole), whole)
 
 
+def test_only_what_all_runs_declared_beforehand_was_declared(tmp_path):
+    for name, declared in (("a", ["clean>=0.5", "Linf@0.1>=0.1"]), ("b", ["Linf@0.1>=0.1"])):
+        run(tmp_path / name, models=["linear"], attacks="fgsm", eps="0.1", declared=declared)
+
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged").run.manifest["declared"] == ["Linf@0.1>=0.1"]
+
+
 def test_a_run_merged_with_itself_is_itself(whole, tmp_path):
     merged = merge([whole, whole], tmp_path / "merged")
 
