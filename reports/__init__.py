@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from .diagnosis.page import DiagnosisContext as DiagnosisContext
     from .diagnosis.page import write_diagnosis as write_diagnosis
     from .diagnosis.terminal import print_diagnosis as print_diagnosis
+    from .evaluation.card_markdown import write_card as write_card
     from .evaluation.corruptions import write_corruptions as write_corruptions
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
+    from .evaluation.forms import FORMS as FORMS
+    from .evaluation.forms import write_form as write_form
+    from .evaluation.gate_markdown import gate_markdown as gate_markdown
     from .evaluation.html import write_report as write_report
-    from .evaluation.plain_tables import is_plain_table as is_plain_table
-    from .evaluation.plain_tables import write_plain_table as write_plain_table
     from .evaluation.plotted import plot as plot
+    from .evaluation.shown import shown_image as shown_image
+    from .evaluation.shown import shown_table as shown_table
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
@@ -33,26 +37,30 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AblationContext": "ablation.page",
     "DiagnosisContext": "diagnosis.page",
-    "is_plain_table": "evaluation.plain_tables",
+    "FORMS": "evaluation.forms",
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
     "derived_files": "evaluation.verification",
+    "gate_markdown": "evaluation.gate_markdown",
     "plot": "evaluation.plotted",
     "print_ablation": "ablation.terminal",
     "print_comparison": "comparison.terminal",
     "print_diagnosis": "diagnosis.terminal",
     "print_table": "evaluation.terminal",
     "print_tables": "evaluation.terminal",
+    "shown_image": "evaluation.shown",
+    "shown_table": "evaluation.shown",
     "table_text": "evaluation.terminal",
     "print_trace": "trace.terminal",
     "write_ablation": "ablation.page",
+    "write_card": "evaluation.card_markdown",
     "write_comparison": "comparison.csv",
     "write_comparison_page": "comparison.page",
     "write_corruptions": "evaluation.corruptions",
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",
-    "write_plain_table": "evaluation.plain_tables",
+    "write_form": "evaluation.forms",
     "write_report": "evaluation.html",
     "write_trace": "trace.page",
 }

@@ -6,12 +6,11 @@ Names of models are not trusted: everything that either language would interpret
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from robustkit.evidence.run import Run
 from robustkit.evidence.union import UNION
-from robustkit.host.files import MARK, write_text
+from robustkit.host.files import MARK
 
 from ..shared.words import UNKNOWN, printable
 from .board import Board, boards
@@ -36,29 +35,12 @@ class PlainTable(NamedTuple):
 
 def markdown(runs: Sequence[Run]) -> str:
     """A table in GitHub's Markdown for each set of images, with its caption below it."""
-    return "\n".join([f"<!-- {MARK} -->\n", *(_markdown(table) for table in _tables(runs))])
+    return "\n".join([f"<!-- {MARK} -->\n", *(as_markdown(table) for table in _tables(runs))])
 
 
 def latex(runs: Sequence[Run]) -> str:
     """A `table` environment for each set of images; it needs the package booktabs."""
-    return "\n".join([f"% {MARK}", *(_latex(table) for table in _tables(runs))])
-
-
-_WRITERS: Final[dict[str, Callable[[Sequence[Run]], str]]] = {".md": markdown, ".tex": latex}
-
-
-def is_plain_table(path: Path) -> bool:
-    """Whether a file of this name is a table in Markdown or LaTeX."""
-    return path.suffix.lower() in _WRITERS
-
-
-def write_plain_table(runs: Sequence[Run], path: Path) -> None:
-    """Write the table of some runs to a file that ends in .md or .tex.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    write_text(path, _WRITERS[path.suffix.lower()](runs))
+    return "\n".join([f"% {MARK}", *(as_latex(table) for table in _tables(runs))])
 
 
 def _tables(runs: Sequence[Run]) -> Iterator[PlainTable]:
@@ -89,14 +71,16 @@ def _caption(board: Board) -> str:
     )
 
 
-def _markdown(table: PlainTable) -> str:
+def as_markdown(table: PlainTable) -> str:
+    """The table in GitHub's Markdown, with its caption below it."""
     rows = [table.header, ["---", *["---:"] * (len(table.header) - 1)], *table.lines]
-    escaped = [row if row[0] == "---" else [_in_markdown(text) for text in row] for row in rows]
+    escaped = [row if row[0] == "---" else [in_markdown(text) for text in row] for row in rows]
     lines = [f"| {' | '.join(row)} |" for row in escaped]
-    return "\n".join([*lines, "", _in_markdown(table.caption), ""])
+    return "\n".join([*lines, "", in_markdown(table.caption), ""])
 
 
-def _latex(table: PlainTable) -> str:
+def as_latex(table: PlainTable) -> str:
+    """The table as a `table` environment of booktabs."""
     rows = [" & ".join(map(_in_latex, row)) + r" \\" for row in (table.header, *table.lines)]
     return "\n".join([
         r"\begin{table}", r"  \centering", f"  \\caption{{{_in_latex(table.caption)}}}",
@@ -105,7 +89,8 @@ def _latex(table: PlainTable) -> str:
     ])  # fmt: skip
 
 
-def _in_markdown(text: str) -> str:
+def in_markdown(text: str) -> str:
+    """A text in which Markdown interprets nothing, in one line."""
     # A dash within a word needs no backslash, and would not be read as easily.
     return _MARKDOWN.sub(r"\\\1", printable(text)).replace(r"\-", "-").replace(r"\(", "(").replace(r"\)", ")")
 

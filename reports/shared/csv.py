@@ -11,17 +11,22 @@ from robustkit.host.text import csv_cell
 
 
 def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None = None) -> None:
-    """Write `frame` as CSV to `path`; floats are the shortest text that reads back as the same number.
+    """Write `frame` as CSV to `path`, replacing an old file in one step; see `csv_text`.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    write_text(path, csv_text(frame, columns))
+
+
+def csv_text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
+    """`frame` as CSV; floats are the shortest text that reads back as the same number.
 
     A text that a spreadsheet would run as a formula gets an apostrophe before it, in column names too.
 
     Args:
-        path: the file; replaced in one step.
         frame: the rows.
         columns: these come first, in this order, then any others by name; None keeps the frame's order.
-
-    Raises:
-        UserError: the file cannot be written.
     """
     if columns is not None:
         further = sorted(set(map(str, frame.columns)) - set(columns))
@@ -31,4 +36,4 @@ def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None =
         # Most columns of texts have few different ones.
         if any(csv_cell(value) is not value for value in frame[name].unique()):
             frame[name] = frame[name].map(csv_cell)
-    write_text(path, frame.to_csv(index=False, lineterminator="\n", na_rep=""))
+    return str(frame.to_csv(index=False, lineterminator="\n", na_rep=""))

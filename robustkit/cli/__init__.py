@@ -18,7 +18,9 @@ from .diagnose import diagnose
 from .evaluate import evaluate
 from .finetune import finetune
 from .gate import gate
+from .merge import merge
 from .report import report
+from .show import show
 from .status import status_of
 from .terminal import safe_streams
 from .trace import trace
@@ -55,10 +57,12 @@ main.add_command(corruptions)
 main.add_command(diagnose)
 main.add_command(finetune)
 main.add_command(report)
+main.add_command(show)
 main.add_command(trace)
 main.add_command(catalogue)
 main.add_command(cache)
 main.add_command(ablate)
 main.add_command(compare)
+main.add_command(merge)
 main.add_command(gate)
 main.add_command(verify)

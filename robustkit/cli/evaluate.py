@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,11 @@ _RUNS = Path("robustkit-runs")
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
 @corruption_options(())
+@click.option("--keep-adversarial", is_flag=True,
+              help="Store every adversarial example in the run folder, to the last bit.")  # fmt: skip
+@click.option("--fail-under", multiple=True, metavar="CONDITION",
+              help='End with status 1 if an accuracy is lower, as in robustkit gate: "Linf@8/255>=0.40". '
+                   "Repeatable.")  # fmt: skip
 @samples_option(1000)
 @click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
               help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
@@ -84,7 +90,7 @@ _RUNS = Path("robustkit-runs")
               help="Print the plan and an upper bound on its cost, without loading a model, then stop.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="The same, and predict the cost from some of the images.")
 @quiet_option
-def evaluate(**options: Any) -> None:
+def evaluate(**options: Any) -> int:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
 
     The same command again goes on where it stopped; a finished run is only printed. With more models, attacks,
@@ -94,16 +100,17 @@ def evaluate(**options: Any) -> None:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")
     if options["plan_only"] or options["dry_run"]:
         _stop_before_work(options)
-        return
-    carry_out_in_folder(options)
+        return 0
+    _check_conditions(options["fail_under"])
+    return carry_out_in_folder(options)
 
 
-def carry_out_in_folder(options: dict[str, Any]) -> None:
-    """Carry out an evaluation in its run folder; Ctrl-C ends it with status 130."""
+def carry_out_in_folder(options: dict[str, Any]) -> int:
+    """Carry out an evaluation in its run folder, and return the exit status; Ctrl-C ends it with status 130."""
     place = options["out"] or _RUNS
     check_writable(place, EVALUATION if options["out"] else ())
     try:
-        _work(options)
+        return _work(options)
     except KeyboardInterrupt:
         out = options["out"]
         results = f"Finished images are stored in {out}. " if out is not None and out.exists() else ""
@@ -123,7 +130,15 @@ def _stop_before_work(options: dict[str, Any]) -> None:
         print_prediction(options)
 
 
-def _work(options: dict[str, Any]) -> None:
+def _check_conditions(texts: Sequence[str]) -> None:
+    """Refuse what is no condition before hours of work."""
+    from robustkit.comparison.conditions import condition
+
+    for text in texts:
+        condition(text)
+
+
+def _work(options: dict[str, Any]) -> int:
     from robustkit.evaluation.evaluation import carry_out
     from robustkit.evaluation.resolved import resolve
     from robustkit.host.bars import Bars
@@ -136,6 +151,15 @@ def _work(options: dict[str, Any]) -> None:
     more = "" if run.corruptions.empty else "corruptions.csv  "
     files = f"  results.csv  samples.csv  {more}run.sqlite"
     print_report_path(out / "report.html", f"{out}{os.sep}  report.html", files)
+    if not options["fail_under"]:
+        return 0
+    from robustkit.comparison.gate import gate
+
+    from .gate import print_checks
+
+    found = gate(run, fail_under=list(options["fail_under"]))
+    echo("")
+    return print_checks(found)
 
 
 def _folder_name(evaluation: "Evaluation") -> str:

@@ -1,10 +1,14 @@
 """`robustkit gate`: fail a build whose model is not robust enough, or less robust than before."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .terminal import echo
+
+if TYPE_CHECKING:
+    from robustkit.comparison.gate import Gate
 
 FAILED = 1
 
@@ -34,9 +38,11 @@ FAILED = 1
 )
 @click.option("--allow-unreliable", is_flag=True, help="Let results pass that the run calls unreliable.")
 @click.option("--junit", type=click.Path(path_type=Path), help="JUnit XML file for the checks.")
+@click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True,
+              help="What is printed; Markdown for a summary in continuous integration.")  # fmt: skip
 def gate(
     run: Path, fail_under: tuple[str, ...], baseline: Path | None, max_drop: str, judged_by: str,
-    allow_unreliable: bool, junit: Path | None,
+    allow_unreliable: bool, junit: Path | None, form: str,
 ) -> int:  # fmt: skip
     """Check every model of a finished run; the status is 1 if a check fails.
 
@@ -46,12 +52,22 @@ def gate(
     from robustkit.comparison.junit import junit as junit_text
     from robustkit.host.files import write_text
 
+    from .wings import reports
+
     found = gates.gate(
         run, fail_under=list(fail_under), baseline=baseline, max_drop=max_drop, judged_by=judged_by,
         allow_unreliable=allow_unreliable,
     )  # fmt: skip
     if junit is not None:
         write_text(junit, junit_text(found))
-    for check in found.checks:
+    if form == "markdown":
+        echo(reports.gate_markdown(found))
+        return 0 if found.passed else FAILED
+    return print_checks(found)
+
+
+def print_checks(gate: "Gate") -> int:
+    """Print a line for each check; returns the exit status."""
+    for check in gate.checks:
         echo(f"{'pass' if check.passed else 'FAIL'}  {check.model}  {check.threat}: {check.reason}")
-    return 0 if found.passed else FAILED
+    return 0 if gate.passed else FAILED

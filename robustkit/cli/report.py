@@ -1,18 +1,32 @@
 """`robustkit report`: render stored runs again, several in one report, without a model."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from .terminal import print_report_path
+from robustkit.errors import UserError
+
+from .terminal import echo, print_report_path
+
+if TYPE_CHECKING:
+    from robustkit.evidence.run import Run
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path),
-              help="HTML file; a name that ends in .md or .tex gives a table in that language. [default: report.html "
-                   "in the run folder, or here for several runs]")  # fmt: skip
-def report(runs: tuple[Path, ...], out: Path | None) -> None:
+              help="HTML file; a name that ends in .md or .tex gives a table in that language, .json everything for "
+                   "programs. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
+@click.option("--format", "form", metavar="html|markdown|latex|json|model-card",
+              help="Form of the file. [default: by its name]")  # fmt: skip
+@click.option("--card", type=click.Path(path_type=Path), metavar="FILE.json|FILE.md",
+              help="Write only a card for auditors: threat model, data, models, what was not tested.")  # fmt: skip
+@click.option("--threshold", "thresholds", multiple=True, metavar="CONDITION",
+              help='With --card: a condition to be judged, "Linf@8/255>=0.4"; repeatable.')  # fmt: skip
+def report(
+    runs: tuple[Path, ...], out: Path | None, form: str | None, card: Path | None, thresholds: tuple[str, ...]
+) -> None:
     """Print the table of each run and write the HTML report of all of them together."""
     from robustkit.evidence.reading import load_run
     from robustkit.host.console import SafeConsole
@@ -20,12 +34,27 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     from .wings import reports
 
     loaded = [load_run(folder) for folder in runs]
+    if card is not None:
+        _write_card(loaded, card, out, thresholds)
+        return
+    if thresholds:
+        raise UserError("--threshold is a part of a card; add --card card.json, or use robustkit gate.")
     target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     # All files before the first line: the reader of a pipe may end after it.
     for run in loaded if out is None else []:
         reports.write_csv(run, run.folder)
         reports.write_corruptions(run, run.folder)
-    write = reports.write_plain_table if reports.is_plain_table(target) else reports.write_report
-    write(loaded, target)
+    reports.write_form(loaded, target, form)
     reports.print_tables(loaded, SafeConsole())
     print_report_path(target, str(target))
+
+
+def _write_card(loaded: "list[Run]", card: Path, out: Path | None, thresholds: tuple[str, ...]) -> None:
+    from .wings import reports
+
+    if len(loaded) > 1:
+        raise UserError("A card is about one run; name one, or join the runs with robustkit merge.")
+    if out is not None:
+        raise UserError("--card and --out write different files; give one of them at a time.")
+    reports.write_card(loaded[0], card, thresholds)
+    echo(str(card))

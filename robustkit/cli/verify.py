@@ -1,44 +1,163 @@
 """`robustkit verify`: whether a run folder can be believed."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from .options import data_of, data_options, device_option, mask_option, weights_options
+from .status import MENDABLE
 from .terminal import echo
 
+if TYPE_CHECKING:
+    from robustkit.evaluation.rejudging import Rejudged
+    from robustkit.evidence.run import Run
+
 FAILED = 1
+_PASS, _FAIL, _OPEN = "pass", "FAIL", "    "
+
+
+class _Finding(NamedTuple):
+    word: str  # _PASS, _FAIL, or _OPEN for what was not checked
+    text: str
+    status: int = 0
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-def verify(run: Path) -> int:
+@click.option("-m", "--model", "models", multiple=True, metavar="NAME",
+              help="Judge the stored adversarial examples again by this model of the run. Repeatable.")  # fmt: skip
+@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Its checkpoint, as when the run was made.")
+@click.option("--name", "names", multiple=True, metavar="TEXT", help="What the run calls it; one per model.")
+@weights_options
+@data_options
+@mask_option
+@device_option
+@click.option("--sha256", "published", metavar="HEX", help="SHA-256 of the evidence, as it was published.")
+def verify(run: Path, **options: Any) -> int:
     """Compute every derived file of a run folder again from its evidence, and look for contradictions in that.
 
-    The status is 1 if a file says something else than the evidence, or the evidence contradicts itself. No model is
-    needed.
+    With --model (and the data and weights of the run) its predictions are asked for again, at the clean images and at
+    the stored adversarial examples. The status is 1 if something was changed, and 2 if the model is another one.
     """
-    from robustkit.evidence.consistency import contradictions_in
     from robustkit.evidence.reading import load_run
 
+    loaded = load_run(run)
+    # A question that cannot be answered is an error before the first line.
+    again = list(_judged_again(loaded, options)) if options["models"] else []
+    digest = _digest(loaded, options["published"])
+    findings = [*_derived_files(loaded, run), *_evidence(loaded, options), digest, *again]
+    for finding in findings:
+        echo(f"{finding.word}  {finding.text}")
+    return FAILED if any(each.word == _FAIL for each in findings) else max(each.status for each in findings)
+
+
+def _derived_files(run: "Run", folder: Path) -> Iterator[_Finding]:
     from .wings import reports
 
-    loaded = load_run(run)
-    files = reports.derived_files(loaded, run)
-    contradictions = list(contradictions_in(loaded))
-    for file in files:
-        echo(f"{_WORD[file.state]}  {file.name}: {_MEANING[file.state]}")
-    for each in contradictions:
-        echo(f"FAIL  {each.model}: {each.what}")
-    if not contradictions:
-        verdicts, pictures = len(loaded.samples), len(loaded.pictures)
-        echo(f"pass  run.sqlite: {verdicts} verdicts and {pictures} pictures agree with each other")
-    return FAILED if contradictions or any(file.state == "different" for file in files) else 0
+    for file in reports.derived_files(run, folder):
+        yield _Finding(_WORD[file.state], f"{file.name}: {_MEANING[file.state]}")
 
 
-_WORD = {"equal": "pass", "missing": "    ", "another version": "    ", "different": "FAIL"}
+_WORD = {"equal": _PASS, "missing": _OPEN, "another version": _OPEN, "different": _FAIL}
 _MEANING = {
     "equal": "follows from the evidence, byte by byte",
     "missing": "not there; `robustkit report` writes it",
     "another version": "not checked: the run was made by other versions of robustkit, numpy or pandas",
     "different": "is not what the evidence says; `robustkit report` writes it again",
 }
+
+
+def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
+    """Contradictions between rows, and between rows and pixels."""
+    from robustkit.data.masks import load_mask
+    from robustkit.evidence.consistency import contradictions_in
+    from robustkit.evidence.kept import check_kept
+    from robustkit.evidence.planned_rows import plan_contradictions
+
+    mask = None if options["mask"] is None else load_mask(options["mask"])
+    kept = check_kept(run, {} if mask is None else {mask.label: mask})
+    contradictions = [*contradictions_in(run), *plan_contradictions(run), *kept.contradictions]
+    for each in contradictions:
+        yield _Finding(_FAIL, f"{each.model}: {each.what}")
+    if not contradictions:
+        verdicts, pictures = len(run.samples), len(run.pictures)
+        examples = f" and {kept.examples} adversarial examples" if kept.examples else ""
+        yield _Finding(
+            _PASS, f"run.sqlite: {verdicts} verdicts and {pictures} pictures{examples} agree with each other"
+        )
+    for sentence in kept.unchecked:
+        yield _Finding(_OPEN, sentence)
+
+
+def _digest(run: "Run", published: str | None) -> _Finding:
+    from robustkit.evidence.digest import evidence_digest
+
+    found = evidence_digest(run.folder)
+    if published is None:
+        return _Finding(_OPEN, f"run.sqlite: SHA-256 of the evidence {found}; compare it with --sha256 HEX")
+    if published.strip().lower() == found:
+        return _Finding(_PASS, f"run.sqlite: the evidence has the published SHA-256 {found}")
+    return _Finding(_FAIL, f"run.sqlite: the SHA-256 of the evidence is {found}, and another one was published")
+
+
+def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
+    from robustkit.evaluation.classifiers import attacked_classifiers
+    from robustkit.evaluation.rejudging import answers_at_random, matched, rejudged, same_data
+    from robustkit.evaluation.request import EvaluationRequest
+    from robustkit.evidence.store import Store
+    from robustkit.host.environment import chosen_device
+
+    identity, data = run.manifest["identity"], data_of(options)
+    ids = same_data(identity, data)
+    request = EvaluationRequest(
+        options["models"], weights=options["weights"] or None, names=options["names"],
+        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
+        retrain=options["retrain"], device=options["device"],
+    )  # fmt: skip
+    classifiers = attacked_classifiers(request, data, chosen_device(options["device"]))
+    store = Store(run.folder, reading=True)
+    try:
+        for name, classifier in matched(identity, classifiers):
+            if answers_at_random(run.manifest, name):
+                yield _Finding(_OPEN, f"{name}: not judged again: it answers at random, and other draws may say else")
+            else:
+                yield from _findings(rejudged(store, name, classifier, data, ids))
+    finally:
+        store.close()
+
+
+def _findings(judged: "Rejudged") -> Iterator[_Finding]:
+    name, examples = judged.model, judged.examples
+    if judged.other_images:
+        yield _Finding(
+            _FAIL, f"{name}: the stored clean image is not that of the data ({_images(judged.other_images)})"
+        )
+    if judged.difference:
+        broken = len(judged.not_broken)
+        yield _Finding(
+            _OPEN,
+            f"{name}: this is another model than that of the run: {judged.difference}. The stored adversarial examples "
+            f"of {broken} images do not give the stored classes here; that says nothing about the run",
+            MENDABLE,
+        )
+        return
+    if judged.clean_wrong:
+        yield _Finding(
+            _FAIL, f"{name}: the model is that of the run, and a stored prediction or label of a clean image is not "
+                   f"what it says ({_images(judged.clean_wrong)}): the evidence was changed")  # fmt: skip
+    if judged.not_broken:
+        yield _Finding(
+            _FAIL, f"{name}: the model is that of the run, and a stored adversarial example does not give the stored "
+                   f"class ({_images(judged.not_broken)}): the evidence was changed")  # fmt: skip
+    if not (judged.clean_wrong or judged.not_broken):
+        yield _Finding(
+            _PASS, f"{name}: the same model gives the stored classes at {judged.clean} clean images and "
+                   f"{examples} stored adversarial examples")  # fmt: skip
+
+
+def _images(numbers: tuple[int, ...]) -> str:
+    from robustkit.evidence.consistency import image_list
+
+    return image_list(numbers)

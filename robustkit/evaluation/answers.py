@@ -62,17 +62,19 @@ class Probes:
             UserError: it does not.
         """
         record = store.answer(role, classifier.name)
-        if record is None:
-            return
-        points = self._points(self._images(record.images))
-        before = _stored(record, len(points))
-        now = answers(classifier, points)
-        if before is None or before.shape != now.shape or not self._agree(classifier, points, before, now):
+        if record is not None and not self.agrees(record, classifier):
             raise UserError(
                 f"This run folder holds results of another {role} {classifier.name}: its weights and source are the "
                 "same, but its answers to the same images are not, so something else that it computes with has "
                 "changed (a helper module, a setting, a library). Give another --out, or the old code."
             )
+
+    def agrees(self, record: AnswerRecord, classifier: Classifier) -> bool:
+        """Whether a model gives the stored answers, up to rounding."""
+        points = self._points(self._images(record.images))
+        before = _stored(record, len(points))
+        now = answers(classifier, points)
+        return before is not None and before.shape == now.shape and self._agree(classifier, points, before, now)
 
     def _agree(self, classifier: Classifier, points: Tensor, before: Tensor, now: Tensor) -> bool:
         scale = max(float(before.nan_to_num().max() - before.nan_to_num().min()), 1e-6)

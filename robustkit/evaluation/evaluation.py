@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.identity import compared, digest, identity_of
 from robustkit.evaluation.precision import looks
@@ -25,6 +26,7 @@ from robustkit.evidence.opening import not_ours
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.evidence.tables import summarised
+from robustkit.evidence.witnesses import KEPT
 from robustkit.host.environment import environment
 from robustkit.host.progress import ProgressWatch, WorkWatch
 from robustkit.paths import user_path
@@ -89,6 +91,7 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
     try:
         probes = Probes(evaluation.data, evaluation.ids)
         _check_same(store, identity_of(evaluation), evaluation, probes)
+        evaluation = _keeping(store, evaluation)
         stored = 0 if store.empty else store.manifest()["identity"]["n"]
         runs: list[ModelRun] = []
         for part in looks(evaluation, stored, runs, watch):
@@ -137,10 +140,27 @@ def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation, 
         probes.check(store, role, each)
 
 
+def _keeping(store: Store, evaluation: Evaluation) -> Evaluation:
+    """The evaluation that keeps adversarial examples if its folder was begun so.
+
+    Raises:
+        UserError: they are asked for, and the folder has results without them.
+    """
+    kept = store.manifest().get("adversarial") == KEPT
+    if evaluation.keep_adversarial and not kept and not store.empty:
+        raise UserError(
+            "This run folder was begun without --keep-adversarial, so the adversarial examples that it counts are not "
+            "there; give another --out, or leave --keep-adversarial out."
+        )
+    return replace(evaluation, keep_adversarial=evaluation.keep_adversarial or kept)
+
+
 def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> None:
     manifest, here = store.manifest(), environment(evaluation.device)
     if store.empty:
         store.set_manifest(created=_now(), command=_command(), seconds={}, warnings=[])
+        store.set_manifest(**({"adversarial": KEPT} if evaluation.keep_adversarial else {}))
+        store.set_manifest(**({"declared": list(evaluation.declared)} if evaluation.declared else {}))
         manifest = {}
     before = manifest.get("environment", here)
     mixed = [

@@ -8,14 +8,18 @@ from torch import Tensor
 from robustkit.engine.jobs import Outcome, likeliest
 from robustkit.engine.nearness import Nearness
 from robustkit.evaluation.plan import PlannedAttack
+from robustkit.evidence.pixels import packed
 from robustkit.evidence.store import (
     AttackRecord,
     CertificateRecord,
     CleanRecord,
     DrawRecord,
     NearnessRecord,
+    OriginalRecord,
     PictureRecord,
     QueryRecord,
+    Row,
+    WitnessRecord,
 )
 from robustkit.primitives.norm_balls import L0, L1, L2, Linf
 from robustkit.statistics.randomized_smoothing import Certified
@@ -77,6 +81,15 @@ def attack_records(
         return rows
     shape = " ".join(str(side) for side in outcome.x.shape)
     return [*rows, PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))]
+
+
+def witness_records(model: str, attack: PlannedAttack, outcome: Outcome) -> list[Row]:
+    """The adversarial example of an image, and the image itself."""
+    shape, kind = " ".join(map(str, outcome.x.shape)), str(outcome.x_adv.dtype).removeprefix("torch.")
+    key = (model, attack.threat.norm, attack.threat.eps_text, attack.name, outcome.sample)
+    x, x_adv = (packed(part.numpy()) for part in (outcome.x.float(), outcome.x_adv))
+    # Images are read as float32, whatever type the model has.
+    return [WitnessRecord(*key, shape, kind, x_adv), OriginalRecord(outcome.sample, shape, "float32", x)]
 
 
 def _distances(outcome: Outcome, judged: float) -> str:

@@ -89,6 +89,10 @@ class EvaluationRequest:
         severities: of generated corruptions; by default 1 to 5.
         corruption_baseline: whose errors corruption errors (mCE) are divided by: a model of the run, "alexnet" for
             AlexNet's on ImageNet-C, or a CSV file of accuracies.
+        keep_adversarial: store every adversarial example in the run folder, to the last bit: `Run.adversarial` returns
+            them, and `robustkit verify RUN --model ...` has them judged again.
+        declared: conditions such as "Linf@8/255>=0.4" that are stored before the first result; a card of the run says
+            whether they hold.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -128,6 +132,8 @@ class EvaluationRequest:
     corruptions: str | Path | Sequence[str | Path] = ()
     severities: int | Sequence[int] = ()
     corruption_baseline: str | Path | None = None
+    keep_adversarial: bool = False
+    declared: Sequence[str] = ()
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 

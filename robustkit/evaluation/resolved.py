@@ -40,6 +40,8 @@ class Evaluation:
     precision: float | None = None  # as in the request; the run takes as many of `ids` as it needs
     suite: CorruptionSuite | None = None  # corrupted images, beside the attacks
     baseline: Baseline | None = None  # of corruption errors
+    keep_adversarial: bool = False
+    declared: tuple[str, ...] = ()  # conditions on the results
 
 
 def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation:
@@ -78,8 +80,9 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
             raise UserError("A baseline is for corruption errors; add corruptions, for example generated.")
         baseline = chosen_baseline(request.corruption_baseline, [each.name for each in classifiers])
     return Evaluation(
-        classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline
-    )
+        classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
+        request.keep_adversarial, tuple(request.declared),
+    )  # fmt: skip
 
 
 def check_smoothable(planned: Plan) -> None:

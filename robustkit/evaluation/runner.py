@@ -20,7 +20,13 @@ from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
 from robustkit.evaluation.ledger import Ledger
 from robustkit.evaluation.plan import PlannedAttack
-from robustkit.evaluation.records import attack_records, certificate_records, clean_draw_records, clean_records
+from robustkit.evaluation.records import (
+    attack_records,
+    certificate_records,
+    clean_draw_records,
+    clean_records,
+    witness_records,
+)
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
 from robustkit.evaluation.stages import attack_stage, clean_stage
@@ -157,6 +163,8 @@ class ModelRun:
                     self.log.warn(_about_zero_gradients(attack.column.surrogate or self.name, attack.column.name))
                     blind = True
                 pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
+                if outcome.success and evaluation.keep_adversarial:
+                    pending.rows += witness_records(self.name, attack, outcome)
                 robust -= outcome.success
                 self.watch.advance(1, robust / len(evaluation.ids))
         finally:

@@ -5,7 +5,7 @@ only the model itself, asked again at the stored points, can tell those.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pandas as pd
@@ -80,6 +80,11 @@ def _smoothed(run: Run, model: str) -> bool:
 
 
 def _images(rows: pd.DataFrame) -> str:
-    numbers = sorted(set(rows["sample"].tolist()))
+    return image_list(rows["sample"].tolist())
+
+
+def image_list(samples: Iterable[int]) -> str:
+    """The first few of some image numbers, in words."""
+    numbers = sorted(set(samples))
     more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
     return f"image{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:_SHOWN]))}{more}"

@@ -172,4 +172,7 @@ _ENTRIES: dict[str, Check] = {
     "warnings": _texts, "environment": lambda value: isinstance(value, dict),
     "finished": lambda value: value is None or _name(value),
 }  # fmt: skip
-_FURTHER: dict[str, Check] = {"randomized": _randomized, "bisected": _radii, "corruption_baseline": _baseline}
+_FURTHER: dict[str, Check] = {
+    "randomized": _randomized, "bisected": _radii, "corruption_baseline": _baseline, "adversarial": _name,
+    "declared": _texts,
+}  # fmt: skip

@@ -41,6 +41,10 @@ TABLES = (
     """CREATE TABLE corrupted (
     model TEXT, corruption TEXT, severity INT, sample INT, pred INT, pixels INT,
     PRIMARY KEY (model, corruption, severity, sample)) WITHOUT ROWID""",
+    """CREATE TABLE witness (
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, shape TEXT, kind TEXT, x_adv BLOB,
+    PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
+    "CREATE TABLE original (sample INT PRIMARY KEY, shape TEXT, kind TEXT, x BLOB) WITHOUT ROWID",
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 

@@ -18,6 +18,8 @@ from robustkit.paths import user_path
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from robustkit.evidence.adversarial import AdversarialExamples
+
 # In the order of the files; what they mean stands in `Run`.
 RESULT_COLUMNS: Final = (
     *("model", "dataset", "split", "norm", "eps", "eps_text", "attack", "role", "n", "correct", "accuracy"),
@@ -166,18 +168,39 @@ class Run:
         return figure
 
     def save_report(self, path: str | Path) -> None:
-        """Write a report of this run alone: a page (.html), or a table in Markdown (.md) or LaTeX (.tex).
+        """Write a report of this run alone: a page (.html), a table (.md, .tex), or all figures for programs (.json).
 
         Raises:
             UserError: the name ends in something else, or the file cannot be written.
         """
-        reports, target = _reports(), user_path(path)
-        if reports.is_plain_table(target):
-            reports.write_plain_table([self], target)
-        elif target.suffix.lower() in (".html", ".htm"):
-            reports.write_report([self], target)
-        else:
-            raise UserError(f"{target} must end in .html, .md or .tex, which say what kind of report it is.")
+        target = user_path(path)
+        if target.suffix.lower() not in (".html", ".htm", ".md", ".tex", ".json"):
+            raise UserError(f"{target} must end in .html, .md, .tex or .json, which say what kind of report it is.")
+        _reports().write_form([self], target)
+
+    def adversarial(
+        self, model: str | None = None, attack: str | None = None, *, norm: str | None = None,
+        eps: str | float | None = None,
+    ) -> "AdversarialExamples":  # fmt: skip
+        """The adversarial examples of a run that was made with `keep_adversarial`, as tensors.
+
+        Args:
+            model: one of the run; needed if there are several.
+            attack: one of the run, or an ensemble; None takes for each image the first attack that broke it.
+            norm: likewise needed if there are several.
+            eps: likewise.
+
+        Raises:
+            UserError: the run kept none, or it has several models or threats and none is named.
+        """
+        from robustkit.evidence.adversarial import chosen, read_examples
+
+        if "adversarial" not in self.manifest or self.folder == Path():
+            raise UserError(
+                "This run kept no adversarial examples; evaluate into another folder with --keep-adversarial "
+                "(keep_adversarial=True, out=...)."
+            )
+        return read_examples(self.folder, self.samples, chosen(self.manifest["identity"], model, attack, norm, eps))
 
     def write(self, folder: str | Path | None = None) -> None:
         """Write results.csv, samples.csv and report.html into the run's folder, or into another one.

@@ -5,7 +5,7 @@ Everything else (CSV, HTML, tables) is computed from it and can be computed agai
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -134,6 +134,30 @@ class CorruptedRecord:
 
 
 @dataclass(frozen=True)
+class WitnessRecord:
+    """The adversarial example of one attack on one image, kept with `--keep-adversarial`."""
+
+    model: str
+    norm: str
+    eps_text: str
+    attack: str
+    sample: int
+    shape: str
+    kind: str  # "float32", or "float64" of a model of that type
+    x_adv: bytes  # as `packed` makes them
+
+
+@dataclass(frozen=True)
+class OriginalRecord:
+    """A clean image of which there are adversarial examples."""
+
+    sample: int
+    shape: str
+    kind: str
+    x: bytes  # as `packed` makes them
+
+
+@dataclass(frozen=True)
 class AnswerRecord:
     """The logits of a model at fixed points, by which it is recognised."""
 
@@ -145,16 +169,16 @@ class AnswerRecord:
 
 Row = (
     CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
-    | CorruptedRecord
+    | CorruptedRecord | WitnessRecord | OriginalRecord
 )  # fmt: skip
 _TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
-    CorruptedRecord: "corrupted",
+    CorruptedRecord: "corrupted", WitnessRecord: "witness", OriginalRecord: "original",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord,
+    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord,
 )  # fmt: skip
 
 
@@ -205,6 +229,38 @@ class Store:
                 marks = ",".join("?" * len(fields(row)))
                 self._connection.execute(f"INSERT OR IGNORE INTO {_TABLE_OF[type(row)]} VALUES ({marks})", astuple(row))
 
+    def add(self, rows: Iterable[Row]) -> list[Row]:
+        """Add rows in one transaction; those of which there is another row already are returned, not written."""
+        others = []
+        with self._explained(), self._connection:
+            for row in rows:
+                table, values = _TABLE_OF[type(row)], astuple(row)
+                marks = ",".join("?" * len(values))
+                written = self._connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
+                if not written.rowcount:
+                    same = " AND ".join(f"{field.name} IS ?" for field in fields(row))
+                    query = f"SELECT 1 FROM {table} WHERE {same}"
+                    if self._connection.execute(query, values).fetchone() is None:
+                        others.append(row)
+        return others
+
+    def every(self, kind: type[R]) -> Iterator[R]:
+        """All rows of a kind, checked, one after the other."""
+        if not self._has(_TABLE_OF[kind]):
+            return
+        with self._explained():
+            for row in self._connection.execute(f"SELECT * FROM {_TABLE_OF[kind]}"):
+                yield from self._records(kind, [row])
+
+    def content(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Every row of every table, with the table's name, in one order."""
+        names = [str(name) for (name,) in self._read("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in sorted(names):
+            keys = [row[1] for row in self._read(f"PRAGMA table_info({name})") if row[5]]
+            with self._explained():
+                for row in self._connection.execute(f"SELECT * FROM {name} ORDER BY {', '.join(keys)}"):
+                    yield name, row
+
     def set_manifest(self, **values: Any) -> None:
         """Set entries of the manifest."""
         with self._explained(), self._connection:
@@ -237,13 +293,13 @@ class Store:
 
         Empty in runs of versions that did not measure it.
         """
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'near'"):
+        if not self._has("near"):
             return []
         return self._records(NearnessRecord, self._rows("near", model, where))
 
     def query_records(self, model: str) -> list[QueryRecord]:
         """The queries of attacks without gradients on one model; empty in runs of versions that did not count them."""
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'queried'"):
+        if not self._has("queried"):
             return []
         records = self._records(QueryRecord, self._rows("queried", model, {}))
         if not all(_DISTANCES.fullmatch(record.distances) for record in records):
@@ -271,6 +327,11 @@ class Store:
         key = "model, norm, eps_text, attack, sample"
         return self._records(AttackRecord, self._read(f"SELECT attacked.* FROM attacked JOIN picture USING ({key})"))
 
+    def attacked_cells(self) -> list[tuple[str, str, str, str]]:
+        """Model, norm, eps_text and attack of all rows of attacked images, each once."""
+        rows = self._read("SELECT DISTINCT model, norm, eps_text, attack FROM attacked")
+        return [(str(model), str(norm), str(eps_text), str(attack)) for model, norm, eps_text, attack in rows]
+
     def draw_records(self, model: str, **where: str) -> list[DrawRecord]:
         """Single answers of one randomized model, at the given norm, eps_text and attack."""
         records = self._records(DrawRecord, self._rows("drawn", model, where))
@@ -288,7 +349,7 @@ class Store:
 
         SQLite checks and compares: there may be 75 rows for each image.
         """
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'corrupted'"):
+        if not self._has("corrupted"):
             return {}
         if self._read(f"SELECT 1 FROM corrupted WHERE model = ? AND NOT ({_CORRUPTED}) LIMIT 1", model):
             raise not_ours(self.folder, "a row about a corrupted image holds another type")
@@ -305,13 +366,31 @@ class Store:
 
     def differing_picture(self) -> tuple[str, int, int] | None:
         """Corruption, severity and image of a picture that was not the same for two models; None if there is none."""
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'corrupted'"):
+        if not self._has("corrupted"):
             return None
         rows = self._read(
             "SELECT corruption, severity, sample FROM corrupted GROUP BY corruption, severity, sample "
             "HAVING MIN(pixels) <> MAX(pixels) LIMIT 1"
         )
         return tuple(rows[0]) if rows else None
+
+    def witnesses(self, model: str) -> list[tuple[str, str, str, int]]:
+        """Norm, eps_text, attack and image of each adversarial example that was kept of a model, without its pixels."""
+        if not self._has("witness"):
+            return []
+        found = self._read("SELECT norm, eps_text, attack, sample FROM witness WHERE model = ?", model)
+        return [(str(norm), str(eps_text), str(attack), int(sample)) for norm, eps_text, attack, sample in found]
+
+    def witness(self, model: str, norm: str, eps_text: str, attack: str, sample: int) -> WitnessRecord | None:
+        """One adversarial example that was kept."""
+        where: dict[str, str | int] = {"norm": norm, "eps_text": eps_text, "attack": attack, "sample": sample}
+        rows = self._rows("witness", model, where) if self._has("witness") else []
+        return next(iter(self._records(WitnessRecord, rows)), None)
+
+    def original(self, sample: int) -> OriginalRecord | None:
+        """A clean image of which adversarial examples were kept."""
+        rows = self._rows("original", None, {"sample": sample}) if self._has("original") else []
+        return next(iter(self._records(OriginalRecord, rows)), None)
 
     def set_answers(self, answers: Iterable[AnswerRecord]) -> None:
         """Set what models answer at fixed points."""
@@ -325,7 +404,11 @@ class Store:
         rows = self._read("SELECT * FROM answers WHERE role = ? AND model = ?", role, model)
         return next(iter(self._records(AnswerRecord, rows)), None)
 
-    def _rows(self, table: str, model: str | None, where: dict[str, str]) -> list[Any]:
+    def _has(self, table: str) -> bool:
+        """Whether there is such a table: evidence of older versions has fewer."""
+        return bool(self._read("SELECT 1 FROM sqlite_master WHERE name = ?", table))
+
+    def _rows(self, table: str, model: str | None, where: Mapping[str, str | int]) -> list[Any]:
         terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}
         clause = " AND ".join(f"{key} = ?" for key in terms) or "1"
         return self._read(f"SELECT * FROM {table} WHERE {clause}", *terms.values())

@@ -56,3 +56,22 @@ def test_a_run_passes_a_gate_against_itself(runs, robustkit):
 )
 def test_what_cannot_be_answered_is_one_line(arguments, words, runs, robustkit):
     refused(robustkit(*arguments), *words)
+
+
+def test_an_evaluation_ends_with_the_status_of_its_gate(place, robustkit):
+    for least, status, word in (("0", 0, "pass"), ("1", 1, "FAIL")):
+        printed = robustkit(*EVALUATE, *MODEL, "-n", "8", "--out", "made", "--fail-under", f"Linf@0.05>={least}")
+        assert printed.status == status
+        assert printed.out.splitlines()[-1].startswith(word)
+    refused(robustkit(*EVALUATE, *MODEL, "--out", "never", "--fail-under", "robust"), "no condition")
+
+    assert not (place / "never").exists()
+
+
+def test_a_gate_in_markdown_escapes_what_models_are_called(place, robustkit):
+    robustkit(*EVALUATE, *MODEL, "-n", "8", "--out", "made", "--name", "a | <b>\n# c")
+    printed = robustkit("gate", "made", "--fail-under", "Linf@0.05>=1", "--format", "markdown")
+
+    assert printed.status == 1
+    assert "| FAIL | a \\| \\<b\\>" in printed.out
+    assert "\n# c" not in printed.out

@@ -1,9 +1,16 @@
 """`robustkit verify`: a folder that nobody touched passes, one that somebody edited does not."""
 
+import re
+import shutil
+import sqlite3
+
 import pytest
 
+from robustkit import evaluate
+from robustkit.evidence.digest import evidence_digest
 from tests.cli.conftest import DATA, MODEL
 from tests.cli.test_bad_input import refused
+from tests.small import data, linear, save
 
 
 @pytest.fixture
@@ -16,7 +23,7 @@ def test_an_untouched_run_passes(made, robustkit):
     printed = robustkit("verify", "made")
 
     assert printed.status == 0
-    assert [line.split()[0] for line in printed.out.splitlines()] == ["pass"] * 4
+    assert [line.split()[0] for line in printed.out.splitlines()] == ["pass"] * 4 + ["run.sqlite:"]
 
 
 @pytest.mark.parametrize("name", ["results.csv", "samples.csv", "report.html"])
@@ -40,3 +47,119 @@ def test_a_missing_file_is_no_lie(made, robustkit):
 
 def test_what_is_no_run_is_one_line(robustkit, place):
     refused(robustkit("verify", "nowhere"), "nowhere", "run folder")
+
+
+# With the model.
+
+
+BOTH = (*DATA, "-m", "net.py:factory", "-m", "net.py:other", "--name", "linear", "--name", "cnn")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A run with its adversarial examples, which is made once: the first test that wants it puts it here."""
+    return tmp_path_factory.mktemp("kept") / "run"
+
+
+@pytest.fixture
+def copy(kept, place, robustkit):
+    if not kept.exists():
+        attack = ("-a", "fgsm", "--eps", "0.05", "--eps", "0.1", "--keep-adversarial")
+        assert robustkit("evaluate", "-q", *BOTH, *attack, "--out", kept).status == 0
+    shutil.copytree(kept, place / "run")
+    return place / "run"
+
+
+def edited(folder, *statements):
+    with sqlite3.connect(folder / "run.sqlite") as store:
+        for statement in statements:
+            assert store.execute(statement).rowcount > 0
+    store.close()
+
+
+def test_the_models_of_the_run_confirm_it(copy, robustkit):
+    printed = robustkit("verify", "run", *BOTH)
+
+    assert printed.status == 0
+    assert sum("the same model gives the stored classes" in line for line in printed.out.splitlines()) == 2
+
+
+def test_another_model_is_no_tampering(copy, robustkit):
+    printed = robustkit("verify", "run", *DATA, "-m", "net.py:other", "--name", "linear")
+
+    assert printed.status == 2
+    assert "another model" in printed.out
+    assert "FAIL" not in printed.out
+
+
+_FALLEN = "(SELECT sample FROM attacked WHERE success = 1 AND eps_text = '0.05')"
+# Each edit agrees with itself, so that no check without the model finds it.
+CONSISTENT = {
+    "the class of an adversarial example":
+        ["UPDATE attacked SET adv_pred = (SELECT 45 - label - adv_pred FROM clean WHERE clean.model = attacked.model "
+         "AND clean.sample = attacked.sample) % 10 WHERE success = 1"],
+    "a clean prediction": ["UPDATE clean SET pred = (label + 1) % 10 WHERE pred != label"],
+    "broken images that are said to be clean errors": [
+        f"DELETE FROM witness WHERE sample IN {_FALLEN}", "DELETE FROM picture",
+        f"DELETE FROM attacked WHERE sample IN {_FALLEN}",
+        "UPDATE clean SET pred = (label + 1) % 10 WHERE NOT EXISTS "
+        "(SELECT 1 FROM attacked WHERE attacked.model = clean.model AND attacked.sample = clean.sample)",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("statements", CONSISTENT.values(), ids=CONSISTENT)
+def test_an_edit_that_only_the_model_can_tell_is_found(statements, copy, robustkit):
+    edited(copy, *statements)
+    assert robustkit("report", "run").status == 0
+    printed = robustkit("verify", "run", *BOTH)
+
+    assert printed.status == 1
+    assert "the evidence was changed" in printed.out
+
+
+def test_other_data_are_no_answer(copy, robustkit, place):
+    save(place / "other.npz", data(30)[0].flip(0), data(30)[1])
+    refused(robustkit("verify", "run", "-d", "other.npz", "-m", "net.py:factory"), "--dataset", "digits")
+
+
+def test_a_clean_image_that_is_not_of_the_data_is_found(copy, robustkit):
+    edited(copy, "UPDATE original SET x = (SELECT x FROM original ORDER BY sample DESC LIMIT 1)")
+
+    assert "not that of the data" in robustkit("verify", "run", *BOTH).out
+
+
+def test_swapped_evidence_is_found_by_the_files_beside_it(copy, robustkit):
+    evaluate(linear(), names="linear", dataset=data(30), attacks="fgsm", eps="0.1", out=copy.parent / "other")
+    shutil.copy(copy.parent / "other" / "run.sqlite", copy / "run.sqlite")
+
+    assert robustkit("verify", "run").status == 1
+
+
+def test_the_published_sum_finds_what_nothing_else_can(copy, robustkit):
+    printed = robustkit("verify", "run")
+    (published,) = re.findall(r"SHA-256 of the evidence ([0-9a-f]{64})", printed.out)
+    assert robustkit("verify", "run", "--sha256", published).status == 0
+    edited(copy, "UPDATE attacked SET forwards = forwards + 1 WHERE success = 1")
+    robustkit("report", "run")
+
+    assert robustkit("verify", "run").status == 0
+    assert robustkit("verify", "run", "--sha256", published).status == 1
+
+
+def test_the_sum_is_of_the_content_and_not_of_the_file(copy, robustkit):
+    before = evidence_digest(copy)
+    edited(copy, "UPDATE attacked SET forwards = forwards + 0")
+    with sqlite3.connect(copy / "run.sqlite") as store:
+        store.execute("VACUUM")
+    store.close()
+
+    assert evidence_digest(copy) == before
+
+
+def test_a_run_without_kept_examples_is_judged_by_its_pictures(place, robustkit):
+    assert robustkit("evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1", "--out", "made").status == 0
+    printed = robustkit("verify", "made", *MODEL, *DATA)
+
+    assert printed.status == 0
+    assert "30 clean images and 0 stored" not in printed.out

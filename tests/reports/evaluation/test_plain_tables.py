@@ -4,7 +4,7 @@ import re
 import string
 
 import pytest
-from robustkit.reports import write_plain_table
+from robustkit.reports import write_form
 from robustkit.reports.evaluation.plain_tables import latex, markdown
 
 from robustkit import UserError, evaluate
@@ -62,12 +62,12 @@ def test_latex_is_a_table_with_balanced_groups(run):
 def test_what_a_person_wrote_is_not_replaced_and_an_older_table_is(name, run, tmp_path):
     (tmp_path / name).write_text("my own words")
     with pytest.raises(UserError, match="not replaced"):
-        write_plain_table([run], tmp_path / name)
+        write_form([run], tmp_path / name)
     assert (tmp_path / name).read_text() == "my own words"
 
     (tmp_path / name).unlink()
-    write_plain_table([run], tmp_path / name)
+    write_form([run], tmp_path / name)
     first = (tmp_path / name).read_bytes()
-    write_plain_table([run], tmp_path / name)
+    write_form([run], tmp_path / name)
 
     assert (tmp_path / name).read_bytes() == first

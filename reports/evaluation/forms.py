@@ -1,0 +1,36 @@
+"""The forms in which runs are written: by the ending of a file's name, or by the form's own name."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from robustkit.errors import unknown
+from robustkit.evidence.run import Run
+from robustkit.host.files import write_text
+
+from .html import page
+from .json_form import json_text
+from .model_card import model_card
+from .plain_tables import latex, markdown
+
+FORMS: Final[dict[str, Callable[[Sequence[Run]], str]]] = {
+    "html": page, "markdown": markdown, "latex": latex, "json": json_text, "model-card": model_card,
+}  # fmt: skip
+_ENDINGS: Final = {".md": "markdown", ".tex": "latex", ".json": "json"}
+
+
+def write_form(runs: Sequence[Run], path: Path, form: str | None = None) -> None:
+    """Write a report of some runs to a file.
+
+    Args:
+        runs: at least one.
+        path: .md, .tex and .json say the form; any other name gets HTML.
+        form: one of `FORMS`; None goes by the name.
+
+    Raises:
+        UserError: there is no such form, or the file cannot be written.
+    """
+    name = form or _ENDINGS.get(path.suffix.lower(), "html")
+    if name not in FORMS:
+        raise unknown("form of a report", name, FORMS)
+    write_text(path, FORMS[name](runs))

@@ -1,0 +1,219 @@
+"""Join runs of the same data and seed into one run folder: more models, attacks or radii, or other images of one plan.
+
+Evidence is copied row by row. A row that two runs have must be the same in both. Nothing is computed again.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robustkit.errors import UserError
+from robustkit.evaluation.joined_manifest import joined_identity, joined_manifest
+from robustkit.evidence.run import Run
+from robustkit.evidence.store import (
+    SCHEMA,
+    AnswerRecord,
+    AttackRecord,
+    CertificateRecord,
+    CleanRecord,
+    CorruptedRecord,
+    DrawRecord,
+    NearnessRecord,
+    OriginalRecord,
+    PictureRecord,
+    QueryRecord,
+    Row,
+    Store,
+    WitnessRecord,
+)
+from robustkit.evidence.tables import summarised
+from robustkit.paths import user_path
+
+_KINDS: tuple[type[Any], ...] = (
+    CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
+    CorruptedRecord,
+)  # fmt: skip
+_KEPT: tuple[type[Any], ...] = (WitnessRecord, OriginalRecord)
+_AT_ONCE = 10_000  # rows in one transaction
+_TOLERANCE = 1e-4  # of the range of the logits, as where a run is continued
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A merged run, and what a reader must know about it."""
+
+    run: Run
+    missing: tuple[str, ...]  # "resnet18, Linf 0.1, pgd: 40 images", what no run had
+    notes: tuple[str, ...]
+
+
+def merge(folders: Sequence[str | Path], out: str | Path) -> Merged:
+    """Join run folders into a new one, which has everything that any of them has.
+
+    Args:
+        folders: two runs or more, finished or not.
+        out: the folder to be made.
+
+    Raises:
+        UserError: the runs differ in data, seed or a setting that both have, rows contradict each other, or `out`
+            exists.
+    """
+    target = user_path(out)
+    if len(folders) < 2:
+        raise UserError("A merged run is made of two runs or more; name another one.")
+    if target.exists():
+        raise UserError(f"{out} exists, and a merged run gets a folder of its own; give another --out.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        with ExitStack() as stack:
+            sources = [_opened(user_path(folder), stack) for folder in folders]
+            missing, notes = _filled(part, sources)
+        os.chmod(part, 0o755)
+        os.rename(part, target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    store = Store(target, reading=True)
+    try:
+        return Merged(summarised(store, target), missing, notes)
+    finally:
+        store.close()
+
+
+def _opened(folder: Path, stack: ExitStack) -> Store:
+    store = Store(folder, reading=True)
+    stack.callback(store.close)
+    identity = None if store.blank else store.manifest().get("identity")
+    if identity is None:
+        raise UserError(f"{folder} holds no evidence yet; run the command that made it again.")
+    if identity["schema"] != SCHEMA:
+        raise UserError(f"{folder} was written by another version of robustkit; evaluate again with this one.")
+    return store
+
+
+def _filled(part: Path, sources: Sequence[Store]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Fill the folder; what is missing, and notes."""
+    manifests = [source.manifest() for source in sources]
+    names = [str(source.folder) for source in sources]
+    identity = joined_identity(names, [manifest["identity"] for manifest in manifests])
+    keeps = ["adversarial" in manifest for manifest in manifests]
+    target = Store(part)
+    try:
+        for source in sources:
+            for kind in (*_KINDS, *(_KEPT if all(keeps) else ())):
+                _copy(source, target, kind)
+            _copy_answers(source, target, identity)
+        entries = joined_manifest(names, manifests, identity)
+        target.set_manifest(**entries, finished=None)
+        missing = tuple(_missing(summarised(target, part)))
+        if not missing:
+            finished = [manifest["finished"] for manifest in manifests]
+            target.set_manifest(finished=max(finished) if all(finished) else _now())
+    finally:
+        target.close()
+    lost = "Not all of the runs kept their adversarial examples, so the merged run has none."
+    return missing, (lost,) if any(keeps) and not all(keeps) else ()
+
+
+def _copy(source: Store, target: Store, kind: type[Any]) -> None:
+    """Copy all rows of a kind.
+
+    Raises:
+        UserError: there is another row of the same image already.
+    """
+    carried = _carried(source) if kind in (AttackRecord, DrawRecord, PictureRecord) else set()
+    for rows in _parts(row for row in source.every(kind) if not _key(row) & carried):
+        for row in target.add(rows):
+            raise UserError(
+                f"{source.folder} contradicts another run: {_described(row)} has other results there; the runs were "
+                "made with other code, on other machines, or changed. Merge runs that agree."
+            )
+
+
+def _carried(source: Store) -> set[tuple[object, ...]]:
+    """Keys of rows that were copied from a smaller radius, which the tables find there themselves."""
+    return {
+        (row.model, row.norm, row.eps_text, row.attack, row.sample)
+        for row in source.every(AttackRecord)
+        if row.success and not row.forwards and not row.backwards
+    }
+
+
+def _key(row: Row) -> set[tuple[object, ...]]:
+    if isinstance(row, (AttackRecord, DrawRecord, PictureRecord)):
+        return {(row.model, row.norm, row.eps_text, row.attack, row.sample)}
+    return set()
+
+
+def _described(row: Row) -> str:
+    model = "" if isinstance(row, OriginalRecord) else f" of {row.model}"
+    if isinstance(row, (CleanRecord, CertificateRecord, OriginalRecord)):
+        return f"image {row.sample}{model}"
+    if isinstance(row, CorruptedRecord):
+        return f"image {row.sample}{model} under {row.corruption}, severity {row.severity},"
+    return f"image {row.sample}{model} under {row.attack}, {row.norm} {row.eps_text},"
+
+
+def _parts(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    part: list[Row] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == _AT_ONCE:
+            yield part
+            part = []
+    yield part
+
+
+def _copy_answers(source: Store, target: Store, identity: dict[str, Any]) -> None:
+    """Copy what the models answered at fixed points.
+
+    Raises:
+        UserError: a model of the same name and weights gave other answers.
+    """
+    for role, kind in (("model", "models"), ("surrogate", "surrogates")):
+        for entry in identity.get(kind, []):
+            answer = source.answer(role, entry["name"])
+            known = target.answer(role, entry["name"])
+            if answer is None:
+                continue
+            if known is None:
+                target.set_answers([answer])
+            elif not _alike(answer, known):
+                raise UserError(
+                    f"{source.folder} has results of another {role} {entry['name']}: its weights are the same, but its "
+                    "answers to the same images are not. Merge runs of the same model, or evaluate it by another name."
+                )
+
+
+def _alike(one: AnswerRecord, other: AnswerRecord) -> bool:
+    if one.images != other.images or len(one.logits) != len(other.logits):
+        return False
+    first, second = (np.frombuffer(each.logits[: len(each.logits) // 4 * 4], "<f4") for each in (one, other))
+    scale = max(float(np.nan_to_num(first).max() - np.nan_to_num(first).min()), 1e-6) if first.size else 1.0
+    return bool(np.allclose(first, second, rtol=0, atol=_TOLERANCE * scale, equal_nan=True))
+
+
+def _missing(run: Run) -> Iterator[str]:
+    """The parts of the merged plan that no run had."""
+    rows = run.results[~run.results["role"].isin(["ensemble", "worst-case", "certified"])]
+    if "undecided" not in rows:
+        rows = rows.assign(undecided=0)
+    for row in rows[rows["undecided"] > 0].itertuples():
+        where = "clean" if row.role == "clean" else f"{row.norm} {row.eps_text}, {row.attack}"
+        yield f"{row.model}, {where}: {row.undecided} images"
+    for entry in run.manifest["identity"]["models"]:
+        if entry["name"] not in set(run.results["model"]):
+            yield f"{entry['name']}: everything"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
