@@ -20,6 +20,7 @@ from ..shared.rendering import render, styles
 from ..shared.words import printable
 from . import audit, figures, randomized, smoothing, tables
 from .board import Board, EvaluationProgress, boards
+from .checks import CheckSummary, check_summary
 from .distance_figures import accuracy_by_distance
 from .distances import DistanceBlock, distance_blocks
 from .extra_parts import ExtraPart, extra_parts
@@ -66,6 +67,7 @@ class Section(NamedTuple):
     certified: list[str]
     randomized: list[str]
     audit: list[str]
+    checks: CheckSummary
     methods: str
     unchecked: list[str]
     extra_parts: list[ExtraPart]
@@ -125,6 +127,7 @@ def _section(board: Board, number: int) -> Section:
         certified=smoothing.notes(board),
         randomized=randomized.notes(board),
         audit=audit.notes(board),
+        checks=check_summary(board),
         methods=methods(board),
         unchecked=unchecked(board),
         extra_parts=extra_parts(board, prefix),

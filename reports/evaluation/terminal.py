@@ -13,6 +13,7 @@ from ..shared.terminal import empty_table, fitting_table, plain_text, print_note
 from ..shared.words import UNKNOWN, in_ascii, per_image, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
+from .checks_terminal import print_checks
 from .distances import NOTE, DistanceBlock, distance_blocks
 from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
@@ -40,6 +41,7 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
             for block in distance_blocks(board):
                 console.print(fitting_table(partial(_distances, board, block), OF_DISTANCES, DROPS, console))
             print_notes(console, _notes(board))
+            print_checks(board, console)
 
 
 def table_text(run: Run) -> str:

@@ -67,6 +67,8 @@ _RUNS = Path("robustkit-runs")
 @mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
+@click.option("--checks", type=click.Choice(["none", "quick", "standard", "full"]), default="quick", show_default=True,
+              help="How thoroughly to look for signs that the attacks failed; see docs/checks.md.")  # fmt: skip
 @samples_option(1000)
 @batch_size_option
 @device_option

@@ -12,12 +12,16 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+from robustkit.checks.check import highest, reaches
+from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
 from robustkit.evaluation.answers import Probes
+from robustkit.evaluation.checking import ModelChecks
 from robustkit.evaluation.identity import compared, digest, identity_of
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.runner import ModelRun
+from robustkit.evidence.checked import facts_of_run, level_of
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
@@ -71,12 +75,14 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
         identity = identity_of(evaluation)
         probes = Probes(evaluation.data, evaluation.ids)
         _check_same(store, identity, evaluation, probes)
+        _note_level(store, evaluation.checks)
         runs = [ModelRun(evaluation, classifier, store, watch) for classifier in evaluation.classifiers]
         if not all(each.complete for each in runs):
             _begin(store, evaluation, identity)
             _remember_answers(store, evaluation, probes)
             for each in runs:
                 each.run()
+        _check(store, evaluation, identity, watch)
         manifest = store.manifest()
         # An attack that has nothing to do, or models in another order, change the request and add no row.
         if manifest.get("finished") is None or digest(manifest["identity"]) != digest(identity):
@@ -84,6 +90,23 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
         return summarised(store, out or Path())
     finally:
         store.close()
+
+
+def _note_level(store: Store, asked: Level) -> None:
+    """Keep the level of checks, the highest that the evidence was asked for."""
+    noted = level_of(store.manifest())
+    level = asked if store.empty else highest(asked, noted)
+    if level != noted:
+        store.set_manifest(checks=level)
+
+
+def _check(store: Store, evaluation: Evaluation, identity: dict[str, Any], watch: ProgressWatch) -> None:
+    """Make the passes of the checks; those that a run had before stay."""
+    manifest = store.manifest()
+    level = level_of(manifest)
+    facts = facts_of_run(store, identity, manifest, level) if reaches("standard", level) else {}
+    for each in evaluation.classifiers if facts else ():
+        ModelChecks(evaluation, each, facts[each.name], store, watch).run()
 
 
 def _asked(evaluation: Evaluation) -> list[tuple[str, Classifier]]:

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from robustkit.checks.check import LEVELS
+from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.data import Dataset
-from robustkit.errors import UserError
+from robustkit.errors import UserError, unknown
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
@@ -79,6 +81,8 @@ class EvaluationRequest:
             most often for noisy copies; a `Classifier` has its own.
         audit: attack so many random survivors, which no attack broke, with AutoAttack, and bound the share of survivors
             that the attacks missed; None for no audit. Can be added to a finished run.
+        checks: "quick" checks the evidence for signs that the attacks failed, "standard" makes some passes of its own,
+            "full" more of them, "none" none (docs/checks.md). Can be raised for a finished run.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -114,6 +118,7 @@ class EvaluationRequest:
     surrogate_ensemble: bool = False
     smooth: float | Smoothing | None = None
     audit: int | None = None
+    checks: str = "quick"
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 
@@ -125,6 +130,7 @@ class EvaluationRequest:
 
         if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):
             raise UserError(f"An audit attacks a whole number of at least 1 survivors, not {self.audit!r}.")
+        _ = self.level
 
     @contextmanager
     def watched(self) -> Iterator["EvaluationRequest"]:
@@ -134,6 +140,17 @@ class EvaluationRequest:
             return
         with shown_progress(self.progress) as watch:
             yield replace(self, watch=watch)
+
+    @property
+    def level(self) -> Level:
+        """The level of automatic checks.
+
+        Raises:
+            UserError: there is no such level.
+        """
+        if self.checks not in LEVELS:
+            raise unknown("level of checks", str(self.checks), LEVELS)
+        return next(level for level in LEVELS if level == self.checks)
 
     @property
     def smoothing(self) -> Smoothing | None:

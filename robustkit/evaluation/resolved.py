@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
 from robustkit.data import Dataset, given_dataset, load_dataset, pick
@@ -34,6 +35,7 @@ class Evaluation:
     seed: int
     slots: int | None  # rows in flight, None for the usual number
     device: torch.device
+    checks: Level = "quick"
 
 
 def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation:
@@ -59,7 +61,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
     slots = None if request.batch_size == "auto" else request.batch_size
-    return Evaluation(classifiers, surrogates, data, ids, planned, request.seed, slots, device)
+    return Evaluation(classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.level)
 
 
 def check_smoothable(planned: Plan) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustkit import limits
+from robustkit.checks.check import LEVELS
 from robustkit.evidence.opening import not_ours
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM, THREATS, norm_name, radius
@@ -146,4 +147,6 @@ _ENTRIES: dict[str, Check] = {
     "warnings": _texts, "environment": lambda value: isinstance(value, dict),
     "finished": lambda value: value is None or _name(value),
 }  # fmt: skip
-_FURTHER: dict[str, Check] = {"randomized": _randomized, "bisected": _radii}
+_FURTHER: dict[str, Check] = {
+    "randomized": _randomized, "bisected": _radii, "checks": lambda value: isinstance(value, str) and value in LEVELS,
+}  # fmt: skip

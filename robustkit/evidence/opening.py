@@ -38,6 +38,9 @@ TABLES = (
     """CREATE TABLE queried (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, queries INT, distances TEXT,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
+    """CREATE TABLE checked (
+    model TEXT, norm TEXT, eps_text TEXT, probe TEXT, sample INT, outcome INT, value REAL, forwards INT, backwards INT,
+    PRIMARY KEY (model, norm, eps_text, probe, sample)) WITHOUT ROWID""",
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 

@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from robustkit.checks.facts import ProbeRecord
 from robustkit.evidence.manifest import checked_manifest
 from robustkit.evidence.opening import errors_explained, not_ours, open_for_reading, open_for_writing
 
@@ -131,14 +132,18 @@ class AnswerRecord:
     logits: bytes  # [points, K] little-endian fp32
 
 
-Row = CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
+Row = (
+    CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
+    | ProbeRecord
+)  # fmt: skip
 _TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
+    ProbeRecord: "checked",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord,
+    AnswerRecord, ProbeRecord,
 )  # fmt: skip
 
 
@@ -221,18 +226,24 @@ class Store:
 
         Empty in runs of versions that did not measure it.
         """
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'near'"):
+        if not self._has("near"):
             return []
         return self._records(NearnessRecord, self._rows("near", model, where))
 
     def query_records(self, model: str) -> list[QueryRecord]:
         """The queries of attacks without gradients on one model; empty in runs of versions that did not count them."""
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'queried'"):
+        if not self._has("queried"):
             return []
         records = self._records(QueryRecord, self._rows("queried", model, {}))
         if not all(_DISTANCES.fullmatch(record.distances) for record in records):
             raise not_ours(self.folder, "distances after queries are no numbers")
         return records
+
+    def probe_records(self, model: str) -> list[ProbeRecord]:
+        """The passes that checks made on one model; empty in runs of versions that had none."""
+        if not self._has("checked"):
+            return []
+        return self._records(ProbeRecord, self._rows("checked", model, {}))
 
     def near_classes(self, record: NearnessRecord) -> list[int]:
         """The near wrong classes of a record, the nearest first."""
@@ -271,8 +282,14 @@ class Store:
 
     def answer(self, role: str, model: str) -> AnswerRecord | None:
         """What a model answered at fixed points; None in runs of versions that did not ask."""
+        if not self._has("answers"):
+            return None
         rows = self._read("SELECT * FROM answers WHERE role = ? AND model = ?", role, model)
         return next(iter(self._records(AnswerRecord, rows)), None)
+
+    def _has(self, table: str) -> bool:
+        """Whether the version that wrote the file had a table."""
+        return bool(self._read("SELECT 1 FROM sqlite_master WHERE name = ?", table))
 
     def _rows(self, table: str, model: str | None, where: dict[str, str]) -> list[Any]:
         terms = {key: value for key, value in {"model": model, **where}.items() if value is not None}
