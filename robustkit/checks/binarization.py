@@ -1,15 +1,15 @@
 """The binarization test: whether the run's own attacks find an error that is known to exist.
 
 Zimmermann, Brendel, Tramer & Carlini 2022, arXiv:2206.13991. For each image a new linear head with two classes is put
-on the network's last features: class 0 for random points inside the ball, class 1 for a planted point on its surface. An
-attack that works finds class 1. Where it does not, it is too weak for these features, whatever their robust accuracy.
+on the network's last features: class 0 for random points inside the ball, class 1 for a planted point on its surface.
+An attack that works finds class 1. Where it does not, it is too weak for these features, whatever it has left standing.
 Ours differs: the head is a support vector machine without slack, and one image is one row of evidence.
 Bad at: networks without a linear head, and fewer features than points that must be separated (counted as failures).
 """
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ _STREAM = 0x42494E41
 _TOO_EASY, _NO_PROBLEM = 1.0, 2.0  # random points solve it; there is no such head
 
 
-class Problem(NamedTuple):
+class SeparatingHead(NamedTuple):
     """A head that separates one planted point from the points inside the ball."""
 
     weight: NDArray[np.float64]  # [F]
@@ -80,7 +80,7 @@ class BinarizationProbe:
 
     def _row(
         self, bench: ProbeBench, wanted: Wanted, number: int, x: Tensor, head: LinearHead, threat: Ball,
-        attacks: list[Attack],
+        attacks: Sequence[Attack],
     ) -> ProbeRecord:  # fmt: skip
         key = noise.keys(bench.facts.seed + _STREAM, torch.tensor([number]))
         inner, planted, random = _points(threat, x, key)
@@ -162,7 +162,7 @@ def _features(classifier: Classifier, head: LinearHead, points: Tensor) -> NDArr
     return values
 
 
-def _solved(features: NDArray[np.float64], inner: int) -> Problem | None:
+def _solved(features: NDArray[np.float64], inner: int) -> SeparatingHead | None:
     """The head that separates the last point from the others, its boundary moved close to it; None if there is none."""
     from sklearn.svm import SVC
 
@@ -175,10 +175,10 @@ def _solved(features: NDArray[np.float64], inner: int) -> Problem | None:
     if not math.isfinite(gap) or gap <= 1e-6 * max(1.0, float(np.abs(scores).max())):
         return None
     boundary = scores[:inner].max() + _CLOSE * gap
-    return Problem(weight / gap, float(-(centre @ weight + boundary) / gap))
+    return SeparatingHead(weight / gap, float(-(centre @ weight + boundary) / gap))
 
 
-def _binarized(model: nn.Module, head: LinearHead, problem: Problem) -> nn.Module:
+def _binarized(model: nn.Module, head: LinearHead, problem: SeparatingHead) -> nn.Module:
     """A copy of the model with two classes."""
     copied = copy.deepcopy(model)
     network = network_in(copied)

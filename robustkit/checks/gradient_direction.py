@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustkit.checks.check import Finding, Rule, graded
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
-from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.checks.probing import REFUSED, ProbeBench, Wanted
 from robustkit.checks.survivors import SEARCHED
 from robustkit.engine.nearness import gradient_at
 from robustkit.primitives import noise, registry
@@ -62,6 +62,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         rows = facts.probed(place, _PROBE, facts.drawn(facts.correct, _COUNT))
         if rows is None:
             yield Finding(place.text, "not_run", "The run has not finished it; give the same command again.")
+            continue
+        if any(row.value == REFUSED for row in rows):
+            text = "no gradient reaches the image: autograd does not see that the logits depend on it."
+            yield Finding(place.text, "invalid", text)
             continue
         worse = tuple(row.sample for row in rows if row.outcome)
         low = proportion(len(worse), len(rows)).low if rows else 0.0

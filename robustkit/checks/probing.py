@@ -16,6 +16,7 @@ from robustkit.classifier.session import Session
 from robustkit.primitives.protocol import Attack
 
 CLEAN = RunThreat("-", "0")
+REFUSED = -1.0  # value of a row where the model could not be asked: no gradient reaches the image, for example
 
 
 class Wanted(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from robustkit.checks.attack_probe import AttackProbe
 from robustkit.checks.check import Finding, graded
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
+from robustkit.checks.probing import REFUSED
 from robustkit.statistics.intervals import proportion
 
 _NOTED, _WRONG = 0.005, 0.02  # of all images: from there on a warning, and not reliable
@@ -52,6 +53,8 @@ def judge_survivors(probes: Sequence[AttackProbe], what: str) -> Callable[[Model
 
 
 def _finding(facts: ModelFacts, place: RunThreat, rows: Sequence[ProbeRecord], drawn: int, what: str) -> Finding:
+    if any(row.value == REFUSED for row in rows):
+        return Finding(place.text, "not_applicable", "The attack cannot be run on this model.")
     broken = sorted({row.sample for row in rows if row.outcome})
     standing = len(facts.survivors(place))
     if not drawn:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from robustkit.checks.attack_probe import AttackProbe
 from robustkit.checks.check import Finding, Rule, graded
 from robustkit.checks.facts import ModelFacts, RunThreat
+from robustkit.checks.probing import REFUSED
 from robustkit.statistics.intervals import proportion
 
 EVERYTHING = RunThreat("Linf", "1")
@@ -29,6 +30,9 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     rows = facts.probed(EVERYTHING, wanted.probe, wanted.images)
     if rows is None:
         yield Finding("", "not_run", "The run has not finished it; give the same command again.")
+        return
+    if any(row.value == REFUSED for row in rows):
+        yield Finding("", "not_applicable", "PGD cannot be run on this model.")
         return
     left = tuple(row.sample for row in rows if not row.outcome)
     chance = max(1 / facts.classes if facts.classes else 0.0, _SHARE)

@@ -18,6 +18,7 @@ from .evaluate import evaluate
 from .finetune import finetune
 from .gate import gate
 from .report import report
+from .selftest import selftest
 from .status import status_of
 from .terminal import safe_streams
 from .trace import trace
@@ -60,3 +61,4 @@ main.add_command(ablate)
 main.add_command(compare)
 main.add_command(gate)
 main.add_command(verify)
+main.add_command(selftest)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from robustkit.checks.facts import ModelFacts, RunThreat
-from robustkit.checks.probing import CheckProbe, ImageBatch, ProbeBench, Wanted
+from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
+from robustkit.checks.probing import REFUSED, CheckProbe, ImageBatch, ProbeBench, Wanted
 from robustkit.checks.register import probes_of
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
+from robustkit.errors import UserError
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
@@ -51,7 +52,7 @@ class ModelChecks:
             bench = ProbeBench(self.facts, self.classifier, session, self._images, self._attacks, slots)
             self.watch.stage(f"{self.facts.model} checks", total, done)
             for probe, wanted in todo:
-                for row in probe.run(bench, wanted):
+                for row in _rows(probe, bench, wanted):
                     self.store.write([row])
                     self.watch.advance(1, len(self.facts.correct) / max(self.facts.n, 1))
 
@@ -72,3 +73,14 @@ class ModelChecks:
         x, y = self.evaluation.data.batch(list(numbers))
         placed = self.classifier.input_format().moved(checked_images(x, (0, 1), numbers))
         return ImageBatch(tuple(numbers), placed, y.long().cpu())
+
+
+def _rows(probe: CheckProbe, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
+    """The rows of a probe; where the model cannot be asked, rows that say so."""
+    left = dict.fromkeys(wanted.images)
+    try:
+        for row in probe.run(bench, wanted):
+            left.pop(row.sample, None)
+            yield row
+    except UserError:
+        yield from (bench.record(wanted, number, False, REFUSED) for number in left)
