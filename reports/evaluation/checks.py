@@ -12,7 +12,7 @@ from .board import Board
 _SHOWN = 12  # image numbers in a line
 _ORDER = ("invalid", "warning", "not_run", "ok", "not_applicable")
 WORDS = {
-    "invalid": "not reliable", "warning": "warning", "not_run": "not run", "ok": "ok",
+    "invalid": "failed", "warning": "warning", "not_run": "not run", "ok": "ok",
     "not_applicable": "not applicable",
 }  # fmt: skip
 

@@ -3,12 +3,19 @@
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.text import Text
 
 from robustkit.checks.register import warnings_of
 
 from ..shared.terminal import print_notes
 from .board import Board
 from .checks import check_summary
+
+
+def print_unreliable(board: Board, console: Console) -> None:
+    """Print, above the tables, which models have results that are not reliable, and why."""
+    for sentence in check_summary(board).unreliable:
+        console.print(Text(sentence, style="bold red"))
 
 
 def print_checks(board: Board, console: Console) -> None:
@@ -18,7 +25,6 @@ def print_checks(board: Board, console: Console) -> None:
 
 def _lines(board: Board) -> Iterator[str]:
     summary = check_summary(board)
-    yield from summary.unreliable
     if summary.switched_off:
         yield "Checks: switched off; nothing says whether the attacks worked."
     elif summary.lines:

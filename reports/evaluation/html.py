@@ -144,13 +144,13 @@ def _not_comparable(board: Board) -> str:
 
 
 def _run_view(run: Run) -> RunView:
-    manifest = run.manifest
+    manifest, said = run.manifest, {check.sentence for check in run.checks}  # the checks' own section has these
     return RunView(
         name=printable(run.folder.name),
         created=printable(str(manifest["created"])),
         command=printable(str(manifest["command"])),
         seconds=entries(manifest["seconds"]),
-        warnings=[printable(str(warning)) for warning in manifest["warnings"]],
+        warnings=[printable(str(warning)) for warning in manifest["warnings"] if warning not in said],
         manifest=entries(manifest),
         json=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
     )

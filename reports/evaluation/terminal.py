@@ -13,7 +13,7 @@ from ..shared.terminal import empty_table, fitting_table, plain_text, print_note
 from ..shared.words import UNKNOWN, in_ascii, per_image, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
-from .checks_terminal import print_checks
+from .checks_terminal import print_checks, print_unreliable
 from .distances import NOTE, DistanceBlock, distance_blocks
 from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
@@ -34,6 +34,7 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
     """Print several runs; those on the same images share their tables."""
     with wide_enough(console):
         for board in boards(runs):
+            print_unreliable(board, console)
             threats: list[ThreatLabel | None] = [*board.threats]
             columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
             for threat in threats or ([] if board.minimums else [None]):

@@ -39,7 +39,7 @@ def _finding(place: RunThreat, left: set[int], blind: set[int]) -> Finding:
     many = len(blind) >= _FEWEST and low > _MOST
     text = (
         f"of the {len(left)} images that attacks with gradients did not break, {len(blind)} had gradients that are "
-        "exactly zero in half of the steps or more, so these attacks say nothing about them."
+        f"exactly zero in half of the steps or more{', so these attacks say nothing about them' if blind else ''}."
     )
     status = graded(invalid=many, warning=bool(blind))
     return Finding(place.text, status, text, tuple(sorted(blind)), {"left": len(left), "zero": len(blind)})

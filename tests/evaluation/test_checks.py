@@ -110,6 +110,7 @@ def test_the_linear_head_is_the_layer_whose_output_is_the_models():
 @pytest.mark.parametrize(("attack", "expected"), [("pgd:steps=20", "ok"), ("noise:queries=2", "invalid")])
 def test_binarization_tells_an_attack_that_works_from_one_that_does_not(attack, expected, monkeypatch):
     monkeypatch.setattr("robustkit.checks.register.RULES", only("binarization"))
+    monkeypatch.setattr("robustkit.checks.binarization._COUNT", 4)
     run = evaluated(cnn(), None, dataset=data(10), attacks=attack, eps="0.1", checks="full")
 
     assert status(run, "binarization") == {expected}
@@ -125,4 +126,4 @@ def test_another_models_adversarial_examples_are_tried(monkeypatch):
     (check,) = [check for check in run.checks if check.model == "hidden"]
 
     assert check.status == "invalid"
-    assert check.numbers["broken"] > 10
+    assert len(check.images) == check.numbers["broken"]
