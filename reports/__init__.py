@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .evaluation.html import write_report as write_report
     from .evaluation.plain_tables import is_plain_table as is_plain_table
     from .evaluation.plain_tables import write_plain_table as write_plain_table
+    from .evaluation.plotted import plot as plot
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
@@ -34,6 +35,7 @@ _PUBLIC = {
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
     "derived_files": "evaluation.verification",
+    "plot": "evaluation.plotted",
     "print_ablation": "ablation.terminal",
     "print_comparison": "comparison.terminal",
     "print_diagnosis": "diagnosis.terminal",

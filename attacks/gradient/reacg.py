@@ -1,7 +1,7 @@
 """ReACG: ACG whose betas are cut where they are large, and whose periods between checkpoints are longer.
 
 Yamamura et al. 2024, arXiv:2408.03972. Where beta would let the direction before outweigh the gradient (its size is
-above the mean of |gradient / direction|), it is computed from gradients of length 1, if that makes it smaller. Ours
+above the mean of `|gradient / direction|`), it is computed from gradients of length 1, if that makes it smaller. Ours
 differs: values that the direction leaves at zero are left out of that mean, in which the authors' code has NaN for
 them. Begins at the image, restarts at random points; see `_conjugate.py` for the direction.
 Bad at: logits of an unusual scale, on which the cut betas depend.

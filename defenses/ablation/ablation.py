@@ -16,6 +16,7 @@ from torch import nn
 from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.host.lock import locked
+from robustkit.host.notebook import Summarised
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.paths import user_path
 from robustkit.primitives import registry
@@ -45,8 +46,8 @@ class PlannedTraining:
         return f"{self.cell.name}, seed {self.seed}"
 
 
-@dataclass(frozen=True)
-class Ablation:
+@dataclass(frozen=True, repr=False)
+class Ablation(Summarised):
     """The result of an ablation."""
 
     frame: pd.DataFrame  # one row per cell, the baseline first; columns as in `table`
@@ -56,6 +57,13 @@ class Ablation:
     base: Recipe
     images: int  # of the test set
     judge: str
+
+    def summary(self) -> dict[str, str]:
+        """How much was tried, and on what it was judged."""
+        return {
+            "cells": str(len(self.frame)), "trainings": f"{len(self.runs)}, {len(self.missing)} left out",
+            "axes": ", ".join(axis.name for axis in self.axes), "images": str(self.images), "judge": self.judge,
+        }  # fmt: skip
 
 
 def ablate(

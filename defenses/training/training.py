@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from robustkit.classifier.isolation import exact_arithmetic
 from robustkit.data import Dataset, pick
 from robustkit.errors import UserError
+from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
 from robustkit.primitives import registry
@@ -49,8 +50,8 @@ _MOST_ROLL_BACKS = 2
 _PROCESSES_APART = 0x9E3779B1  # between the random streams of two processes: a torch generator on a CPU takes 32 bits
 
 
-@dataclass(frozen=True)
-class Tuned:
+@dataclass(frozen=True, repr=False)
+class Tuned(Summarised):
     """The result of a fine-tuning."""
 
     model: nn.Module  # the caller's own, with the weights of the best epoch, in eval mode
@@ -61,6 +62,16 @@ class Tuned:
     status: str  # "finished", "stopped early" or "collapsed"
     notes: tuple[str, ...]
     recipe: Recipe
+
+    def summary(self) -> dict[str, str]:
+        """Validation accuracies before and after."""
+        clean, worst = ((getattr(self.start, name), getattr(self.best, name)) for name in ("clean", "worst"))
+        return {
+            "network": type(self.model).__name__, "status": self.status,
+            "epochs": f"{len(self.history)}, the best is {self.best_epoch}",
+            "clean (validation)": f"{share(clean[0])} before, {share(clean[1])} after",
+            "robust (validation)": f"{share(worst[0])} before, {share(worst[1])} after",
+        }  # fmt: skip
 
 
 class Training:

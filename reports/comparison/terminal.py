@@ -1,6 +1,8 @@
 """A comparison as two tables: models by rank with their groups, and pairs with their differences."""
 
+import math
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, Final
 
@@ -10,22 +12,32 @@ from rich.table import Table
 from rich.text import Text
 
 from robustkit.comparison.compare import Comparison
+from robustkit.evidence.union import UNION
 
-from ..shared.terminal import empty_table, fitting_table, plain_text, print_notes, wide_enough
+from ..shared.terminal import empty_table, fitting, fitting_table, plain_text, print_notes, wide_enough
 from ..shared.words import in_ascii, interval, percent, printable
 
 RANKING: Final = ("95 % interval", "k/n")
 PAIRS: Final = ("95 % interval", "only first", "only second", "p (Holm)")
+DISTANCES: Final = ("95 % interval", "farther", "p (Holm)")
+DISTANCE_DROPS: Final = ((), ("farther",), ("farther", "p (Holm)"))
 DROPS: Final = ((), ("k/n", "only first", "only second"), ("k/n", "only first", "only second", "p (Holm)"))
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print a comparison for a human: for each threat the models by rank, then all pairs, then what it means."""
+    shown: set[str] = set()
     with wide_enough(console):
         for title, ranked, pairs in _threats(comparison):
             console.print(fitting_table(partial(_ranking, title, ranked), RANKING, DROPS, console))
-            console.print(fitting_table(partial(_pairs, pairs), PAIRS, DROPS, console))
-        print_notes(console, _notes(comparison))
+            table, columns = fitting(partial(_pairs, pairs), PAIRS, DROPS, console)
+            console.print(table)
+            shown.update(columns)
+        for norm, rows in comparison.distances.groupby("norm", sort=False):
+            table, columns = fitting(partial(_distances, str(norm), rows), DISTANCES, DISTANCE_DROPS, console)
+            console.print(table)
+            shown.update(columns)
+        print_notes(console, _notes(comparison, shown))
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -34,10 +46,16 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _threats(comparison: Comparison) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    for (norm, eps), ranked in comparison.ranking.groupby(["norm", "eps"], sort=True):
-        own = comparison.pairs
-        pairs = own[(own["norm"] == norm) & (own["eps"] == eps)]
-        yield "clean" if norm == "-" else f"{norm} {ranked['eps_text'].iloc[0]}", ranked, pairs
+    ranking, pairs = (frame.assign(key=_keys(frame)) for frame in (comparison.ranking, comparison.pairs))
+    for key, ranked in ranking.groupby("key", sort=False):
+        norm, text = str(ranked["norm"].iloc[0]), str(ranked["eps_text"].iloc[0])
+        yield "clean" if norm == "-" else f"{norm} {text}", ranked, pairs[pairs["key"] == key]
+
+
+def _keys(frame: pd.DataFrame) -> "pd.Series[str]":
+    """The threat of each row: a norm with its radius, which runs may write differently, or the text of a union."""
+    radii = frame["eps"].map(repr).where(frame["norm"] != UNION, frame["eps_text"])
+    return frame["norm"] + " " + radii
 
 
 def _ranking(title: str, ranked: pd.DataFrame, shown: list[str]) -> Table:
@@ -75,20 +93,56 @@ def _pairs(pairs: pd.DataFrame, shown: list[str]) -> Table:
     return table
 
 
-def _verdict(row: Mapping[Any, Any]) -> str:
+def _distances(norm: str, rows: pd.DataFrame, shown: list[str]) -> Table:
+    table = empty_table([f"{norm} distance of the nearest error"])
+    for name in ("first", "second"):
+        table.add_column(name, overflow="fold", max_width=28)
+    for name in ("difference", *shown):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold", max_width=28)
+    for row in rows.to_dict("records"):
+        texts = {
+            "95 % interval": f"{_length(row['ci_low'])} to {_length(row['ci_high'])}",
+            "farther": f"{row['first_farther']} : {row['second_farther']}", "p (Holm)": _p(row["p_holm"]),
+        }  # fmt: skip
+        table.add_row(
+            Text(printable(row["first"])), Text(printable(row["second"])), Text(_length(row["difference"])),
+            *(Text(texts[name]) for name in shown), Text(_verdict(row, "farther")),
+        )  # fmt: skip
+    return table
+
+
+def _length(value: float) -> str:
+    return f"{value:+.3g}" if math.isfinite(value) else "unknown"
+
+
+def _verdict(row: Mapping[Any, Any], word: str = "higher") -> str:
     winner = {"first": row["first"], "second": row["second"]}.get(row["verdict"])
-    return "not told apart" if winner is None else f"{printable(winner)} is higher"
+    return "not told apart" if winner is None else f"{printable(winner)} is {word}"
 
 
 def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def _notes(comparison: Comparison, shown: AbstractSet[str]) -> Iterator[str]:
+    """What the numbers mean; a column that was left out takes its note along."""
     yield (
         "difference: accuracy of the first minus the second, in points, on the same images, with Newcombe's paired "
-        "95 % interval. only first, only second: images that one model alone gets right. p: McNemar's exact test, "
-        "corrected by Holm for all pairs shown; below 0.05 two models are told apart. Models that share a letter in "
-        "group are not."
+        "95 % interval."
     )
+    if "only first" in shown:
+        yield "only first, only second: images that one model alone gets right."
+    p = "p: McNemar's" if "p (Holm)" in shown else "verdict: McNemar's"
+    yield (
+        f"{p} exact test, corrected by Holm for all pairs shown; below 0.05 two models are told apart. Models that "
+        "share a letter in group are not."
+    )
+    if len(comparison.distances):
+        yield (
+            "distance: median over images of the first minus the second, 95 % interval between order statistics; an "
+            "image that is wrong without an attack has the distance 0. unknown: it lies where no error is known."
+        )
+        if "farther" in shown:
+            yield "farther: images whose nearest error is farther for the first, and for the second; exact sign test."
     yield from comparison.notes

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.union import UNION
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.words import printable
@@ -65,7 +66,8 @@ class Board:
     @cached_property
     def threats(self) -> list[ThreatLabel]:
         """The threats that have a radius: norms in the order of the runs, radii increasing."""
-        threats = list(dict.fromkeys(cell.threat for cell in self.rows if cell.threat and not cell.threat.is_minimum))
+        cells = [cell for cell in self.rows if cell.role != UNION]
+        threats = list(dict.fromkeys(cell.threat for cell in cells if cell.threat and not cell.threat.is_minimum))
         norms = list(dict.fromkeys(threat.norm for threat in threats))
         return sorted(threats, key=lambda threat: (norms.index(threat.norm), threat.eps))
 
@@ -91,6 +93,10 @@ class Board:
     def worst(self, model: str, threat: ThreatLabel) -> ResultRow | None:
         """The model's row in which an image counts as robust if no attack broke it."""
         return next((cell for cell in self._at(model, threat) if cell.role == "worst-case"), None)
+
+    def union(self, model: str) -> ResultRow | None:
+        """The model's row in which an image counts as robust if it stands under every threat; None for one norm."""
+        return next((cell for cell in self.rows if cell.model == model and cell.role == UNION), None)
 
     def certified(self, model: str, threat: ThreatLabel) -> ResultRow | None:
         """A smoothed model's row in which an image counts as robust if that is certified."""

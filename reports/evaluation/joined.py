@@ -4,14 +4,17 @@ Runs are joined only if they are about the same weights and predict the same cla
 attacks were computed may differ (folding, precision, surrogate gradients): verdicts do not depend on it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.union import UNION, described, members
 from robustkit.statistics.intervals import proportion
 
 from ..shared.words import printable
@@ -65,6 +68,7 @@ def joined_rows(rows: Sequence[ResultRow], samples: pd.DataFrame) -> tuple[Resul
         samples: of all runs.
     """
     kept: list[ResultRow] = []
+    several = {row.model for row in rows if _in_several(row.model, rows)}
     done: set[tuple[str, ThreatLabel | None, str]] = set()
     for row in rows:
         key = row.model, row.threat, row.role
@@ -73,10 +77,31 @@ def joined_rows(rows: Sequence[ResultRow], samples: pd.DataFrame) -> tuple[Resul
                 continue
             done.add(key)
             same = [other for other in rows if (other.model, other.threat, other.role) == key]
-            kept.append(_worst(row, same, rows, samples) if row.threat and _in_several(row.model, rows) else row)
-        else:
+            kept.append(_worst(row, same, rows, samples) if row.threat and row.model in several else row)
+        elif row.role != UNION or row.model not in several:
             kept.append(row)
+    for model in dict.fromkeys(row.model for row in rows if row.model in several):
+        kept += _union([row for row in kept if row.model == model], samples[samples["model"] == model])
     return tuple(kept)
+
+
+def _union(rows: Sequence[ResultRow], samples: pd.DataFrame) -> list[ResultRow]:
+    """The row of one model about the threats of all its runs together; none if they have one norm."""
+    worst = [row for row in rows if row.role == "worst-case" and row.threat and not row.threat.is_minimum]
+    parts = members([(row.threat.norm, row.threat.eps_text) for row in worst if row.threat])
+    if not parts:
+        return []
+    broken = samples[np.isfinite(samples["eps"]) & (samples["verdict"] == "broken")]["sample"].nunique()
+    clean = next(row for row in rows if row.role == "clean")
+    correct, undecided = clean.correct - broken, max(row.undecided for row in worst)
+    unattacked = min(correct, sum(row.undecided for row in worst if row.is_open))
+    share, least = proportion(correct, clean.n), proportion(correct - unattacked, clean.n)
+    return [replace(
+        worst[0], threat=ThreatLabel(UNION, described(parts), math.nan), role=UNION, correct=correct, low=least.low,
+        high=share.high, method=UNFINISHED if unattacked else share.method, undecided=undecided, broken=broken,
+        attacked=max(row.attacked for row in worst), forwards=sum(row.forwards for row in worst),
+        backwards=sum(row.backwards for row in worst), one_draw=math.nan,
+    )]  # fmt: skip
 
 
 def _in_several(model: str, rows: Sequence[ResultRow]) -> bool:

@@ -1,11 +1,11 @@
 """How the numbers were computed, in a paragraph written from the manifest, and what was not checked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
 from ..shared.words import percent, printable
-from . import audit, bisection, randomized, smoothing
+from . import audit, bisection, precision, randomized, smoothing
 from .board import Board
 from .manifest import attacks
 
@@ -26,8 +26,7 @@ def methods(board: Board) -> str:
         "An image counts as broken only if a fresh fp32 forward of the unmodified model misclassifies the projected "
         "point; an attack's own claim of success is not used. Worst-case means that an image counts as robust only "
         "if no attack broke it: the mean over images of the minimum over attacks. "
-        "Intervals are 95 % intervals of Wilson, and of Clopper and Pearson where none or all of the images are "
-        f"classified correctly. {_scope(board)}{smoothing.methods(board)}{randomized.methods(board)}"
+        f"{precision.methods(board)}{_scope(board)}{smoothing.methods(board)}{randomized.methods(board)}"
         f"{audit.methods(board)}{bisection.methods(board)}{_TRANSFERRED if board.transferred else ''}"
     )
 
@@ -65,11 +64,21 @@ def _natural(norms: Sequence[str]) -> str:
 
 
 def joined(board: Board) -> list[str]:
-    """Sentences about models that several runs attacked."""
-    return [
+    """Sentences about threats and runs taken together: the union, and models that several runs attacked."""
+    return [*precision.notes(board), *_unions(board), *(
         f"{model}: the runs {_listed(where)} attacked the same model; its worst case is over all of their attacks."
         for model, where in board.joined.items()
-    ]
+    )]  # fmt: skip
+
+
+def _unions(board: Board) -> Iterator[str]:
+    rows = [row for row in map(board.union, board.models) if row is not None and row.n]
+    for row in rows:
+        assert row.threat is not None
+        yield (
+            f"{row.model}: {row.percent} ({row.interval}, {row.count}) stand under every threat at once "
+            f"({row.threat.eps_text}; a smaller radius lies within the larger one)."
+        )
 
 
 def resolution(board: Board) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from robustkit.evidence.run import Run
+from robustkit.evidence.union import UNION
 from robustkit.host.files import MARK, write_text
 
 from ..shared.words import UNKNOWN, printable
@@ -64,6 +65,7 @@ def _tables(runs: Sequence[Run]) -> Iterator[PlainTable]:
     for board in boards(runs):
         columns: list[tuple[str, Callable[[str], ResultRow | None]]] = [("clean", board.clean)]
         columns += [(str(threat), partial(board.worst, threat=threat)) for threat in board.threats]
+        columns += [(UNION, board.union)] if any(map(board.union, board.models)) else []
         lines = [[model, *(_cell(row_of(model)) for _, row_of in columns)] for model in board.models]
         yield PlainTable(_caption(board), ["model", *(name for name, _ in columns)], lines)
 

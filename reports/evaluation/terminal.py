@@ -1,6 +1,7 @@
 """Accuracy under attack as a table in the terminal: one for each norm and radius, every number with its interval."""
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from rich.console import Console
@@ -9,11 +10,12 @@ from rich.text import Text
 
 from robustkit.evidence.run import Run
 
-from ..shared.terminal import empty_table, fitting_table, plain_text, print_notes, wide_enough
+from ..shared.terminal import empty_table, fitting, plain_text, print_notes, wide_enough
 from ..shared.words import UNKNOWN, in_ascii, per_image, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
 from .checks_terminal import print_checks, print_unreliable
+from .closing import closing_table, is_needed
 from .distances import NOTE, DistanceBlock, distance_blocks
 from .methods import joined, resolution
 from .result_rows import ResultRow, ThreatLabel
@@ -22,6 +24,7 @@ COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
 OF_DISTANCES = ("median distance", "95 % interval", "found", "passes/image")
 OF_RANDOMIZED = ("one draw", "its interval")
 # What a narrow terminal leaves out, in this order; the interval is never left out.
+MOST_ROWS = 60  # of a run that is printed whole in Python
 DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n", "broke"))
 
 
@@ -37,17 +40,33 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
             print_unreliable(board, console)
             threats: list[ThreatLabel | None] = [*board.threats]
             columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
-            for threat in threats or ([] if board.minimums else [None]):
-                console.print(fitting_table(partial(_table, board, threat), columns, DROPS, console))
-            for block in distance_blocks(board):
-                console.print(fitting_table(partial(_distances, board, block), OF_DISTANCES, DROPS, console))
-            print_notes(console, _notes(board))
+            tables = [fitting(partial(_table, board, threat), columns, DROPS, console)
+                      for threat in threats or ([] if board.minimums else [None])]  # fmt: skip
+            tables += [fitting(partial(_distances, board, block), OF_DISTANCES, DROPS, console)
+                       for block in distance_blocks(board)]  # fmt: skip
+            for each in tables:
+                console.print(each.table)
+            if is_needed(board):
+                console.print(closing_table(board, console))
+            print_notes(console, _notes(board, {name for each in tables for name in each.shown}))
             print_checks(board, console)
 
 
 def table_text(run: Run) -> str:
-    """What `print_table` prints, without colours, as wide as the terminal if there is one."""
-    return plain_text(partial(print_table, run))
+    """What `print_table` prints, without colours, as wide as the terminal if there is one.
+
+    Of a run with many tables only the summary: the rest stands in `run.results` and on the page.
+    """
+    if len(run.results) <= MOST_ROWS or not all(is_needed(board) for board in boards([run])):
+        return plain_text(partial(print_table, run))
+    return plain_text(partial(_print_summary, run))
+
+
+def _print_summary(run: Run, console: Console) -> None:
+    with wide_enough(console):
+        for board in boards([run]):
+            console.print(closing_table(board, console))
+            print_notes(console, [*_notes(board, set()), f"All {len(run.results)} rows: .results, and report.html."])
 
 
 def _table(board: Board, threat: ThreatLabel | None, shown: list[str]) -> Table:
@@ -136,7 +155,8 @@ def _bounds(interval: str) -> str:
     return f"({bounds})" if "=" in bounds else bounds
 
 
-def _notes(board: Board) -> Iterator[str]:
+def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
+    """What the numbers mean; a column that was left out takes its note along."""
     for state in board.states:
         yield f"Unfinished: {state.done} of {state.planned} images; numbers under attack are partial."
     if board.threats:
@@ -144,7 +164,8 @@ def _notes(board: Board) -> Iterator[str]:
         yield from smoothing.notes(board)
         yield from randomized.notes(board)
         yield from audit.notes(board)
-        yield "passes/image: forwards+backwards for each image attacked."
+        if "passes/image" in shown:
+            yield "passes/image: forwards+backwards for each image attacked."
     if board.minimums:
         yield NOTE
         yield from bisection.notes(board)

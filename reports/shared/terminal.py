@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -33,10 +33,24 @@ def wide_enough(console: Console) -> Iterator[None]:
             console.width = before
 
 
+class FittingTable(NamedTuple):
+    """A table, and the names of those of its optional columns that it has."""
+
+    table: Table
+    shown: list[str]
+
+
 def fitting_table(
     table_of: Callable[[list[str]], Table], columns: Sequence[str], drops: Iterable[Sequence[str]], console: Console
 ) -> Table:
-    """The table with as many of its columns as fit into the console.
+    """The table with as many of its columns as fit into the console, as `fitting` has it."""
+    return fitting(table_of, columns, drops, console).table
+
+
+def fitting(
+    table_of: Callable[[list[str]], Table], columns: Sequence[str], drops: Iterable[Sequence[str]], console: Console
+) -> FittingTable:
+    """The table with as many of its columns as fit into the console, and which these are.
 
     Args:
         table_of: makes the table from the names of the columns to show.
@@ -45,11 +59,12 @@ def fitting_table(
         console: where the table will be printed.
     """
     for dropped in drops:
-        table = table_of([name for name in columns if name not in dropped])
+        shown = [name for name in columns if name not in dropped]
+        table = table_of(shown)
         # Measured with more columns than needed: rich never reports more than it is given.
         if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
             break
-    return table
+    return FittingTable(table, shown)
 
 
 def empty_table(title: Sequence[str]) -> Table:

@@ -29,6 +29,7 @@ from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
 from robustkit.host.arguments import check_fields
+from robustkit.host.notebook import Summarised
 from robustkit.host.text import encodable
 from robustkit.models.preprocessing import Normalised, network_in, placement
 
@@ -40,8 +41,8 @@ _PROBED = 4  # images queried again and again, to see whether the model repeats 
 _COPIED = 2  # images queried in copies, to see whether the rows of a batch share random numbers
 
 
-@dataclass(frozen=True, eq=False)
-class Classifier:
+@dataclass(frozen=True, eq=False, repr=False)
+class Classifier(Summarised):
     """A model and how it is queried. The model comes back from every session as it was.
 
     Args:
@@ -104,6 +105,20 @@ class Classifier:
         object.__setattr__(self, "name", encodable(self.name))
         if mean is not None and std is not None:
             object.__setattr__(self, "model", Normalised(self.model, mean, std, self.bounds))
+
+    def summary(self) -> dict[str, str]:
+        """Its name, its size, and what is special about it."""
+        special = {
+            "smoothing": "" if self.smoothing is None else f"sigma {self.smoothing.sigma:g}",
+            "bpda": ", ".join(self.bpda), "eot": str(self.eot or ""),
+            "probabilities": "yes" if self.probabilities else "",
+        }  # fmt: skip
+        weights = sum(each.numel() for each in self.model.parameters())
+        return {
+            "name": self.name, "network": type(self.network).__name__, "parameters": f"{weights:,}",
+            "bounds": f"{self.bounds[0]:g} to {self.bounds[1]:g}", "device": str(self.device),
+            **{name: text for name, text in special.items() if text},
+        }  # fmt: skip
 
     @property
     def network(self) -> nn.Module:

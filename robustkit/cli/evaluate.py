@@ -9,6 +9,7 @@ import click
 
 from robustkit.errors import UserError
 
+from .option_types import OpenShare
 from .options import (
     batch_size_option,
     config_option,
@@ -24,7 +25,7 @@ from .options import (
 )
 from .output import EVALUATION, check_writable, remove_if_empty, write_evaluation
 from .requests import evaluation_request
-from .terminal import echo
+from .terminal import echo, print_report_path
 
 if TYPE_CHECKING:
     from robustkit.evaluation.resolved import Evaluation
@@ -70,6 +71,8 @@ _RUNS = Path("robustkit-runs")
 @click.option("--checks", type=click.Choice(["none", "quick", "standard", "full"]), default="quick", show_default=True,
               help="How thoroughly to look for signs that the attacks failed; see docs/checks.md.")  # fmt: skip
 @samples_option(1000)
+@click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
+              help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
 @batch_size_option
 @device_option
 @seed_option
@@ -125,7 +128,7 @@ def _work(options: dict[str, Any]) -> None:
         out = options["out"] = options["out"] or _RUNS / _folder_name(evaluation)
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
-    echo(f"\n{out}{os.sep}  report.html  results.csv  samples.csv  run.sqlite")
+    print_report_path(out / "report.html", f"{out}{os.sep}  report.html", "  results.csv  samples.csv  run.sqlite")
 
 
 def _folder_name(evaluation: "Evaluation") -> str:

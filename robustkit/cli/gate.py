@@ -15,7 +15,7 @@ FAILED = 1
     "--fail-under",
     multiple=True,
     metavar="CONDITION",
-    help='Least accuracy, as "Linf@8/255>=0.40" or "clean>=90%"; may be repeated.',
+    help='Least accuracy, as "Linf@8/255>=0.40", "clean>=90%" or "union>=0.30"; may be repeated.',
 )
 @click.option("--baseline", type=click.Path(path_type=Path), help="An earlier run on the same images.")
 @click.option(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .terminal import echo
+from .terminal import print_report_path
 
 
 @click.command()
@@ -27,4 +27,4 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     write = reports.write_plain_table if reports.is_plain_table(target) else reports.write_report
     write(loaded, target)
     reports.print_tables(loaded, SafeConsole())
-    echo(f"\n{target}")
+    print_report_path(target, str(target))

@@ -26,8 +26,8 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]),
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
         surrogate_ensemble=options["surrogate_ensemble"],
-        smooth=smoothing_of(options), audit=options["audit"], checks=options["checks"], watch=bars,
-        **_remedies(options),
+        smooth=smoothing_of(options), audit=options["audit"], precision=options["precision"],
+        checks=options["checks"], watch=bars, **_remedies(options),
     )  # fmt: skip
 
 

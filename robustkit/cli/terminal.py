@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,27 @@ def echo(text: str, *, err: bool = False) -> None:
         click.echo(printable_lines(text), err=err)
     except BrokenPipeError:
         drop_output(sys.stderr if err else sys.stdout)
+
+
+def print_report_path(file: Path, text: str, more: str = "") -> None:
+    """Print where a report is; in a terminal the text is a link to the file (OSC 8), elsewhere it is plain.
+
+    Args:
+        file: the report.
+        text: how it is named.
+        more: what follows on the same line.
+    """
+    if sys.stdout is None or not sys.stdout.isatty():
+        echo(f"\n{text}{more}")
+        return
+    from rich.style import Style
+    from rich.text import Text
+
+    from robustkit.host.console import SafeConsole
+
+    # as_uri() writes every control character of the path as a number.
+    link = Style(link=file.resolve().as_uri())
+    SafeConsole(soft_wrap=True).print(Text.assemble("\n", (printable_lines(text), link), more))
 
 
 def print_error(message: str) -> None:

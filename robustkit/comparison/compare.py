@@ -4,6 +4,7 @@ McNemar's exact test, Newcombe's interval and Holm's correction are in `robustki
 """
 
 import html
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,10 +18,10 @@ import pandas as pd
 from robustkit.errors import UserError
 from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
-from robustkit.statistics.intervals import proportion
 from robustkit.statistics.paired import PairedCounts, holm, mcnemar, paired_difference
 
-from .contestants import CLEAN, Contestant, ThreatKey, check_same_images, contestants, verdicts_on_shared_images
+from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
+from .farther import farther
 
 LEVEL: Final = 0.05
 ALIKE: Final = "not told apart"
@@ -41,13 +42,19 @@ class PairTest(NamedTuple):
 class Comparison:
     """Models of finished runs, compared on the same images; `print(comparison)` shows both tables.
 
-    `ranking` has a row for each threat and model, the highest accuracy first: norm ("-" for clean images), eps,
-    eps_text, model, n, correct, accuracy, ci_low, ci_high, and group: models that share a letter are not told apart.
+    `ranking` has a row for each threat and model, the highest accuracy first: norm ("-" for clean images, "union" for
+    all threats of a run together, where runs have the same ones), eps (NaN for a union), eps_text, model, n, correct,
+    accuracy, ci_low, ci_high, and group: models that share a letter are not told apart.
 
     `pairs` has a row for each threat and pair of models: norm, eps, eps_text, first, second, n, both, first_only,
     second_only, neither (images that both, only one or none gets right), difference (accuracy of the first minus that
     of the second), ci_low, ci_high (95 %), p, p_holm (corrected for all tests of this table), verdict ("first",
     "second" or "not told apart", at a level of 5 % for the whole table).
+
+    `distances` has a row for each norm and pair of models of runs to the nearest error (`--eps minimum`), if there are
+    any: norm, first, second, n, first_farther, second_farther (images whose nearest error is farther away for one
+    of them), difference (median over images of the distance of the first minus that of the second), ci_low, ci_high
+    (95 %; infinite where it reaches images without a known error), p (of the exact sign test), p_holm, verdict.
 
     `notes` are sentences that a reader must know: other attacks, other images, results that are not reliable.
     """
@@ -55,6 +62,7 @@ class Comparison:
     ranking: pd.DataFrame
     pairs: pd.DataFrame
     notes: tuple[str, ...]
+    distances: pd.DataFrame
 
     def __repr__(self) -> str:
         """One line: how many models and tests."""
@@ -86,10 +94,14 @@ def compare(*runs: Run | str | Path) -> Comparison:
     if len(models) > _MOST:
         raise UserError(f"{len(models)} models are {len(models) * (len(models) - 1) // 2} pairs; give {_MOST} at most.")
     tests = list(_tests(models))
-    if all(test.threat == CLEAN for test in tests):
-        raise UserError("The runs share no norm and radius; evaluate both models under the same ones.")
+    distances = farther(models, LEVEL, ALIKE)
+    if distances.empty and all(test.threat == CLEAN for test in tests):
+        raise UserError(
+            "The runs share no norm and radius, and no norm in which both measured distances; evaluate both models "
+            "under the same ones."
+        )
     pairs = _pairs(tests)
-    return Comparison(_ranking(models, pairs), pairs, tuple(_notes(models)))
+    return Comparison(_ranking(models, tests, pairs), pairs, tuple(_notes(models)), distances)
 
 
 def _tests(models: Sequence[Contestant]) -> Iterator[PairTest]:
@@ -99,7 +111,8 @@ def _tests(models: Sequence[Contestant]) -> Iterator[PairTest]:
     for threat in threats:
         for first, second in combinations([each for each in models if threat in each.threats], 2):
             counts = verdicts_on_shared_images(first, second, threat)
-            yield PairTest(threat, first.threats[threat], first.name, second.name, counts)
+            text = next(each for each in models if threat in each.threats) if threat.parts else first
+            yield PairTest(threat, text.threats[threat], first.name, second.name, counts)
 
 
 def _pairs(tests: Sequence[PairTest]) -> pd.DataFrame:
@@ -109,7 +122,7 @@ def _pairs(tests: Sequence[PairTest]) -> pd.DataFrame:
         counts, difference = test.counts, paired_difference(test.counts)
         better = "first" if difference.value > 0 else "second"
         rows.append({
-            "norm": test.threat.norm, "eps": test.threat.eps, "eps_text": test.eps_text, "first": test.first,
+            "norm": test.threat.norm, "eps": _eps(test.threat), "eps_text": test.eps_text, "first": test.first,
             "second": test.second, "n": counts.n, **counts._asdict(), "difference": difference.value,
             "ci_low": difference.low, "ci_high": difference.high, "p": p, "p_holm": corrected,
             "verdict": better if corrected < LEVEL else ALIKE,
@@ -117,23 +130,33 @@ def _pairs(tests: Sequence[PairTest]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _ranking(models: Sequence[Contestant], pairs: pd.DataFrame) -> pd.DataFrame:
+def _ranking(models: Sequence[Contestant], tests: Sequence[PairTest], pairs: pd.DataFrame) -> pd.DataFrame:
     rows = []
-    for threat in sorted(set(map(ThreatKey, pairs["norm"], pairs["eps"]))):
-        own = pairs[(pairs["norm"] == threat.norm) & (pairs["eps"] == threat.eps)]
+    for threat in sorted({test.threat for test in tests}):
+        own = pairs[[test.threat == threat for test in tests]]
         entered = {each.name: each for each in models if each.name in {*own["first"], *own["second"]}}
         right = {name: each.right(threat) for name, each in entered.items()}
         ordered = sorted(entered, key=lambda name: -right[name].mean())
         letters = _letters(ordered, own[own["verdict"] == ALIKE][["first", "second"]].to_numpy().tolist())
         for name in ordered:
             k, n = int(right[name].sum()), len(right[name])
-            share = proportion(k, n)
+            share = entered[name].share(threat)
             rows.append({
-                "norm": threat.norm, "eps": threat.eps, "eps_text": entered[name].threats[threat], "model": name,
+                "norm": threat.norm, "eps": _eps(threat), "eps_text": _text(entered[name], threat, own), "model": name,
                 "n": n, "correct": k, "accuracy": share.value, "ci_low": share.low, "ci_high": share.high,
                 "group": letters[name],
             })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _eps(threat: ThreatKey) -> float:
+    """The radius as the tables have it: a union has none."""
+    return math.nan if threat.parts else threat.eps
+
+
+def _text(model: Contestant, threat: ThreatKey, pairs: pd.DataFrame) -> str:
+    # The text is what tells one union from another, so all models of one have the same.
+    return str(pairs["eps_text"].iloc[0]) if threat.parts else model.threats[threat]
 
 
 def _letters(ordered: Sequence[str], alike: Sequence[Sequence[str]]) -> dict[str, str]:
@@ -167,7 +190,13 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
         yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
     if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
         yield "The runs have different numbers of images; each pair is tested on those in both, told by their labels."
+    stopped = [each.name for each in models if "precision" in each.run.manifest["identity"]]
+    if stopped:
+        yield (
+            f"The run of {', '.join(stopped)} stopped when its intervals were narrow enough. The p-values, and the "
+            "intervals of differences, are those of a number of images that was fixed before."
+        )
     for each in models:
         for threat, text in each.threats.items():
             if note := each.note(threat):
-                yield f"{each.name}, {'clean' if threat == CLEAN else f'{threat.norm} {text}'}: {note}"
+                yield f"{each.name}, {called(threat, text)}: {note}"

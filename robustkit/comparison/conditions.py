@@ -1,9 +1,10 @@
-"""Conditions on a run as a user writes them: "Linf@8/255>=0.40", "clean>=90%"."""
+"""Conditions on a run as a user writes them: "Linf@8/255>=0.40", "clean>=90%", "union>=0.30"."""
 
 import re
 from typing import NamedTuple
 
 from robustkit.errors import UserError
+from robustkit.evidence.union import UNION
 from robustkit.limits import shortened
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import canonical, exact, is_minimum, norm_name, radius
@@ -11,20 +12,20 @@ from robustkit.primitives.threat import canonical, exact, is_minimum, norm_name,
 from .contestants import CLEAN, ThreatKey
 
 _CONDITION = re.compile(
-    r"\s*(clean|(?P<norm>[\w-]+)@(?P<eps>[^@<>=]+?))\s*>=\s*(?P<share>[^<>=%]+?)\s*(?P<percent>%?)\s*"
+    r"\s*(?P<whole>clean|union|(?P<norm>[\w-]+)@(?P<eps>[^@<>=]+?))\s*>=\s*(?P<share>[^<>=%]+?)\s*(?P<percent>%?)\s*"
 )
 
 
 class Condition(NamedTuple):
-    """The least accuracy under one threat, or on clean images."""
+    """The least accuracy under one threat, under all threats of the run together, or on clean images."""
 
-    threat: ThreatKey
+    threat: ThreatKey  # all together: the norm "union" without parts, whatever threats a run has
     least: float  # share
     text: str
 
 
 def condition(text: str) -> Condition:
-    """The condition that a text stands for: `NORM@EPS>=SHARE` or `clean>=SHARE`, the share as 0.4 or 40%.
+    """The condition that a text stands for: `NORM@EPS>=SHARE`, `union>=SHARE` or `clean>=SHARE`; a share is 0.4 or 40%.
 
     Raises:
         UserError: it is no such text, or the share is above 1.
@@ -32,7 +33,7 @@ def condition(text: str) -> Condition:
     parts = _CONDITION.fullmatch(text)
     if parts is None:
         raise UserError(f"{shortened(text)!r} is no condition; write for example Linf@8/255>=0.40, or clean>=90%.")
-    threat = CLEAN
+    threat = ThreatKey(UNION, 0.0) if parts["whole"] == UNION else CLEAN
     if parts["norm"]:
         norm = canonical(parts["norm"])
         if is_minimum(parts["eps"]):

@@ -11,20 +11,35 @@ import pandas as pd
 
 from robustkit.errors import UserError
 from robustkit.evidence.run import Run
-from robustkit.primitives.threat import is_minimum
+from robustkit.evidence.stopped import share_of
+from robustkit.evidence.union import UNION, members
+from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import is_minimum, norm_name, radius
+from robustkit.statistics.intervals import Proportion
 from robustkit.statistics.paired import PairedCounts, paired_counts
 
 _CERTIFIED = "certified"
 
 
 class ThreatKey(NamedTuple):
-    """A threat model by its numbers, so that 8/255 and its decimals are the same; ("-", 0) is none: clean images."""
+    """A threat model by its numbers, so that 8/255 and its decimals are the same; ("-", 0) is none: clean images.
+
+    All threats of a run together have the norm "union", and the largest radius of each norm as `parts`.
+    """
 
     norm: str
     eps: float
+    parts: tuple[tuple[str, float], ...] = ()
 
 
 CLEAN = ThreatKey("-", 0.0)
+
+
+def called(threat: ThreatKey, eps_text: str) -> str:
+    """A threat in words, its radius as a run writes it."""
+    if threat.norm == UNION:
+        return f"{UNION} ({eps_text})"
+    return "clean" if threat == CLEAN else f"{threat.norm} {eps_text}"
 
 
 @dataclass(frozen=True)
@@ -38,9 +53,32 @@ class Contestant:
     @cached_property
     def threats(self) -> dict[ThreatKey, str]:
         """What it was evaluated under, with the radius as its run writes it; without runs to the nearest error."""
-        rows = self.run.results[(self.run.results["model"] == self.model) & (self.run.results["role"] == "worst-case")]
+        rows = self.run.results[self._rows & (self.run.results["role"] == "worst-case")]
         named = zip(rows["norm"], rows["eps"], rows["eps_text"], strict=True)
-        return {CLEAN: "0"} | {ThreatKey(norm, eps): text for norm, eps, text in named if not is_minimum(text)}
+        found = {CLEAN: "0"} | {ThreatKey(norm, eps): text for norm, eps, text in named if not is_minimum(text)}
+        texts = self.run.results.loc[self._rows & (self.run.results["role"] == UNION), "eps_text"].tolist()
+        return found | {self._union_key(): text for text in texts}
+
+    @property
+    def measured(self) -> list[str]:
+        """The norms in which its run looked for the nearest errors."""
+        rows = self.run.results[self._rows & (self.run.results["role"] == "worst-case")]
+        return [norm for norm, text in zip(rows["norm"], rows["eps_text"], strict=True) if is_minimum(text)]
+
+    @property
+    def union(self) -> ThreatKey | None:
+        """All threats of the run together; None if it has one norm."""
+        return next((threat for threat in self.threats if threat.norm == UNION), None)
+
+    def _union_key(self) -> ThreatKey:
+        parts = members(self.run.manifest["identity"]["threats"])
+        return ThreatKey(
+            UNION, 0.0, tuple(sorted((norm, radius(norm_name(unmasked(norm)), text)) for norm, text in parts))
+        )
+
+    @property
+    def _rows(self) -> "pd.Series[bool]":
+        return self.run.results["model"] == self.model
 
     def right(self, threat: ThreatKey) -> "pd.Series[bool]":
         """By image, whether it is classified correctly: without an attack, or under all attacks of the run."""
@@ -51,8 +89,16 @@ class Contestant:
         clean = (self._samples["label"] == self._samples["clean_pred"]).groupby(self._samples["sample"]).all()
         standing = self._samples["verdict"] == "robust"
         attacked = standing.groupby([self._samples[name] for name in ("norm", "eps", "sample")]).all()
-        under = {threat: attacked.xs((threat.norm, threat.eps)) for threat in self.threats if threat != CLEAN}
-        return {CLEAN: clean, **under}
+        plain = [threat for threat in self.threats if threat.norm not in (CLEAN.norm, UNION)]
+        right = {CLEAN: clean, **{threat: attacked.xs((threat.norm, threat.eps)) for threat in plain}}
+        if self.union is not None:
+            right[self.union] = pd.concat([right[threat] for threat in plain], axis=1).all(axis=1)
+        return right
+
+    def share(self, threat: ThreatKey) -> Proportion:
+        """The share of its images that are right, with the interval of its run."""
+        right = self.right(threat)
+        return share_of(self.run.manifest["identity"], int(right.sum()), len(right))
 
     def labels(self) -> Mapping[int, int]:
         """The class of each image."""
@@ -64,8 +110,8 @@ class Contestant:
         results = self.run.results
         if "note" not in results:
             return ""
-        rows = results[(results["model"] == self.model) & (results["norm"] == threat.norm)
-                       & (results["eps"] == threat.eps)]  # fmt: skip
+        here = (results["norm"] == threat.norm) & ((results["eps"] == threat.eps) | (threat.norm == UNION))
+        rows = results[self._rows & here]
         notes = [note for note in rows["note"] if isinstance(note, str) and note]
         return notes[0] if notes else ""
 
@@ -90,17 +136,12 @@ def contestants(runs: Sequence[Run]) -> list[Contestant]:
     """Every model of every run, named by the model alone where that tells them apart.
 
     Raises:
-        UserError: a run is unfinished, or has the radius "minimum" alone.
+        UserError: a run is unfinished.
     """
     pairs = [(run, entry["name"]) for run in runs for entry in run.manifest["identity"]["models"]]
     for run in runs:
         if run.manifest["finished"] is None:
             raise UserError(f"{_where(run)} is unfinished; run the command that made it again, it continues.")
-        if all(is_minimum(text) for _, text in run.manifest["identity"]["threats"]):
-            raise UserError(
-                f"{_where(run)} measures distances; accuracies are compared only between runs with radii, so give "
-                "one with --eps."
-            )
     names = [model for _, model in pairs]
     found = []
     for run, model in pairs:

@@ -8,14 +8,15 @@ from typing import Literal, NamedTuple, get_args
 from robustkit.errors import UserError, unknown
 from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
+from robustkit.evidence.union import UNION
 from robustkit.host.arguments import checked_arguments
-from robustkit.statistics.intervals import proportion
+from robustkit.primitives.threat import is_minimum
 from robustkit.statistics.paired import holm, mcnemar, paired_difference
 
 from .compare import LEVEL
 from .conditions import Condition, condition
 from .conditions import share as share_of
-from .contestants import CLEAN, Contestant, ThreatKey, check_same_images, contestants, verdicts_on_shared_images
+from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
 
 JudgedBy = Literal["point", "low", "high"]
 
@@ -24,7 +25,7 @@ class GateCheck(NamedTuple):
     """One condition on one model."""
 
     model: str
-    threat: str  # "clean", or such as "Linf 8/255"
+    threat: str  # "clean", such as "Linf 8/255", or "union (Linf 8/255 + L2 0.5)"
     passed: bool
     reason: str  # what was measured, and what was asked for
 
@@ -50,7 +51,7 @@ def gate(
 
     Args:
         run: a finished run or its folder.
-        fail_under: conditions, "Linf@8/255>=0.40" or "clean>=90%".
+        fail_under: conditions, "Linf@8/255>=0.40", "clean>=90%", or "union>=0.30" for all threats of the run together.
         baseline: an earlier run on the same images. A check fails if the accuracy is lower by more than `max_drop`, and
             the drop is significant too: exact one-sided McNemar test at 5 %, Holm's correction for all drops together.
         max_drop: the largest drop that is accepted, as a share ("0.02" or "2%").
@@ -68,14 +69,21 @@ def gate(
     conditions = [condition(text) for text in ([fail_under] if isinstance(fail_under, str) else fail_under)]
     if not conditions and baseline is None:
         raise UserError("A gate needs something to check: --fail-under 'Linf@8/255>=0.40', or --baseline RUN.")
-    models = contestants([_loaded(run)])
+    models = contestants([_with_radii(_loaded(run))])
     checks = [_least(model, each, judged_by) for model in models for each in conditions]
     if baseline is not None:
-        checks += _drops(models, contestants([_loaded(baseline)]), share_of(str(max_drop)))
+        checks += _drops(models, contestants([_with_radii(_loaded(baseline))]), share_of(str(max_drop)))
     if not allow_unreliable:
-        asked = [each.threat for each in conditions] if baseline is None else None
-        checks += [check for model in models for check in _unreliable(model, asked)]
+        for model in models:
+            asked = [_threat_of(model, each) for each in conditions] if baseline is None else None
+            checks += _unreliable(model, asked)
     return Gate(tuple(checks))
+
+
+def _with_radii(run: Run) -> Run:
+    if all(is_minimum(text) for _, text in run.manifest["identity"]["threats"]):
+        raise UserError("A gate is about accuracies, and this run measures distances; give one with --eps RADIUS.")
+    return run
 
 
 def _loaded(run: Run | str | Path) -> Run:
@@ -83,19 +91,23 @@ def _loaded(run: Run | str | Path) -> Run:
 
 
 def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
-    if asked.threat not in model.threats:
-        known = ", ".join(_name(model, threat) for threat in sorted(model.threats))
-        raise UserError(
-            f"The run has no result for {asked.text!r}; it has {known}. Evaluate with that norm and radius."
-        )
-    right = model.right(asked.threat)
-    found = proportion(int(right.sum()), len(right))
+    threat = _threat_of(model, asked)
+    found, n = model.share(threat), len(model.right(threat))
     value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
-    measured = f"{found.value:.1%} (95 %: {found.low:.1%} to {found.high:.1%}, n={len(right)})"
+    measured = f"{found.value:.1%} (95 %: {found.low:.1%} to {found.high:.1%}, n={n})"
     end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
     passed = value >= asked.least
     reason = f"{measured} is {'at least' if passed else 'below'} {_percent(asked.least)}{end}"
-    return GateCheck(model.name, _name(model, asked.threat), passed, reason)
+    return GateCheck(model.name, _name(model, threat), passed, reason)
+
+
+def _threat_of(model: Contestant, asked: Condition) -> ThreatKey:
+    threat = model.union if asked.threat.norm == UNION else asked.threat
+    if threat is not None and threat in model.threats:
+        return threat
+    known = ", ".join(_name(model, each) for each in sorted(model.threats))
+    fix = "Evaluate in several norms" if threat is None else "Evaluate with that norm and radius"
+    raise UserError(f"The run has no result for {asked.text!r}; it has {known}. {fix}.")
 
 
 def _drops(models: Sequence[Contestant], before: Sequence[Contestant], most: float) -> Iterator[GateCheck]:
@@ -150,7 +162,7 @@ def _unreliable(model: Contestant, asked: Sequence[ThreatKey] | None) -> Iterato
 
 
 def _name(model: Contestant, threat: ThreatKey) -> str:
-    return "clean" if threat == CLEAN else f"{threat.norm} {model.threats[threat]}"
+    return called(threat, model.threats[threat])
 
 
 def _percent(value: float) -> str:

@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from robustkit.host.notebook import Summarised
+
 CHUNK = 256  # images in memory at once while hashing; does not change the hash
 
 
@@ -61,8 +63,19 @@ class Dataset(Protocol):
         """The SHA-256, in hex, of the numbers `ids`, their labels, and their pixels or files."""
 
 
-@dataclass(frozen=True, eq=False)
-class TensorData:
+class NumberedImages(Summarised):
+    """A `Dataset` that shows itself by its name, split, size and classes, not by its pixels."""
+
+    def summary(self) -> dict[str, str]:
+        """Name, split, size and classes."""
+        assert isinstance(self, Dataset)
+        usual = ", ".join(f"{threat.norm} {threat.eps}" for threat in self.threats)
+        return {"name": self.name, "split": self.split, "images": str(len(self)),
+                "classes": str(len(self.class_names)), "usual threats": usual}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TensorData(NumberedImages):
     """A data set in memory."""
 
     name: str

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .dataset import Dataset, UsualThreat
+from .dataset import Dataset, NumberedImages, UsualThreat
 
 
-@dataclass(frozen=True, eq=False)
-class DatasetPart:
+@dataclass(frozen=True, eq=False, repr=False)
+class DatasetPart(NumberedImages):
     """The images `ids` of the data set `whole`, numbered from 0 in this order."""
 
     whole: Dataset

@@ -11,7 +11,7 @@ from torch import Tensor
 from robustkit.errors import UserError
 from robustkit.limits import shortened
 
-from .dataset import DatasetOrigin, UsualThreat, hash_of_labels, pixel_fingerprint
+from .dataset import DatasetOrigin, NumberedImages, UsualThreat, hash_of_labels, pixel_fingerprint
 
 
 class MapStyleDataset(Protocol):
@@ -20,8 +20,8 @@ class MapStyleDataset(Protocol):
     def __getitem__(self, number: int, /) -> tuple[Tensor, int]: ...
 
 
-@dataclass(frozen=True, eq=False)
-class LazyData:
+@dataclass(frozen=True, eq=False, repr=False)
+class LazyData(NumberedImages):
     """A data set whose images are decoded by `items` when `batch` is called."""
 
     name: str

@@ -24,12 +24,12 @@ from robustkit.errors import UserError
 
 from .arrays import THREATS, from_tensors
 from .checks import checked_class_names, checked_images
-from .dataset import Dataset, UsualThreat, pixel_fingerprint
+from .dataset import Dataset, NumberedImages, UsualThreat, pixel_fingerprint
 from .tensors import tensor_of
 
 
-@dataclass(frozen=True, eq=False)
-class TorchData:
+@dataclass(frozen=True, eq=False, repr=False)
+class TorchData(NumberedImages):
     """A map-style data set of torch whose items are an image and a label; images are read when they are needed."""
 
     name: str

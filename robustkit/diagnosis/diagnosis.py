@@ -5,6 +5,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from robustkit.host.notebook import Summarised
+
 from .record import CAVEAT, DiagnosisRecord
 from .text import markdown, plain
 
@@ -12,12 +14,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class Diagnosis(DiagnosisRecord):
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Summarised, DiagnosisRecord):
     """Where a network's gradients mislead an attack, why, and how much an attack gains by undoing it.
 
     A faithful gradient does not prove robustness.
     """
+
+    def summary(self) -> dict[str, str]:
+        """The verdict and its reason."""
+        culprits = ", ".join(row.name for row in self.culprits)
+        return {
+            "model": self.model, "verdict": self.verdict, "reason": self.reason,
+            **({"culprits": culprits} if culprits else {}), "images": str(self.n), "threat": f"{self.norm} {self.eps}",
+        }  # fmt: skip
 
     @property
     def masked(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
@@ -24,17 +24,21 @@ from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
+from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import shown_progress
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.single_draw import FreshDraws
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Array = Tensor | NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Attacked:
+@dataclass(frozen=True, repr=False)
+class Attacked(Summarised):
     """The result for each image; all tensors on the CPU, in the order of `x`."""
 
     x_adv: Tensor  # [N, *S] in the caller's bounds: a witness where `success`, else the last point tried; the image
@@ -47,6 +51,25 @@ class Attacked:
     backwards: Tensor  # [N] int64
     right_draws: Tensor  # [N] float64 share of single answers at `x_adv` that are right; 0 or 1 unless randomized
     parameters: Tensor  # [N, *P] that `x_adv` was rendered with, such as angles; `x_adv` itself in a norm
+
+    def summary(self) -> dict[str, str]:
+        """Images and accuracies."""
+        broken, right = int(self.success.sum()), int(self.clean_correct.sum())
+        return {
+            "images": str(len(self.success)), "clean accuracy": share(self.clean_accuracy),
+            "robust accuracy": f"at most {share(self.robust_accuracy)}", "broken": f"{broken} of {right}",
+            "passes": f"{int(self.forwards.sum())}+{int(self.backwards.sum())}",
+        }  # fmt: skip
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row per image: verdict ("clean-wrong", "broken" or "robust"), prediction, queries and passes."""
+        import pandas as pd
+
+        verdict = ["broken" if hit else "robust" if right else "clean-wrong"
+                   for hit, right in zip(self.success.tolist(), self.clean_correct.tolist(), strict=True)]  # fmt: skip
+        names = ("clean_correct", "success", "prediction", "queries", "forwards", "backwards", "right_draws")
+        columns = {name: getattr(self, name).numpy() for name in names}
+        return pd.DataFrame({"verdict": verdict, **columns}).rename_axis("image")
 
     @property
     def clean_accuracy(self) -> float:

@@ -15,6 +15,7 @@ from robustkit.data import tensor_of
 from robustkit.engine.jobs import reached
 from robustkit.engine.originals import judging, originals, same_bits
 from robustkit.errors import UserError
+from robustkit.host.notebook import Summarised, share
 from robustkit.primitives import noise
 from robustkit.primitives.rounding import Bounds
 from robustkit.primitives.universal import UniversalAttack
@@ -36,8 +37,8 @@ class JudgedIntervals(NamedTuple):
     placed_success_rate: Proportion
 
 
-@dataclass(frozen=True)
-class JudgedPerturbation:
+@dataclass(frozen=True, repr=False)
+class JudgedPerturbation(Summarised):
     """What the unmodified model says about images with the perturbation; all tensors on the CPU, in the order given.
 
     An image of the target class is not attacked: it counts neither as broken nor in the success rates.
@@ -49,6 +50,14 @@ class JudgedPerturbation:
     prediction: Tensor  # [N] int64 there, -1 where a smoothed or randomized model abstains
     placed_success: Tensor  # [N] float64 share of all places where that happens; 0 where not attacked
     places: int  # per image; 1 for a perturbation that has no place
+
+    def summary(self) -> dict[str, str]:
+        """Images and accuracies."""
+        return {
+            "images": str(len(self.success)), "clean accuracy": share(self.clean_accuracy),
+            "robust accuracy": f"at most {share(self.robust_accuracy)}",
+            "broken": f"{int(self.success.sum())} of {int(self.attacked.sum())}",
+        }  # fmt: skip
 
     @property
     def clean_accuracy(self) -> float:
@@ -83,8 +92,8 @@ class JudgedPerturbation:
         )
 
 
-@dataclass(frozen=True)
-class FittedPerturbation:
+@dataclass(frozen=True, repr=False)
+class FittedPerturbation(Summarised):
     """One perturbation for all images."""
 
     attack: UniversalAttack
@@ -95,6 +104,14 @@ class FittedPerturbation:
     fitted: Tensor  # [n] int64 numbers of the images that it was fitted to
     forwards: int  # passes that the fit took
     backwards: int
+
+    def summary(self) -> dict[str, str]:
+        """What it is, and what it was fitted to."""
+        shape = " x ".join(map(str, self.perturbation.shape))
+        return {
+            "attack": type(self.attack).__name__, "shape": shape,
+            "fitted to": f"{len(self.fitted)} images", "passes": f"{self.forwards}+{self.backwards}",
+        }  # fmt: skip
 
     def apply(self, x: Array, *, place: int = 0, numbers: Sequence[int] | None = None) -> Tensor:
         """`[N, *S]` images in the caller's units with the perturbation: the tensor that is judged.

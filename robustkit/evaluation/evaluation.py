@@ -18,16 +18,18 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.checking import ModelChecks
 from robustkit.evaluation.identity import compared, digest, identity_of
+from robustkit.evaluation.precision import looks
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.runner import ModelRun
+from robustkit.evaluation.stages import expected_work
 from robustkit.evidence.checked import facts_of_run, level_of
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.evidence.tables import summarised
 from robustkit.host.environment import environment
-from robustkit.host.progress import ProgressWatch
+from robustkit.host.progress import ProgressWatch, WorkWatch
 from robustkit.paths import user_path
 
 P = ParamSpec("P")
@@ -72,17 +74,22 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
     """Run what is not yet in the evidence of folder `out`, and return everything that is."""
     store = Store(out)
     try:
-        identity = identity_of(evaluation)
         probes = Probes(evaluation.data, evaluation.ids)
-        _check_same(store, identity, evaluation, probes)
+        _check_same(store, identity_of(evaluation), evaluation, probes)
         _note_level(store, evaluation.checks)
-        runs = [ModelRun(evaluation, classifier, store, watch) for classifier in evaluation.classifiers]
-        if not all(each.complete for each in runs):
-            _begin(store, evaluation, identity)
-            _remember_answers(store, evaluation, probes)
-            for each in runs:
-                each.run()
-        _check(store, evaluation, identity, watch)
+        stored = 0 if store.empty else store.manifest()["identity"]["n"]
+        runs: list[ModelRun] = []
+        for part in looks(evaluation, stored, runs, watch):
+            runs[:] = [ModelRun(part, classifier, store, watch) for classifier in part.classifiers]
+            identity = identity_of(part)
+            if isinstance(watch, WorkWatch):
+                watch.expect(expected_work(part))
+            if not all(each.complete for each in runs):
+                _begin(store, part, identity)
+                _remember_answers(store, part, probes)
+                for each in runs:
+                    each.run()
+        _check(store, part, identity, watch)
         manifest = store.manifest()
         # An attack that has nothing to do, or models in another order, change the request and add no row.
         if manifest.get("finished") is None or digest(manifest["identity"]) != digest(identity):

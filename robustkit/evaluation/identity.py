@@ -35,6 +35,7 @@ def identity_of(evaluation: Evaluation) -> dict[str, Any]:
         **({"masks": masks} if masks else {}),
         "attacks": plan.described(),
         **({} if plan.audit is None else {"audit": plan.audit}),
+        **({} if evaluation.precision is None else {"precision": _precision(evaluation)}),
         "seed": evaluation.seed,
     }
 
@@ -58,6 +59,10 @@ def compared(old: dict[str, Any], new: dict[str, Any], evaluation: Evaluation) -
             f"This run folder holds another evaluation: {'; '.join(differences)}. Give another --out, or the old "
             "settings."
         )
+
+
+def _precision(evaluation: Evaluation) -> dict[str, Any]:
+    return {"half_width": evaluation.precision, "images": len(evaluation.data)}
 
 
 def _model(classifier: Classifier) -> dict[str, Any]:

@@ -81,6 +81,10 @@ class EvaluationRequest:
             most often for noisy copies; a `Classifier` has its own.
         audit: attack so many random survivors, which no attack broke, with AutoAttack, and bound the share of survivors
             that the attacks missed; None for no audit. Can be added to a finished run.
+        precision: stop adding images when the 95 % interval of every model's accuracy, at every norm and radius, is
+            within +- this share (0.01: one point); `samples` is the most. The interval is a confidence sequence for
+            the accuracy on the whole data set, which holds although the run stops when it is narrow; None works on all
+            `samples`.
         checks: "quick" checks the evidence for signs that the attacks failed, "standard" makes some passes of its own,
             "full" more of them, "none" none (docs/checks.md). Can be raised for a finished run.
         watch: is told of the progress.
@@ -118,6 +122,7 @@ class EvaluationRequest:
     surrogate_ensemble: bool = False
     smooth: float | Smoothing | None = None
     audit: int | None = None
+    precision: float | None = None
     checks: str = "quick"
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
@@ -128,6 +133,8 @@ class EvaluationRequest:
         if self.batch_size != "auto" and (not isinstance(self.batch_size, int) or self.batch_size < 1):
             raise UserError(f"The batch size must be a whole number of at least 1, or auto, not {self.batch_size!r}.")
 
+        if self.precision is not None and not 0 < self.precision < 0.5:
+            raise UserError(f"A precision is a share above 0 and below 0.5, such as 0.01, not {self.precision!r}.")
         if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):
             raise UserError(f"An audit attacks a whole number of at least 1 survivors, not {self.audit!r}.")
         _ = self.level

@@ -35,6 +35,7 @@ class Evaluation:
     seed: int
     slots: int | None  # rows in flight, None for the usual number
     device: torch.device
+    precision: float | None = None  # as in the request; the run takes as many of `ids` as it needs
     checks: Level = "quick"
 
 
@@ -55,13 +56,17 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     threats = threats_of(norms, radii, data.threats, _mask(request, attacks))
     early = plan(attacks, threats, audit=request.audit)  # before the models, which take longer
     _check_images(early, data, ids)
+    if request.precision is not None:
+        _check_stoppable(early)
     classifiers = attacked_classifiers(request, data, device, may_train=may_train)
     surrogates = surrogate_classifiers(request, data, device, may_train=may_train)
     planned = plan(attacks, threats, [each.name for each in surrogates], request.audit)
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
     slots = None if request.batch_size == "auto" else request.batch_size
-    return Evaluation(classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.level)
+    return Evaluation(
+        classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, request.level
+    )
 
 
 def check_smoothable(planned: Plan) -> None:
@@ -84,6 +89,16 @@ def check_smoothable(planned: Plan) -> None:
     for each in planned.attacks:
         if each.column.surrogate is None:
             check_queryable(each.attack)
+
+
+def _check_stoppable(planned: Plan) -> None:
+    """Check that a plan has accuracies that become more precise with more images, and nothing that depends on n."""
+    if planned.audit is not None:
+        raise UserError(
+            "An audit draws from the survivors of a fixed number of images; leave out --audit or --precision."
+        )
+    if all(math.isinf(threat.eps) for threat in planned.threats):
+        raise UserError("A precision is about the accuracy at a radius; give one with --eps, or leave out --precision.")
 
 
 def _check_images(planned: Plan, data: Dataset, ids: Sequence[int]) -> None:

@@ -24,6 +24,7 @@ from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evaluation.records import attack_records, certificate_records, clean_draw_records, clean_records
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
+from robustkit.evaluation.stages import attack_stage, clean_stage
 from robustkit.evidence.audit import ENSEMBLE
 from robustkit.evidence.store import NearnessRecord, Row, Store
 from robustkit.host.progress import ProgressWatch
@@ -95,7 +96,7 @@ class ModelRun:
 
     def _judge_clean(self, session: Session) -> None:
         ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
-        self.watch.stage(f"{self.name} clean", len(self.evaluation.ids), ledger.clean_done)
+        self.watch.stage(clean_stage(self.name), len(self.evaluation.ids), ledger.clean_done)
         # The many copies of an image that is smoothed are worth a commit of its own.
         todo, size = ledger.clean_todo, 1 if smoothed else _JUDGED_AT_LEAST
         while todo:
@@ -137,8 +138,7 @@ class ModelRun:
         ledger.leave_out(attack, out)
         todo, finished = [each for each in todo if each not in out], len(ledger.finished(attack))
         robust = ledger.robust(attack)
-        label = f"{self.name} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
-        self.watch.stage(label, len(todo) + finished, finished)
+        self.watch.stage(attack_stage(self.name, attack), len(todo) + finished, finished)
         slots = evaluation.slots or (surrogate or session).sizes.at_once
         pending = _Pending(ledger)
         outcomes = run(

@@ -12,6 +12,7 @@ from robustkit.errors import UserError
 from robustkit.evidence.store import AttackRecord
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM
+from robustkit.statistics.bootstrap import mean_bca
 from robustkit.statistics.intervals import proportion
 from robustkit.statistics.medians import median
 
@@ -63,17 +64,10 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
         UserError: the run did not look for distances, or `radii` is no list of numbers from zero up.
     """
     given = None if radii is None else _checked(radii)
-    own = samples[samples["eps_text"] == MINIMUM]
-    if own.empty:
-        raise UserError("The run has no distances; evaluate with the radius 'minimum' (--eps minimum).")
     rows: list[dict[str, Any]] = []
-    for (model, norm), group in own.groupby(["model", "norm"], sort=False):
-        distance = group[unmasked(str(norm)).lower()].astype(float).where(group["verdict"] == "broken", math.inf)
-        distance = distance.where(group["verdict"] != "clean-wrong", 0.0)
-        table = group.assign(distance=distance)
-        by_attack = {str(name): part["distance"] for name, part in table.groupby("attack", sort=False)}
-        by_attack["worst-case"] = table.groupby("sample")["distance"].min()
-        known = distance[np.isfinite(distance)]
+    for (model, norm), group in _measured(samples).groupby(["model", "norm"], sort=False):
+        by_attack = _by_attack(group)
+        known = group["distance"][np.isfinite(group["distance"])]
         chosen = np.linspace(0, known.max() if len(known) else 1.0, _POINTS) if given is None else given
         for attack, distances in by_attack.items():
             n, clean_wrong = len(distances), int((distances == 0).sum())
@@ -84,6 +78,61 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
                              "correct": correct, "accuracy": share.value, "ci_low": share.low,
                              "ci_high": share.high})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def area(samples: pd.DataFrame, limit: float | None = None) -> pd.DataFrame:
+    """The mean accuracy over all radii from 0 to a limit: one row per model x norm x attack, and "worst-case".
+
+    It is the area under `curve`, divided by the limit, and so the mean over images of the distance of the nearest
+    error, cut at the limit, as a share of it; an upper bound, as any robust accuracy.
+
+    Args:
+        samples: `Run.samples` of a run with the radius "minimum".
+        limit: a radius; None takes the largest distance that is known in each norm. For two runs, give the same one.
+
+    Returns:
+        The columns model, norm, attack, limit, n, area, ci_low, ci_high: a BCa bootstrap interval over images.
+
+    Raises:
+        UserError: the run did not look for distances, or the limit is not a positive number.
+    """
+    if limit is not None and not 0 < limit < math.inf:
+        raise UserError(f"The limit of an area is a positive radius, not {limit!r}.")
+    rows: list[dict[str, Any]] = []
+    for norm, group in _measured(samples).groupby("norm", sort=False):
+        known = group["distance"][np.isfinite(group["distance"])]
+        largest = limit or float(known.max() if len(known) else 0.0) or 1.0
+        for model, own in group.groupby("model", sort=False):
+            for attack, distances in _by_attack(own).items():
+                cut = np.minimum(distances.to_numpy(), largest) / largest
+                found = mean_bca(cut)
+                rows.append({"model": model, "norm": norm, "attack": attack, "limit": largest, "n": len(cut),
+                             "area": found.value, "ci_low": found.low, "ci_high": found.high})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def distance_by_image(samples: pd.DataFrame, model: str, norm: str) -> "pd.Series[float]":
+    """The distance of the nearest error of each image, over all attacks; 0 where clean wrong, infinite if unknown."""
+    own = _measured(samples[(samples["model"] == model) & (samples["norm"] == norm)])
+    return own.groupby("sample")["distance"].min()
+
+
+def _measured(samples: pd.DataFrame) -> pd.DataFrame:
+    """The rows without a radius, with the column `distance`."""
+    own = samples[samples["eps_text"] == MINIMUM]
+    if own.empty:
+        raise UserError("The run has no distances; evaluate with the radius 'minimum' (--eps minimum).")
+    parts = []
+    for norm, group in own.groupby("norm", sort=False):
+        distance = group[unmasked(str(norm)).lower()].astype(float).where(group["verdict"] == "broken", math.inf)
+        parts.append(group.assign(distance=distance.where(group["verdict"] != "clean-wrong", 0.0)))
+    return pd.concat(parts)
+
+
+def _by_attack(group: pd.DataFrame) -> "dict[str, pd.Series[float]]":
+    """The distances of one model in one norm, by attack, and of the nearest error of all."""
+    found = {str(name): part["distance"] for name, part in group.groupby("attack", sort=False)}
+    return {**found, "worst-case": group.groupby("sample")["distance"].min()}
 
 
 def _checked(radii: Sequence[float]) -> NDArray[np.float64]:

@@ -87,7 +87,12 @@ def _identity(value: Any) -> bool:
     # In other norms nothing can be certified.
     smoothed = any("smoothing" in model for model in value["models"])
     certified = all(norm in ("Linf", "L2", "L1") for norm, _ in value["threats"])
-    return _audit(value) and _masks(value.get("masks", {})) and (certified or not smoothed)
+    return _audit(value) and _precision(value) and _masks(value.get("masks", {})) and (certified or not smoothed)
+
+
+def _precision(identity: dict[str, Any]) -> bool:
+    asked = identity.get("precision", {"half_width": 0.0, "images": identity["n"]})
+    return isinstance(asked, dict) and _number(asked.get("half_width")) and _whole(asked.get("images"))
 
 
 def _masks(value: Any) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 
 from robustkit.checks.check import Check
 from robustkit.errors import UserError
+from robustkit.paths import user_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # In the order of the files; what they mean stands in `Run`.
 RESULT_COLUMNS: Final = (
@@ -54,9 +58,12 @@ class Run:
       it); "audit" (AutoAttack on random survivors, images that no other attack broke: n of them were drawn, `correct`
       were not broken, and `ci_low` is the one-sided 95 % bound of Clopper and Pearson for the share of survivors that
       AutoAttack does not break; ci_method is "exact" where all survivors were drawn);
-      "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball)
+      "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball);
+      "union" (only of a run with several norms, once for each model, with the norm "union", no eps, and such as
+      "Linf 0.1 + L2 0.5" in eps_text: an image counts as correct if it stands in every norm and radius of the run)
     - n: images; correct: images classified correctly under this attack; accuracy = correct / n
-    - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson")
+    - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson"; of a run with a
+      precision "confidence-sequence", for the accuracy on all images of the data set)
     - attacked, broken: images that this attack was run on, and that it broke; success_rate = broken / attacked
     - forwards, backwards: passes, summed over images; those of certificates stand in the clean row
     - undecided: only in an unfinished run; images that have no verdict in this row yet. Those that were not attacked
@@ -128,11 +135,36 @@ class Run:
 
         return curve(self.samples, radii)
 
+    def area(self, limit: float | None = None) -> pd.DataFrame:
+        """The area under `curve`, with a bootstrap interval; see `robustkit.evidence.distances.area`."""
+        from robustkit.evidence.distances import area
+
+        return area(self.samples, limit)
+
     def query_curve(self, queries: Sequence[int] | None = None) -> pd.DataFrame:
         """What attacks without gradients reach within numbers of queries; see `robustkit.evidence.queries.curve`."""
         from robustkit.evidence.queries import curve
 
         return curve(self.samples, queries)
+
+    def plot(self) -> "Figure":
+        """A matplotlib figure of accuracy against the radius, a chart for each norm; see `robustkit.reports.plot`."""
+        figure: Figure = _reports().plot(self)
+        return figure
+
+    def save_report(self, path: str | Path) -> None:
+        """Write a report of this run alone: a page (.html), or a table in Markdown (.md) or LaTeX (.tex).
+
+        Raises:
+            UserError: the name ends in something else, or the file cannot be written.
+        """
+        reports, target = _reports(), user_path(path)
+        if reports.is_plain_table(target):
+            reports.write_plain_table([self], target)
+        elif target.suffix.lower() in (".html", ".htm"):
+            reports.write_report([self], target)
+        else:
+            raise UserError(f"{target} must end in .html, .md or .tex, which say what kind of report it is.")
 
     def write(self, folder: str | Path | None = None) -> None:
         """Write results.csv, samples.csv and report.html into the run's folder, or into another one.

@@ -74,6 +74,15 @@ def threat_extras(draws: SingleDraws, rows: Rows, groups: Mapping[str, Sequence[
     return [{**row, **_threat_extras(draws, row, groups, *threat)} for row in rows]
 
 
+def union_extras(
+    draws: SingleDraws, groups: Mapping[str, Sequence[str]], threats: Iterable[tuple[str, str]]
+) -> dict[str, Any]:
+    """The further columns of the row about all threats: of each image its worst point under any of them."""
+    names = [name for members in groups.values() for name in members]
+    points = [each for norm, eps_text in threats for each in draws.under(norm, eps_text, names)]
+    return _extras(draws, [*points, draws.clean])
+
+
 def sample_extras(
     draws: SingleDraws, rows: Rows, groups: Mapping[str, Sequence[str]], norm: str, eps_text: str
 ) -> Rows:

@@ -28,8 +28,11 @@ from robustkit.evidence.single_draws import (
     RESULT_EXTRAS,
     sample_extras,
     threat_extras,
+    union_extras,
 )
+from robustkit.evidence.stopped import with_sequences
 from robustkit.evidence.store import Store
+from robustkit.evidence.union import ThreatEvidence, members, union_row
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 
@@ -65,8 +68,10 @@ def summarised(store: Store, folder: Path) -> Run:
             rows = _threat_results(model, threat, attacks, waiting)
             own += [{"model": model.name, **threat, **row} for row in rows]
             samples += [{"model": model.name, **threat, **row} for row in _threat_samples(model, threat, attacks)]
+        own = [{**row, **note_on(row, found)} for row in own]
+        own += _union(model, identity["threats"], attacks, waiting, own)
         warnings += warnings_of(found)
-        results += [{**row, **note_on(row, found)} for row in own]
+        results += with_sequences(own, identity, waiting)
         checks += found
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     smoothed = any("smoothing" in entry for entry in identity["models"])
@@ -115,6 +120,26 @@ def _threat_results(
     if model.draws is not None:
         return threat_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows
+
+
+def _union(
+    model: ModelEvidence, threats: Sequence[Sequence[str]], groups: Mapping[str, Sequence[str]], waiting: int, own: Rows
+) -> Rows:
+    """The row about all threats together, with the note of any of them; none if there is one norm."""
+    parts = members(threats)
+    if not parts:
+        return []
+    keys = [(norm, eps_text) for norm, eps_text in threats if not is_minimum(eps_text)]
+    evidence = [
+        ThreatEvidence(
+            records_under(model, {"norm": norm, "eps_text": eps_text}, groups), model.audits.get((norm, eps_text))
+        )
+        for norm, eps_text in keys
+    ]
+    notes = [{"note": row["note"]} for row in own if "note" in row and not is_minimum(row["eps_text"])]
+    row = union_row(model.clean, evidence, parts, waiting)
+    extras = {} if model.draws is None else union_extras(model.draws, groups, keys)
+    return [{"model": model.name, **row, **extras, **(notes[0] if notes else {})}]
 
 
 def _threat_samples(model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rows:

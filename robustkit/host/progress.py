@@ -1,9 +1,9 @@
 """Callbacks for the progress of a run."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class ProgressWatch(Protocol):
@@ -20,6 +20,14 @@ class ProgressWatch(Protocol):
 
     def training(self, text: str, share: float) -> None:
         """A training has done this share of its steps, from 0 to 1."""
+
+
+@runtime_checkable
+class WorkWatch(Protocol):
+    """A watch that can show the progress of a whole job."""
+
+    def expect(self, stages: Mapping[str, float]) -> None:
+        """These stages come, in this order, each with its expected work in any unit."""
 
 
 class Silent:

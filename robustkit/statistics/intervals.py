@@ -6,7 +6,7 @@ Wilson 1927; at k = 0 and k = n, where Wilson's interval is too short, Clopper &
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-Method = Literal["wilson", "clopper-pearson", "none"]
+Method = Literal["wilson", "clopper-pearson", "confidence-sequence", "none"]
 
 
 class Proportion(NamedTuple):

@@ -10,6 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from robustkit.host.notebook import Summarised
+
 from .passes import Key
 from .points import Pairs, PerturbationOrigin
 
@@ -47,7 +49,7 @@ class CallTrace:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Traced:
+class Traced(Summarised):
     """The propagation of perturbations of correctly classified images through every call of a network.
 
     Measures of one image at one call, with `a` the output for the clean image and `b` for the perturbed one:
@@ -72,13 +74,13 @@ class Traced:
     margin_change: Tensor  # [n] float64, of z_rival - z_y
     unseen: Mapping[str, str]  # layer -> why it was not measured
 
-    def __repr__(self) -> str:
-        places = ", ".join(call.name for call in self.steepest) or "nowhere"
-        broken = int(self.pairs.broken.sum())
-        return (
-            f"Traced({self.model!r}: {len(self.pairs)} images, {broken} broken by {self.origin.attack}, "
-            f"{len(self.calls)} calls, grows most at {places})"
-        )
+    def summary(self) -> dict[str, str]:
+        """The images, the attack, and where the perturbation grows most."""
+        return {
+            "model": self.model, "images": str(len(self.pairs)),
+            "broken": f"{int(self.pairs.broken.sum())} by {self.origin.attack}", "calls": str(len(self.calls)),
+            "grows most at": ", ".join(call.name for call in self.steepest) or "nowhere",
+        }  # fmt: skip
 
     def members(self, group: str) -> Tensor:
         """`[n]` bool: the images of "all", "broken" or "robust"."""

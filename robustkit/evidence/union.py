@@ -1,0 +1,74 @@
+"""The images that a model classifies correctly under every threat of a run at once.
+
+An attacker who may choose the kind of perturbation for each image breaks an image that any threat breaks. The union
+row is one minus the risk R_max of Tramer & Boneh 2019, arXiv:1904.13000. (Their R_avg, the mean of the risks of the
+threats, follows from the rows of the threats.)
+
+The balls of one norm are nested, so the union is over the largest radius of each norm, and a run with one norm has
+none. The radius "minimum" says nothing about a ball and is left out.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from robustkit.evidence.audit import Audit
+from robustkit.evidence.results import combined, result_row
+from robustkit.evidence.store import AttackRecord, CleanRecord
+from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import is_minimum, norm_name, radius
+
+UNION: Final = "union"  # norm and role of the row
+_AND: Final = " + "
+
+
+class ThreatEvidence(NamedTuple):
+    """All rows at one threat."""
+
+    records: Mapping[str, Sequence[AttackRecord]]  # by attack, without the audit
+    audit: Audit | None
+
+
+def members(threats: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+    """The largest radius of each norm, in the order of the run; empty if there are fewer than two norms.
+
+    Args:
+        threats: norms and radii, as in the manifest.
+    """
+    largest: dict[str, str] = {}
+    for norm, eps_text in threats:
+        if not is_minimum(eps_text) and (norm not in largest or _size(norm, eps_text) > _size(norm, largest[norm])):
+            largest[norm] = eps_text
+    return list(largest.items()) if len(largest) > 1 else []
+
+
+def described(parts: Sequence[tuple[str, str]]) -> str:
+    """The threats of a union as one text, such as "Linf 8/255 + L2 0.5"."""
+    return _AND.join(f"{norm} {eps_text}" for norm, eps_text in parts)
+
+
+def union_row(
+    clean: Mapping[int, CleanRecord], threats: Sequence[ThreatEvidence], parts: Sequence[tuple[str, str]], waiting: int
+) -> dict[str, Any]:
+    """The row of one model.
+
+    Args:
+        clean: the clean images.
+        threats: of all norms and radii but "minimum".
+        parts: from `members`.
+        waiting: images of the run that have no clean prediction yet.
+    """
+    own = [record for threat in threats for records in threat.records.values() for record in records]
+    own += [record for threat in threats if threat.audit is not None for record in threat.audit.all_records]
+    robust = {number for number, row in clean.items() if row.pred == row.label}
+    robust -= {record.sample for record in own if record.success}
+    undecided = set[int]()
+    for threat in threats:
+        for records in threat.records.values():
+            undecided |= robust - {record.sample for record in records}
+        undecided |= set() if threat.audit is None else threat.audit.undecided & robust
+    row = result_row("worst-case", UNION, len(clean), len(robust), combined(own), len(undecided), waiting)
+    return {"norm": UNION, "eps": float("nan"), "eps_text": described(parts), **row}
+
+
+def _size(norm: str, eps_text: str) -> float:
+    return radius(norm_name(unmasked(norm)), eps_text)
