@@ -30,6 +30,7 @@ FLOORS = (
     ("classifier",),
     ("engine",),
     ("testing",),
+    ("checks",),
     ("evidence",),
     ("evaluation",),
     ("adversarial_examples", "attacks", "comparison", "defenses", "diagnosis", "masked_defenses", "tracing"),

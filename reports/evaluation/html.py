@@ -23,6 +23,7 @@ from .answer import Answer, answer
 from .attack_matrix import AttackMatrix, attack_matrix
 from .board import Board, EvaluationProgress, boards
 from .checklist import ChecklistItem, checklist
+from .checks import CheckSummary, check_summary
 from .confusion import ConfusionTables, confusion_tables
 from .cost import CostBlock, cost_blocks
 from .distances import DistanceBlock, distance_blocks
@@ -75,6 +76,7 @@ class Section(NamedTuple):
     certified: list[str]
     randomized: list[str]
     audit: list[str]
+    checks: CheckSummary
     methods: str
     unchecked: list[str]
     checklist: list[ChecklistItem]
@@ -141,6 +143,7 @@ def _section(board: Board, number: int) -> Section:
         certified=smoothing.notes(board),
         randomized=randomized.notes(board),
         audit=audit.notes(board),
+        checks=check_summary(board),
         methods=methods(board),
         unchecked=unchecked(board),
         checklist=checklist(board),
@@ -159,12 +162,12 @@ def _not_comparable(board: Board) -> str:
 
 
 def _run_view(run: Run) -> RunView:
-    manifest = run.manifest
+    manifest, said = run.manifest, {check.sentence for check in run.checks}  # the checks' own section has these
     return RunView(
         name=printable(run.folder.name),
         day=printable(str(manifest["created"]).partition("T")[0]),
         command=printable(str(manifest["command"])),
-        warnings=[printable(str(warning)) for warning in manifest["warnings"]],
+        warnings=[printable(str(warning)) for warning in manifest["warnings"] if warning not in said],
         manifest=entries(manifest),
         json=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
     )

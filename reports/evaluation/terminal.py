@@ -14,6 +14,7 @@ from ..shared.terminal import empty_table, fitting, plain_text, print_notes, wid
 from ..shared.words import UNKNOWN, in_ascii, per_image, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
+from .checks_terminal import print_checks, print_unreliable
 from .closing import closing_table, is_needed
 from .corruptions import corruption_notes, has_corruptions, print_corruptions
 from .distances import NOTE, DistanceBlock, distance_blocks
@@ -37,6 +38,7 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
     """Print several runs; those on the same images share their tables."""
     with wide_enough(console):
         for board in boards(runs):
+            print_unreliable(board, console)
             threats: list[ThreatLabel | None] = [*board.threats]
             columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
             tables = [fitting(partial(_table, board, threat), columns, DROPS, console)
@@ -50,6 +52,7 @@ def print_tables(runs: Sequence[Run], console: Console) -> None:
             for run in board.runs:
                 print_corruptions(run, console)
             print_notes(console, _notes(board, {name for each in tables for name in each.shown}))
+            print_checks(board, console)
 
 
 def table_text(run: Run) -> str:

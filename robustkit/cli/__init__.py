@@ -20,6 +20,7 @@ from .finetune import finetune
 from .gate import gate
 from .merge import merge
 from .report import report
+from .selftest import selftest
 from .show import show
 from .status import status_of
 from .terminal import safe_streams
@@ -66,3 +67,4 @@ main.add_command(compare)
 main.add_command(merge)
 main.add_command(gate)
 main.add_command(verify)
+main.add_command(selftest)

@@ -24,7 +24,8 @@ from .options import (
 _NO_ATTACK: dict[str, Any] = {
     "attacks": (), "norms": (), "radii": (), "mask": None, "audit": None, "surrogates": (), "surrogate_weights": (),
     "surrogate_ensemble": False, "bpda": (), "eot": None, "smooth": None, "smooth_draws": None, "smooth_alpha": None,
-    "no_fold": False, "compiled": False, "bf16": False, "precision": None, "keep_adversarial": False, "fail_under": (),
+    "no_fold": False, "compiled": False, "bf16": False, "precision": None, "keep_adversarial": False,
+    "fail_under": (), "checks": "quick",
 }  # fmt: skip
 
 

@@ -70,6 +70,8 @@ _RUNS = Path("robustkit-runs")
 @mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
+@click.option("--checks", type=click.Choice(["none", "quick", "standard", "full"]), default="quick", show_default=True,
+              help="How thoroughly to look for signs that the attacks failed; see docs/checks.md.")  # fmt: skip
 @corruption_options(())
 @click.option("--keep-adversarial", is_flag=True,
               help="Store every adversarial example in the run folder, to the last bit.")  # fmt: skip

@@ -28,7 +28,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         surrogate_ensemble=options["surrogate_ensemble"],
         smooth=smoothing_of(options), audit=options["audit"], precision=options["precision"],
         corruptions=options["corruptions"], severities=options["severities"], corruption_baseline=options["baseline"],
-        keep_adversarial=options["keep_adversarial"], declared=options["fail_under"],
+        keep_adversarial=options["keep_adversarial"], declared=options["fail_under"], checks=options["checks"],
         watch=bars, **_remedies(options),
     )  # fmt: skip
 

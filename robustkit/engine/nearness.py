@@ -17,6 +17,7 @@ from typing_extensions import Self
 from robustkit.classifier.memory import in_parts
 from robustkit.classifier.session import Session
 from robustkit.primitives.protocol import (
+    Attack,
     MultiGradientAttack,
     MultiGradientSeen,
     Seen,
@@ -85,6 +86,7 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
     """
     trials = states.trial
     seen = _seen(session, attack, State(trials, points, torch.zeros_like(trials.y), states.done))
+    assert isinstance(seen, MultiGradientSeen)
     # One row at a time, so that no sum depends on how many rows there are.
     rows = zip(trials.x, points, -seen.losses.double(), likely(seen.logits, trials.y), seen.grads, strict=True)
     searched = [_Row.of(attack, *row) for row in rows]
@@ -94,20 +96,23 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
     return [row.nearness(lead) for row, lead in zip(searched, leads.double(), strict=True)]
 
 
-def _seen(session: Session, attack: Margins, state: State) -> MultiGradientSeen:
+def gradient_at(session: Session, attack: Attack, trials: Trials) -> Tensor:
+    """`[n, *S]` the gradient of an attack's loss at the clean images of some trials."""
+    return _seen(session, attack, begin(trials, trials.x)).grad
+
+
+def _seen(session: Session, attack: Attack, state: State) -> Seen:
     """The answer to one query of each row; in parts if memory is short."""
     numbers = torch.arange(len(state), device=state.done.device)
     return in_parts(lambda rows: _at_once(session, attack, state.take(rows)), numbers)
 
 
-def _at_once(session: Session, attack: Margins, state: State) -> MultiGradientSeen:
+def _at_once(session: Session, attack: Attack, state: State) -> Seen:
     """The answer in a batch of one of few sizes, because each new size is compared first."""
     count = len(state)
     size = session.sizes.fit(count, max(count, session.sizes.tile), session.search.kind_of(attack))
     numbers = torch.arange(count, device=state.done.device)
-    seen = session.query(attack, state.take(padded(numbers, size)))
-    assert isinstance(seen, MultiGradientSeen)
-    return seen.take(numbers)
+    return session.query(attack, state.take(padded(numbers, size))).take(numbers)
 
 
 class _Row(NamedTuple):

@@ -13,15 +13,19 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+from robustkit.checks.check import highest, reaches
+from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
+from robustkit.evaluation.checking import ModelChecks
 from robustkit.evaluation.identity import compared, digest, identity_of
 from robustkit.evaluation.precision import looks
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.runner import ModelRun
 from robustkit.evaluation.stages import expected_work
+from robustkit.evidence.checked import facts_of_run, level_of
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
@@ -92,6 +96,7 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
         probes = Probes(evaluation.data, evaluation.ids)
         _check_same(store, identity_of(evaluation), evaluation, probes)
         evaluation = _keeping(store, evaluation)
+        _note_level(store, evaluation.checks)
         stored = 0 if store.empty else store.manifest()["identity"]["n"]
         runs: list[ModelRun] = []
         for part in looks(evaluation, stored, runs, watch):
@@ -105,6 +110,7 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
                 for each in runs:
                     each.run()
         _keep_baseline(store, evaluation)
+        _check(store, part, identity, watch)
         manifest = store.manifest()
         # An attack that has nothing to do, or models in another order, change the request and add no row.
         if manifest.get("finished") is None or digest(manifest["identity"]) != digest(identity):
@@ -120,6 +126,23 @@ def _keep_baseline(store: Store, evaluation: Evaluation) -> None:
         name, errors = evaluation.baseline
         noted = {} if errors is None else {"clean": errors.clean, "corrupted": dict(errors.corrupted)}
         store.set_manifest(corruption_baseline={"name": name, **noted})
+
+
+def _note_level(store: Store, asked: Level) -> None:
+    """Keep the level of checks, the highest that the evidence was asked for."""
+    noted = level_of(store.manifest())
+    level = asked if store.empty else highest(asked, noted)
+    if level != noted:
+        store.set_manifest(checks=level)
+
+
+def _check(store: Store, evaluation: Evaluation, identity: dict[str, Any], watch: ProgressWatch) -> None:
+    """Make the passes of the checks; those that a run had before stay."""
+    manifest = store.manifest()
+    level = level_of(manifest)
+    facts = facts_of_run(store, identity, manifest, level) if reaches("standard", level) else {}
+    for each in evaluation.classifiers if facts else ():
+        ModelChecks(evaluation, each, facts[each.name], store, watch).run()
 
 
 def _asked(evaluation: Evaluation) -> list[tuple[str, Classifier]]:

@@ -71,6 +71,9 @@ def joined_manifest(
         text for text in first.get("declared", []) if all(text in each.get("declared", []) for each in manifests)
     ]
     entries |= {"declared": declared} if declared else {}
+    # Passes of checks are about survivors, and the merged run has fewer.
+    switched_off = all(manifest.get("checks") == "none" for manifest in manifests)
+    entries |= {"checks": "none"} if switched_off else {}
     kept = all("adversarial" in manifest for manifest in manifests)
     return entries | ({"adversarial": first["adversarial"]} if kept else {})
 

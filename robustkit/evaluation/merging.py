@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from robustkit.checks.facts import ProbeRecord
 from robustkit.errors import UserError
 from robustkit.evaluation.joined_manifest import joined_identity, joined_manifest
 from robustkit.evidence.run import Run
@@ -120,8 +121,12 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[tuple[str, ...], tupl
             target.set_manifest(finished=max(finished) if all(finished) else _now())
     finally:
         target.close()
-    lost = "Not all of the runs kept their adversarial examples, so the merged run has none."
-    return missing, (lost,) if any(keeps) and not all(keeps) else ()
+    notes = []
+    if any(keeps) and not all(keeps):
+        notes.append("Not all of the runs kept their adversarial examples, so the merged run has none.")
+    if any(manifest.get("checks") in ("standard", "full") for manifest in manifests):
+        notes.append("What checks found in passes of their own is not merged; evaluate --checks makes them again.")
+    return missing, tuple(notes)
 
 
 def _copy(source: Store, target: Store, kind: type[Any]) -> None:
@@ -156,7 +161,7 @@ def _key(row: Row) -> set[tuple[object, ...]]:
 
 def _described(row: Row) -> str:
     model = "" if isinstance(row, OriginalRecord) else f" of {row.model}"
-    if isinstance(row, (CleanRecord, CertificateRecord, OriginalRecord)):
+    if isinstance(row, (CleanRecord, CertificateRecord, OriginalRecord, ProbeRecord)):
         return f"image {row.sample}{model}"
     if isinstance(row, CorruptedRecord):
         return f"image {row.sample}{model} under {row.corruption}, severity {row.severity},"

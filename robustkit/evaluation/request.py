@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from robustkit.checks.check import LEVELS
+from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.data import Dataset
-from robustkit.errors import UserError
+from robustkit.errors import UserError, unknown
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
@@ -83,6 +85,8 @@ class EvaluationRequest:
             within +- this share (0.01: one point); `samples` is the most. The interval is a confidence sequence for
             the accuracy on the whole data set, which holds although the run stops when it is narrow; None works on all
             `samples`.
+        checks: "quick" checks the evidence for signs that the attacks failed, "standard" makes some passes of its own,
+            "full" more of them, "none" none (docs/checks.md). Can be raised for a finished run.
         corruptions: judge the models on corrupted images too: "generated" or names such as "fog" for those of
             Hendrycks & Dietterich, "published" for a folder such as CIFAR-10-C beside the files of the data set, or
             the folder itself. With no attacks, `attacks=()`, on these alone.
@@ -129,6 +133,7 @@ class EvaluationRequest:
     smooth: float | Smoothing | None = None
     audit: int | None = None
     precision: float | None = None
+    checks: str = "quick"
     corruptions: str | Path | Sequence[str | Path] = ()
     severities: int | Sequence[int] = ()
     corruption_baseline: str | Path | None = None
@@ -147,6 +152,7 @@ class EvaluationRequest:
             raise UserError(f"A precision is a share above 0 and below 0.5, such as 0.01, not {self.precision!r}.")
         if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):
             raise UserError(f"An audit attacks a whole number of at least 1 survivors, not {self.audit!r}.")
+        _ = self.level
 
     @contextmanager
     def watched(self) -> Iterator["EvaluationRequest"]:
@@ -156,6 +162,17 @@ class EvaluationRequest:
             return
         with shown_progress(self.progress) as watch:
             yield replace(self, watch=watch)
+
+    @property
+    def level(self) -> Level:
+        """The level of automatic checks.
+
+        Raises:
+            UserError: there is no such level.
+        """
+        if self.checks not in LEVELS:
+            raise unknown("level of checks", str(self.checks), LEVELS)
+        return next(level for level in LEVELS if level == self.checks)
 
     @property
     def smoothing(self) -> Smoothing | None:

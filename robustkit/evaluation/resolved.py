@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
 from robustkit.common_corruptions.baseline import Baseline, chosen_baseline
@@ -42,6 +43,7 @@ class Evaluation:
     baseline: Baseline | None = None  # of corruption errors
     keep_adversarial: bool = False
     declared: tuple[str, ...] = ()  # conditions on the results
+    checks: Level = "quick"
 
 
 def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation:
@@ -81,7 +83,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
         baseline = chosen_baseline(request.corruption_baseline, [each.name for each in classifiers])
     return Evaluation(
         classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
-        request.keep_adversarial, tuple(request.declared),
+        request.keep_adversarial, tuple(request.declared), request.level,
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ from functools import cached_property
 
 from torch import Tensor
 
+from robustkit.checks import clean_accuracy, zero_gradients
+from robustkit.checks.facts import ProbeRecord
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.oracle import OracleCost, Plain
@@ -14,7 +16,7 @@ from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
 from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
-from robustkit.engine.jobs import Job, likeliest, loss_targets_of
+from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
 from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
@@ -31,7 +33,6 @@ from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
 from robustkit.evaluation.stages import attack_stage, clean_stage
 from robustkit.evidence.audit import ENSEMBLE
-from robustkit.evidence.guessing import guessing
 from robustkit.evidence.store import NearnessRecord, Row, Store
 from robustkit.host.progress import ProgressWatch
 from robustkit.statistics.randomized_smoothing import radius_factor
@@ -155,13 +156,10 @@ class ModelRun:
             session, attack.attack, self._jobs(todo, attack, near, surrogate), slots=slots, seed=evaluation.seed,
             surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.member.measures,
         )  # fmt: skip
-        pictured, blind = set(evaluation.ids[:_PICTURED]), False
+        pictured = set(evaluation.ids[:_PICTURED])
         try:
             for outcome in outcomes:
-                if outcome.blind and not blind:
-                    # Before its row is on the disk, so that a run that is killed does not forget it.
-                    self.log.warn(_about_zero_gradients(attack.column.surrogate or self.name, attack.column.name))
-                    blind = True
+                pending.rows += _zero_gradients(self.name, attack, outcome)
                 pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
                 if outcome.success and evaluation.keep_adversarial:
                     pending.rows += witness_records(self.name, attack, outcome)
@@ -216,9 +214,9 @@ class ModelRun:
     def _warn_if_guessing(self) -> None:
         """Say it before the attacks begin; the tables say it again."""
         classes = len(self.evaluation.data.class_names)
-        warning = guessing(self.name, self.ledger.clean_correct, self.ledger.clean_done, classes)
-        if warning:
-            self.watch.say(warning)
+        sentence = clean_accuracy.guessing(self.ledger.clean_correct, self.ledger.clean_done, classes)
+        if sentence:
+            self.watch.say(f"{self.name}: {sentence} {clean_accuracy.REMEDY}")
 
     def _warn_of_misfits(self, session: Session, images: Tensor) -> None:
         randomized = isinstance(session.oracle, Randomized)
@@ -242,12 +240,12 @@ class ModelRun:
                 )
 
 
-def _about_zero_gradients(model: str, attack: str) -> str:
-    # Without counts, so that a run that was interrupted says the same.
-    return (
-        f"{model}: on images that {attack} did not break, half of its gradients or more are exactly zero, so that it "
-        "says nothing about them; find the layer, or the loss that saturates, with robustkit diagnose."
-    )
+def _zero_gradients(model: str, attack: PlannedAttack, outcome: Outcome) -> list[Row]:
+    """A row for an image that stands and had no gradient in half of the steps or more, for the check of that name."""
+    if not outcome.blind:
+        return []
+    place = attack.threat.norm, attack.threat.eps_text, zero_gradients.PROBE + attack.name
+    return [ProbeRecord(model, *place, outcome.sample, 1, outcome.zero_backwards, 0, 0)]
 
 
 class _Pending:

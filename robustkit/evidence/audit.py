@@ -6,11 +6,9 @@ It estimates what the attacks of the run miss. An image that the audit breaks is
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import torch
-
 from robustkit.evidence.carried import Origins
 from robustkit.evidence.store import AttackRecord, CleanRecord
-from robustkit.primitives.noise import keys
+from robustkit.primitives import noise
 
 AUDIT: Final = "audit"  # column of the plan; attack and role in the tables
 ENSEMBLE: Final = "autoattack"
@@ -43,14 +41,8 @@ class Audit(NamedTuple):
 
 
 def draw(seed: int, survivors: Iterable[int], count: int) -> set[int]:
-    """`count` survivors, or all if there are fewer, chosen by the seed and the number of each image alone.
-
-    A smaller `count` draws some of the same images. An image that is drawn from many survivors is drawn from some of
-    them, too, if it is among these.
-    """
-    numbers = torch.tensor(sorted(survivors), dtype=torch.int64)
-    order = keys(seed, numbers, torch.full_like(numbers, _STREAM)).argsort(stable=True)
-    return set(numbers[order[:count]].tolist())
+    """`count` survivors, or all if there are fewer, chosen by the seed and the number of each image alone."""
+    return noise.choose(seed, _STREAM, survivors, count)
 
 
 def audit_of(

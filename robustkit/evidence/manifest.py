@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robustkit import limits
+from robustkit.checks.check import LEVELS
 from robustkit.evidence.opening import not_ours
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM, THREATS, norm_name, radius
@@ -174,5 +175,5 @@ _ENTRIES: dict[str, Check] = {
 }  # fmt: skip
 _FURTHER: dict[str, Check] = {
     "randomized": _randomized, "bisected": _radii, "corruption_baseline": _baseline, "adversarial": _name,
-    "declared": _texts,
+    "declared": _texts, "checks": lambda value: isinstance(value, str) and value in LEVELS,
 }  # fmt: skip

@@ -45,6 +45,9 @@ TABLES = (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, shape TEXT, kind TEXT, x_adv BLOB,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     "CREATE TABLE original (sample INT PRIMARY KEY, shape TEXT, kind TEXT, x BLOB) WITHOUT ROWID",
+    """CREATE TABLE checked (
+    model TEXT, norm TEXT, eps_text TEXT, probe TEXT, sample INT, outcome INT, value REAL, forwards INT, backwards INT,
+    PRIMARY KEY (model, norm, eps_text, probe, sample)) WITHOUT ROWID""",
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 

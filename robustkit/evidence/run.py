@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from robustkit.checks.check import Check
 from robustkit.errors import UserError
 from robustkit.paths import user_path
 
@@ -71,8 +72,8 @@ class Run:
     - forwards, backwards: passes, summed over images; those of certificates stand in the clean row
     - undecided: only in an unfinished run; images that have no verdict in this row yet. Those that were not attacked
       yet count as correct, `ci_low` is the lower end if all of them break, and ci_method is "unfinished"
-    - note: only if a model does no better than guessing on clean images, then in all of its rows; or if attacks without
-      gradients broke more than those with gradients, or gradients predict too little, then in the rows of that threat
+    - note: only if an automatic check found that results are not reliable: why, in a few words, in the rows of that
+      threat, or in all rows of the model
     - abstained: only if a model is smoothed or randomized; in its clean row the images on which it abstains, which
       count as wrong
     - draw_accuracy, draw_ci_low, draw_ci_high: only if a model is randomized; the probability that a single one of its
@@ -123,6 +124,7 @@ class Run:
     pictures: list[Picture]
     class_names: tuple[str, ...]
     corruptions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    checks: tuple[Check, ...] = ()  # of all models, in the order of the register; none if they were switched off
 
     def __repr__(self) -> str:
         """One line: models, data, radii, and whether it is unfinished."""

@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from robustkit.checks.facts import ProbeRecord
 from robustkit.evidence.manifest import checked_manifest
 from robustkit.evidence.opening import errors_explained, not_ours, open_for_reading, open_for_writing
 
@@ -169,16 +170,16 @@ class AnswerRecord:
 
 Row = (
     CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
-    | CorruptedRecord | WitnessRecord | OriginalRecord
+    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord
 )  # fmt: skip
 _TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
-    CorruptedRecord: "corrupted", WitnessRecord: "witness", OriginalRecord: "original",
+    CorruptedRecord: "corrupted", WitnessRecord: "witness", OriginalRecord: "original", ProbeRecord: "checked",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord,
+    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord,
 )  # fmt: skip
 
 
@@ -306,6 +307,12 @@ class Store:
             raise not_ours(self.folder, "distances after queries are no numbers")
         return records
 
+    def probe_records(self, model: str) -> list[ProbeRecord]:
+        """The passes that checks made on one model; empty in runs of versions that had none."""
+        if not self._has("checked"):
+            return []
+        return self._records(ProbeRecord, self._rows("checked", model, {}))
+
     def near_classes(self, record: NearnessRecord) -> list[int]:
         """The near wrong classes of a record, the nearest first."""
         return self._classes(record.classes)
@@ -401,6 +408,8 @@ class Store:
 
     def answer(self, role: str, model: str) -> AnswerRecord | None:
         """What a model answered at fixed points; None in runs of versions that did not ask."""
+        if not self._has("answers"):
+            return None
         rows = self._read("SELECT * FROM answers WHERE role = ? AND model = ?", role, model)
         return next(iter(self._records(AnswerRecord, rows)), None)
 

@@ -6,7 +6,7 @@ every batch and in every order. `normal` needs log and cos, whose last digit may
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -23,6 +23,17 @@ def keys(seed: int, *parts: Tensor) -> Tensor:
     for part in parts:
         key = finalise(key + _signed(_GAMMA)) ^ finalise(part * _signed(_SECOND) + _signed(_FIRST))
     return finalise(key)
+
+
+def choose(seed: int, stream: int, numbers: Iterable[int], count: int) -> set[int]:
+    """`count` of some numbers, or all if there are fewer, chosen by the seed and each number alone.
+
+    A smaller `count` draws some of the same numbers. A number that is drawn from many is drawn from some of them, too,
+    if it is among these. Other streams draw independently.
+    """
+    given = torch.tensor(sorted(numbers), dtype=torch.int64)
+    order = keys(seed, given, torch.full_like(given, stream)).argsort(stable=True)
+    return set(given[order[:count]].tolist())
 
 
 def bits(key: Tensor, draw: Tensor | int, count: int) -> Tensor:

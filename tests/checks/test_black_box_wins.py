@@ -1,7 +1,9 @@
 import pytest
 
-from robustkit.evidence.masking_signs import BrokenImages, broken_images, gradient_attacks, warning
+from robustkit.checks.black_box_wins import BrokenImages, broken_images, gradient_attacks
+from robustkit.checks.register import checks_of, warnings_of
 from robustkit.evidence.store import AttackRecord
+from tests.checks.facts import facts
 
 
 def records(attack, *, broke=(), left=(), backwards=100):
@@ -26,7 +28,7 @@ def records(attack, *, broke=(), left=(), backwards=100):
     ],
 )
 def test_gradients_look_masked_where_others_break_more(by_gradients, left, without, masked):
-    assert BrokenImages(by_gradients, left, without).masked is masked
+    assert BrokenImages(by_gradients, left, tuple(range(without))).masked is masked
 
 
 def test_an_ensembles_members_are_counted_on_what_gradients_left():
@@ -35,7 +37,7 @@ def test_an_ensembles_members_are_counted_on_what_gradients_left():
         "aa/square": records("aa/square", broke=[1, 2, 3], left=[4], backwards=0),
     }
 
-    assert broken_images(attacks, {"aa/apgd"}) == BrokenImages(1, 4, 3)
+    assert broken_images(attacks, {"aa/apgd"}) == BrokenImages(1, 4, (1, 2, 3))
 
 
 def test_attacks_of_every_image_are_counted_on_what_gradients_left():
@@ -44,7 +46,7 @@ def test_attacks_of_every_image_are_counted_on_what_gradients_left():
         "pgd": records("pgd", broke=[0, 3], left=[1, 2, 4]),
     }
 
-    assert broken_images(attacks, {"pgd"}) == BrokenImages(2, 3, 2)
+    assert broken_images(attacks, {"pgd"}) == BrokenImages(2, 3, (1, 2))
 
 
 def test_an_image_that_few_steps_left_says_nothing():
@@ -53,7 +55,7 @@ def test_an_image_that_few_steps_left_says_nothing():
         "square": records("square", broke=[0, 1, 2], left=[3], backwards=0),
     }
 
-    assert broken_images(attacks, {"fgsm"}) == BrokenImages(0, 0, 0)
+    assert broken_images(attacks, {"fgsm"}) == BrokenImages(0, 0, ())
 
 
 def test_an_attack_whose_rows_were_carried_over_still_uses_gradients():
@@ -62,10 +64,15 @@ def test_an_attack_whose_rows_were_carried_over_still_uses_gradients():
     assert gradient_attacks({("Linf", "0.1", "pgd"): fresh, ("Linf", "0.2", "pgd"): carried}) == {"pgd"}
 
 
-def test_the_sentence_is_about_the_threat_where_it_shows_most():
-    threats = {"Linf 0.1": BrokenImages(1, 40, 5), "Linf 0.2": BrokenImages(3, 92, 35), "L2 1": BrokenImages(9, 9, 1)}
-    sentence = warning("net", threats)
+def test_the_warning_is_about_the_threat_where_it_shows_most():
+    rows = {
+        ("Linf", eps, name): records(name, broke=broke, left=left, backwards=backwards)
+        for eps, count in (("0.1", 5), ("0.2", 9))
+        for name, broke, left, backwards in (
+            ("pgd", [0], range(1, 40), 40), ("square", range(1, count + 1), range(count + 1, 40), 0)
+        )
+    }  # fmt: skip
+    (sentence,) = warnings_of([check for check in checks_of(facts(attacked=rows)) if check.name == "black_box_wins"])
 
-    assert "net at Linf 0.2: attacks without gradients broke 35 of the 92" in sentence
+    assert "net at Linf 0.2: attacks without gradients broke 9 of the 39" in sentence
     assert "robustkit diagnose" in sentence
-    assert warning("net", {"L2 1": BrokenImages(9, 9, 1)}) is None

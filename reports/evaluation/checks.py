@@ -1,0 +1,84 @@
+"""What automatic checks say about a run: why results are not reliable, and one line for each check."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from robustkit.checks import Check
+from robustkit.evidence.run import Run
+
+from ..shared.words import printable
+from .board import Board
+
+_SHOWN = 12  # image numbers in a line
+_ORDER = ("invalid", "warning", "not_run", "ok", "not_applicable")
+WORDS = {
+    "invalid": "failed", "warning": "warning", "not_run": "not run", "ok": "ok",
+    "not_applicable": "not applicable",
+}  # fmt: skip
+
+
+class CheckLine(NamedTuple):
+    """One check of one model, at one threat or as a whole."""
+
+    model: str
+    threat: str
+    title: str
+    name: str
+    status: str  # a key of WORDS
+    words: str
+    finding: str
+    remedy: str
+    images: str  # numbers, shortened
+
+
+class CheckSummary(NamedTuple):
+    """The checks of a board."""
+
+    unreliable: list[str]  # one sentence for each model that has a result which is not reliable
+    alarms: list[CheckLine]  # invalid ones first, then warnings
+    lines: list[CheckLine]  # all of them
+    counts: str  # "31 ok, 1 warning, 4 not applicable"
+    switched_off: bool
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not (self.lines or self.switched_off)
+
+
+def check_summary(board: Board) -> CheckSummary:
+    """The checks of all runs of a board."""
+    checks = [check for run in board.runs for check in run.checks]
+    lines = [_line(check) for check in checks]
+    alarms = sorted((line for line in lines if line.status in _ORDER[:2]), key=lambda line: _ORDER.index(line.status))
+    counts = {status: sum(line.status == status for line in lines) for status in _ORDER}
+    text = ", ".join(f"{count} {WORDS[status]}" for status, count in counts.items() if count)
+    return CheckSummary(list(unreliable(checks)), alarms, lines, text, all(_switched_off(run) for run in board.runs))
+
+
+def unreliable(checks: Iterable[Check]) -> Iterator[str]:
+    """One sentence for each model that has a result which is not reliable."""
+    why: dict[str, dict[str, dict[str, None]]] = {}
+    for check in checks:
+        if check.status == "invalid":
+            why.setdefault(check.model, {}).setdefault(check.threat, {})[check.note] = None
+    for model, threats in why.items():
+        reasons = [f"{f'at {threat} ' if threat else ''}{', '.join(notes)}" for threat, notes in threats.items()]
+        yield f"Not reliable: {printable(model)} ({printable('; '.join(reasons))})."
+
+
+def _line(check: Check) -> CheckLine:
+    return CheckLine(
+        printable(check.model), printable(check.threat), check.title, check.name, check.status, WORDS[check.status],
+        printable(check.finding), check.remedy, _images(check.images),
+    )  # fmt: skip
+
+
+def _images(images: Sequence[int]) -> str:
+    shown = ", ".join(map(str, images[:_SHOWN]))
+    more = len(images) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _switched_off(run: Run) -> bool:
+    return bool(run.manifest.get("checks") == "none")

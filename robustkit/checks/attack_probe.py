@@ -1,0 +1,63 @@
+"""Probes that are attacks: one specification on some images at one threat, through the engine of every run."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from robustkit.checks.check import LEVELS, reaches
+from robustkit.checks.facts import Level, ModelFacts, ProbeRecord, RunThreat
+from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.engine.jobs import Job, likeliest, loss_targets_of
+from robustkit.engine.scheduler import run
+from robustkit.primitives import registry
+
+_SEED = 1  # added to the run's: a random start of its own
+
+
+@dataclass(frozen=True)
+class AttackProbe:
+    """An attack of a check.
+
+    Args:
+        specification: by level, such as "apgd:steps=200".
+        counts: images, by level.
+        images: those that it may be run on at one threat; some of them are drawn.
+        places: the threats at which it is run.
+    """
+
+    specification: Mapping[Level, str]
+    counts: Mapping[Level, int]
+    images: Callable[[ModelFacts, RunThreat], Iterable[int]]
+    places: Callable[[ModelFacts], Iterable[RunThreat]]
+
+    def at(self, facts: ModelFacts, place: RunThreat) -> Wanted:
+        """The images on which it is needed at one threat."""
+        level = self._level(facts)
+        chosen = facts.drawn(self.images(facts, place), self.counts[level])
+        return Wanted(place, self.specification[level], chosen)
+
+    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
+        if not facts.deterministic:
+            return
+        for place in self.places(facts):
+            yield self.at(facts, place)
+
+    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
+        method = registry.build(wanted.probe, wanted.place.norm, wanted.place.eps_text)
+        outcomes = run(
+            bench.session, method, self._jobs(bench, wanted), slots=bench.slots, seed=bench.facts.seed + _SEED
+        )
+        for outcome in outcomes:
+            yield bench.record(
+                wanted, outcome.sample, outcome.success, outcome.queries, outcome.forwards, outcome.backwards
+            )
+
+    def _jobs(self, bench: ProbeBench, wanted: Wanted) -> Iterator[Job]:
+        method = registry.build(wanted.probe, wanted.place.norm, wanted.place.eps_text)
+        batch = bench.images(wanted.images)
+        scores = bench.session.judge(batch.x)
+        for number, image, label, row in zip(batch.numbers, batch.x, batch.y.tolist(), scores, strict=True):
+            yield Job(number, image, label, loss_targets_of(method, likeliest(row, label)))
+
+    def _level(self, facts: ModelFacts) -> Level:
+        """The highest level that was asked for and that the probe knows."""
+        return next(level for level in reversed(LEVELS) if level in self.counts and reaches(level, facts.level))

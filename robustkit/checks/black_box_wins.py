@@ -1,0 +1,104 @@
+"""A sign of masked gradients in the evidence: attacks without gradients break what gradients left, and more of it.
+
+Athalye et al. 2018, arXiv:1802.00420, section 3.1: where gradients are useful, an attack that follows them is the
+stronger one. The rule counts images, so it holds for the members of an ensemble as for several attacks that a user
+names.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from robustkit.checks.check import Finding, Rule
+from robustkit.checks.facts import AttackRow, AttackRows, ModelFacts, RunThreat
+
+MASKED = "gradients look masked"
+
+# An image that one or a few steps left says nothing about its gradients.
+_STEPS = 10
+# One image can be luck: an honest network has some that a random search reaches and ten steps do not.
+_FEWEST = 2
+
+
+class BrokenImages(NamedTuple):
+    """How many images which attacks broke at one threat."""
+
+    by_gradients: int
+    left: int  # attacked with at least ten gradients, and broken by none of these attacks
+    images: tuple[int, ...]  # of those left, broken by attacks that use no gradient
+
+    @property
+    def without_gradients(self) -> int:
+        """How many of those left were broken by attacks that use no gradient."""
+        return len(self.images)
+
+    @property
+    def masked(self) -> bool:
+        """Whether attacks without gradients broke more than gradients did, of what these left."""
+        return self.without_gradients >= _FEWEST and self.without_gradients > self.by_gradients
+
+
+def gradient_attacks(records: AttackRows) -> set[str]:
+    """The attacks that took backward passes."""
+    return {name for (_, _, name), rows in records.items() if any(row.backwards for row in rows)}
+
+
+def broken_images(attacks: Mapping[str, Iterable[AttackRow]], with_gradients: set[str]) -> BrokenImages:
+    """The counts at one threat.
+
+    Args:
+        attacks: rows of each attack.
+        with_gradients: names of those that use gradients.
+    """
+    tried, broken, others = set[int](), set[int](), set[int]()
+    for name, rows in attacks.items():
+        for row in rows:
+            if name not in with_gradients:
+                others |= {row.sample} if row.success else set()
+            elif row.success:
+                broken.add(row.sample)
+            elif row.backwards >= _STEPS:
+                tried.add(row.sample)
+    left = tried - broken
+    return BrokenImages(len(broken), len(left), tuple(sorted(left & others)))
+
+
+def judge(facts: ModelFacts) -> Iterator[Finding]:
+    """One finding for each threat."""
+    if facts.transferred:
+        yield Finding("", "not_applicable", "All attacks queried a surrogate model.")
+        return
+    with_gradients = gradient_attacks(facts.attacked)
+    for place in facts.places:
+        yield _finding(place, facts.under(place), with_gradients)
+
+
+def _finding(place: RunThreat, rows: Mapping[str, Iterable[AttackRow]], with_gradients: set[str]) -> Finding:
+    counts = broken_images(rows, with_gradients)
+    numbers = {"by_gradients": counts.by_gradients, "left": counts.left, "without": counts.without_gradients}
+    if not set(rows) - with_gradients or not set(rows) & with_gradients:
+        missing = "gradients" if not set(rows) & with_gradients else "queries alone"
+        return Finding(place.text, "not_applicable", f"No attack with {missing} was run.", (), numbers)
+    if counts.masked:
+        text = (
+            f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that attacks with "
+            f"gradients left, which broke only {counts.by_gradients}. Its gradients are probably masked, and its "
+            "robust accuracy is too high."
+        )
+        return Finding(place.text, "invalid", text, counts.images, numbers)
+    text = (
+        f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that attacks with "
+        "gradients left."
+    )
+    return Finding(place.text, "ok", text, counts.images, numbers)
+
+
+RULE = Rule(
+    name="black_box_wins",
+    title="No attack without gradients is the stronger one",
+    level="quick",
+    severity="invalidating",
+    note=MASKED,
+    remedy="Find the layer and the remedy with robustkit diagnose.",
+    judge=judge,
+    worst_of=lambda finding: finding.numbers["without"],
+)

@@ -1,0 +1,161 @@
+"""What checks may read about one model: the rows of a run's evidence and of the checks' own passes, as plain values."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustkit.primitives import noise
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import is_minimum
+
+_STREAM = 0x43484B53  # keeps the choice of images apart from the noise of attacks, and from audits
+
+
+class AttackRow(Protocol):
+    """The result of one attack on one image, as `robustkit.evidence.store.AttackRecord` has it."""
+
+    @property
+    def sample(self) -> int: ...
+    @property
+    def success(self) -> int: ...
+    @property
+    def question(self) -> int: ...
+    @property
+    def restart(self) -> int: ...
+    @property
+    def forwards(self) -> int: ...
+    @property
+    def backwards(self) -> int: ...
+
+
+class NearRow(Protocol):
+    """What a gradient predicted for one image, as `robustkit.evidence.store.NearnessRecord` has it."""
+
+    @property
+    def norm(self) -> str: ...
+    @property
+    def eps_text(self) -> str: ...
+    @property
+    def attack(self) -> str: ...
+    @property
+    def sample(self) -> int: ...
+    @property
+    def predicted(self) -> float: ...
+    @property
+    def obtained(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class ProbeRecord:
+    """One pass or attack of a check on one image."""
+
+    model: str
+    norm: str  # "-" with eps_text "0" for what is about clean images
+    eps_text: str
+    probe: str  # what was done, with its settings
+    sample: int
+    outcome: int  # 1 where the probe found what it looks for
+    value: float
+    forwards: int
+    backwards: int
+
+
+class RunThreat(NamedTuple):
+    """A threat of the run."""
+
+    norm: str
+    eps_text: str
+
+    @property
+    def text(self) -> str:
+        """As reports write it."""
+        return f"{self.norm} {self.eps_text}"
+
+
+Level = Literal["none", "quick", "standard", "full"]
+AttackRows = Mapping[tuple[str, str, str], Sequence[AttackRow]]  # by norm, eps_text and attack
+ProbeRows = Mapping[tuple[str, str, str], Mapping[int, ProbeRecord]]  # by norm, eps_text and probe; then by image
+
+
+@dataclass(frozen=True)
+class StoredWitness:
+    """A stored adversarial example, with its clean image."""
+
+    norm: str
+    eps_text: str
+    attack: str
+    sample: int
+    model: str  # that it was made for
+    broken: bool
+    x: NDArray[np.floating[Any]]  # [C, H, W] in [0, 1]
+    x_adv: NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Everything that the checks of one model may read."""
+
+    model: str
+    level: Level
+    seed: int
+    n: int  # images of the run that have a clean prediction
+    classes: int  # 0 if unknown
+    labels: Mapping[int, int]  # by image
+    correct: frozenset[int]
+    places: tuple[RunThreat, ...]
+    attacked: AttackRows
+    attacks: tuple[Mapping[str, Any], ...]  # name and hyper-parameters
+    nearness: tuple[NearRow, ...] = ()
+    probes: ProbeRows = field(default_factory=dict)
+    logits: tuple[NDArray[np.float32], ...] = ()  # [n, K] at clean images, in each shape that the evidence allows
+    says_probabilities: bool = False  # whether the user says that it returns them
+    randomized: bool = False
+    smoothed: bool = False
+    transferred: bool = False  # whether the attacks queried surrogates
+    witnesses: tuple[StoredWitness, ...] = ()  # of all models of the run
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether one query has one answer, so that single passes say something."""
+        return not (self.randomized or self.smoothed)
+
+    @cached_property
+    def searchable(self) -> tuple[RunThreat, ...]:
+        """The threats that the checks' own attacks know: Linf, L2 and L1, the whole image, with a radius."""
+        return tuple(
+            place for place in self.places
+            if place.norm in NORMS and place.norm != "L0" and not is_minimum(place.eps_text)
+        )  # fmt: skip
+
+    @cached_property
+    def radii(self) -> tuple[RunThreat, ...]:
+        """The threats that have a radius."""
+        return tuple(place for place in self.places if not is_minimum(place.eps_text))
+
+    def under(self, place: RunThreat) -> dict[str, Sequence[AttackRow]]:
+        """The rows of each attack at one threat."""
+        return {name: rows for (norm, eps_text, name), rows in self.attacked.items() if (norm, eps_text) == place}
+
+    def survivors(self, place: RunThreat) -> frozenset[int]:
+        """The images that no attack of the run broke."""
+        return self.correct - {row.sample for rows in self.under(place).values() for row in rows if row.success}
+
+    def drawn(self, images: Iterable[int], count: int) -> tuple[int, ...]:
+        """At most `count` of some images, chosen by the seed and the number of each image alone; ascending."""
+        return tuple(sorted(noise.choose(self.seed, _STREAM, images, count)))
+
+    def probed(self, place: RunThreat, probe: str, images: Iterable[int]) -> list[ProbeRecord] | None:
+        """The rows of a probe on some images; None if one is missing."""
+        rows = self.probes.get((*place, probe), {})
+        wanted = list(images)
+        return [rows[number] for number in wanted] if all(number in rows for number in wanted) else None
+
+
+def plain_norm(place: RunThreat) -> str:
+    """The norm of a threat, without a mask."""
+    return unmasked(place.norm)

@@ -1,0 +1,79 @@
+"""A sign of masked gradients: they predict less than half of what happens where one follows them.
+
+An ensemble that measures nearness (`rk-3`) follows the gradient of the nearest class once, from the best point of each
+image, to where it predicts most.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from robustkit.checks.black_box_wins import MASKED
+from robustkit.checks.check import Finding, Rule
+from robustkit.checks.facts import ModelFacts, NearRow, RunThreat
+from robustkit.primitives.reach import believable
+
+_MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
+
+
+class FollowedGradients(NamedTuple):
+    """Images whose gradients were followed at one threat."""
+
+    images: int
+    misled: tuple[int, ...]  # those whose gradient predicted nothing, or less than half of what happened
+
+    @property
+    def masked(self) -> bool:
+        """Whether it happens too often for an honest network."""
+        return len(self.misled) > max(1, _MOST * self.images)
+
+
+def followed(records: Iterable[NearRow], attacks: Sequence[str]) -> dict[RunThreat, FollowedGradients]:
+    """The counts of one model by threat; of each image the first measurement.
+
+    Args:
+        records: of the model.
+        attacks: names, in the order in which they are run.
+    """
+    order = {name: number for number, name in enumerate(attacks)}
+    first: dict[RunThreat, dict[int, NearRow]] = {}
+    for row in sorted(records, key=lambda each: order.get(each.attack, len(order))):
+        first.setdefault(RunThreat(row.norm, row.eps_text), {}).setdefault(row.sample, row)
+    return {place: _counts(rows.values()) for place, rows in first.items()}
+
+
+def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
+    given = list(rows)
+    misled = sorted(row.sample for row in given if not believable(row.predicted, row.obtained))
+    return FollowedGradients(len(given), tuple(misled))
+
+
+def judge(facts: ModelFacts) -> Iterator[Finding]:
+    """One finding for each threat at which gradients were followed."""
+    measured = followed(facts.nearness, [str(entry["name"]) for entry in facts.attacks])
+    here = [place for place in facts.places if place in measured]
+    if not here:
+        yield Finding("", "not_applicable", "No attack measured what gradients predict; the ensemble default does.")
+    for place in here:
+        counts = measured[place]
+        misled = len(counts.misled)
+        numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
+        text = (
+            f"on {misled} of {counts.images} images that the first steps left, the gradient predicts nothing, or less "
+            "than half of what happens where one follows it."
+        )
+        if counts.masked:
+            text += " They got the whole budget, but its gradients are probably masked, and its robust accuracy is "
+            text += "too high."
+        yield Finding(place.text, "invalid" if counts.masked else "ok", text, counts.misled, numbers)
+
+
+RULE = Rule(
+    name="gradients_mislead",
+    title="Gradients predict what happens where one follows them",
+    level="quick",
+    severity="invalidating",
+    note=MASKED,
+    remedy="Find the layer with robustkit diagnose.",
+    judge=judge,
+    worst_of=lambda finding: finding.numbers["share"],
+)

@@ -1,0 +1,49 @@
+"""A larger ball holds every point of a smaller one: what is broken at one radius is broken at all larger ones.
+
+A run carries errors over from smaller radii, so evidence that contradicts this was not written by one. Whether the
+attacks find more in larger balls by themselves is Athalye et al. 2018's fifth sign; the carried rows tell it apart.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from robustkit.checks.check import Finding, Rule
+from robustkit.checks.facts import ModelFacts, RunThreat
+from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import norm_name, radius
+
+
+def judge(facts: ModelFacts) -> Iterator[Finding]:
+    """One finding for each norm that has several radii."""
+    norms = dict.fromkeys(place.norm for place in facts.radii)
+    several = [norm for norm in norms if sum(place.norm == norm for place in facts.radii) > 1]
+    if not several:
+        yield Finding("", "not_applicable", "The run has one radius in each norm.")
+    for norm in several:
+        places = sorted((place for place in facts.radii if place.norm == norm), key=_radius)
+        yield _finding(norm, facts, places)
+
+
+def _finding(norm: str, facts: ModelFacts, places: list[RunThreat]) -> Finding:
+    lost = set[int]()
+    for smaller, larger in pairwise(places):
+        broken = {row.sample for rows in facts.under(smaller).values() for row in rows if row.success}
+        judged = {row.sample for rows in facts.under(larger).values() for row in rows}
+        lost |= broken & judged & facts.survivors(larger)
+    text = f"{len(lost)} images that are broken at one radius in {norm} stand at a larger one."
+    return Finding(norm, "invalid" if lost else "ok", text, tuple(sorted(lost)), {"lost": len(lost)})
+
+
+def _radius(place: RunThreat) -> float:
+    return radius(norm_name(unmasked(place.norm)), place.eps_text)
+
+
+RULE = Rule(
+    name="monotone_budget",
+    title="No image recovers at a larger radius",
+    level="quick",
+    severity="invalidating",
+    note="results contradict each other",
+    remedy="The evidence was changed or damaged: look with robustkit verify, and evaluate again.",
+    judge=judge,
+)

@@ -1,0 +1,55 @@
+"""An attack without a bound reaches chance: where every image is allowed, no image can be robust.
+
+Athalye et al. 2018, arXiv:1802.00420, section 3.1; Pintor et al. 2022, arXiv:2106.09947, count the images where it
+fails. Ours begins at the image itself: a random start among all images would leave its class without any gradient.
+"""
+
+from collections.abc import Iterator
+
+from robustkit.checks.attack_probe import AttackProbe
+from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.facts import ModelFacts, RunThreat
+from robustkit.checks.probing import REFUSED
+from robustkit.statistics.intervals import proportion
+
+EVERYTHING = RunThreat("Linf", "1")
+_SHARE = 0.01
+
+PROBE = AttackProbe(
+    dict.fromkeys(("standard", "full"), "pgd:steps=100,random_start=false"), {"standard": 24, "full": 64},
+    lambda facts, place: facts.correct, lambda facts: (EVERYTHING,),
+)  # fmt: skip
+
+
+def judge(facts: ModelFacts) -> Iterator[Finding]:
+    """One finding about the model."""
+    if not facts.deterministic:
+        yield Finding("", "not_applicable", "This is known for models with one answer to a query.")
+        return
+    wanted = PROBE.at(facts, EVERYTHING)
+    rows = facts.probed(EVERYTHING, wanted.probe, wanted.images)
+    if rows is None:
+        yield Finding("", "not_run", "The run has not finished it; give the same command again.")
+        return
+    if any(row.value == REFUSED for row in rows):
+        yield Finding("", "not_applicable", "PGD cannot be run on this model.")
+        return
+    left = tuple(row.sample for row in rows if not row.outcome)
+    chance = max(1 / facts.classes if facts.classes else 0.0, _SHARE)
+    low = proportion(len(left), len(rows)).low if rows else 0.0
+    status = graded(invalid=low > chance, warning=bool(left))
+    text = f"without a bound, PGD with 100 steps left {len(left)} of {len(rows)} images, where it should leave none."
+    usual = f"Without a bound, PGD broke all {len(rows)} images."
+    yield Finding("", status, text if left else usual, left, {"left": len(left), "images": len(rows)})
+
+
+RULE = Rule(
+    name="unbounded",
+    title="An attack without a bound breaks every image",
+    level="standard",
+    severity="invalidating",
+    note="an attack without a bound fails",
+    remedy="The gradients lead nowhere: find the layer with robustkit diagnose.",
+    judge=judge,
+    probes=(PROBE,),
+)

@@ -1,0 +1,65 @@
+"""An attack that was still finding errors when its budget ended: more steps would find more.
+
+Pintor et al. 2022, arXiv:2106.09947, call it incomplete optimisation and read it from the loss. Ours reads it from
+successes: images that no attack of the run broke before the last quarter of this attack's steps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from robustkit.checks.check import Finding, Rule
+from robustkit.checks.facts import AttackRow, ModelFacts
+from robustkit.statistics.intervals import proportion
+
+_LATE = 0.75  # of the steps
+_FEWEST_STEPS = 8
+_FEWEST = 3
+_MOST = 0.02  # of the images that stood at that point, by the lower end of the interval
+
+
+def judge(facts: ModelFacts) -> Iterator[Finding]:
+    """One finding for each threat, about the attack that breaks most images late."""
+    for place in facts.radii:
+        rows = facts.under(place)
+        measured = [
+            late for entry in facts.attacks
+            if (late := _late(str(entry["name"]), entry, rows, facts.survivors(place))) is not None
+        ]  # fmt: skip
+        if not measured:
+            yield Finding(place.text, "not_applicable", "No attack with gradients ran alone for eight steps or more.")
+            continue
+        name, images, standing = max(measured, key=lambda each: (len(each[1]), each[0]))
+        low = proportion(len(images), standing).low if standing else 0.0
+        rising = len(images) >= _FEWEST and low > _MOST
+        text = (
+            f"{len(images)} of {standing} images that stood after three quarters of the steps of {name} were broken "
+            "in its last quarter, and by no other attack."
+        )
+        numbers = {"late": len(images), "standing": standing}
+        yield Finding(place.text, "warning" if rising else "ok", text, tuple(sorted(images)), numbers)
+
+
+def _late(
+    name: str, entry: Mapping[str, Any], rows: Mapping[str, Sequence[AttackRow]], survivors: frozenset[int]
+) -> tuple[str, set[int], int] | None:
+    """The images that one attack alone broke late, and how many stood before; None where that has no meaning."""
+    steps = entry.get("steps")
+    one_trial = entry.get("restarts", 1) == 1 and not entry.get("targets", 0)
+    own = rows.get(name, ())
+    gradients = any(row.backwards for row in own)
+    if "/" in name or not isinstance(steps, int) or steps < _FEWEST_STEPS or not one_trial or not gradients:
+        return None
+    elsewhere = {row.sample for other, each in rows.items() if other != name for row in each if row.success}
+    late = {row.sample for row in own if row.success and row.forwards and row.question > _LATE * steps}
+    return name, late - elsewhere, len(late - elsewhere) + len(survivors)
+
+
+RULE = Rule(
+    name="unfinished",
+    title="Attacks had stopped finding errors when they ended",
+    level="quick",
+    severity="major",
+    note="the search was not finished",
+    remedy="Give the attack more steps, or take the ensemble: robustkit evaluate --attack default.",
+    judge=judge,
+)

@@ -1,0 +1,57 @@
+"""Gradients that are exactly zero: an attack that follows them says nothing about the image.
+
+AutoAttack warns of it (Croce & Hein 2020). Ours counts images on which half of the gradients or more were zero, under
+every attack and every loss, and names them.
+"""
+
+from collections.abc import Iterator
+
+from robustkit.checks.black_box_wins import MASKED
+from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.facts import ModelFacts, RunThreat
+from robustkit.statistics.intervals import proportion
+
+PROBE = "zero gradients in "  # the name of the rows that an attack leaves, before its own
+_STEPS = 1
+_MOST = 0.05  # share of the images that gradients left
+_FEWEST = 2
+
+
+def judge(facts: ModelFacts) -> Iterator[Finding]:
+    """One finding for each threat."""
+    for place in facts.places:
+        tried, broken, blind, seeing = set[int](), set[int](), set[int](), set[int]()
+        for name, rows in facts.under(place).items():
+            zero = set(facts.probes.get((*place, PROBE + name), {}))
+            for row in rows:
+                if row.backwards >= _STEPS:
+                    tried.add(row.sample)
+                    broken |= {row.sample} if row.success else set()
+                    (blind if row.sample in zero else seeing).add(row.sample)
+        if not tried:
+            yield Finding(place.text, "not_applicable", "No attack followed gradients.")
+        else:
+            yield _finding(place, tried - broken, blind - broken - seeing)
+
+
+def _finding(place: RunThreat, left: set[int], blind: set[int]) -> Finding:
+    low = proportion(len(blind), len(left)).low if left else 0.0
+    many = len(blind) >= _FEWEST and low > _MOST
+    text = (
+        f"of the {len(left)} images that attacks with gradients did not break, {len(blind)} had gradients that are "
+        f"exactly zero in half of the steps or more{', so these attacks say nothing about them' if blind else ''}."
+    )
+    status = graded(invalid=many, warning=bool(blind))
+    return Finding(place.text, status, text, tuple(sorted(blind)), {"left": len(left), "zero": len(blind)})
+
+
+RULE = Rule(
+    name="zero_gradients",
+    title="Gradients are not exactly zero",
+    level="quick",
+    severity="invalidating",
+    note=MASKED,
+    remedy="Find the layer, or the loss that saturates, with robustkit diagnose.",
+    judge=judge,
+    worst_of=lambda finding: finding.numbers["zero"],
+)

@@ -1,0 +1,107 @@
+"""All rows of a store about one model, as they count: errors of smaller radii carried over, audits drawn."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from robustkit.evidence.audit import Audit, audit_of, counted
+from robustkit.evidence.carried import Origins, carried_queries, carried_records, origins
+from robustkit.evidence.opening import not_ours
+from robustkit.evidence.single_draws import SingleDraws, single_draws
+from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, QueryRecord, Store
+
+
+class ModelEvidence(NamedTuple):
+    """All rows of a store about one model."""
+
+    name: str
+    clean: dict[int, CleanRecord]  # by image
+    attacked: dict[tuple[str, str, str], list[AttackRecord]]  # by norm, eps_text and attack
+    smoothing: Mapping[str, Any] | None  # sigma, n, n0 and alpha of a smoothed model
+    certificates: dict[int, CertificateRecord]  # by image; empty unless the model is smoothed
+    draws: SingleDraws | None  # of a randomized model
+    audits: Mapping[tuple[str, str], Audit]  # by norm and eps_text; empty unless the model is audited
+    queried: Mapping[tuple[str, str, str], Mapping[int, QueryRecord]]  # by norm, eps_text and attack; then by image
+
+
+class CountedEvidence(NamedTuple):
+    """The rows of a model that count, and where each of them was made."""
+
+    model: ModelEvidence
+    places: Origins
+
+
+def read_evidence(
+    store: Store, identity: Mapping[str, Any], manifest: Mapping[str, Any], entry: Mapping[str, Any]
+) -> CountedEvidence:
+    """The evidence of one model.
+
+    Args:
+        store: the evidence.
+        identity: of the run.
+        manifest: of the run; its identity is not read.
+        entry: the model's in the identity.
+
+    Raises:
+        UserError: rows are missing.
+    """
+    groups = columns_of(identity)
+    model = _model_evidence(store, entry, entry["name"] in manifest.get("randomized", {}))
+    places = origins(model.attacked, identity["threats"], groups)
+    if "audit" in identity and model.draws is None:
+        model = model._replace(audits=_audits(model, places, identity, groups))
+        places = counted(places, model.audits)
+    model = model._replace(
+        attacked=carried_records(model.attacked, places),
+        queried=carried_queries(model.queried, places),
+        draws=None if model.draws is None else model.draws.carried(places),
+    )
+    return CountedEvidence(model, places)
+
+
+def columns_of(identity: Mapping[str, Any]) -> dict[str, list[str]]:
+    """For each ensemble its members, for each other attack its own name: "rk-1/first" belongs to "rk-1"."""
+    groups: dict[str, list[str]] = {}
+    for name in (entry["name"] for entry in identity["attacks"]):
+        groups.setdefault(name.partition("/")[0], []).append(name)
+    return groups
+
+
+def records_under(
+    model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
+) -> dict[str, list[AttackRecord]]:
+    """The rows at one threat, by attack; empty where an attack has not run yet."""
+    key = threat["norm"], threat["eps_text"]
+    return {name: model.attacked.get((*key, name), []) for names in groups.values() for name in names}
+
+
+def _audits(
+    model: ModelEvidence, places: Origins, identity: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
+) -> dict[tuple[str, str], Audit]:
+    """The audits of a model by threat."""
+    carried = model._replace(attacked=carried_records(model.attacked, places))
+    return {
+        (norm, eps_text): audit_of(
+            identity["seed"], identity["audit"], model.clean, groups,
+            records_under(carried, {"norm": norm, "eps_text": eps_text}, groups),
+        )
+        for norm, eps_text in identity["threats"]
+    }  # fmt: skip
+
+
+def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) -> ModelEvidence:
+    name, smoothing = entry["name"], entry.get("smoothing")
+    attacked: dict[tuple[str, str, str], list[AttackRecord]] = {}
+    for record in store.attack_records(name):
+        attacked.setdefault((record.norm, record.eps_text, record.attack), []).append(record)
+    certificates = {} if smoothing is None else store.certificates(name)
+    clean = store.clean(name)
+    without_clean = {record.sample for records in attacked.values() for record in records} - set(clean)
+    if without_clean or (smoothing is not None and set(certificates) != set(clean)):
+        raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of the clean image, or no certificate")
+    draws = single_draws(store.draw_records(name)) if randomized else None
+    if draws is not None and set(draws.clean) != set(clean):
+        raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of single draws")
+    queried: dict[tuple[str, str, str], dict[int, QueryRecord]] = {}
+    for each in store.query_records(name):
+        queried.setdefault((each.norm, each.eps_text, each.attack), {})[each.sample] = each
+    return ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried)

@@ -1,0 +1,129 @@
+"""Checks of real runs: levels, resuming, what a failed check changes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from robustkit import Classifier, UserError, evaluate, gate, load_run
+from robustkit.checks import RULES
+from robustkit.checks.binarization import linear_head
+from robustkit.checks.check import Rule
+from robustkit.evidence.run import Run
+from tests.networks import Changed
+from tests.small import cnn, csv, data, evaluated, evidence, linear
+
+HERE = Path(__file__).parent
+
+
+def only(*names: str) -> tuple[Rule, ...]:
+    """These rules, because all of them take seconds."""
+    return tuple(rule for rule in RULES if rule.name in names)
+
+
+def status(run: Run, name: str) -> set[str]:
+    return {check.status for check in run.checks if check.name == name}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that torch is imported once")
+def test_checks_that_are_killed_go_on_to_the_same_rows_in_any_batch_size(tmp_path):
+    rules = "normalisation,gradient_direction,unbounded"
+    done = subprocess.run(
+        [sys.executable, HERE / "crash_checks.py", tmp_path, "full", "6", "2", rules],
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    moments = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert all(moment["killed"] and moment["same"] for moment in moments)
+    assert all(0 < moment["rows"] < moment["all"] for moment in moments)
+
+
+def test_quick_checks_make_no_pass_and_change_no_table(tmp_path):
+    request = {"dataset": data(10), "attacks": "fgsm", "eps": "0.1"}
+    quick = evaluated(linear(), tmp_path / "quick", **request)
+    none = evaluated(linear(), tmp_path / "none", **request, checks="none")
+
+    assert csv(quick, tmp_path / "quick") == csv(none, tmp_path / "none")
+    assert evidence(tmp_path / "quick")["checked"] == []
+    assert quick.checks
+    assert not none.checks
+
+
+def test_the_level_of_a_finished_run_is_raised_and_never_lowered(tmp_path, monkeypatch):
+    monkeypatch.setattr("robustkit.checks.register.RULES", only("unbounded", "gradient_direction"))
+    request = {"dataset": data(6), "attacks": "pgd:steps=10", "eps": "0.15"}
+    evaluated(linear(), tmp_path, **request)
+    standard = evaluated(linear(), tmp_path, **request, checks="standard")
+    again = evaluated(linear(), tmp_path, **request, checks="quick")
+
+    assert again.checks == standard.checks == load_run(tmp_path).checks
+    assert status(standard, "unbounded") == {"ok"}
+
+
+def test_an_unknown_level_is_refused():
+    with pytest.raises(UserError, match="standard"):
+        evaluate(linear(), dataset=data(2), attacks="fgsm", eps="0.1", checks="standart")
+
+
+def test_a_failed_check_makes_the_gate_fail():
+    model = nn.Sequential(linear(), nn.Softmax(1))
+    run = evaluated(model, None, dataset=data(10), attacks="fgsm", eps="0.1")
+
+    assert set(run.results["note"]) == {"outputs look like probabilities"}
+    assert not gate(run, fail_under="clean>=0.1").passed
+    assert gate(run, fail_under="clean>=0.1", allow_unreliable=True).passed
+
+
+def test_a_model_that_no_gradient_reaches_is_found_by_the_standard_checks(monkeypatch):
+    monkeypatch.setattr("robustkit.checks.register.RULES", only("gradient_direction", "longer_search"))
+    model = Changed(linear(), before=lambda x: x.detach())
+    run = evaluated(model, None, dataset=data(6), attacks="noise:queries=3", eps="0.1", checks="standard")
+
+    assert status(run, "gradient_direction") == {"invalid"}
+    assert status(run, "longer_search") == {"not_applicable"}
+
+
+def test_missing_preprocessing_is_found(monkeypatch):
+    monkeypatch.setattr("robustkit.checks.register.RULES", only("normalisation"))
+    # Fitted to pixels from 0 to 1, and given them inverted.
+    model = Changed(linear(), before=lambda x: 1 - x)
+    run = evaluated(model, None, dataset=data(40), attacks="noise:queries=2", eps="0.01", checks="standard")
+    (check,) = [check for check in run.checks if check.name == "normalisation"]
+
+    assert check.status == "invalid"
+    assert "inverted" in check.finding
+
+
+def test_the_linear_head_is_the_layer_whose_output_is_the_models():
+    x, _ = data(2)
+
+    assert linear_head(cnn(), x).name == "1"
+    assert linear_head(nn.Sequential(linear(), nn.Softmax(1)), x) is None
+
+
+@pytest.mark.parametrize(("attack", "expected"), [("pgd:steps=20", "ok"), ("noise:queries=2", "invalid")])
+def test_binarization_tells_an_attack_that_works_from_one_that_does_not(attack, expected, monkeypatch):
+    monkeypatch.setattr("robustkit.checks.register.RULES", only("binarization"))
+    monkeypatch.setattr("robustkit.checks.binarization._COUNT", 4)
+    run = evaluated(cnn(), None, dataset=data(10), attacks=attack, eps="0.1", checks="full")
+
+    assert status(run, "binarization") == {expected}
+
+
+def test_another_models_adversarial_examples_are_tried(monkeypatch):
+    monkeypatch.setattr("robustkit.checks.register.RULES", only("transfer_wins"))
+    hidden = Classifier(Changed(linear(), before=lambda x: torch.round(x * 64) / 64), name="hidden")
+    run = evaluated(
+        [Classifier(linear(), name="open"), hidden], None, dataset=data(24), attacks="pgd:steps=10", eps="0.1",
+        checks="standard",
+    )  # fmt: skip
+    (check,) = [check for check in run.checks if check.model == "hidden"]
+
+    assert check.status == "invalid"
+    assert len(check.images) == check.numbers["broken"]
