@@ -39,6 +39,7 @@ from .minimum_norm.ead import EAD as EAD
 from .minimum_norm.fab import FAB as FAB
 from .minimum_norm.fmn import FMN as FMN
 from .minimum_norm.sigma_zero import SigmaZero as SigmaZero
+from .minimum_norm.vfga import VFGA as VFGA
 from .score.nes import NES as NES
 from .score.signhunter import SignHunter as SignHunter
 from .score.simba import SimBA as SimBA

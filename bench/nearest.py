@@ -105,6 +105,9 @@ def contests(steps: int) -> Iterator[Contest]:
             "adv-lib": advlib("augmented_lagrangian", "alma", distance=norm.lower(), num_steps=steps, α=0.5,
                               init_lr_distance=distance),
         })  # fmt: skip
+    yield Contest(f"vfga:steps={steps}", "L0", {
+        "adv-lib": advlib("stochastic_sparse_attacks", "vfga", targeted=False, max_iter=steps),
+    })  # fmt: skip
     for norm in ("L2", "Linf", "L1"):
         name = f"{norm.replace('Linf', 'Linfinity')}BrendelBethgeAttack"
         yield Contest(f"brendel_bethge:steps={steps}", norm, {
