@@ -77,8 +77,8 @@ IN_ONE_NORM = {
     "a_black_box_attack_needs_no_gradient", "another_seed_gives_other_noise_where_there_is_noise",
     "a_gradient_that_is_not_a_number_is_an_error",
 }  # fmt: skip
-# Have no code of their own for a norm.
-ALIKE = {"bim", "fgsm"}
+# Have no code of their own for a norm; GeoDA's hyperplane is FAB's, and its many small steps take the longest of all.
+ALIKE = {"bim", "fgsm", "geoda"}
 MODEL_CASES = [
     pytest.param(check, name, norm, id=f"{check.__name__}-{name}-{norm}")
     for name, norm in CASES
@@ -94,7 +94,7 @@ def test_every_attack_keeps_the_contract(check, name, norm):
 
 @every_attack
 @pytest.mark.parametrize("check", STATE_CHECKS, ids=[check.__name__ for check in STATE_CHECKS])
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 @given(shape=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple), key=st.integers(-(2**40), 2**40))
 def test_the_states_of_every_attack_keep_the_contract(check, name, norm, shape, key):
     if len(shape) < 2 and norm in FREE:
