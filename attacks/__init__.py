@@ -31,6 +31,7 @@ from .gradient.patch_search import PatchSearch as PatchSearch
 from .gradient.pgd import PGD as PGD
 from .gradient.pma import PMA as PMA
 from .gradient.reacg import ReACG as ReACG
+from .minimum_norm.brendel_bethge import BrendelBethge as BrendelBethge
 from .minimum_norm.cw import CW as CW
 from .minimum_norm.ddn import DDN as DDN
 from .minimum_norm.deepfool import DeepFool as DeepFool
@@ -38,6 +39,7 @@ from .minimum_norm.ead import EAD as EAD
 from .minimum_norm.fab import FAB as FAB
 from .minimum_norm.fmn import FMN as FMN
 from .minimum_norm.sigma_zero import SigmaZero as SigmaZero
+from .minimum_norm.vfga import VFGA as VFGA
 from .score.nes import NES as NES
 from .score.signhunter import SignHunter as SignHunter
 from .score.simba import SimBA as SimBA

@@ -105,6 +105,15 @@ def contests(steps: int) -> Iterator[Contest]:
             "adv-lib": advlib("augmented_lagrangian", "alma", distance=norm.lower(), num_steps=steps, α=0.5,
                               init_lr_distance=distance),
         })  # fmt: skip
+    yield Contest(f"vfga:steps={steps}", "L0", {
+        "adv-lib": advlib("stochastic_sparse_attacks", "vfga", targeted=False, max_iter=steps),
+    })  # fmt: skip
+    for norm in ("L2", "Linf", "L1"):
+        name = f"{norm.replace('Linf', 'Linfinity')}BrendelBethgeAttack"
+        yield Contest(f"brendel_bethge:steps={steps}", norm, {
+            # In a batch its trust regions grow with the number of images.
+            "foolbox, image by image": one_by_one(foolbox_(name, steps=steps)),
+        })  # fmt: skip
     for norm in ("Linf", "L2"):
         yield Contest(f"apgd:steps={steps // 5},loss=dlr", norm, {
             f"adv-lib, {radii} radii": minimal_apgd(norm, steps // 5, radii) for radii in (10, 16)
@@ -179,6 +188,13 @@ def foolbox_(name: str, **setting: Any) -> Peer:
 
         wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
         return getattr(foolbox.attacks, name)(**setting)(wrapped, x, y, epsilons=None)[0]  # type: ignore[no-any-return]
+
+    return run
+
+
+def one_by_one(peer: Peer) -> Peer:
+    def run(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([peer(model, x[row : row + 1], y[row : row + 1]) for row in range(len(x))])
 
     return run
 

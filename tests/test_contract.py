@@ -78,7 +78,8 @@ IN_ONE_NORM = {
     "a_gradient_that_is_not_a_number_is_an_error",
 }  # fmt: skip
 # Have no code of their own for a norm; GeoDA's hyperplane is FAB's, and its many small steps take the longest of all.
-ALIKE = {"bim", "fgsm", "geoda"}
+# The step of Brendel-Bethge is checked against a general solver in each norm.
+ALIKE = {"bim", "fgsm", "geoda", "brendel_bethge"}
 MODEL_CASES = [
     pytest.param(check, name, norm, id=f"{check.__name__}-{name}-{norm}")
     for name, norm in CASES

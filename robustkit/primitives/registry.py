@@ -41,6 +41,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-ce": ("apgd", {"loss": "log-odds"}),
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "apgd-t": ("apgd", {"loss": "dlr", "targets": 9}),
+    "brendel-bethge": ("brendel_bethge", {}),
     # The mean of the gradients of cross-entropy over the draws that a query of a randomized model takes.
     "eotpgd": ("pgd", {"loss": "ce"}),
     "fab-t": ("fab", {"targets": 9}),

@@ -1,0 +1,71 @@
+import pytest
+import torch
+from robustkit.attacks import BrendelBethge
+from robustkit.attacks.minimum_norm._trust_region import step_along_boundary
+from scipy.optimize import minimize
+
+from tests.attacks.driving import last_state, towards, untargeted
+from tests.attacks.linear import linear
+
+NORMS = ["L2", "Linf", "L1"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_nearest_error_of_a_linear_classifier_is_found(norm):
+    made = linear(2, count=5)
+    state = last_state(BrendelBethge(1, norm, steps=60, radius=0.03), made.model, untargeted(made.x, made.y))
+
+    assert torch.allclose(state.distance, made.distance[norm].double(), rtol=0.01, atol=1e-6)
+
+
+def test_a_target_is_reached_although_other_classes_are_in_front():
+    made = linear(5, count=5)
+    target = (made.y + 1) % 5
+    state = last_state(BrendelBethge(1, "L2", steps=20, radius=0.03), made.model, towards(made.x, made.y, target))
+
+    with torch.no_grad():
+        assert (made.model(state.query).argmax(1) == target).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("radius", [0.3, 9.0])
+def test_a_step_is_as_good_as_that_of_a_general_solver(norm, radius):
+    x, point, normal = torch.rand(3, 5, 8, generator=torch.Generator().manual_seed(0))
+    normal = normal * 2 - 1
+    rise = torch.full((5,), 0.1)
+    end = step_along_boundary(norm, x, point, normal, rise, torch.full((5,), radius))
+    best = torch.tensor([solved(norm, *row, 0.1, radius) for row in zip(x, point, normal, strict=True)])
+    distance = (end - x).norm(p={"L2": 2.0, "Linf": torch.inf, "L1": 1.0}[norm], dim=1)
+
+    assert ((normal * (end - point)).sum(1) >= rise - 1e-6).all()
+    assert ((end - point).norm(dim=1) <= radius * (1 + 1e-6)).all()
+    shorter = {"L2": 1.0, "Linf": 1.0, "L1": 8**0.5}[norm] * 0.1 * radius  # a step may be by a tenth of the radius
+    assert (distance <= best + (shorter if radius < 1 else 2e-3)).all()
+
+
+def solved(norm, x, point, normal, rise, radius):
+    """The least distance; in Linf and L1 with bounds of all changes as further variables."""
+    x, point, normal = x.double().numpy(), point.double().numpy(), normal.double().numpy()
+    size = len(x)
+    bounds = {"L2": [], "Linf": [1.0], "L1": [1.0] * size}[norm]
+    constraints = [
+        lambda v: normal @ (v[:size] - point) - rise,
+        lambda v: radius**2 - ((v[:size] - point) ** 2).sum(),
+    ]
+    if bounds:
+        constraints += [lambda v: v[size:] - (v[:size] - x), lambda v: v[size:] + (v[:size] - x)]
+    found = minimize(
+        (lambda v: v[size:].sum()) if bounds else (lambda v: ((v - x) ** 2).sum()),
+        [*point, *bounds], bounds=[(0, 1)] * (size + len(bounds)), method="SLSQP",
+        constraints=[{"type": "ineq", "fun": each} for each in constraints],
+    )  # fmt: skip
+    return found.fun if bounds else max(found.fun, 0.0) ** 0.5
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_boundary_out_of_reach_is_approached_as_far_as_the_radius_allows(norm):
+    x = torch.full((1, 4), 0.5)
+    normal = torch.tensor([[3.0, 4.0, 0.0, 0.0]])
+    end = step_along_boundary(norm, x, x, normal, torch.tensor([9.0]), torch.tensor([0.1]))
+
+    assert torch.allclose(end, torch.tensor([[0.56, 0.58, 0.5, 0.5]]), atol=1e-5)
