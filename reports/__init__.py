@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .evaluation.corruptions import write_corruptions as write_corruptions
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
-    from .evaluation.forms import FORMS as FORMS
     from .evaluation.forms import write_form as write_form
     from .evaluation.gate_markdown import gate_markdown as gate_markdown
     from .evaluation.html import write_report as write_report
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AblationContext": "ablation.page",
     "DiagnosisContext": "diagnosis.page",
-    "FORMS": "evaluation.forms",
     "TraceContext": "trace.page",
     "comparison_text": "comparison.terminal",
     "derived_files": "evaluation.verification",

@@ -15,7 +15,7 @@ from robustkit.host.files import write_text
 
 from ..shared.rendering import render, styles
 from ..shared.words import interval, percent, printable, signed_points
-from .terminal import p_value, threat_tables
+from .terminal import length_text, p_value, threat_tables
 
 
 class RankedModel(NamedTuple):
@@ -62,6 +62,19 @@ class ThreatView(NamedTuple):
     pairs: list[PairLine]
 
 
+class DistanceLine(NamedTuple):
+    """How much farther the nearest errors of one model are than those of another."""
+
+    norm: str
+    first: str
+    second: str
+    difference: str
+    interval: str
+    farther: str  # images for each of them
+    p: str
+    verdict: str
+
+
 def write_comparison_page(comparison: Comparison, path: Path) -> None:
     """Write the page of a comparison, replacing an old one in one step.
 
@@ -75,12 +88,13 @@ def page(comparison: Comparison) -> str:
     """The page as HTML."""
     models = [printable(name) for name in dict.fromkeys(comparison.ranking["model"])]
     views = [_view(*parts) for parts in threat_tables(comparison)]
-    tables = {"ranking": comparison.ranking, "pairs": comparison.pairs}
+    tables = {"ranking": comparison.ranking, "pairs": comparison.pairs, "distances": comparison.distances}
     return render(
         "comparison/comparison.html.jinja",
         style=styles("shared/style.css", "comparison/comparison.css"),
         models=models,
         threats=sorted(views, key=lambda view: view.title == "clean"),  # what the page is about comes first
+        distances=[_distance(row) for row in comparison.distances.to_dict("records")],
         notes=[printable(note) for note in comparison.notes],
         data={name: json.loads(frame.to_json(orient="records")) for name, frame in tables.items()},
     )
@@ -114,6 +128,16 @@ def _line(row: Mapping[Any, Any]) -> PairLine:
     return PairLine(
         printable(row["first"]), printable(row["second"]), difference, row["first_only"], row["second_only"], row["n"],
         p_value(row["p_holm"]), ALIKE if winner is None else f"{printable(winner)} is higher",
+    )  # fmt: skip
+
+
+def _distance(row: Mapping[Any, Any]) -> DistanceLine:
+    winner = {"first": row["first"], "second": row["second"]}.get(row["verdict"])
+    return DistanceLine(
+        row["norm"], printable(row["first"]), printable(row["second"]), length_text(row["difference"]),
+        f"{length_text(row['ci_low'])} to {length_text(row['ci_high'])}",
+        f"{row['first_farther']} : {row['second_farther']}", p_value(row["p_holm"]),
+        ALIKE if winner is None else f"{printable(winner)} is farther",
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             table, columns = fitting(partial(_pairs, pairs), PAIRS, DROPS, console)
             console.print(table)
             shown.update(columns)
-        for norm, rows in comparison.distances.groupby("norm", sort=False):
+        for norm, rows in () if comparison.distances.empty else comparison.distances.groupby("norm", sort=False):
             table, columns = fitting(partial(_distances, str(norm), rows), DISTANCES, DISTANCE_DROPS, console)
             console.print(table)
             shown.update(columns)
@@ -103,17 +103,18 @@ def _distances(norm: str, rows: pd.DataFrame, shown: list[str]) -> Table:
     table.add_column("verdict", overflow="fold", max_width=28)
     for row in rows.to_dict("records"):
         texts = {
-            "95 % interval": f"{_length(row['ci_low'])} to {_length(row['ci_high'])}",
+            "95 % interval": f"{length_text(row['ci_low'])} to {length_text(row['ci_high'])}",
             "farther": f"{row['first_farther']} : {row['second_farther']}", "p (Holm)": p_value(row["p_holm"]),
         }  # fmt: skip
         table.add_row(
-            Text(printable(row["first"])), Text(printable(row["second"])), Text(_length(row["difference"])),
+            Text(printable(row["first"])), Text(printable(row["second"])), Text(length_text(row["difference"])),
             *(Text(texts[name]) for name in shown), Text(_verdict(row, "farther")),
         )  # fmt: skip
     return table
 
 
-def _length(value: float) -> str:
+def length_text(value: float) -> str:
+    """A signed difference of distances; "unknown" where an error is not known."""
     return f"{value:+.3g}" if math.isfinite(value) else "unknown"
 
 

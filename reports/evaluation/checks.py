@@ -10,7 +10,7 @@ from ..shared.words import printable
 from .board import Board
 
 _SHOWN = 12  # image numbers in a line
-_ORDER = ("invalid", "warning", "not_run", "ok", "not_applicable")
+_ORDER = ("invalid", "warning", "ok", "not_applicable", "not_run")
 WORDS = {
     "invalid": "failed", "warning": "warning", "not_run": "not run", "ok": "ok",
     "not_applicable": "not applicable",
@@ -37,7 +37,7 @@ class CheckSummary(NamedTuple):
     unreliable: list[str]  # one sentence for each model that has a result which is not reliable
     alarms: list[CheckLine]  # invalid ones first, then warnings
     lines: list[CheckLine]  # all of them
-    counts: str  # "31 ok, 1 warning, 4 not applicable"
+    counts: str  # "1 warning, 31 ok, 4 not applicable"
     switched_off: bool
 
     @property
@@ -53,6 +53,7 @@ def check_summary(board: Board) -> CheckSummary:
     alarms = sorted((line for line in lines if line.status in _ORDER[:2]), key=lambda line: _ORDER.index(line.status))
     counts = {status: sum(line.status == status for line in lines) for status in _ORDER}
     text = ", ".join(f"{count} {WORDS[status]}" for status, count in counts.items() if count)
+    text += " (--checks full runs all)" if counts["not_run"] else ""
     return CheckSummary(list(unreliable(checks)), alarms, lines, text, all(_switched_off(run) for run in board.runs))
 
 

@@ -65,6 +65,7 @@ class Rule:
         judge: looks at the facts.
         probes: the passes that it needs beside the run's own; none for a rule that reads the evidence alone.
         worst_of: how much a finding shows it; a warning is about the threat where that is most.
+        said_as: how the warning begins that the run itself prints and stores of the same; it is not said twice.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Rule:
     judge: Callable[[ModelFacts], Iterable[Finding]]
     probes: tuple[CheckProbe, ...] = ()
     worst_of: Callable[[Finding], float] | None = None  # how much a finding shows, to warn of the worst threat only
+    said_as: str = ""
 
 
 def graded(*, invalid: bool, warning: bool) -> Status:

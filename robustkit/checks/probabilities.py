@@ -30,4 +30,5 @@ RULE = Rule(
     note="outputs look like probabilities",
     remedy="Evaluate again with robustkit evaluate --probabilities, or return what goes into the softmax.",
     judge=judge,
+    said_as="The model seems to return probabilities",
 )

@@ -51,8 +51,13 @@ def probes_of(facts: ModelFacts) -> list[CheckProbe]:
     return [probe for rule in RULES if _included(rule, facts) for probe in rule.probes]
 
 
-def warnings_of(checks: Sequence[Check]) -> list[str]:
-    """The sentences of rows that a reader must not miss; of a rule with a worst threat, the one about that."""
+def warnings_of(checks: Sequence[Check], stored: Sequence[str] = ()) -> list[str]:
+    """The sentences of rows that a reader must not miss; of a rule with a worst threat, the one about that.
+
+    Args:
+        checks: of one model.
+        stored: warnings of the run itself.
+    """
     by_name = {rule.name: rule for rule in RULES}
     sentences = []
     for name in dict.fromkeys(check.name for check in checks):
@@ -62,7 +67,12 @@ def warnings_of(checks: Sequence[Check]) -> list[str]:
         extent = by_name[name].worst_of
         if extent is not None and alarms:
             alarms = [max(alarms, key=lambda check: (check.status == "invalid", extent(_finding(check))))]
-        sentences += [check.sentence for check in alarms]
+        said = by_name[name].said_as
+        sentences += [
+            check.sentence
+            for check in alarms
+            if not (said and any(text.startswith(f"{check.model}: {said}") for text in stored))
+        ]
     return sentences
 
 

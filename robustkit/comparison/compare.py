@@ -6,7 +6,7 @@ McNemar's exact test, Newcombe's interval and Holm's correction are in `robustki
 import html
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
@@ -62,7 +62,7 @@ class Comparison:
     ranking: pd.DataFrame
     pairs: pd.DataFrame
     notes: tuple[str, ...]
-    distances: pd.DataFrame
+    distances: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __repr__(self) -> str:
         """One line: how many models and tests."""

@@ -179,6 +179,16 @@ def plan(
     return Plan(tuple(threats), columns)
 
 
+def clean_stage(model: str) -> str:
+    """The name of the stage of clean images."""
+    return f"{model} clean"
+
+
+def attack_stage(model: str, attack: PlannedAttack) -> str:
+    """The name of the stage of one attack in one threat model."""
+    return f"{model} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
+
+
 def _require_norms_for_ensembles(attacks: Sequence[str | Attack], threats: Sequence[Threat], audit: int | None) -> None:
     named = [attack for attack in attacks if isinstance(attack, str) and ensembles.is_ensemble(attack)]
     named += [] if audit is None else [ENSEMBLE]

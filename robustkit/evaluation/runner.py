@@ -21,7 +21,7 @@ from robustkit.engine.scheduler import run
 from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
 from robustkit.evaluation.ledger import Ledger
-from robustkit.evaluation.plan import PlannedAttack
+from robustkit.evaluation.plan import PlannedAttack, attack_stage, clean_stage
 from robustkit.evaluation.records import (
     attack_records,
     certificate_records,
@@ -31,7 +31,6 @@ from robustkit.evaluation.records import (
 )
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
-from robustkit.evaluation.stages import attack_stage, clean_stage
 from robustkit.evidence.audit import ENSEMBLE
 from robustkit.evidence.store import NearnessRecord, Row, Store
 from robustkit.host.progress import ProgressWatch

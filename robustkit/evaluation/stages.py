@@ -1,22 +1,12 @@
-"""The stages of an evaluation by name, and how much work each is expected to be."""
+"""How much work each stage of an evaluation is expected to be."""
 
 from robustkit.classifier.oracle import OracleCost
-from robustkit.evaluation.plan import PlannedAttack
+from robustkit.evaluation.plan import attack_stage, clean_stage
 from robustkit.evaluation.resolved import Evaluation
 
 # A later member of an ensemble attacks what the members before it left, and of that what is near to another class:
 # a rough share, only for the time that is left.
 _LEFT = 0.25
-
-
-def clean_stage(model: str) -> str:
-    """The name of the stage of clean images."""
-    return f"{model} clean"
-
-
-def attack_stage(model: str, attack: PlannedAttack) -> str:
-    """The name of the stage of one attack in one threat model."""
-    return f"{model} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
 
 
 def expected_work(evaluation: Evaluation) -> dict[str, float]:

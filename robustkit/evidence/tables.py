@@ -88,7 +88,7 @@ def summarised(store: Store, folder: Path) -> Run:
         corrupted[model.name] = store.corrupted_verdicts(model.name) if described else {}
         for row in corruption_rows(described, corrupted[model.name], identity["n"]):
             own.append({"model": model.name, **row})
-        warnings += warnings_of(found)
+        warnings += warnings_of(found, manifest["warnings"])
         results += with_sequences(own, identity, waiting)
         checks += found
     warnings += different_pictures(store) if len(corrupted) > 1 else []

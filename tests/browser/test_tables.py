@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from robustkit.reports.evaluation.plain_tables import _in_latex, _in_markdown
+from robustkit.reports.evaluation.plain_tables import _in_latex, in_markdown
 from robustkit.reports.shared.rendering import policy, script, styles
 from robustkit.reports.shared.words import DASH, MINUS
 
@@ -123,7 +123,7 @@ def test_saved_tables_are_escaped_like_those_of_the_package(opened):
     texts = [shown.saved(f"{kind}: save Some values").decode() for kind in ("CSV", "LaTeX", "Markdown")]
 
     assert list(csv.reader(io.StringIO(texts[0]))) == [["text", "n"], *([csv_cell(text), "1"] for text in NASTY)]
-    for text, lines, escape in ((texts[1], r"    {} & 1 \\", _in_latex), (texts[2], "| {} | 1 |", _in_markdown)):
+    for text, lines, escape in ((texts[1], r"    {} & 1 \\", _in_latex), (texts[2], "| {} | 1 |", in_markdown)):
         assert [line for line in text.splitlines() if line in {lines.format(escape(nasty)) for nasty in NASTY}] == [
             lines.format(escape(nasty)) for nasty in NASTY
         ]

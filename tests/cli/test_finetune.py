@@ -31,7 +31,9 @@ def test_a_tuning_writes_its_model_history_and_report_once(robustkit, place):
     assert pd.read_csv(place / "tuned" / "history.csv").epoch.tolist() == [1, 2]
     models = pd.read_csv(place / "tuned" / "results.csv").model.unique().tolist()
     assert models == ["net.factory", "net.factory-tuned"]
-    assert "Validation images, 2 epochs" in (place / "tuned" / "report.html").read_text(encoding="utf-8")
+    assert "validation images during the training of 2 epochs" in (place / "tuned" / "report.html").read_text(
+        encoding="utf-8"
+    )
     assert all((place / "tuned" / name).read_bytes() == first[name] for name in FILES - {"run.sqlite"})
 
 
