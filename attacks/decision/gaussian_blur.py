@@ -64,11 +64,12 @@ def _filter(side: int, sigma: float, like: Tensor) -> Tensor:
     """`[side, side]` matrix that filters a line of pixels; its rows sum to 1."""
     if sigma == 0:
         return torch.eye(side, device=like.device).to(like)
-    place = torch.arange(side, device=like.device, dtype=torch.float64)
-    cut, weights = int(_CUT * sigma + 0.5), torch.zeros(side, side, device=like.device, dtype=torch.float64)
-    # Borders reflect, so there is a copy of the line before and behind each line, for ever.
-    for period in range(-(cut // (2 * side)) - 1, cut // (2 * side) + 2):
-        for copy in (place, -1 - place):
-            away = place.unsqueeze(1) - (copy + 2 * side * period)
-            weights += (away.abs() <= cut) * torch.exp(-away.square() / (2 * sigma**2))
+    cut, period = int(_CUT * sigma + 0.5), 2 * side
+    # Borders reflect, so a line and its mirror image repeat for ever: the bell is folded into one period.
+    most = cut // period + 1
+    away = torch.arange(-most * period, most * period, device=like.device, dtype=torch.float64)
+    bell = ((away.abs() <= cut) * torch.exp(-away.square() / (2 * sigma**2))).reshape(-1, period).sum(0)
+    place = torch.arange(side, device=like.device)
+    row, column = place.unsqueeze(1), place
+    weights = bell[(row - column) % period] + bell[(row + column + 1) % period]
     return (weights / weights.sum(1, keepdim=True)).to(like)

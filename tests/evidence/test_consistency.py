@@ -9,6 +9,7 @@ from torch import nn
 
 from robustkit import Smoothing, evaluate, load_run
 from robustkit.evidence.consistency import contradictions_in
+from tests.evaluation.test_autoattack import shorter
 from tests.networks import Constant
 from tests.small import cnn, data, linear
 
@@ -40,7 +41,8 @@ RUNS = {
 
 
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
-def test_no_run_contradicts_itself(settings):
+def test_no_run_contradicts_itself(settings, monkeypatch):
+    shorter(monkeypatch)
     settings = {"models": linear(), "dataset": data(12), **settings}
 
     assert list(contradictions_in(evaluate(settings.pop("models"), **settings))) == []

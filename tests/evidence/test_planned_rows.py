@@ -6,12 +6,14 @@ import pytest
 
 from robustkit import load_run
 from robustkit.evidence.planned_rows import plan_contradictions
+from tests.evaluation.test_autoattack import shorter
 from tests.evidence.test_consistency import RUNS
 from tests.small import Recorder, data, evaluated, linear
 
 
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
-def test_no_honest_run_is_accused(settings, tmp_path):
+def test_no_honest_run_is_accused(settings, tmp_path, monkeypatch):
+    shorter(monkeypatch)
     settings = {"models": linear(), "dataset": data(12), **settings}
     evaluated(settings.pop("models"), tmp_path, **settings)
 

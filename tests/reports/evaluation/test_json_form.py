@@ -10,6 +10,7 @@ from robustkit.reports.evaluation.result_rows import result_rows
 
 from robustkit import Classifier, Smoothing, evaluate
 from robustkit.data.dataset import TensorData
+from tests.evaluation.test_autoattack import shorter
 from tests.small import data, evaluated, linear
 
 HOSTILE = ("</script><b>", "=cmd|' /C calc'!A0", "\u202egnp.exe", '"},{"a":"')
@@ -23,7 +24,8 @@ RUNS = {
 
 
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
-def test_every_run_is_valid_by_the_schema(settings):
+def test_every_run_is_valid_by_the_schema(settings, monkeypatch):
+    shorter(monkeypatch)
     run = evaluated(linear(), None, dataset=data(8), **settings)
     read = json.loads(json_text([run]), parse_constant=pytest.fail)
     Draft202012Validator(schema()).validate(read)
