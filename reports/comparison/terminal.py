@@ -75,42 +75,43 @@ def _ranking(title: str, ranked: pd.DataFrame, shown: list[str]) -> Table:
 
 
 def _pairs(pairs: pd.DataFrame, shown: list[str]) -> Table:
-    table = empty_table([])
-    for name in ("first", "second"):
-        table.add_column(name, overflow="fold", max_width=28)
-    for name in ("difference", *shown):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", overflow="fold", max_width=28)
+    table = _empty_pairs([], shown)
     for row in pairs.to_dict("records"):
         texts = {
             "95 % interval": f"{100 * row['ci_low']:+.1f} to {100 * row['ci_high']:+.1f}",
             "only first": str(row["first_only"]), "only second": str(row["second_only"]),
             "p (Holm)": p_value(row["p_holm"]),
         }  # fmt: skip
-        table.add_row(
-            Text(printable(row["first"])), Text(printable(row["second"])), Text(f"{100 * row['difference']:+.1f}"),
-            *(Text(texts[name]) for name in shown), Text(_verdict(row)),
-        )  # fmt: skip
+        _add_pair(table, row, f"{100 * row['difference']:+.1f}", [texts[name] for name in shown], _verdict(row))
     return table
 
 
 def _distances(norm: str, rows: pd.DataFrame, shown: list[str]) -> Table:
-    table = empty_table([f"{norm} distance of the nearest error"])
-    for name in ("first", "second"):
-        table.add_column(name, overflow="fold", max_width=28)
-    for name in ("difference", *shown):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", overflow="fold", max_width=28)
+    table = _empty_pairs([f"{norm} distance of the nearest error"], shown)
     for row in rows.to_dict("records"):
         texts = {
             "95 % interval": f"{length_text(row['ci_low'])} to {length_text(row['ci_high'])}",
             "farther": f"{row['first_farther']} : {row['second_farther']}", "p (Holm)": p_value(row["p_holm"]),
         }  # fmt: skip
-        table.add_row(
-            Text(printable(row["first"])), Text(printable(row["second"])), Text(length_text(row["difference"])),
-            *(Text(texts[name]) for name in shown), Text(_verdict(row, "farther")),
-        )  # fmt: skip
+        verdict = _verdict(row, "farther")
+        _add_pair(table, row, length_text(row["difference"]), [texts[name] for name in shown], verdict)
     return table
+
+
+def _empty_pairs(title: list[str], shown: list[str]) -> Table:
+    """A table of pairs of models, with the columns between their difference and the verdict."""
+    table = empty_table(title)
+    for name in ("first", "second"):
+        table.add_column(name, overflow="fold", max_width=28)
+    for name in ("difference", *shown):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold", max_width=28)
+    return table
+
+
+def _add_pair(table: Table, row: Mapping[Any, Any], difference: str, texts: list[str], verdict: str) -> None:
+    names = printable(row["first"]), printable(row["second"])
+    table.add_row(*(Text(text) for text in (*names, difference, *texts, verdict)))
 
 
 def length_text(value: float) -> str:
