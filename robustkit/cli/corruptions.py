@@ -14,6 +14,7 @@ from .options import (
     corruption_options,
     data_options,
     device_option,
+    models_options,
     quiet_option,
     samples_option,
     seed_option,
@@ -31,11 +32,7 @@ _NO_ATTACK: dict[str, Any] = {
 
 @click.command()
 @config_option
-@click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-              help="torchvision name, timm:NAME or file.py:NAME. Repeatable.")  # fmt: skip
-@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
-@click.option("--name", "names", multiple=True, metavar="TEXT",
-              help="What reports call the model; one per model. [default: after model and checkpoint]")  # fmt: skip
+@models_options
 @weights_options
 @data_options
 @corruption_options(("generated",))

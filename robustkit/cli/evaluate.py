@@ -18,6 +18,7 @@ from .options import (
     data_options,
     device_option,
     mask_option,
+    models_options,
     quiet_option,
     remedy_options,
     samples_option,
@@ -37,11 +38,7 @@ _RUNS = Path("robustkit-runs")
 
 @click.command()
 @config_option
-@click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-              help="torchvision name, timm:NAME or file.py:NAME. Repeatable.")  # fmt: skip
-@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint, or published weights; one per model.")
-@click.option("--name", "names", multiple=True, metavar="TEXT",
-              help="What reports call the model; one per model. [default: after model and checkpoint]")  # fmt: skip
+@models_options
 @weights_options
 @data_options
 @click.option("-a", "--attack", "attacks", multiple=True, default=("default",), show_default="default",

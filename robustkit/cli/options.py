@@ -67,6 +67,18 @@ def input_options(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+def models_options(command: Command) -> Command:
+    """Several models with their weights and names."""
+    return _all(
+        click.option("-m", "--model", "models", multiple=True, metavar="NAME",
+                     help="torchvision name, timm:NAME or file.py:NAME. Repeatable."),
+        click.option("--weights", multiple=True, metavar="FILE|NAME",
+                     help="Checkpoint, or published weights; one per model."),
+        click.option("--name", "names", multiple=True, metavar="TEXT",
+                     help="What reports call the model; one per model. [default: after model and checkpoint]"),
+    )(command)  # fmt: skip
+
+
 def weights_options(command: Command) -> Command:
     """Classes and normalisation of models given by name, and whether they are trained here."""
     return _all(
