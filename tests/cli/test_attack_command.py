@@ -260,10 +260,10 @@ def test_a_picture_is_attacked_again_when_rounding_loses_its_error(pictures, rob
         "from tests.cli.test_attack_command import MostlyFloats\n\ndef make():\n    return MostlyFloats()\n"
     )
     run = ("attack", "-q", "-m", "mostly.py:make", "-a", "noise", "photos", "--eps", "0.1", "--out")
-    seeds = [robustkit(*run, str(seed), "--seed", str(seed)) and errors(place / str(seed)) for seed in range(2)]
+    robustkit(*run, "made")
 
     # A first error that outlives rounding is a coin flip: ten of ten pictures have one probability in a thousand.
-    assert seeds == [10, 10]
+    assert errors(place / "made") == 10
 
 
 def errors(made: Path) -> int:

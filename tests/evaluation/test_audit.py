@@ -126,7 +126,7 @@ def test_the_batch_size_changes_nothing(tmp_path):
     assert csv(run(audit=8, batch_size=1), tmp_path / "1") == csv(once(audit=8), tmp_path / "many")
 
 
-@pytest.mark.parametrize("after", [20, 31, 60, 66, 70])
+@pytest.mark.parametrize("after", [20, 60, 70])
 def test_an_interrupted_audit_goes_on_where_it_stopped(after, tmp_path):
     settings = {"audit": 8, "eps": ("0.05", "0.1")}
     with pytest.raises(KeyboardInterrupt):

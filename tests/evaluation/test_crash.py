@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that torch is imported once")
 def test_a_run_killed_at_any_moment_is_resumed_to_the_same_evidence(tmp_path):
     done = subprocess.run(
-        [sys.executable, HERE / "crash.py", tmp_path, "30"],
+        [sys.executable, HERE / "crash.py", tmp_path, "15"],
         env={**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip

@@ -78,7 +78,7 @@ def test_far_images_leave_after_the_first_member():
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_batch_sizes_change_no_bit(size):
-    runs = [evaluated(cnn(), None, dataset=data(30), attacks="default", norm="L2", eps="0.5", batch_size=each)
+    runs = [evaluated(cnn(), None, dataset=data(12), attacks="default", norm="L2", eps="0.5", batch_size=each)
             for each in (size, 64)]  # fmt: skip
 
     pd.testing.assert_frame_equal(runs[0].samples, runs[1].samples)
@@ -97,7 +97,7 @@ def test_a_run_that_grows_has_the_rows_of_one_that_did_not(tmp_path):
     ("name", "most"),
     [
         ("quantised", 0.5),
-        ("kwta", 0.55),
+        pytest.param("kwta", 0.55, marks=pytest.mark.slow),
         ("temperature", 0.5),
         pytest.param("zeroed", 0.5, marks=pytest.mark.slow),
         pytest.param("sigmoid", 0.6, marks=pytest.mark.slow),
@@ -105,7 +105,7 @@ def test_a_run_that_grows_has_the_rows_of_one_that_did_not(tmp_path):
     ],
 )
 def test_no_masked_defense_looks_robust(name, most, base):
-    ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(60), attacks="default", eps="0.1")
+    ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(30), attacks="default", eps="0.1")
     accuracy = ran.results.set_index("attack").accuracy["rk-3"]
 
     assert accuracy <= most
@@ -117,7 +117,7 @@ def test_no_masked_defense_looks_robust(name, most, base):
 def test_honest_models_are_not_suspected(base):
     radii = ["Linf:0.03", "Linf:0.1", "L2:0.5", "L1:2"]
     models = [base, linear(), cnn()]
-    ran = evaluated(models, None, dataset=digits(60), attacks="default", eps=radii, names=["a", "b", "c"])
+    ran = evaluated(models, None, dataset=digits(25), attacks="default", eps=radii, names=["a", "b", "c"])
 
     assert not ran.manifest["warnings"]
 

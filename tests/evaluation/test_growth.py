@@ -208,7 +208,7 @@ class RunFolder(RuleBasedStateMachine):
 
 def test_any_sequence_of_calls_ends_at_the_bytes_of_one_uninterrupted_run():
     few = settings(
-        max_examples=4, stateful_step_count=5, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+        max_examples=2, stateful_step_count=5, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
     )
     run_state_machine_as_test(RunFolder, settings=few)
 

@@ -85,7 +85,7 @@ def test_images_that_are_classified_wrongly_cost_one_pass():
 
 @pytest.mark.parametrize("attacks", ["default", "tiny", "pgd:steps=20", ["fgsm", "noise:queries=9"]], ids=str)
 def test_several_radii_are_predicted_together(attacks):
-    assert_within_two(*both(cnn(), attacks=attacks, eps=["0.02", "0.05", "0.1"]))
+    assert_within_two(*both(cnn(), attacks=attacks, eps=["0.02", "0.1"]))
 
 
 def test_a_broken_image_costs_nothing_at_the_next_radius():

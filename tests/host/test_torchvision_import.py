@@ -15,14 +15,20 @@ def test_the_compiler_is_not_imported_and_nothing_stands_in_its_place():
     assert printed("torchvision().models.resnet18(); print('torch._dynamo' in sys.modules)") == "False"
 
 
-@pytest.mark.parametrize("before", ["", "import torch._dynamo; "])
+@pytest.mark.parametrize("before", ["", pytest.param("import torch._dynamo; ", marks=pytest.mark.slow)])
 def test_the_function_is_that_of_the_compiler(before):
     code = f"{before}torchvision(); m = sys.modules['torchvision.ops.roi_align']; print(m.is_compile_supported('cpu'))"
 
     assert printed(code) == "True"
 
 
-@pytest.mark.parametrize("asked", ["from torch._dynamo.utils import counters", "import torch._dynamo.config"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "from torch._dynamo.utils import counters",
+        pytest.param("import torch._dynamo.config", marks=pytest.mark.slow),
+    ],
+)
 def test_a_stand_in_becomes_the_compiler_when_more_is_asked_of_it(asked):
     code = (
         "import robustkit.host.torchvision_import as own; "

@@ -31,7 +31,7 @@ class Distorted(nn.Module):
 def test_the_point_that_is_kept_is_an_error_at_the_distance_that_is_said(kind, norm):
     # Foolbox's issue 243: its boundary attack returned points that are no errors.
     made = problem("cnn", 1, 8, 8)
-    method = kind(0.1, norm, queries=150)
+    method = kind(0.1, norm, queries=100)
     state = driven(method, made.model, aimed(made.x, made.y))
 
     assert state.distance.isfinite().all()
@@ -55,7 +55,7 @@ def test_more_queries_never_lead_further_away(kind, norm):
 @every_search
 def test_only_the_order_of_the_logits_matters(kind, norm):
     made = problem("mlp", 12)
-    plain, other = (driven(kind(0.1, norm, queries=150), model, aimed(made.x, made.y))
+    plain, other = (driven(kind(0.1, norm, queries=100), model, aimed(made.x, made.y))
                     for model in (made.model, Distorted(made.model)))  # fmt: skip
 
     assert torch.equal(plain.nearest, other.nearest)
@@ -64,7 +64,7 @@ def test_only_the_order_of_the_logits_matters(kind, norm):
 @every_search
 def test_the_radius_does_not_lead_the_search(kind, norm):
     made = problem("mlp", 12)
-    small, large = (driven(kind(eps, norm, queries=150), made.model, aimed(made.x, made.y)) for eps in (0.001, 1))
+    small, large = (driven(kind(eps, norm, queries=100), made.model, aimed(made.x, made.y)) for eps in (0.001, 1))
 
     assert torch.equal(small.nearest, large.nearest)
 
@@ -73,7 +73,7 @@ def test_the_radius_does_not_lead_the_search(kind, norm):
 def test_a_targeted_search_keeps_errors_of_the_target_class_alone(kind, norm):
     made = linear(3)
     target = (made.y + 1) % 3
-    state = driven(kind(0.1, norm, queries=150), made.model, aimed(made.x, made.y, target))
+    state = driven(kind(0.1, norm, queries=100), made.model, aimed(made.x, made.y, target))
     reached = state.distance.isfinite()
 
     assert reached.float().mean() > 0.5

@@ -31,7 +31,7 @@ class Confident(nn.Module):
 @pytest.mark.parametrize("factor", [2.0**-20, 2.0**20])
 def test_the_scale_of_the_logits_does_not_matter(kind, norm, factor):
     # ART's SimBA compares probabilities: on confident networks they are all 1, and nothing ever helps.
-    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=120)
+    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=40)
     plain = attack(made.model, made.x, made.y, method)
     scaled = attack(Confident(made.model, factor), made.x, made.y, method)
 
@@ -40,7 +40,7 @@ def test_the_scale_of_the_logits_does_not_matter(kind, norm, factor):
 
 @every_search
 def test_more_queries_never_break_fewer_images(kind, norm):
-    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=240)
+    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=120)
     best = [state.best_loss for state in states(method, made.model, trials(made.x, made.y))]
 
     assert all((later >= sooner).all() for sooner, later in pairwise(best))
