@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from robustkit.evidence.store import SCHEMA, AttackRecord, CleanRecord, PictureRecord, Store
+from robustkit.evidence.rows import AttackRecord, CleanRecord, PictureRecord
+from robustkit.evidence.store import SCHEMA, Store
 
 CLASSES = 10
 STEPS = 40

@@ -17,7 +17,8 @@ from robustkit.classifier.randomized import reseed
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.data import Dataset
 from robustkit.errors import UserError
-from robustkit.evidence.store import AnswerRecord, Store
+from robustkit.evidence.rows import AnswerRecord
+from robustkit.evidence.store import Store
 from robustkit.primitives import noise
 
 _MOST = 64  # points, half of them images of the run

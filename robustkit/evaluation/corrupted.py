@@ -10,7 +10,8 @@ from robustkit.classifier.sanity_checks import checked_scores
 from robustkit.classifier.session import Session
 from robustkit.common_corruptions.suite import CorruptionLevel, hash_of, images_of
 from robustkit.evaluation.resolved import Evaluation
-from robustkit.evidence.store import CorruptedRecord, Store
+from robustkit.evidence.rows import CorruptedRecord
+from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
 
 _READ_AT_ONCE = 64  # images read from the data set together

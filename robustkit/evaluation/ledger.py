@@ -6,15 +6,8 @@ from dataclasses import replace
 
 from robustkit.evaluation.plan import Plan, PlannedAttack
 from robustkit.evidence.audit import draw
-from robustkit.evidence.store import (
-    AttackRecord,
-    CleanRecord,
-    DrawRecord,
-    NearnessRecord,
-    PictureRecord,
-    Row,
-    Store,
-)
+from robustkit.evidence.rows import AttackRecord, CleanRecord, DrawRecord, NearnessRecord, PictureRecord, Row
+from robustkit.evidence.store import Store
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.reach import bent
 

@@ -18,9 +18,7 @@ import numpy as np
 from robustkit.checks.facts import ProbeRecord
 from robustkit.errors import UserError
 from robustkit.evaluation.joined_manifest import joined_identity, joined_manifest
-from robustkit.evidence.run import Run
-from robustkit.evidence.store import (
-    SCHEMA,
+from robustkit.evidence.rows import (
     AnswerRecord,
     AttackRecord,
     CertificateRecord,
@@ -32,9 +30,10 @@ from robustkit.evidence.store import (
     PictureRecord,
     QueryRecord,
     Row,
-    Store,
     WitnessRecord,
 )
+from robustkit.evidence.run import Run
+from robustkit.evidence.store import SCHEMA, Store
 from robustkit.evidence.tables import summarised
 from robustkit.paths import user_path
 

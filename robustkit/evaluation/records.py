@@ -9,7 +9,7 @@ from robustkit.engine.jobs import Outcome, likeliest
 from robustkit.engine.nearness import Nearness
 from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evidence.pixels import packed
-from robustkit.evidence.store import (
+from robustkit.evidence.rows import (
     AttackRecord,
     CertificateRecord,
     CleanRecord,

@@ -19,7 +19,8 @@ from robustkit.errors import UserError, unknown
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.evidence.pictures import load_pictures
-from robustkit.evidence.store import CleanRecord, Store
+from robustkit.evidence.rows import CleanRecord
+from robustkit.evidence.store import Store
 from robustkit.evidence.witnesses import KeptWitness, kept_witnesses
 
 _AT_ONCE = 64

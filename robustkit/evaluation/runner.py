@@ -32,7 +32,8 @@ from robustkit.evaluation.records import (
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
 from robustkit.evidence.audit import ENSEMBLE
-from robustkit.evidence.store import NearnessRecord, Row, Store
+from robustkit.evidence.rows import NearnessRecord, Row
+from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
 from robustkit.statistics.randomized_smoothing import radius_factor
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from robustkit.evidence.carried import Origins
-from robustkit.evidence.store import AttackRecord, CleanRecord
+from robustkit.evidence.rows import AttackRecord, CleanRecord
 from robustkit.primitives import noise
 
 AUDIT: Final = "audit"  # column of the plan; attack and role in the tables

@@ -8,8 +8,8 @@ asked for at once.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from robustkit.evidence.rows import AttackRecord, QueryRecord
 from robustkit.evidence.run import Picture
-from robustkit.evidence.store import AttackRecord, QueryRecord
 from robustkit.primitives.threat import is_minimum
 
 Records = dict[tuple[str, str, str], list[AttackRecord]]  # by norm, eps_text and attack

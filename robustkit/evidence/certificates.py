@@ -7,7 +7,7 @@ predicted correctly and whose smoothed class no change within the radius can tur
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord
+from robustkit.evidence.rows import AttackRecord, CertificateRecord, CleanRecord
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _NAMED = 5  # images that a warning names

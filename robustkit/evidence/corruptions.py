@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from robustkit.evidence.results import result_row
-from robustkit.evidence.store import CleanRecord, Store
+from robustkit.evidence.rows import CleanRecord
+from robustkit.evidence.store import Store
 from robustkit.statistics.corruption_error import MeanErrors, corruption_errors
 from robustkit.statistics.intervals import mean_of_shares
 

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from robustkit.errors import UserError
-from robustkit.evidence.store import AttackRecord
+from robustkit.evidence.rows import AttackRecord
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.bootstrap import mean_bca

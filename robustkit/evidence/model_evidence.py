@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 from robustkit.evidence.audit import Audit, audit_of, counted
 from robustkit.evidence.carried import Origins, carried_queries, carried_records, origins
 from robustkit.evidence.opening import not_ours
+from robustkit.evidence.rows import AttackRecord, CertificateRecord, CleanRecord, QueryRecord
 from robustkit.evidence.single_draws import SingleDraws, single_draws
-from robustkit.evidence.store import AttackRecord, CertificateRecord, CleanRecord, QueryRecord, Store
+from robustkit.evidence.store import Store
 
 
 class ModelEvidence(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from robustkit.evidence.audit import AUDIT, Audit
 from robustkit.evidence.certificates import abstained_images, certificate_passes
+from robustkit.evidence.rows import AttackRecord, CleanRecord
 from robustkit.evidence.single_draws import SingleDraws, clean_extras
-from robustkit.evidence.store import AttackRecord, CleanRecord
 from robustkit.statistics.intervals import proportion, upper_bound
 
 # Methods of the interval of an audit.

@@ -5,8 +5,8 @@ from typing import Any
 
 from robustkit.evidence.audit import AUDIT, Audit
 from robustkit.evidence.results import combined
+from robustkit.evidence.rows import AttackRecord, CleanRecord
 from robustkit.evidence.run import SAMPLE_COLUMNS
-from robustkit.evidence.store import AttackRecord, CleanRecord
 
 
 def sample_rows(

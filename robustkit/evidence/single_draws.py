@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from typing_extensions import Self
 
 from robustkit.evidence.carried import Origins
-from robustkit.evidence.store import DrawRecord
+from robustkit.evidence.rows import DrawRecord
 from robustkit.statistics.single_draw import FreshDraws, single_draw, worst_point
 
 DRAW_COLUMN: Final = "draw_accuracy"

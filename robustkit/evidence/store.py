@@ -7,180 +7,30 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from robustkit.checks.facts import ProbeRecord
 from robustkit.evidence.manifest import checked_manifest
 from robustkit.evidence.opening import errors_explained, not_ours, open_for_reading, open_for_writing
+from robustkit.evidence.rows import (
+    TABLE_OF,
+    AnswerRecord,
+    AttackRecord,
+    CertificateRecord,
+    CleanRecord,
+    DrawRecord,
+    NearnessRecord,
+    OriginalRecord,
+    PictureRecord,
+    QueryRecord,
+    R,
+    Row,
+    WitnessRecord,
+)
 
 SCHEMA = 1  # increased whenever rows of an older version would mean something else
-
-
-@dataclass(frozen=True)
-class CleanRecord:
-    """The prediction of a model for one clean image."""
-
-    model: str
-    sample: int
-    label: int
-    pred: int  # -1 where a smoothed or randomized model abstains
-    ranking: str  # the most likely wrong classes, as "3 1 7"
-
-
-@dataclass(frozen=True)
-class CertificateRecord:
-    """The certificate of a smoothed model for one clean image; written together with its `CleanRecord`."""
-
-    model: str
-    sample: int
-    top: int  # class that most of the first noisy copies chose
-    votes: int  # for this class, of the further noisy copies
-    probability: float  # its lower bound
-    linf: float  # radii; 0 where nothing is certified
-    l2: float
-    l1: float
-
-
-@dataclass(frozen=True)
-class AttackRecord:
-    """The result of one attack on one image."""
-
-    model: str
-    norm: str
-    eps_text: str
-    attack: str
-    sample: int
-    success: int
-    adv_pred: int
-    question: int
-    restart: int
-    target: int
-    linf: float
-    l2: float
-    l1: float
-    l0: int
-    forwards: int
-    backwards: int
-
-
-@dataclass(frozen=True)
-class DrawRecord:
-    """Single answers of a randomized model at the last point of one attack on one image, or at the clean image."""
-
-    model: str
-    norm: str  # "-", "0" and "clean" for the clean image
-    eps_text: str
-    attack: str
-    sample: int
-    draws: int  # in each half, as in `FreshDraws`
-    selection: int
-    estimation: int
-    forwards: int  # for the verdict on the clean image and these draws; 0 where the attack's row counts them
-
-
-@dataclass(frozen=True)
-class NearnessRecord:
-    """How near the best point of one attack on one image is to the wrong classes."""
-
-    model: str
-    norm: str
-    eps_text: str
-    attack: str
-    sample: int
-    ratio: float  # of the nearest class; 0 where the gradient is not to be believed
-    classes: str  # those with a ratio below 1, the nearest first, as "3 1 7"
-    predicted: float  # how much of the true class's lead over the nearest class can be taken away
-    obtained: float  # how much was, where the gradient says that it is most
-
-
-@dataclass(frozen=True)
-class QueryRecord:
-    """How many queries one attack without gradients spent on one image, over all of its trials."""
-
-    model: str
-    norm: str
-    eps_text: str
-    attack: str
-    sample: int
-    queries: int  # until the image was broken, or all
-    distances: str  # without a radius, the distance of the nearest error after some queries: "20:0.41 50:0.32"
-
-
-@dataclass(frozen=True)
-class PictureRecord:
-    """One image before and after an attack, as the bytes of its floats."""
-
-    model: str
-    norm: str
-    eps_text: str
-    attack: str
-    sample: int
-    shape: str
-    x: bytes
-    x_adv: bytes
-
-
-@dataclass(frozen=True)
-class CorruptedRecord:
-    """The prediction of a model for one corrupted image."""
-
-    model: str
-    corruption: str
-    severity: int
-    sample: int
-    pred: int  # -1 where a smoothed or randomized model abstains
-    pixels: int  # 48 bits of a hash of the pixels
-
-
-@dataclass(frozen=True)
-class WitnessRecord:
-    """The adversarial example of one attack on one image, kept with `--keep-adversarial`."""
-
-    model: str
-    norm: str
-    eps_text: str
-    attack: str
-    sample: int
-    shape: str
-    kind: str  # "float32", or "float64" of a model of that type
-    x_adv: bytes  # as `packed` makes them
-
-
-@dataclass(frozen=True)
-class OriginalRecord:
-    """A clean image of which there are adversarial examples."""
-
-    sample: int
-    shape: str
-    kind: str
-    x: bytes  # as `packed` makes them
-
-
-@dataclass(frozen=True)
-class AnswerRecord:
-    """The logits of a model at fixed points, by which it is recognised."""
-
-    role: str  # "model" or "surrogate"
-    model: str
-    images: int  # the first so many points are images of the run
-    logits: bytes  # [points, K] little-endian fp32
-
-
-Row = (
-    CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
-    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord
-)  # fmt: skip
-_TABLE_OF = {
-    CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
-    NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
-    CorruptedRecord: "corrupted", WitnessRecord: "witness", OriginalRecord: "original", ProbeRecord: "checked",
-}  # fmt: skip
-R = TypeVar(
-    "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord,
-)  # fmt: skip
 
 
 class Store:
@@ -228,14 +78,14 @@ class Store:
         with self._explained(), self._connection:
             for row in rows:
                 marks = ",".join("?" * len(fields(row)))
-                self._connection.execute(f"INSERT OR IGNORE INTO {_TABLE_OF[type(row)]} VALUES ({marks})", astuple(row))
+                self._connection.execute(f"INSERT OR IGNORE INTO {TABLE_OF[type(row)]} VALUES ({marks})", astuple(row))
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
         """Add rows in one transaction; those of which there is another row already are returned, not written."""
         others = []
         with self._explained(), self._connection:
             for row in rows:
-                table, values = _TABLE_OF[type(row)], astuple(row)
+                table, values = TABLE_OF[type(row)], astuple(row)
                 marks = ",".join("?" * len(values))
                 written = self._connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
                 if not written.rowcount:
@@ -247,10 +97,10 @@ class Store:
 
     def every(self, kind: type[R]) -> Iterator[R]:
         """All rows of a kind, checked, one after the other."""
-        if not self._has(_TABLE_OF[kind]):
+        if not self._has(TABLE_OF[kind]):
             return
         with self._explained():
-            for row in self._connection.execute(f"SELECT * FROM {_TABLE_OF[kind]}"):
+            for row in self._connection.execute(f"SELECT * FROM {TABLE_OF[kind]}"):
                 yield from self._records(kind, [row])
 
     def content(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -433,7 +283,7 @@ class Store:
             # Column by column: a large run has ten million values.
             if not _all_valid(field.type, values):
                 wrong = next(value for value in values if not _VALID[field.type](value))
-                raise not_ours(self.folder, f"{_TABLE_OF[kind]}.{field.name} is {str(wrong)[:40]!r}")
+                raise not_ours(self.folder, f"{TABLE_OF[kind]}.{field.name} is {str(wrong)[:40]!r}")
         return [kind(*row) for row in rows]
 
     def _explained(self) -> AbstractContextManager[None]:

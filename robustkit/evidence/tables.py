@@ -29,6 +29,7 @@ from robustkit.evidence.model_evidence import ModelEvidence, columns_of, read_ev
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.queries import QUERY_COLUMNS
 from robustkit.evidence.results import clean_row, result_row, threat_rows
+from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
 from robustkit.evidence.samples import audit_samples, sample_rows
 from robustkit.evidence.single_draws import (
@@ -39,7 +40,7 @@ from robustkit.evidence.single_draws import (
     union_extras,
 )
 from robustkit.evidence.stopped import with_sequences
-from robustkit.evidence.store import CleanRecord, Store
+from robustkit.evidence.store import Store
 from robustkit.evidence.union import ThreatEvidence, members, union_row
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from robustkit.evidence.audit import Audit
 from robustkit.evidence.results import combined, result_row
-from robustkit.evidence.store import AttackRecord, CleanRecord
+from robustkit.evidence.rows import AttackRecord, CleanRecord
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 

@@ -12,7 +12,8 @@ import torch
 from robustkit.errors import UserError
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.pixels import Pixels, unpacked
-from robustkit.evidence.store import AttackRecord, Store
+from robustkit.evidence.rows import AttackRecord
+from robustkit.evidence.store import Store
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask, unmasked
 from robustkit.primitives.threat import ball, is_minimum, is_rendered, norm_name

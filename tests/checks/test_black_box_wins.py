@@ -2,7 +2,7 @@ import pytest
 
 from robustkit.checks.black_box_wins import BrokenImages, broken_images, gradient_attacks
 from robustkit.checks.register import checks_of, warnings_of
-from robustkit.evidence.store import AttackRecord
+from robustkit.evidence.rows import AttackRecord
 from tests.checks.facts import facts
 
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from robustkit import evaluate
 from robustkit.engine import patience
 from robustkit.evaluation import runner
-from robustkit.evidence.store import AttackRecord, CleanRecord, Store
+from robustkit.evidence.rows import AttackRecord, CleanRecord
+from robustkit.evidence.store import Store
 from tests.networks import Changed
 from tests.small import data, linear
 

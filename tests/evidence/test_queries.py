@@ -2,7 +2,8 @@ import pytest
 
 from robustkit.errors import UserError
 from robustkit.evidence.queries import checkpoints
-from robustkit.evidence.store import QueryRecord, Store
+from robustkit.evidence.rows import QueryRecord
+from robustkit.evidence.store import Store
 
 
 def test_checkpoints_go_on_as_on_a_bank_note():

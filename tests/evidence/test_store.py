@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from robustkit import UserError, load_run
-from robustkit.evidence.store import CleanRecord, Store
+from robustkit.evidence.rows import CleanRecord
+from robustkit.evidence.store import Store
 from tests.small import data, evaluated, evidence, linear
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from robustkit import UserError, compare, evaluate, gate
-from robustkit.evidence.store import AttackRecord, CleanRecord
+from robustkit.evidence.rows import AttackRecord, CleanRecord
 from robustkit.evidence.union import ThreatEvidence, members, union_row
 from tests.small import cnn, data, linear
 
