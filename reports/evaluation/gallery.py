@@ -98,7 +98,7 @@ def hero(board: Board) -> GalleryEntry | None:
 def _chosen(board: Board, model: str, most: int) -> list[Picture]:
     own = [picture for picture in board.pictures if picture.model == model and _is_attack(picture)]
     broken = [picture for picture in own if _broken(picture)]
-    fallen = {picture.sample for picture in broken} | _broken_anywhere(board, model)
+    fallen = {picture.sample for picture in broken} | board.verdicts.broken_anywhere(model)
     robust = [picture for picture in own if picture.sample not in fallen]
     radii = {(threat.norm, threat.eps_text): threat.eps for threat in (*board.threats, *board.minimums)}
     first = _each_image_once(_norms_in_turn(broken, radii, nearest_first=True))
@@ -110,12 +110,6 @@ def _chosen(board: Board, model: str, most: int) -> list[Picture]:
 def _is_attack(picture: Picture) -> bool:
     """Whether there was anything to attack: the clean image is classified correctly."""
     return picture.clean_pred == picture.label
-
-
-def _broken_anywhere(board: Board, model: str) -> set[int]:
-    """The images that some attack broke at some radius."""
-    rows = board.samples[(board.samples["model"] == model) & (board.samples["verdict"] == "broken")]
-    return set(rows["sample"].astype(int))
 
 
 def _broken(picture: Picture) -> bool:

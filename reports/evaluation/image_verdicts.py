@@ -31,6 +31,14 @@ class ModelImages(NamedTuple):
         return np.equal(self.label, self.clean_pred)
 
 
+class AttackImages(NamedTuple):
+    """What one attack did at one threat."""
+
+    broken: Numbers  # the images that it broke, ascending
+    forwards: Numbers  # by row; 0 where it did not attack
+    backwards: Numbers
+
+
 class ImageVerdicts:
     """Rows per image of all models, indexed once: a page looks them up many times.
 
@@ -43,6 +51,7 @@ class ImageVerdicts:
         self._rows = {tuple(map(str, key)): rows for key, rows in samples.groupby(keys, sort=False)}
         self._images: dict[str, ModelImages] = {}
         self._robust: dict[tuple[str, ThreatLabel], Flags] = {}
+        self._by_attack: dict[tuple[str, ThreatLabel], Mapping[str, AttackImages]] = {}
 
     def rows(self, model: str, threat: ThreatLabel) -> pd.DataFrame | None:
         """The rows of one model at one threat; None if there are none."""
@@ -70,29 +79,34 @@ class ImageVerdicts:
             self._robust[key] = images.correct & ~np.isin(images.sample, broken)
         return self._robust[key]
 
+    def broken_anywhere(self, model: str) -> set[int]:
+        """The images that some attack broke at some radius."""
+        own = [rows for key, rows in self._rows.items() if key[0] == model]
+        return set().union(*(rows.loc[rows["verdict"] == "broken", "sample"].tolist() for rows in own))
+
     def spent(self, model: str, threat: ThreatLabel) -> Mapping[str, int]:
         """For each attack with rows on how many images it spent passes."""
-        rows = self.rows(model, threat)
-        if rows is None:
-            return {}
-        counts = (rows["forwards"].fillna(0) > 0).groupby(rows["attack"], sort=False).sum()
-        return {printable(str(attack)): int(count) for attack, count in counts.items()}
+        return {attack: int((own.forwards > 0).sum()) for attack, own in self._attacks(model, threat).items()}
 
     def most_backwards(self, model: str, threat: ThreatLabel, attack: str) -> int:
         """The most backward passes that an attack spent on one image; 0 without rows."""
-        rows = self.rows(model, threat)
-        if rows is None:
-            return 0
-        names = [name for name in rows["attack"].unique() if printable(str(name)) == attack]
-        own = rows.loc[rows["attack"].isin(names), "backwards"].dropna()
-        return 0 if own.empty else int(own.max())
+        own = self._attacks(model, threat).get(attack)
+        return 0 if own is None else int(own.backwards.max(initial=0))
 
     def broken_by(self, model: str, threat: ThreatLabel) -> Mapping[str, Numbers]:
         """For each attack with rows the images that it broke."""
-        rows = self.rows(model, threat)
-        if rows is None:
-            return {}
-        return {
-            printable(str(attack)): np.unique(own.loc[own["verdict"] == "broken", "sample"].to_numpy(np.int64))
-            for attack, own in rows.groupby("attack", sort=False)
-        }
+        return {attack: own.broken for attack, own in self._attacks(model, threat).items()}
+
+    def _attacks(self, model: str, threat: ThreatLabel) -> Mapping[str, AttackImages]:
+        """The rows of each attack, looked up once."""
+        key = model, threat
+        if key not in self._by_attack:
+            rows = self.rows(model, threat)
+            groups = () if rows is None else rows.groupby("attack", sort=False)
+            self._by_attack[key] = {printable(str(attack)): _attack_images(own) for attack, own in groups}
+        return self._by_attack[key]
+
+
+def _attack_images(rows: pd.DataFrame) -> AttackImages:
+    broken = np.unique(rows.loc[rows["verdict"] == "broken", "sample"].to_numpy(np.int64))
+    return AttackImages(broken, *(rows[name].to_numpy(np.int64, na_value=0) for name in ("forwards", "backwards")))

@@ -1,17 +1,18 @@
 """What follows from the rows per image: images that only one attack broke, and the accuracy of each class."""
 
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from robustkit.statistics.intervals import Proportion, proportion
 
-from ..shared.words import interval, percent, printable
+from ..shared.words import interval, percent
 from .board import Board
 from .result_rows import OrderedRow, ThreatLabel
+
+_NONE: Final = np.empty(0, np.int64)
 
 
 class Share(NamedTuple):
@@ -47,7 +48,7 @@ def broken_only_by(board: Board, model: str, threat: ThreatLabel) -> dict[str, i
     attack.
     """
     rows = board.attack_rows(model, threat)
-    by_attack = _broken_images(board.samples, model, threat)
+    by_attack = {attack: set(images.tolist()) for attack, images in board.verdicts.broken_by(model, threat).items()}
     members: dict[str, set[str]] = {}
     for row in rows:
         if row.ensemble:
@@ -69,23 +70,13 @@ def _broken_alone(row: OrderedRow, rows: list[OrderedRow], broken: dict[str, Abs
     return len(broken[row.cell.attack] - by_others)
 
 
-def _broken_images(samples: pd.DataFrame, model: str, threat: ThreatLabel) -> dict[str, set[int]]:
-    """For each attack with rows in `samples` the images it broke."""
-    here = samples[_at(samples, model, threat)]
-    by_attack: dict[str, set[int]] = {printable(str(attack)): set() for attack in here["attack"].unique()}
-    broken = here[here["verdict"] == "broken"]
-    for attack, sample in zip(broken["attack"], broken["sample"], strict=True):
-        by_attack[printable(str(attack))].add(int(sample))
-    return by_attack
-
-
 def class_rows(board: Board, model: str) -> list[ClassRow]:
     """The classes of a model by number; an image counts as robust if no attack broke it."""
-    samples = board.samples
-    images = samples[samples["model"] == model].drop_duplicates("sample")
-    label, correct = images["label"].to_numpy(), (images["label"] == images["clean_pred"]).to_numpy()
-    robust = [_robust(samples, model, threat, images["sample"]) & correct for threat in board.threats]
-    was_run = [bool(_at(samples, model, threat).any()) for threat in board.threats]
+    images = board.verdicts.images(model)
+    label, correct = images.label, images.correct
+    broken = [board.verdicts.broken_by(model, threat).values() for threat in board.threats]
+    robust = [correct & ~np.isin(images.sample, np.concatenate([_NONE, *each])) for each in broken]
+    was_run = [board.verdicts.rows(model, threat) is not None for threat in board.threats]
     rows = []
     for number in sorted(set(label.tolist())):
         here = label == number
@@ -94,15 +85,6 @@ def class_rows(board: Board, model: str) -> list[ClassRow]:
     return rows
 
 
-def _robust(samples: pd.DataFrame, model: str, threat: ThreatLabel, images: "pd.Series[int]") -> NDArray[np.bool_]:
-    here = samples[_at(samples, model, threat)]
-    return ~np.isin(images.to_numpy(), here.loc[here["verdict"] == "broken", "sample"].to_numpy())
-
-
 def _share(correct: NDArray[np.bool_]) -> Share:
     k, n = int(correct.sum()), len(correct)
     return Share(k, n, proportion(k, n))
-
-
-def _at(samples: pd.DataFrame, model: str, threat: ThreatLabel) -> "pd.Series[bool]":
-    return (samples["model"] == model) & (samples["norm"] == threat.norm) & (samples["eps_text"] == threat.eps_text)

@@ -1,13 +1,19 @@
 """Data frames as CSV files: the same bytes for the same frame."""
 
+import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from robustkit.host.files import write_text
 from robustkit.host.text import csv_cell
+
+_CHUNK: Final = 1 << 15  # rows that are in memory as objects
 
 
 def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None = None) -> None:
@@ -36,4 +42,31 @@ def csv_text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
         # Most columns of texts have few different ones.
         if any(csv_cell(value) is not value for value in frame[name].unique()):
             frame[name] = frame[name].map(csv_cell)
-    return str(frame.to_csv(index=False, lineterminator="\n", na_rep=""))
+    head = str(frame.iloc[:0].to_csv(index=False, lineterminator="\n"))
+    return "".join([head, *(_body(frame[start : start + _CHUNK]) for start in range(0, len(frame), _CHUNK))])
+
+
+def _body(frame: pd.DataFrame) -> str:
+    """Rows as `DataFrame.to_csv` writes them, in a third of its time and memory."""
+    columns = [_cells(frame.iloc[:, number]) for number in range(frame.shape[1])]
+    if len(columns) == 1:
+        columns = [[text or '""' for text in columns[0]]]  # an empty line would be no row
+    return "".join(f"{row}\n" for row in map(",".join, zip(*columns, strict=True)))
+
+
+def _cells(column: "pd.Series[Any]") -> list[str]:
+    texts = column.to_numpy(object)
+    if is_numeric_dtype(column.dtype):
+        texts = np.array([str(value) for value in texts], object)
+    else:
+        quoted = {value: _quoted(value) for value in column.dropna().unique()}
+        texts = np.array([quoted.get(value, "") for value in texts], object)
+    texts[column.isna().to_numpy()] = ""
+    return list(texts)
+
+
+def _quoted(value: object) -> str:
+    """A value as the module csv writes it."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow([value, 0])
+    return line.getvalue().removesuffix(",0\n")

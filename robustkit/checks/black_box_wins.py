@@ -5,11 +5,12 @@ stronger one. The rule counts images, so it holds for the members of an ensemble
 names.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.check import Finding, Rule
-from robustkit.checks.facts import AttackRow, AttackRows, ModelFacts, RunThreat
+from robustkit.checks.facts import AttackRows, ModelFacts, RunThreat
 
 MASKED = "gradients look masked"
 
@@ -39,10 +40,10 @@ class BrokenImages(NamedTuple):
 
 def gradient_attacks(records: AttackRows) -> set[str]:
     """The attacks that took backward passes."""
-    return {name for (_, _, name), rows in records.items() if any(row.backwards for row in rows)}
+    return {name for (_, _, name), rows in records.items() if rows.backwards.any()}
 
 
-def broken_images(attacks: Mapping[str, Iterable[AttackRow]], with_gradients: set[str]) -> BrokenImages:
+def broken_images(attacks: Mapping[str, AttackColumns], with_gradients: set[str]) -> BrokenImages:
     """The counts at one threat.
 
     Args:
@@ -51,13 +52,11 @@ def broken_images(attacks: Mapping[str, Iterable[AttackRow]], with_gradients: se
     """
     tried, broken, others = set[int](), set[int](), set[int]()
     for name, rows in attacks.items():
-        for row in rows:
-            if name not in with_gradients:
-                others |= {row.sample} if row.success else set()
-            elif row.success:
-                broken.add(row.sample)
-            elif row.backwards >= _STEPS:
-                tried.add(row.sample)
+        if name not in with_gradients:
+            others |= rows.broken
+        else:
+            broken |= rows.broken
+            tried |= rows.images_where((rows.success == 0) & (rows.backwards >= _STEPS))
     left = tried - broken
     return BrokenImages(len(broken), len(left), tuple(sorted(left & others)))
 
@@ -72,7 +71,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         yield _finding(place, facts.under(place), with_gradients)
 
 
-def _finding(place: RunThreat, rows: Mapping[str, Iterable[AttackRow]], with_gradients: set[str]) -> Finding:
+def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients: set[str]) -> Finding:
     counts = broken_images(rows, with_gradients)
     numbers = {"by_gradients": counts.by_gradients, "left": counts.left, "without": counts.without_gradients}
     if not set(rows) - with_gradients or not set(rows) & with_gradients:

@@ -1,6 +1,6 @@
 """What checks may read about one model: the rows of a run's evidence and of the checks' own passes, as plain values."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
@@ -8,29 +8,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.primitives import noise
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum
 
 _STREAM = 0x43484B53  # keeps the choice of images apart from the noise of attacks, and from audits
-
-
-class AttackRow(Protocol):
-    """The result of one attack on one image, as `robustkit.evidence.store.AttackRecord` has it."""
-
-    @property
-    def sample(self) -> int: ...
-    @property
-    def success(self) -> int: ...
-    @property
-    def question(self) -> int: ...
-    @property
-    def restart(self) -> int: ...
-    @property
-    def forwards(self) -> int: ...
-    @property
-    def backwards(self) -> int: ...
 
 
 class NearRow(Protocol):
@@ -78,7 +62,7 @@ class RunThreat(NamedTuple):
 
 
 Level = Literal["none", "quick", "standard", "full"]
-AttackRows = Mapping[tuple[str, str, str], Sequence[AttackRow]]  # by norm, eps_text and attack
+AttackRows = Mapping[tuple[str, str, str], AttackColumns]  # by norm, eps_text and attack
 ProbeRows = Mapping[tuple[str, str, str], Mapping[int, ProbeRecord]]  # by norm, eps_text and probe; then by image
 
 
@@ -137,13 +121,13 @@ class ModelFacts:
         """The threats that have a radius."""
         return tuple(place for place in self.places if not is_minimum(place.eps_text))
 
-    def under(self, place: RunThreat) -> dict[str, Sequence[AttackRow]]:
+    def under(self, place: RunThreat) -> dict[str, AttackColumns]:
         """The rows of each attack at one threat."""
         return {name: rows for (norm, eps_text, name), rows in self.attacked.items() if (norm, eps_text) == place}
 
     def survivors(self, place: RunThreat) -> frozenset[int]:
         """The images that no attack of the run broke."""
-        return self.correct - {row.sample for rows in self.under(place).values() for row in rows if row.success}
+        return self.correct.difference(*(rows.broken for rows in self.under(place).values()))
 
     def drawn(self, images: Iterable[int], count: int) -> tuple[int, ...]:
         """At most `count` of some images, chosen by the seed and the number of each image alone; ascending."""

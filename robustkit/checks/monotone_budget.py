@@ -27,8 +27,8 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 def _finding(norm: str, facts: ModelFacts, places: list[RunThreat]) -> Finding:
     lost = set[int]()
     for smaller, larger in pairwise(places):
-        broken = {row.sample for rows in facts.under(smaller).values() for row in rows if row.success}
-        judged = {row.sample for rows in facts.under(larger).values() for row in rows}
+        broken = set[int]().union(*(rows.broken for rows in facts.under(smaller).values()))
+        judged = set[int]().union(*(rows.images for rows in facts.under(larger).values()))
         lost |= broken & judged & facts.survivors(larger)
     text = f"{len(lost)} images that are broken at one radius in {norm} stand at a larger one."
     return Finding(norm, "invalid" if lost else "ok", text, tuple(sorted(lost)), {"lost": len(lost)})

@@ -4,10 +4,11 @@ Athalye et al. 2018, arXiv:1802.00420, section 3.1, the first of their signs. Th
 that a few images of luck are not taken for it: exact McNemar test, one-sided.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.check import Finding, Rule, graded
-from robustkit.checks.facts import AttackRow, ModelFacts, RunThreat
+from robustkit.checks.facts import ModelFacts, RunThreat
 from robustkit.statistics.paired import PairedCounts, mcnemar
 
 _ITERATIVE = 10  # gradients on an image that stands, from which on an attack counts as iterative
@@ -20,7 +21,7 @@ _NOTED = 0.01  # share of images from which on it is a warning
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
     for place in facts.places:
-        rows = {name: list(each) for name, each in facts.under(place).items() if "/" not in name and each}
+        rows = {name: each for name, each in facts.under(place).items() if "/" not in name and len(each)}
         single = {name for name, each in rows.items() if 0 < _most_gradients(each) <= _SINGLE}
         iterative = {name for name, each in rows.items() if _most_gradients(each) >= _ITERATIVE}
         if not single or not iterative:
@@ -45,12 +46,12 @@ def _finding(place: RunThreat, facts: ModelFacts, single: set[int], iterative: s
     return Finding(place.text, status, text, tuple(sorted(only_single)), numbers)
 
 
-def _most_gradients(rows: Sequence[AttackRow]) -> int:
-    return max((row.backwards for row in rows), default=0)
+def _most_gradients(rows: AttackColumns) -> int:
+    return int(rows.backwards.max())
 
 
-def _broken(rows: dict[str, list[AttackRow]], names: set[str]) -> set[int]:
-    return {row.sample for name in names for row in rows[name] if row.success}
+def _broken(rows: dict[str, AttackColumns], names: set[str]) -> set[int]:
+    return set[int]().union(*(rows[name].broken for name in names))
 
 
 RULE = Rule(

@@ -4,11 +4,12 @@ Pintor et al. 2022, arXiv:2106.09947, call it incomplete optimisation and read i
 successes: images that no attack of the run broke before the last quarter of this attack's steps.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.check import Finding, Rule
-from robustkit.checks.facts import AttackRow, ModelFacts
+from robustkit.checks.facts import ModelFacts
 from robustkit.statistics.intervals import proportion
 
 _LATE = 0.75  # of the steps
@@ -40,17 +41,17 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 
 def _late(
-    name: str, entry: Mapping[str, Any], rows: Mapping[str, Sequence[AttackRow]], survivors: frozenset[int]
+    name: str, entry: Mapping[str, Any], rows: Mapping[str, AttackColumns], survivors: frozenset[int]
 ) -> tuple[str, set[int], int] | None:
     """The images that one attack alone broke late, and how many stood before; None where that has no meaning."""
     steps = entry.get("steps")
     one_trial = entry.get("restarts", 1) == 1 and not entry.get("targets", 0)
-    own = rows.get(name, ())
-    gradients = any(row.backwards for row in own)
+    own = rows.get(name, AttackColumns.of(()))
+    gradients = own.backwards.any()
     if "/" in name or not isinstance(steps, int) or steps < _FEWEST_STEPS or not one_trial or not gradients:
         return None
-    elsewhere = {row.sample for other, each in rows.items() if other != name for row in each if row.success}
-    late = {row.sample for row in own if row.success and row.forwards and row.question > _LATE * steps}
+    elsewhere = set[int]().union(*(each.broken for other, each in rows.items() if other != name))
+    late = own.images_where((own.success > 0) & (own.forwards > 0) & (own.question > _LATE * steps))
     return name, late - elsewhere, len(late - elsewhere) + len(survivors)
 
 

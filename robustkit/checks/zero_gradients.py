@@ -23,11 +23,12 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         tried, broken, blind, seeing = set[int](), set[int](), set[int](), set[int]()
         for name, rows in facts.under(place).items():
             zero = set(facts.probes.get((*place, PROBE + name), {}))
-            for row in rows:
-                if row.backwards >= _STEPS:
-                    tried.add(row.sample)
-                    broken |= {row.sample} if row.success else set()
-                    (blind if row.sample in zero else seeing).add(row.sample)
+            followed = rows.backwards >= _STEPS
+            here = rows.images_where(followed)
+            tried |= here
+            broken |= rows.images_where(followed & (rows.success > 0))
+            blind |= here & zero
+            seeing |= here - zero
         if not tried:
             yield Finding(place.text, "not_applicable", "No attack followed gradients.")
         else:

@@ -6,8 +6,9 @@ It estimates what the attacks of the run miss. An image that the audit breaks is
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.carried import Origins
-from robustkit.evidence.rows import AttackRecord, CleanRecord
+from robustkit.evidence.rows import CleanRecord
 from robustkit.primitives import noise
 
 AUDIT: Final = "audit"  # column of the plan; attack and role in the tables
@@ -21,23 +22,23 @@ class Audit(NamedTuple):
 
     survivors: int
     drawn: set[int]
-    records: Mapping[str, Sequence[AttackRecord]]  # by member; of drawn images and of other survivors that it broke
+    records: Mapping[str, AttackColumns]  # by member; of drawn images and of other survivors that it broke
 
     @property
     def broken(self) -> set[int]:
         """The images that it broke, those of an earlier draw too."""
-        return {record.sample for records in self.records.values() for record in records if record.success}
+        return set[int]().union(*(rows.broken for rows in self.records.values()))
 
     @property
     def undecided(self) -> set[int]:
         """Drawn images without a verdict."""
-        unfinished = (self.drawn - {record.sample for record in records} for records in self.records.values())
+        unfinished = (self.drawn - rows.images for rows in self.records.values())
         return set[int]().union(*unfinished) - self.broken
 
     @property
-    def all_records(self) -> list[AttackRecord]:
+    def all_records(self) -> AttackColumns:
         """The rows of all members, in the order of the members."""
-        return [record for records in self.records.values() for record in records]
+        return AttackColumns.joined(self.records.values())
 
 
 def draw(seed: int, survivors: Iterable[int], count: int) -> set[int]:
@@ -50,7 +51,7 @@ def audit_of(
     count: int,
     clean: Mapping[int, CleanRecord],
     groups: Mapping[str, Sequence[str]],
-    records: Mapping[str, Sequence[AttackRecord]],
+    records: Mapping[str, AttackColumns],
 ) -> Audit:
     """The audit of one model at one threat.
 
@@ -63,23 +64,19 @@ def audit_of(
     """
     others = [name for column, names in groups.items() if column != AUDIT for name in names]
     survivors = {number for number, row in clean.items() if row.pred == row.label}
-    survivors -= {record.sample for name in others for record in records[name] if record.success}
+    survivors -= set[int]().union(*(records[name].broken for name in others))
     drawn = draw(seed, survivors, count)
     own = {name: records[name] for name in groups[AUDIT]}
     # More images are drawn from anew. What an earlier draw broke stays broken; its other rows no longer count.
-    broken = {record.sample for rows in own.values() for record in rows if record.success}
+    broken = set[int]().union(*(rows.broken for rows in own.values()))
     kept = drawn | (broken & survivors)
-    rows_of_kept = {name: [row for row in rows if row.sample in kept] for name, rows in own.items()}
+    rows_of_kept = {name: rows.of_images(kept) for name, rows in own.items()}
     return Audit(len(survivors), drawn, rows_of_kept)
 
 
 def counted(places: Origins, audits: Mapping[tuple[str, str], Audit]) -> Origins:
     """The places without those of audited images that no longer count."""
-    kept = {
-        (*threat, name): {row.sample for row in rows}
-        for threat, audit in audits.items()
-        for name, rows in audit.records.items()
-    }
+    kept = {(*threat, name): rows.images for threat, audit in audits.items() for name, rows in audit.records.items()}
     return {
         key: {image: radius for image, radius in images.items() if key not in kept or image in kept[key]}
         for key, images in places.items()

@@ -8,24 +8,29 @@ asked for at once.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from robustkit.evidence.rows import AttackRecord, QueryRecord
+import numpy as np
+
+from robustkit.checks.attack_columns import AttackColumns
+from robustkit.evidence.rows import QueryRecord
 from robustkit.evidence.run import Picture
 from robustkit.primitives.threat import is_minimum
 
-Records = dict[tuple[str, str, str], list[AttackRecord]]  # by norm, eps_text and attack
+Columns = dict[tuple[str, str, str], AttackColumns]  # by norm, eps_text and attack
 Origins = dict[tuple[str, str, str], dict[int, str]]  # for each image the radius at which it was attacked
 
+_NONE = AttackColumns.of(())
 
-def origins(records: Records, threats: Sequence[Sequence[str]], columns: Mapping[str, Sequence[str]]) -> Origins:
+
+def origins(attacked: Columns, threats: Sequence[Sequence[str]], groups: Mapping[str, Sequence[str]]) -> Origins:
     """The images of each attack at each threat, each with the radius whose row counts.
 
     Args:
-        records: rows of one model.
+        attacked: rows of one model.
         threats: norms and radii, ascending within a norm.
-        columns: for each ensemble its members, for each other attack its own name.
+        groups: for each ensemble its members, for each other attack its own name.
     """
     places: Origins = {}
-    for names in columns.values():
+    for names in groups.values():
         broken: dict[str, dict[int, tuple[str, str]]] = {}  # by norm and image: the attack, and its radius
         for norm, eps_text in threats:
             # How near the nearest error is does not follow from what is broken at some radius.
@@ -33,24 +38,26 @@ def origins(records: Records, threats: Sequence[Sequence[str]], columns: Mapping
             fresh: dict[int, tuple[str, str]] = {}
             for name in names:
                 key = norm, eps_text, name
-                own = [row for row in records.get(key, ()) if row.sample not in before]
-                fresh |= {row.sample: (name, eps_text) for row in own if row.success and row.sample not in fresh}
-                places[key] = {row.sample: eps_text for row in own}
+                own = attacked.get(key, _NONE)
+                own = own.rows_where(~np.isin(own.sample, np.fromiter(before, np.int64)))
+                fresh = dict.fromkeys(own.broken, (name, eps_text)) | fresh
+                places[key] = dict.fromkeys(own.sample.tolist(), eps_text)
                 places[key] |= {image: radius for image, (attack, radius) in before.items() if attack == name}
             before |= fresh
     return places
 
 
-def carried_records(records: Records, places: Origins) -> Records:
+def carried_columns(attacked: Columns, places: Origins) -> Columns:
     """The rows that count, those of a smaller radius without passes."""
-    rows = {(*key, row.sample): row for key, group in records.items() for row in group}
-    carried: Records = {}
+    carried: Columns = {}
     for (norm, eps_text, name), images in places.items():
-        taken = ((rows[norm, radius, name, image], radius) for image, radius in sorted(images.items()))
-        carried[norm, eps_text, name] = [
-            row if radius == eps_text else replace(row, eps_text=eps_text, forwards=0, backwards=0)
-            for row, radius in taken
-        ]
+        parts = []
+        for radius in dict.fromkeys(images.values()):
+            part = attacked[norm, radius, name].of_images(image for image, place in images.items() if place == radius)
+            none = np.zeros(len(part), np.int64)
+            parts.append(part if radius == eps_text else replace(part, forwards=none, backwards=none))
+        together = AttackColumns.joined(parts)
+        carried[norm, eps_text, name] = together.rows_where(np.argsort(together.sample))
     return carried
 
 
@@ -58,6 +65,8 @@ def carried_queries(
     queried: Mapping[tuple[str, str, str], Mapping[int, QueryRecord]], places: Origins
 ) -> dict[tuple[str, str, str], dict[int, QueryRecord]]:
     """The counts that count: an image that a smaller radius broke took the queries that it took there."""
+    if not queried:
+        return {}
     return {
         (norm, eps_text, name): {
             image: found for image, radius in images.items()
@@ -67,14 +76,16 @@ def carried_queries(
     }  # fmt: skip
 
 
-def carried_pictures(pictures: Iterable[Picture], places: Mapping[str, Origins]) -> list[Picture]:
-    """The pictures that count, in the order of a store; `places` by model."""
-    given = {(one.model, one.norm, one.eps_text, one.attack, one.sample): one for one in pictures}
-    counted = []
-    for model, of_model in places.items():
-        for (norm, eps_text, name), images in of_model.items():
-            for image, radius in images.items():
-                one = given.get((model, norm, radius, name, image))
-                if one is not None:
-                    counted.append(replace(one, eps_text=eps_text))
-    return sorted(counted, key=lambda one: (one.model, one.norm, one.eps_text, one.attack, one.sample))
+def carried_pictures(pictures: Iterable[Picture], model: str, places: Origins) -> list[Picture]:
+    """The pictures of one model that count."""
+    given: dict[tuple[str, str, str], list[Picture]] = {}
+    for one in pictures:
+        if one.model == model:
+            given.setdefault((one.norm, one.eps_text, one.attack), []).append(one)
+    return [
+        replace(one, eps_text=eps_text)
+        for (norm, eps_text, name), images in places.items()
+        for radius in dict.fromkeys(images.values())
+        for one in given.get((norm, radius, name), ())
+        if images.get(one.sample) == radius
+    ]

@@ -7,7 +7,11 @@ predicted correctly and whose smoothed class no change within the radius can tur
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from robustkit.evidence.rows import AttackRecord, CertificateRecord, CleanRecord
+import numpy as np
+
+from robustkit.checks.attack_columns import AttackColumns
+from robustkit.evidence.parts import Part
+from robustkit.evidence.rows import CertificateRecord, CleanRecord
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _NAMED = 5  # images that a warning names
@@ -34,20 +38,23 @@ def certified_images(
     }
 
 
-def certified_rows(
+def certified_samples(
     clean: Mapping[int, CleanRecord], certificates: Mapping[int, CertificateRecord], norm: str, eps: float
-) -> list[dict[str, Any]]:
-    """One row of samples per image: the class that is certain, and its radius in `norm`."""
+) -> Part:
+    """Samples of all images: the class that is certain, and its radius in `norm`."""
     certified = certified_images(clean, certificates, norm, eps)
-    rows = []
-    for number in sorted(clean):
-        row, certificate = clean[number], certificates[number]
-        verdict = "clean-wrong" if row.pred != row.label else "certified" if number in certified else "uncertified"
-        rows.append({
-            "attack": "certified", "sample": number, "label": row.label, "clean_pred": row.pred, "verdict": verdict,
-            "adv_pred": certificate.top if certificate.l2 > 0 else ABSTAINS, "radius": _radius(certificate, norm),
-        })  # fmt: skip
-    return rows
+    numbers = sorted(clean)
+    rows = [(clean[number], certificates[number]) for number in numbers]
+    return {
+        "attack": "certified", "sample": np.array(numbers), "label": np.array([row.label for row, _ in rows]),
+        "clean_pred": np.array([row.pred for row, _ in rows]),
+        "verdict": np.array([
+            "clean-wrong" if row.pred != row.label else "certified" if number in certified else "uncertified"
+            for number, (row, _) in zip(numbers, rows, strict=True)
+        ], dtype=object),
+        "adv_pred": np.array([proof.top if proof.l2 > 0 else ABSTAINS for _, proof in rows], dtype=float),
+        "radius": np.array([_radius(proof, norm) for _, proof in rows]),
+    }  # fmt: skip
 
 
 def contradictions(
@@ -55,19 +62,20 @@ def contradictions(
     smoothing: Mapping[str, Any],
     clean: Mapping[int, CleanRecord],
     certificates: Mapping[int, CertificateRecord],
-    records: Iterable[AttackRecord],
+    attacked: Iterable[AttackColumns],
 ) -> list[str]:
     """One sentence if an attack broke images within the radius that is certified for them, else nothing."""
     broken = {
-        record.sample: record
-        for record in records
-        if record.success and record.l2 <= _proven_l2(clean[record.sample], certificates[record.sample])
+        number: distance
+        for rows in attacked
+        for number, distance in _broken_at(rows)
+        if distance <= _proven_l2(clean[number], certificates[number])
     }
     if not broken:
         return []
     shown = ", ".join(
-        f"{number} (at L2 distance {record.l2:.3g}, certified to {certificates[number].l2:.3g})"
-        for number, record in sorted(broken.items())[:_NAMED]
+        f"{number} (at L2 distance {distance:.3g}, certified to {certificates[number].l2:.3g})"
+        for number, distance in sorted(broken.items())[:_NAMED]
     )
     more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
     return [
@@ -76,6 +84,12 @@ def contradictions(
         "verdict on an image; where more contradict each other, the model does not repeat its answers: trust neither "
         "bound."
     ]
+
+
+def _broken_at(rows: AttackColumns) -> Iterable[tuple[int, float]]:
+    """The broken images, with the L2 distances."""
+    errors = rows.rows_where(rows.success > 0)
+    return zip(errors.sample.tolist(), errors.l2.tolist(), strict=True)
 
 
 def _proven_l2(row: CleanRecord, certificate: CertificateRecord) -> float:

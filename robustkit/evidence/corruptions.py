@@ -46,7 +46,7 @@ def corruption_rows(described: Mapping[str, Any] | None, verdicts: Verdicts, pla
     rows = []
     for name, severity in _cells(described):
         right = verdicts.get((name, severity), {})
-        row = result_row(name, ROLE, len(right), sum(right.values()), [], 0, planned - len(right))
+        row = result_row(name, ROLE, len(right), sum(right.values()), waiting=planned - len(right))
         place = {"norm": ROLE, "eps": float(severity), "eps_text": str(severity)}
         rows.append({**place, **row, "forwards": len(right)})
     return rows

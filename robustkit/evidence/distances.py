@@ -1,15 +1,15 @@
 """What a run says about distances: how far away the nearest error is, per attack and over all of them."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.errors import UserError
-from robustkit.evidence.rows import AttackRecord
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.bootstrap import mean_bca
@@ -20,19 +20,18 @@ COLUMNS: Final = ("median_distance", "distance_low", "distance_high")
 _POINTS = 51  # of a curve whose radii nobody gave
 
 
-def nearest(norm: str, records: Iterable[AttackRecord]) -> dict[int, float]:
+def nearest(norm: str, rows: AttackColumns) -> dict[int, float]:
     """By image the smallest distance of an error."""
-    found: dict[int, float] = {}
-    for record in records:
-        if record.success:
-            distance = float(getattr(record, unmasked(norm).lower()))
-            found[record.sample] = min(distance, found.get(record.sample, math.inf))
-    return found
+    errors = rows.rows_where(rows.success > 0)
+    images, places = np.unique(errors.sample, return_inverse=True)
+    distances = np.full(len(images), math.inf)
+    np.minimum.at(distances, places, getattr(errors, unmasked(norm).lower()))
+    return dict(zip(images.tolist(), distances.tolist(), strict=True))
 
 
 def distance_extras(
     norm: str, rows: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequence[str]],
-    records: Mapping[str, Sequence[AttackRecord]], correct: Collection[int],
+    records: Mapping[str, AttackColumns], correct: Collection[int],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The rows of a threat, with the median distance over all correctly classified images.
 
@@ -42,7 +41,7 @@ def distance_extras(
     extended = []
     for row in rows:
         members = names.get(row["attack"], [row["attack"]])
-        found = nearest(norm, (record for name in members for record in records.get(name, ())))
+        found = nearest(norm, AttackColumns.joined(records[name] for name in members if name in records))
         values = median([found.get(number, math.inf) for number in correct])
         extended.append({**row, **dict(zip(COLUMNS, values, strict=True))})
     return extended

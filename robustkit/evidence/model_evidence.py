@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.audit import Audit, audit_of, counted
-from robustkit.evidence.carried import Origins, carried_queries, carried_records, origins
+from robustkit.evidence.carried import Origins, carried_columns, carried_queries, origins
 from robustkit.evidence.opening import not_ours
-from robustkit.evidence.rows import AttackRecord, CertificateRecord, CleanRecord, QueryRecord
+from robustkit.evidence.rows import CertificateRecord, CleanRecord, QueryRecord
 from robustkit.evidence.single_draws import SingleDraws, single_draws
 from robustkit.evidence.store import Store
 
@@ -16,7 +17,7 @@ class ModelEvidence(NamedTuple):
 
     name: str
     clean: dict[int, CleanRecord]  # by image
-    attacked: dict[tuple[str, str, str], list[AttackRecord]]  # by norm, eps_text and attack
+    attacked: dict[tuple[str, str, str], AttackColumns]  # by norm, eps_text and attack
     smoothing: Mapping[str, Any] | None  # sigma, n, n0 and alpha of a smoothed model
     certificates: dict[int, CertificateRecord]  # by image; empty unless the model is smoothed
     draws: SingleDraws | None  # of a randomized model
@@ -52,7 +53,7 @@ def read_evidence(
         model = model._replace(audits=_audits(model, places, identity, groups))
         places = counted(places, model.audits)
     model = model._replace(
-        attacked=carried_records(model.attacked, places),
+        attacked=carried_columns(model.attacked, places),
         queried=carried_queries(model.queried, places),
         draws=None if model.draws is None else model.draws.carried(places),
     )
@@ -69,17 +70,17 @@ def columns_of(identity: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def records_under(
     model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
-) -> dict[str, list[AttackRecord]]:
+) -> dict[str, AttackColumns]:
     """The rows at one threat, by attack; empty where an attack has not run yet."""
     key = threat["norm"], threat["eps_text"]
-    return {name: model.attacked.get((*key, name), []) for names in groups.values() for name in names}
+    return {name: model.attacked.get((*key, name), AttackColumns.of(())) for names in groups.values() for name in names}
 
 
 def _audits(
     model: ModelEvidence, places: Origins, identity: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
 ) -> dict[tuple[str, str], Audit]:
     """The audits of a model by threat."""
-    carried = model._replace(attacked=carried_records(model.attacked, places))
+    carried = model._replace(attacked=carried_columns(model.attacked, places))
     return {
         (norm, eps_text): audit_of(
             identity["seed"], identity["audit"], model.clean, groups,
@@ -91,12 +92,10 @@ def _audits(
 
 def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) -> ModelEvidence:
     name, smoothing = entry["name"], entry.get("smoothing")
-    attacked: dict[tuple[str, str, str], list[AttackRecord]] = {}
-    for record in store.attack_records(name):
-        attacked.setdefault((record.norm, record.eps_text, record.attack), []).append(record)
+    attacked = store.attack_columns(name)
     certificates = {} if smoothing is None else store.certificates(name)
     clean = store.clean(name)
-    without_clean = {record.sample for records in attacked.values() for record in records} - set(clean)
+    without_clean = set[int]().union(*(rows.images for rows in attacked.values())) - set(clean)
     if without_clean or (smoothing is not None and set(certificates) != set(clean)):
         raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of the clean image, or no certificate")
     draws = single_draws(store.draw_records(name)) if randomized else None

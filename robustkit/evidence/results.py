@@ -4,14 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.audit import AUDIT, Audit
 from robustkit.evidence.certificates import abstained_images, certificate_passes
-from robustkit.evidence.rows import AttackRecord, CleanRecord
+from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.single_draws import SingleDraws, clean_extras
 from robustkit.statistics.intervals import proportion, upper_bound
 
 # Methods of the interval of an audit.
 ONE_SIDED: Final = "clopper-pearson one-sided"
+NONE: Final = AttackColumns.of(())
 EXACT: Final = "exact"  # all survivors were audited
 
 
@@ -34,7 +38,7 @@ def clean_row(
     never_abstains = smoothing is None and draws is None
     return {
         "norm": "-", "eps": 0.0, "eps_text": "0",
-        **result_row("clean", "clean", len(clean), correct, []), "forwards": forwards, "undecided": waiting,
+        **result_row("clean", "clean", len(clean), correct), "forwards": forwards, "undecided": waiting,
         "abstained": None if never_abstains else abstained_images(clean),
         **({} if draws is None else clean_extras(draws)),
     }  # fmt: skip
@@ -43,7 +47,7 @@ def clean_row(
 def threat_rows(
     clean: Mapping[int, CleanRecord],
     groups: Mapping[str, Sequence[str]],
-    records: Mapping[str, Sequence[AttackRecord]],
+    records: Mapping[str, AttackColumns],
     waiting: int,
     audit: Audit | None = None,
 ) -> list[dict[str, Any]]:
@@ -61,12 +65,12 @@ def threat_rows(
     rows, everything = [], []
     for column, names in groups.items():
         is_ensemble = names != [column]
-        own = [record for name in names for record in records[name]]
-        standing = correct - {record.sample for record in own if record.success}
+        own = AttackColumns.joined(records[name] for name in names)
+        standing = correct - own.broken
         left, left_out = set(correct), set[int]()
         for name in names:
-            left -= {record.sample for record in records[name] if record.success}
-            open_here = standing - {record.sample for record in records[name]}
+            left -= records[name].broken
+            open_here = standing - records[name].images
             left_out |= open_here
             role = "member" if is_ensemble else "attack"
             rows.append(result_row(name, role, n, len(left), records[name], len(open_here), waiting))
@@ -74,14 +78,15 @@ def threat_rows(
             rows.append(result_row(column, "ensemble", n, len(left), combined(own), len(left_out), waiting))
         robust &= left
         unattacked |= left_out
-        everything += own
+        everything.append(own)
     if audit is not None:
         rows.append(audit_row(audit, settled=not (unattacked & robust or waiting)))
         robust -= audit.broken
         unattacked |= audit.undecided
-        everything += audit.all_records
+        everything.append(audit.all_records)
     rest = len(unattacked & robust)
-    rows.append(result_row("worst-case", "worst-case", n, len(robust), combined(everything), rest, waiting))
+    together = combined(AttackColumns.joined(everything))
+    rows.append(result_row("worst-case", "worst-case", n, len(robust), together, rest, waiting))
     return rows
 
 
@@ -92,7 +97,7 @@ def audit_row(audit: Audit, *, settled: bool) -> dict[str, Any]:
         audit: of one model at one threat.
         settled: whether all attacks have finished, so that the survivors are known.
     """
-    own = [record for record in combined(audit.all_records) if record.sample in audit.drawn]
+    own = combined(audit.all_records).of_images(audit.drawn)
     n, correct = len(audit.drawn), len(audit.drawn - audit.broken)
     row = result_row(AUDIT, AUDIT, n, correct, own, len(audit.undecided))
     if audit.undecided or not settled:
@@ -102,24 +107,21 @@ def audit_row(audit: Audit, *, settled: bool) -> dict[str, Any]:
     return row | {"ci_low": 1 - upper_bound(n - correct, n), "ci_high": 1.0, "ci_method": ONE_SIDED}
 
 
-def combined(records: Sequence[AttackRecord]) -> list[AttackRecord]:
+def combined(rows: AttackColumns) -> AttackColumns:
     """One row per image for several attacks together: its first success, else its last row, with all passes added."""
-    by_image: dict[int, list[AttackRecord]] = {}
-    for record in records:
-        by_image.setdefault(record.sample, []).append(record)
-    return [own[0] if len(own) == 1 else _merged(own) for own in by_image.values()]
-
-
-def _merged(records: Sequence[AttackRecord]) -> AttackRecord:
-    return replace(
-        next((record for record in records if record.success), records[-1]),
-        forwards=sum(record.forwards for record in records),
-        backwards=sum(record.backwards for record in records),
-    )
+    images, places = np.unique(rows.sample, return_inverse=True)
+    chosen, forwards, backwards = (np.zeros(len(images), np.int64) for _ in range(3))
+    successes = np.flatnonzero(rows.success)[::-1]
+    # Where an image comes several times, the last assignment stays.
+    chosen[places] = np.arange(len(rows))
+    chosen[places[successes]] = successes
+    np.add.at(forwards, places, rows.forwards)
+    np.add.at(backwards, places, rows.backwards)
+    return replace(rows.rows_where(chosen), forwards=forwards, backwards=backwards)
 
 
 def result_row(
-    attack: str, role: str, n: int, correct: int, records: Sequence[AttackRecord], unattacked: int = 0, waiting: int = 0
+    attack: str, role: str, n: int, correct: int, rows: AttackColumns = NONE, unattacked: int = 0, waiting: int = 0
 ) -> dict[str, Any]:
     """The counts of one attack with its accuracy.
 
@@ -128,19 +130,18 @@ def result_row(
         role: as in `Run.results`.
         n: images.
         correct: how many of them are classified correctly under this attack.
-        records: one row for each image that was attacked.
+        rows: one for each image that was attacked.
         unattacked: how many of the `correct` images the attack has not reached yet. It may break all or none of them,
             so the interval begins where they would be broken.
         waiting: further images of the run, which have no clean prediction yet.
     """
     share, least = proportion(correct, n), proportion(correct - unattacked, n)
-    broken = sum(record.success for record in records)
-    attacked = sum(record.success or record.forwards > 0 for record in records)  # others were passed over
+    broken = int(rows.success.sum())
+    attacked = int(((rows.success > 0) | (rows.forwards > 0)).sum())  # others were passed over
     return {
         "attack": attack, "role": role, "n": n, "correct": correct, "accuracy": share.value, "ci_low": least.low,
         "ci_high": share.high, "ci_method": "unfinished" if unattacked else share.method, "attacked": attacked,
         "broken": broken, "success_rate": broken / attacked if attacked else float("nan"),
-        "forwards": sum(record.forwards for record in records),
-        "backwards": sum(record.backwards for record in records),
+        "forwards": int(rows.forwards.sum()), "backwards": int(rows.backwards.sum()),
         "undecided": unattacked + waiting,
     }  # fmt: skip

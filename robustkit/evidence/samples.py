@@ -1,20 +1,47 @@
-"""Rows of `Run.samples`: the verdict of each attack on each image."""
+"""The parts of `Run.samples`: the verdicts of one attack at one threat, by image."""
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.audit import AUDIT, Audit
+from robustkit.evidence.parts import Part
 from robustkit.evidence.results import combined
-from robustkit.evidence.rows import AttackRecord, CleanRecord
-from robustkit.evidence.run import SAMPLE_COLUMNS
+from robustkit.evidence.rows import CleanRecord
+
+_VERDICTS: Final = np.array(["robust", "broken", "clean-wrong"], object)
+_CLEAN_WRONG: Final = 2
+_MEASURED: Final = ("adv_pred", "question", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards")
 
 
-def sample_rows(
-    clean: Mapping[int, CleanRecord],
-    column: str,
-    names: Sequence[str],
-    records: Mapping[str, Sequence[AttackRecord]],
-) -> list[dict[str, Any]]:
+class CleanColumns(NamedTuple):
+    """The clean images as columns, ascending by image."""
+
+    sample: NDArray[np.int64]  # [n]
+    label: NDArray[np.int64]
+    pred: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, clean: Mapping[int, CleanRecord]) -> Self:
+        """From the rows by image."""
+        rows = [(number, row.label, row.pred) for number, row in sorted(clean.items())]
+        return cls(*np.array(rows, np.int64).reshape(-1, 3).T)
+
+    def rows_of(self, attacked: AttackColumns) -> NDArray[np.int64]:
+        """Of each clean image the number of its row, -1 for none."""
+        found = np.full(len(self.sample), -1)
+        found[np.searchsorted(self.sample, attacked.sample)] = np.arange(len(attacked))
+        return found
+
+
+def sample_parts(
+    clean: CleanColumns, column: str, names: Sequence[str], records: Mapping[str, AttackColumns]
+) -> list[Part]:
     """The rows of an attack, or of an ensemble after those of its members.
 
     Args:
@@ -23,30 +50,37 @@ def sample_rows(
         names: the ensemble's members, or the attack's own name.
         records: rows of each attack.
     """
-    rows = []
-    members = [(name, records[name]) for name in names if name != column]
-    together = combined([record for name in names for record in records[name]])
-    unfinished = set().union(*(set(clean) - {record.sample for record in records[name]} for name in names))
-    for name, own in [*members, (column, together)]:
-        by_image = {record.sample: record for record in own}
-        for number in sorted(clean):
-            record = by_image.get(number)
-            if record is None and (name != column or clean[number].pred == clean[number].label):
-                continue  # this member did not attack the image, or the run has not reached it
-            if name == column and record is not None and not record.success and number in unfinished:
-                continue  # later members may break it
-            rows.append(_sample_row(name, clean[number], record))
-    return rows
+    members = [name for name in names if name != column]
+    parts = [_part(name, clean, records[name], clean.rows_of(records[name]) >= 0) for name in members]
+    together = combined(AttackColumns.joined(records[name] for name in names))
+    places = clean.rows_of(together)
+    unfinished = np.any([clean.rows_of(records[name]) < 0 for name in names], axis=0)
+    broken = np.isin(clean.sample, together.sample[together.success > 0])
+    # Later members may break an image that some have not reached.
+    settled = np.where(places < 0, clean.pred != clean.label, broken | ~unfinished)
+    return [*parts, _part(column, clean, together, settled)]
 
 
-def audit_samples(clean: Mapping[int, CleanRecord], audit: Audit) -> list[dict[str, Any]]:
+def audit_part(clean: CleanColumns, audit: Audit) -> Part:
     """The rows of an audit: one for each image that has a verdict."""
-    together = {record.sample: record for record in combined(audit.all_records)}
-    return [_sample_row(AUDIT, clean[number], together[number]) for number in sorted(together.keys() - audit.undecided)]
+    together = combined(audit.all_records)
+    judged = together.images - audit.undecided
+    return _part(AUDIT, clean, together, np.isin(clean.sample, np.fromiter(judged, np.int64)))
 
 
-def _sample_row(attack: str, clean: CleanRecord, record: AttackRecord | None) -> dict[str, Any]:
-    measured = {} if record is None else {key: value for key, value in vars(record).items() if key in SAMPLE_COLUMNS}
-    verdict = "clean-wrong" if record is None else "broken" if record.success else "robust"
-    return {**measured, "attack": attack, "sample": clean.sample, "label": clean.label, "clean_pred": clean.pred,
-            "verdict": verdict}  # fmt: skip
+def _part(attack: str, clean: CleanColumns, attacked: AttackColumns, shown: NDArray[np.bool_]) -> Part:
+    """The rows of the images that are shown; those that were not attacked are wrong already."""
+    places = clean.rows_of(attacked)[shown]
+    known = places >= 0
+    found = attacked.rows_where(places[known])
+    outcome = np.full(len(places), _CLEAN_WRONG)
+    outcome[known] = found.success
+    part: Part = {
+        "attack": attack, "sample": clean.sample[shown], "label": clean.label[shown], "clean_pred": clean.pred[shown],
+        "verdict": _VERDICTS[outcome],
+    }  # fmt: skip
+    for name in _MEASURED:
+        values = np.full(len(places), math.nan)
+        values[known] = getattr(found, name)
+        part[name] = values
+    return part

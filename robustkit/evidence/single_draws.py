@@ -6,9 +6,11 @@ The other columns are about the class that it answers most often, as a test on m
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 from typing_extensions import Self
 
 from robustkit.evidence.carried import Origins
+from robustkit.evidence.parts import Part
 from robustkit.evidence.rows import DrawRecord
 from robustkit.statistics.single_draw import FreshDraws, single_draw, worst_point
 
@@ -31,7 +33,7 @@ class SingleDraws(NamedTuple):
         return sum(record.forwards for record in self.clean.values())
 
     def carried(self, places: Origins) -> Self:
-        """The draws that count, as `carried_records` has it."""
+        """The draws that count, as `carried_columns` has it."""
         attacked = {
             (norm, eps_text, name): {
                 image: self.attacked[norm, radius, name][image]
@@ -84,12 +86,15 @@ def union_extras(
 
 
 def sample_extras(
-    draws: SingleDraws, rows: Rows, groups: Mapping[str, Sequence[str]], norm: str, eps_text: str
-) -> Rows:
-    """The sample rows of one threat with their further column."""
-    attacks = {row["attack"] for row in rows}
-    points = {attack: draws.under(norm, eps_text, groups.get(attack, [attack])) for attack in attacks}
-    return [{**row, DRAW_COLUMN: _share(worst_point(draws.of(row["sample"], points[row["attack"]])))} for row in rows]
+    draws: SingleDraws, parts: Sequence[Part], groups: Mapping[str, Sequence[str]], norm: str, eps_text: str
+) -> list[Part]:
+    """The samples of one threat with their further column."""
+    extended = []
+    for part in parts:
+        points = draws.under(norm, eps_text, groups.get(part["attack"], [part["attack"]]))
+        shares = [_share(worst_point(draws.of(number, points))) for number in part["sample"].tolist()]
+        extended.append({**part, DRAW_COLUMN: np.array(shares)})
+    return extended
 
 
 def _threat_extras(

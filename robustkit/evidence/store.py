@@ -11,6 +11,9 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.facts import ProbeRecord
 from robustkit.evidence.manifest import checked_manifest
 from robustkit.evidence.opening import errors_explained, not_ours, open_for_reading, open_for_writing
@@ -179,10 +182,36 @@ class Store:
             raise not_ours(self.folder, "an attack neither succeeded nor failed")
         return records
 
+    def attack_columns(self, model: str) -> dict[tuple[str, str, str], AttackColumns]:
+        """All attacked images of one model, by norm, eps_text and attack."""
+        cells = self._read("SELECT DISTINCT model, norm, eps_text, attack FROM attacked WHERE model = ?", model)
+        self._check(AttackRecord, cells)
+        return {(norm, eps_text, attack): self._cell(*cell) for cell in cells for _, norm, eps_text, attack in [cell]}
+
+    def _cell(self, model: str, norm: str, eps_text: str, attack: str) -> AttackColumns:
+        names = [field.name for field in fields(AttackColumns)]
+        query = f"SELECT {', '.join(names)} FROM attacked WHERE {_CELL} ORDER BY sample"
+        parts = []
+        with self._explained():
+            cursor = self._connection.execute(query, (model, norm, eps_text, attack))
+            while rows := cursor.fetchmany(_CHUNK):
+                part = AttackColumns.valid(rows)
+                if part is None:
+                    self._check(AttackRecord, rows, names)
+                parts.append(AttackColumns.of(rows) if part is None else part)
+        found = AttackColumns.joined(parts)
+        if (found.success < 0).any() or (found.success > 1).any():
+            raise not_ours(self.folder, "an attack neither succeeded nor failed")
+        if (np.diff(found.sample) <= 0).any():
+            raise not_ours(self.folder, "an image stands twice under one attack")
+        return found
+
     def pictured_records(self) -> list[AttackRecord]:
         """The attacked images of which there are pictures."""
         key = "model, norm, eps_text, attack, sample"
-        return self._records(AttackRecord, self._read(f"SELECT attacked.* FROM attacked JOIN picture USING ({key})"))
+        # CROSS: SQLite is to begin with the few pictures, and not to look for one of each row.
+        query = f"SELECT attacked.* FROM picture CROSS JOIN attacked USING ({key})"
+        return self._records(AttackRecord, self._read(query))
 
     def attacked_cells(self) -> list[tuple[str, str, str, str]]:
         """Model, norm, eps_text and attack of all rows of attacked images, each once."""
@@ -277,14 +306,25 @@ class Store:
             return self._connection.execute(query, values).fetchall()
 
     def _records(self, kind: type[R], rows: Iterable[Sequence[Any]]) -> list[R]:
-        """Rows as records; SQLite stores any type in any column, so each value is checked."""
+        """Rows as records."""
         rows = list(rows)
-        for field, values in zip(fields(kind), zip(*rows, strict=True), strict=bool(rows)):
-            # Column by column: a large run has ten million values.
-            if not _all_valid(field.type, values):
-                wrong = next(value for value in values if not _VALID[field.type](value))
-                raise not_ours(self.folder, f"{TABLE_OF[kind]}.{field.name} is {str(wrong)[:40]!r}")
+        self._check(kind, rows)
         return [kind(*row) for row in rows]
+
+    def _check(self, kind: type[R], rows: Sequence[Sequence[Any]], names: Sequence[str] | None = None) -> None:
+        """Check each value, as SQLite stores any type in any column.
+
+        Args:
+            kind: of the rows.
+            rows: their first values, or those of `names`.
+            names: None takes the first fields, in their order.
+        """
+        types = {field.name: field.type for field in fields(kind)}
+        # Column by column: a large run has ten million values.
+        for name, values in zip(names or types, zip(*rows, strict=True), strict=False):
+            if not _all_valid(types[name], values):
+                wrong = next(value for value in values if not _VALID[types[name]](value))
+                raise not_ours(self.folder, f"{TABLE_OF[kind]}.{name} is {str(wrong)[:40]!r}")
 
     def _explained(self) -> AbstractContextManager[None]:
         return errors_explained(self.folder, reading=self.reading)
@@ -310,6 +350,8 @@ _CORRUPTED = (
     "typeof(corruption) = 'text' AND typeof(severity) = 'integer' AND typeof(sample) = 'integer' AND sample >= 0 AND "
     "typeof(pred) = 'integer' AND pred >= -1 AND typeof(pixels) = 'integer'"
 )
+_CELL = "model = ? AND norm = ? AND eps_text = ? AND attack = ?"
+_CHUNK = 1 << 16  # rows that are in memory as objects
 _RANKING = re.compile(r"(\d{1,9}( \d{1,9})*)?", re.ASCII)
 _DISTANCE = r"\d{1,9}:\d{1,12}(\.\d{1,12})?(e[+-]\d{1,2})?"
 _DISTANCES = re.compile(rf"({_DISTANCE}( {_DISTANCE})*)?", re.ASCII)

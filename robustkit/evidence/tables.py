@@ -5,16 +5,18 @@ Only what inputs and seed determine goes in, so two equal runs give equal bytes.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from robustkit.checks.check import Check
 from robustkit.checks.register import checks_of, warnings_of
 from robustkit.evidence.audit import AUDIT
-from robustkit.evidence.carried import Origins, carried_pictures
-from robustkit.evidence.certificates import certified_images, certified_rows, contradictions
+from robustkit.evidence.carried import carried_pictures
+from robustkit.evidence.certificates import certified_images, certified_samples, contradictions
 from robustkit.evidence.checked import level_of, model_facts, note_on, witnesses_of
 from robustkit.evidence.corruptions import (
     CORRUPTION_COLUMNS,
@@ -26,12 +28,13 @@ from robustkit.evidence.corruptions import (
 from robustkit.evidence.distances import COLUMNS as DISTANCE_COLUMNS
 from robustkit.evidence.distances import distance_extras
 from robustkit.evidence.model_evidence import ModelEvidence, columns_of, read_evidence, records_under
+from robustkit.evidence.parts import Part, known, sample_frame
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.queries import QUERY_COLUMNS
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.rows import CleanRecord
-from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
-from robustkit.evidence.samples import audit_samples, sample_rows
+from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Picture, Run
+from robustkit.evidence.samples import CleanColumns, audit_part, sample_parts
 from robustkit.evidence.single_draws import (
     DRAW_COLUMN,
     RESULT_EXTRAS,
@@ -45,95 +48,128 @@ from robustkit.evidence.union import ThreatEvidence, members, union_row
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 
-# Whole numbers that some rows do not have.
-_WHOLE = ["adv_pred", "question", "restart", "target", "l0", "forwards", "backwards"]
-
-_SAMPLED = (*SAMPLE_COLUMNS, "radius", DRAW_COLUMN, *QUERY_COLUMNS)  # all that a row of samples may have
+_SAMPLED: Final = (*SAMPLE_COLUMNS, "radius", DRAW_COLUMN, *QUERY_COLUMNS)  # all that a row of samples may have
 
 Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Tables:
+    """What the models of a run add to its tables, one after the other."""
+
+    results: Rows = field(default_factory=list)
+    samples: list[Part] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    clean: dict[str, Mapping[int, CleanRecord]] = field(default_factory=dict)  # by model
+    corrupted: dict[str, Verdicts] = field(default_factory=dict)  # by model
 
 
 def summarised(store: Store, folder: Path) -> Run:
     """The run in `store`, as values."""
     manifest = store.manifest()
-    identity = manifest["identity"]
-    groups = columns_of(identity)
-    attacks = {column: names for column, names in groups.items() if column != AUDIT or "audit" not in identity}
-    results: Rows = []
-    samples: list[tuple[Any, ...]] = []  # the columns _SAMPLED: as dicts, half a million rows take a gigabyte
-    warnings: list[str] = []
-    checks: list[Check] = []
-    level, pictures = level_of(manifest), load_pictures(store)
+    identity, pictures, tables = manifest["identity"], load_pictures(store), Tables()
     witnesses = witnesses_of(pictures)
-    places: dict[str, Origins] = {}
-    described = identity.get("corruptions")
-    corrupted: dict[str, Verdicts] = {}
-    clean: dict[str, Mapping[int, CleanRecord]] = {}
     for entry in identity["models"]:
-        model, places[str(entry["name"])] = read_evidence(store, identity, manifest, entry)
-        waiting = max(0, identity["n"] - len(model.clean))
-        warnings += _warnings(model)
-        if "audit" in identity and model.draws is not None:
-            warnings.append(f"{model.name} is randomized, for which AutoAttack is not made; it is not audited.")
-        own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
-        found = checks_of(model_facts(store, identity, level, model, witnesses))
-        for norm, eps_text in identity["threats"]:
-            threat = {"norm": norm, "eps": radius(norm_name(unmasked(norm)), eps_text), "eps_text": eps_text}
-            rows = _threat_results(model, threat, attacks, waiting)
-            own += [{"model": model.name, **threat, **row} for row in rows]
-            named = ({"model": model.name, **threat, **row} for row in _threat_samples(model, threat, attacks))
-            samples += [tuple(row.get(name, math.nan) for name in _SAMPLED) for row in named]
-        own = [{**row, **note_on(row, found)} for row in own]
-        own += _union(model, identity["threats"], attacks, waiting, own)
-        clean[model.name] = model.clean
-        corrupted[model.name] = store.corrupted_verdicts(model.name) if described else {}
-        for row in corruption_rows(described, corrupted[model.name], identity["n"]):
-            own.append({"model": model.name, **row})
-        warnings += warnings_of(found, manifest["warnings"])
-        results += with_sequences(own, identity, waiting)
-        checks += found
-    warnings += different_pictures(store) if len(corrupted) > 1 else []
-    means = corruption_means(described, corrupted, clean, manifest.get("corruption_baseline"))
+        model, places = read_evidence(store, identity, manifest, entry)
+        found = checks_of(model_facts(store, identity, level_of(manifest), model, witnesses))
+        tables.clean[model.name] = model.clean
+        tables.pictures += carried_pictures(pictures, model.name, places)
+        tables.corrupted[model.name] = store.corrupted_verdicts(model.name) if "corruptions" in identity else {}
+        tables.results += _results(model, identity, found, tables.corrupted[model.name])
+        tables.samples += _samples(model, identity)
+        tables.checks += found
+        tables.warnings += [*_warnings(model, identity), *warnings_of(found, manifest["warnings"])]
+    tables.warnings += different_pictures(store) if len(tables.clean) > 1 and "corruptions" in identity else []
+    means = corruption_means(
+        identity.get("corruptions"), tables.corrupted, tables.clean, manifest.get("corruption_baseline")
+    )
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
-    smoothed = any("smoothing" in entry for entry in identity["models"])
-    randomized = bool(manifest.get("randomized"))
-    further = [
-        *(["abstained"] if smoothed or randomized else []),
+    return Run(
+        folder=folder,
+        manifest=manifest | {"warnings": list(dict.fromkeys([*manifest["warnings"], *tables.warnings]))},
+        results=_frame([{**row, **data} for row in tables.results], RESULT_COLUMNS, _further(tables.results, manifest)),
+        samples=sample_frame(tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)]),
+        pictures=sorted(tables.pictures, key=lambda one: (one.model, one.norm, one.eps_text, one.attack, one.sample)),
+        class_names=tuple(identity["class_names"]),
+        corruptions=_frame([{**row, **data} for row in means], CORRUPTION_COLUMNS, []),
+        checks=tuple(tables.checks),
+    )
+
+
+def _results(model: ModelEvidence, identity: Mapping[str, Any], found: Sequence[Check], corrupted: Verdicts) -> Rows:
+    """The rows of one model in the results."""
+    waiting = max(0, identity["n"] - len(model.clean))
+    attacks = _attacks(identity)
+    own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
+    for threat in _threats(identity):
+        own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, attacks, waiting)]
+    own = [{**row, **note_on(row, found)} for row in own]
+    own += _union(model, identity["threats"], attacks, waiting, own)
+    for row in corruption_rows(identity.get("corruptions"), corrupted, identity["n"]):
+        own.append({"model": model.name, **row})
+    return with_sequences(own, identity, waiting)
+
+
+def _samples(model: ModelEvidence, identity: Mapping[str, Any]) -> list[Part]:
+    """The rows of one model in the samples."""
+    attacks = _attacks(identity)
+    clean = CleanColumns.of(model.clean)
+    return [
+        {"model": model.name, **threat, **part}
+        for threat in _threats(identity)
+        for part in _threat_samples(model, clean, threat, attacks)
+    ]
+
+
+def _attacks(identity: Mapping[str, Any]) -> dict[str, list[str]]:
+    """For each ensemble its members, for each other attack its own name; without the audit."""
+    return {
+        column: names for column, names in columns_of(identity).items() if column != AUDIT or "audit" not in identity
+    }
+
+
+def _threats(identity: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"norm": norm, "eps": radius(norm_name(unmasked(norm)), eps_text), "eps_text": eps_text}
+        for norm, eps_text in identity["threats"]
+    ]
+
+
+def _further(results: Rows, manifest: Mapping[str, Any]) -> list[str]:
+    """The columns that only some runs have in the results."""
+    identity, randomized = manifest["identity"], bool(manifest.get("randomized"))
+    return [
+        *(["abstained"] if _smoothed(identity) or randomized else []),
         *(["undecided"] if any(row["undecided"] for row in results) else []),
         *(["note"] if any("note" in row for row in results) else []),
         *(RESULT_EXTRAS if randomized else ()),
         *(DISTANCE_COLUMNS if any(is_minimum(eps_text) for _, eps_text in identity["threats"]) else ()),
     ]
-    measured = [
-        *(["radius"] if smoothed else []),
-        *([DRAW_COLUMN] if randomized else []),
-        *(name for name in QUERY_COLUMNS if any(_known(row[_SAMPLED.index(name)]) for row in samples)),
+
+
+def _measured(samples: Sequence[Part], manifest: Mapping[str, Any]) -> list[str]:
+    """The columns that only some runs have in the samples."""
+    return [
+        *(["radius"] if _smoothed(manifest["identity"]) else []),
+        *([DRAW_COLUMN] if manifest.get("randomized") else []),
+        *(name for name in QUERY_COLUMNS if known(samples, name)),
     ]
-    whole = [*_WHOLE, *(name for name in measured if name == "queries")]
-    return Run(
-        folder=folder,
-        manifest=manifest | {"warnings": list(dict.fromkeys([*manifest["warnings"], *warnings]))},
-        results=_frame([{**row, **data} for row in results], RESULT_COLUMNS, further, []),
-        samples=pd.DataFrame(samples, columns=[*_SAMPLED])[[*SAMPLE_COLUMNS, *measured]].astype(
-            dict.fromkeys(whole, "Int64")
-        ),
-        pictures=carried_pictures(pictures, places),
-        class_names=tuple(identity["class_names"]),
-        corruptions=_frame([{**row, **data} for row in means], CORRUPTION_COLUMNS, [], []),
-        checks=tuple(checks),
-    )
 
 
-def _known(value: Any) -> bool:
-    """Whether a row has a value that is neither missing nor empty."""
-    return bool(value) and value == value
+def _smoothed(identity: Mapping[str, Any]) -> bool:
+    return any("smoothing" in entry for entry in identity["models"])
 
 
-def _warnings(model: ModelEvidence) -> list[str]:
-    if model.smoothing is None:
-        return []
-    records = [record for records in model.attacked.values() for record in records]
-    return contradictions(model.name, model.smoothing, model.clean, model.certificates, records)
+def _warnings(model: ModelEvidence, identity: Mapping[str, Any]) -> list[str]:
+    warnings = []
+    if model.smoothing is not None:
+        attacked = model.attacked.values()
+        warnings += contradictions(model.name, model.smoothing, model.clean, model.certificates, attacked)
+    if "audit" in identity and model.draws is not None:
+        warnings.append(f"{model.name} is randomized, for which AutoAttack is not made; it is not audited.")
+    return warnings
 
 
 def _threat_results(
@@ -143,7 +179,7 @@ def _threat_results(
     rows = threat_rows(model.clean, groups, records_under(model, threat, groups), waiting, audit)
     if model.smoothing is not None:
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
-        rows.append(result_row("certified", "certified", len(model.clean), len(images), [], 0, waiting))
+        rows.append(result_row("certified", "certified", len(model.clean), len(images), waiting=waiting))
     if is_minimum(threat["eps_text"]):
         correct = [number for number, row in model.clean.items() if row.pred == row.label]
         rows = distance_extras(threat["norm"], rows, groups, records_under(model, threat, groups), correct)
@@ -172,22 +208,34 @@ def _union(
     return [{"model": model.name, **row, **extras, **(notes[0] if notes else {})}]
 
 
-def _threat_samples(model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Rows:
+def _threat_samples(
+    model: ModelEvidence, clean: CleanColumns, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
+) -> list[Part]:
     records = records_under(model, threat, groups)
-    rows = [row for column, names in groups.items() for row in sample_rows(model.clean, column, names, records)]
-    for row in rows:
-        found = model.queried.get((threat["norm"], threat["eps_text"], row["attack"]), {}).get(row["sample"])
-        row.update({} if found is None else {name: getattr(found, name) for name in QUERY_COLUMNS})
+    parts = [part for column, names in groups.items() for part in sample_parts(clean, column, names, records)]
+    parts = [{**part, **_queries(model, threat, part)} for part in parts]
     audit = model.audits.get((threat["norm"], threat["eps_text"]))
-    rows += [] if audit is None else audit_samples(model.clean, audit)
+    parts += [] if audit is None else [audit_part(clean, audit)]
     if model.smoothing is not None:
-        rows += certified_rows(model.clean, model.certificates, threat["norm"], threat["eps"])
+        parts.append(certified_samples(model.clean, model.certificates, threat["norm"], threat["eps"]))
     if model.draws is not None:
-        return sample_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
-    return rows
+        return sample_extras(model.draws, parts, groups, threat["norm"], threat["eps_text"])
+    return parts
 
 
-def _frame(rows: Rows, columns: Sequence[str], further: Sequence[str], whole: Sequence[str]) -> pd.DataFrame:
+def _queries(model: ModelEvidence, threat: Mapping[str, Any], part: Part) -> Part:
+    """The queries of the images of one attack; nothing of an attack that counts none."""
+    found = model.queried.get((threat["norm"], threat["eps_text"], part["attack"]))
+    if not found:
+        return {}
+    rows = [found.get(number) for number in part["sample"].tolist()]
+    return {
+        name: np.array([math.nan if row is None else getattr(row, name) for row in rows], kind)
+        for name, kind in zip(QUERY_COLUMNS, (float, object), strict=True)
+    }
+
+
+def _frame(rows: Rows, columns: Sequence[str], further: Sequence[str]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=[*columns, *further])
     # Whole numbers stay whole although some rows have none.
-    return frame.astype(dict.fromkeys([*whole, *(name for name in further if name == "abstained")], "Int64"))
+    return frame.astype(dict.fromkeys((name for name in further if name == "abstained"), "Int64"))

@@ -11,9 +11,10 @@ none. The radius "minimum" says nothing about a ball and is left out.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.audit import Audit
 from robustkit.evidence.results import combined, result_row
-from robustkit.evidence.rows import AttackRecord, CleanRecord
+from robustkit.evidence.rows import CleanRecord
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 
@@ -24,7 +25,7 @@ _AND: Final = " + "
 class ThreatEvidence(NamedTuple):
     """All rows at one threat."""
 
-    records: Mapping[str, Sequence[AttackRecord]]  # by attack, without the audit
+    records: Mapping[str, AttackColumns]  # by attack, without the audit
     audit: Audit | None
 
 
@@ -57,14 +58,14 @@ def union_row(
         parts: from `members`.
         waiting: images of the run that have no clean prediction yet.
     """
-    own = [record for threat in threats for records in threat.records.values() for record in records]
-    own += [record for threat in threats if threat.audit is not None for record in threat.audit.all_records]
+    parts_of_all = [rows for threat in threats for rows in threat.records.values()]
+    own = AttackColumns.joined([*parts_of_all, *(each.audit.all_records for each in threats if each.audit is not None)])
     robust = {number for number, row in clean.items() if row.pred == row.label}
-    robust -= {record.sample for record in own if record.success}
+    robust -= own.broken
     undecided = set[int]()
     for threat in threats:
         for records in threat.records.values():
-            undecided |= robust - {record.sample for record in records}
+            undecided |= robust - records.images
         undecided |= set() if threat.audit is None else threat.audit.undecided & robust
     row = result_row("worst-case", UNION, len(clean), len(robust), combined(own), len(undecided), waiting)
     return {"norm": UNION, "eps": float("nan"), "eps_text": described(parts), **row}

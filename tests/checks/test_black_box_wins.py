@@ -1,18 +1,16 @@
 import pytest
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.black_box_wins import BrokenImages, broken_images, gradient_attacks
 from robustkit.checks.register import checks_of, warnings_of
-from robustkit.evidence.rows import AttackRecord
 from tests.checks.facts import facts
 
 
 def records(attack, *, broke=(), left=(), backwards=100):
-    def record(sample, success):
-        return AttackRecord(
-            "net", "Linf", "0.1", attack, sample, success, 0, 0, 0, -1, 0.1, 0.1, 0.1, 1, 5, backwards
-        )  # fmt: skip
-
-    return [*(record(sample, 1) for sample in broke), *(record(sample, 0) for sample in left)]
+    return AttackColumns.of(
+        (sample, success, 0, 0, 0, -1, 0.1, 0.1, 0.1, 1, 5, backwards)
+        for success, images in ((1, broke), (0, left)) for sample in images
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

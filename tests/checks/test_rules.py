@@ -1,10 +1,11 @@
 """Each rule on evidence that is made for it: what it fails on, and what it lets pass."""
 
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.check import Check
 from robustkit.checks.facts import ProbeRecord, RunThreat, StoredWitness
 from robustkit.checks.impossible_claim import meet
@@ -13,15 +14,6 @@ from robustkit.checks.zero_gradients import PROBE
 from tests.checks.facts import facts
 
 HERE = RunThreat("Linf", "0.1")
-
-
-class Row(NamedTuple):
-    sample: int
-    success: int
-    question: int = 1
-    restart: int = 0
-    forwards: int = 11
-    backwards: int = 10
 
 
 def found(name: str, **given: object) -> list[Check]:
@@ -33,7 +25,9 @@ def statuses(name: str, **given: object) -> list[str]:
 
 
 def rows(broken=(), count=40, **values):
-    return [Row(number, int(number in broken), **values) for number in range(count)]
+    columns = {"question": 1, "forwards": 11, "backwards": 10, **values}
+    made = AttackColumns.of((number, number in broken, *[0] * 10) for number in range(count))
+    return replace(made, **{name: np.full(count, value) for name, value in columns.items()})
 
 
 def test_every_rule_has_a_row_for_a_run_without_rows():
@@ -87,7 +81,7 @@ def test_another_attack_that_has_gradients_speaks_for_an_image():
 
 
 def test_successes_in_the_last_steps_are_unfinished():
-    late = [Row(number, int(number < 6), question=19 if number < 6 else 20) for number in range(40)]
+    late = replace(rows(range(6)), question=np.where(np.arange(40) < 6, 19, 20))
     attacks = ({"name": "pgd", "steps": 20, "restarts": 1, "targets": 0},)
     given = {"places": (HERE,), "attacks": attacks}
 

@@ -3,7 +3,8 @@
 import pytest
 
 from robustkit import UserError, compare, evaluate, gate
-from robustkit.evidence.rows import AttackRecord, CleanRecord
+from robustkit.checks.attack_columns import AttackColumns
+from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.union import ThreatEvidence, members, union_row
 from tests.small import cnn, data, linear
 
@@ -17,17 +18,12 @@ def run():
     return evaluate(models, names=["a", "b"], dataset=data(60), attacks=attacks, norm=["Linf", "L2"], eps=radii)
 
 
-def attacked(norm, broken, images=range(6)):
-    return [
-        AttackRecord("m", norm, "1", "pgd", number, int(number in broken), 0, 1, 0, -1, 0.0, 0.0, 0.0, 0, 2, 1)
-        for number in images
-    ]
+def attacked(broken, images=range(6)):
+    return AttackColumns.of((number, number in broken, 0, 1, 0, -1, 0.0, 0.0, 0.0, 0, 2, 1) for number in images)
 
 
 def test_an_image_counts_only_if_no_threat_breaks_it():
-    threats = [
-        ThreatEvidence({"pgd": attacked(norm, broken)}, None) for norm, broken in [("Linf", {1, 2}), ("L2", {2, 3})]
-    ]
+    threats = [ThreatEvidence({"pgd": attacked(broken)}, None) for broken in ({1, 2}, {2, 3})]
 
     row = union_row(CLEAN, threats, [("Linf", "1"), ("L2", "1")], 0)
 
@@ -36,9 +32,7 @@ def test_an_image_counts_only_if_no_threat_breaks_it():
 
 
 def test_images_that_a_threat_has_not_reached_are_undecided():
-    threats = [
-        ThreatEvidence({"pgd": records}, None) for records in (attacked("Linf", {1}), attacked("L2", {2}, range(3)))
-    ]
+    threats = [ThreatEvidence({"pgd": records}, None) for records in (attacked({1}), attacked({2}, range(3)))]
 
     row = union_row(CLEAN, threats, [("Linf", "1"), ("L2", "1")], 0)
 

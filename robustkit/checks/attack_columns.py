@@ -1,0 +1,93 @@
+"""The results of one attack at one threat as columns: an object for each row would take seconds and a gigabyte."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AttackColumns:
+    """Of each column one entry per attacked image, ascending by image; their meaning is that of `AttackRecord`."""
+
+    sample: Integers  # [n]
+    success: Integers  # 0 or 1
+    adv_pred: Integers
+    question: Integers
+    restart: Integers
+    target: Integers
+    linf: Floats
+    l2: Floats
+    l1: Floats
+    l0: Integers
+    forwards: Integers
+    backwards: Integers
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[Any]]) -> Self:
+        """From rows with their values in the order of the columns."""
+        values = list(zip(*rows, strict=True)) or [()] * len(fields(cls))
+        return cls(
+            *(np.array(each, _TYPES[field.type]) for field, each in zip(fields(cls), values, strict=True))
+        )  # fmt: skip
+
+    @classmethod
+    def valid(cls, rows: Sequence[Sequence[Any]]) -> Self | None:
+        """As `of`, but None if a value is missing, of another type, or a whole number below -1 or from 2**53 on."""
+        columns = [np.array(each) for each in zip(*rows, strict=True)]
+        wanted = [_TYPES[field.type] for field in fields(cls)]
+        if [column.dtype.type for column in columns] != wanted:
+            return None
+        whole = [column for column, kind in zip(columns, wanted, strict=True) if kind is np.int64]
+        return cls(*columns) if all(each.min() >= -1 and each.max() < 1 << 53 for each in whole) else None
+
+    @classmethod
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """The rows of several attacks, one attack after the other."""
+        given = list(parts)
+        if not given:
+            return cls.of(())
+        return cls(*(np.concatenate([getattr(part, field.name) for part in given]) for field in fields(cls)))
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.sample)
+
+    @property
+    def images(self) -> set[int]:
+        """The images of the rows."""
+        return set(self.sample.tolist())
+
+    @property
+    def broken(self) -> set[int]:
+        """The images that the attack broke."""
+        return self.images_where(self.success > 0)
+
+    def images_where(self, chosen: NDArray[np.bool_]) -> set[int]:
+        """The images of some rows.
+
+        Args:
+            chosen: [n].
+        """
+        return set(self.sample[chosen].tolist())
+
+    def rows_where(self, chosen: NDArray[np.bool_] | Integers) -> Self:
+        """Some rows.
+
+        Args:
+            chosen: [n] as booleans, or their numbers in the order that is wanted.
+        """
+        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    def of_images(self, images: Iterable[int]) -> Self:
+        """The rows of some images."""
+        return self.rows_where(np.isin(self.sample, np.fromiter(images, np.int64)))
+
+
+_TYPES: dict[Any, type[np.generic]] = {Integers: np.int64, Floats: np.float64}
