@@ -11,7 +11,8 @@ import torch
 
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat, StoredWitness
-from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.primitives.protocol import TrialCost
 from robustkit.statistics.intervals import proportion
 
 _LEVELS = 255
@@ -46,6 +47,9 @@ class RoundingProbe:
             images.setdefault((RunThreat(each.norm, each.eps_text), each.attack), []).append(each.sample)
         for (place, attack), numbers in images.items():
             yield Wanted(place, _PREFIX + attack, tuple(sorted(numbers)))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        return TrialCost(1, 0)
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         attack = wanted.probe.removeprefix(_PREFIX)

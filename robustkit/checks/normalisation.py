@@ -10,8 +10,9 @@ from torch import Tensor
 
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts, ProbeRecord
-from robustkit.checks.probing import CLEAN, ProbeBench, Wanted
+from robustkit.checks.probing import CLEAN, ProbeBench, RunAttacks, Wanted
 from robustkit.errors import UserError
+from robustkit.primitives.protocol import TrialCost
 from robustkit.statistics.paired import PairedCounts, mcnemar
 
 _COUNT = 64
@@ -43,6 +44,9 @@ class PreprocessingProbe:
         if facts.deterministic:
             for name in OTHERS:
                 yield Wanted(CLEAN, _PREFIX + name, facts.drawn(facts.labels, _COUNT))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        return TrialCost(1, 0)
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         # All drawn images, also where some have their rows already: their mean belongs to the result.

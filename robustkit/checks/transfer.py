@@ -10,7 +10,8 @@ import torch
 
 from robustkit.checks.check import Finding, Rule, graded
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat, StoredWitness
-from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.primitives.protocol import TrialCost
 from robustkit.statistics.intervals import proportion
 
 _PREFIX = "transferred from "
@@ -35,6 +36,9 @@ class TransferProbe:
         for place in facts.radii if facts.deterministic and not facts.transferred else ():
             for model, witnesses in _foreign(facts, place).items():
                 yield Wanted(place, _PREFIX + model, tuple(sorted(witnesses)))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        return TrialCost(len(attacks(wanted.place)), 0)  # one picture of each
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         witnesses = _foreign(bench.facts, wanted.place)[wanted.probe.removeprefix(_PREFIX)]

@@ -21,7 +21,7 @@ from robustkit.engine.scheduler import run
 from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
 from robustkit.evaluation.ledger import Ledger
-from robustkit.evaluation.plan import PlannedAttack, attack_stage, clean_stage
+from robustkit.evaluation.plan import PICTURED, PlannedAttack, attack_stage, clean_stage
 from robustkit.evaluation.records import (
     attack_records,
     certificate_records,
@@ -40,7 +40,6 @@ from robustkit.statistics.randomized_smoothing import radius_factor
 _COMMIT_SECONDS = 0.5  # a finished image waits this long for its verdict, and then for its commit
 _JUDGED_AT_LEAST = 16  # clean images: fewer take as long on a CPU
 _READ_AT_ONCE = 64  # images read from the data set together
-_PICTURED = 24  # images whose witnesses are kept for the report
 
 LeftOut = Callable[[PlannedAttack, Sequence[int], OracleCost], Collection[int]]
 
@@ -156,7 +155,7 @@ class ModelRun:
             session, attack.attack, self._jobs(todo, attack, near, surrogate), slots=slots, seed=evaluation.seed,
             surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.member.measures,
         )  # fmt: skip
-        pictured = set(evaluation.ids[:_PICTURED])
+        pictured = set(evaluation.ids[:PICTURED])
         try:
             for outcome in outcomes:
                 pending.rows += _zero_gradients(self.name, attack, outcome)
