@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.check import Finding, Rule, graded, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
 from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.classifier.classifier import Classifier
@@ -226,7 +226,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     for place in places:
         rows = facts.probed(place, _probe(facts), facts.drawn(facts.correct, _COUNT))
         if rows is None:
-            yield Finding(place.text, "not_run", "The run has not finished it; give the same command again.")
+            yield not_run(place.text)
         else:
             yield _finding(place, rows)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.check import Finding, Rule, graded, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
 from robustkit.checks.probing import REFUSED, ProbeBench, RunAttacks, Wanted
 from robustkit.checks.survivors import SEARCHED
@@ -64,7 +64,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     for place in places:
         rows = facts.probed(place, _PROBE, facts.drawn(facts.correct, _COUNT))
         if rows is None:
-            yield Finding(place.text, "not_run", "The run has not finished it; give the same command again.")
+            yield not_run(place.text)
             continue
         if any(row.value == REFUSED for row in rows):
             text = "no gradient reaches the image: autograd does not see that the logits depend on it."

@@ -81,6 +81,7 @@ def predicted_checks(
         return [], 0
     alone = replace(pilot, classifiers=(classifier,))
     facts = facts_of_run(store, identity_of(alone), store.manifest(), evaluation.checks)[classifier.name]
+    facts = replace(facts, n=len(evaluation.ids))  # some probes are named after it
     ModelChecks(alone, classifier, facts, store, watch, most=_TRIED).run()
     measured: dict[tuple[str, str, str], list[Passes]] = {}
     for row in store.probe_records(classifier.name):

@@ -29,7 +29,10 @@ def test_a_tighter_precision_checks_the_images_of_all_looks(tmp_path):
     evaluated(linear(), tmp_path / "grown", precision=0.1, **SETTINGS)
     grown = evaluated(linear(), tmp_path / "grown", precision=0.08, **SETTINGS)
 
-    assert grown.checks == evaluated(linear(), tmp_path / "once", precision=0.08, **SETTINGS).checks
+    once = evaluated(linear(), tmp_path / "once", precision=0.08, **SETTINGS)
+
+    assert grown.checks == once.checks
+    assert set(evidence(tmp_path / "once")["checked"]) <= set(evidence(tmp_path / "grown")["checked"])
 
 
 def test_a_looser_precision_keeps_the_checks(tmp_path):
