@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from robustkit.checks.check import LEVELS, reaches
 from robustkit.checks.facts import Level, ModelFacts, ProbeRecord, RunThreat
-from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.engine.jobs import Job, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
+from robustkit.errors import UserError
 from robustkit.primitives import registry
+from robustkit.primitives.protocol import TrialCost
 
 _SEED = 1  # added to the run's: a random start of its own
 
@@ -40,6 +42,13 @@ class AttackProbe:
             return
         for place in self.places(facts):
             yield self.at(facts, place)
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        try:
+            method = registry.build(wanted.probe, wanted.place.norm, wanted.place.eps_text)
+        except UserError:  # it has no form in this norm, and will be refused
+            return TrialCost(0, 0)
+        return TrialCost(method.trials * method.cost.forwards, method.trials * method.cost.backwards)
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         method = registry.build(wanted.probe, wanted.place.norm, wanted.place.eps_text)

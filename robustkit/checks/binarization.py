@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.check import Finding, Rule, graded, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
-from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.logits import logits_of
 from robustkit.classifier.session import Session
@@ -30,7 +30,7 @@ from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
 from robustkit.primitives import noise
 from robustkit.primitives.ball import Ball
-from robustkit.primitives.protocol import Attack
+from robustkit.primitives.protocol import Attack, TrialCost
 from robustkit.primitives.threat import ball
 from robustkit.statistics.intervals import proportion
 
@@ -67,6 +67,15 @@ class BinarizationProbe:
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
         for place in last_radii(facts):
             yield Wanted(place, _probe(facts), facts.drawn(facts.correct, _COUNT))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        # One wrong class is left: there are no more targets than that.
+        each = [(attack.restarts, attack.cost) for attack in attacks(wanted.place)]
+        points = _INNER + 2 + 2 + _RANDOM
+        return TrialCost(
+            points + sum(trials * cost.forwards for trials, cost in each),
+            sum(trials * cost.backwards for trials, cost in each),
+        )
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         batch, threat = bench.images(wanted.images), ball(wanted.place.norm, wanted.place.eps_text)
@@ -217,7 +226,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     for place in places:
         rows = facts.probed(place, _probe(facts), facts.drawn(facts.correct, _COUNT))
         if rows is None:
-            yield Finding(place.text, "not_run", "The run has not finished it; give the same command again.")
+            yield not_run(place.text)
         else:
             yield _finding(place, rows)
 

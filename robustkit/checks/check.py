@@ -80,6 +80,12 @@ class Rule:
     said_as: str = ""
 
 
+def not_run(threat: str = "") -> Finding:
+    """The finding where passes of a check are missing."""
+    how = "Passes of it are missing; robustkit evaluate with the same --out and --checks makes them."
+    return Finding(threat, "not_run", how)
+
+
 def graded(*, invalid: bool, warning: bool) -> Status:
     """The status of a rule that applies."""
     return "invalid" if invalid else "warning" if warning else "ok"

@@ -7,17 +7,20 @@ who must hand in a file, and nothing about whether the result is right.
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 
-from robustkit.checks.check import Finding, Rule
-from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat, StoredWitness
-from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.checks.check import Finding, Rule, not_run
+from robustkit.checks.facts import ModelFacts, StoredWitness
+from robustkit.checks.stored_examples import StoredExamplesProbe
 from robustkit.statistics.intervals import proportion
 
 _LEVELS = 255
 _OFF = 1e-3  # levels
-_PREFIX = "8 bits after "
 _HALF = 0.5
+
+
+def probe_name(attack: str) -> str:
+    """What rows say of the examples of an attack."""
+    return f"8 bits after {attack}"
 
 
 def rounded(witness: StoredWitness) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -37,45 +40,23 @@ def _witnesses(facts: ModelFacts) -> list[StoredWitness]:
     ]  # fmt: skip
 
 
-class RoundingProbe:
-    """For each stored adversarial example, whether it is an error after rounding."""
-
-    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        images: dict[tuple[RunThreat, str], list[int]] = {}
-        for each in _witnesses(facts) if facts.deterministic else ():
-            images.setdefault((RunThreat(each.norm, each.eps_text), each.attack), []).append(each.sample)
-        for (place, attack), numbers in images.items():
-            yield Wanted(place, _PREFIX + attack, tuple(sorted(numbers)))
-
-    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
-        attack = wanted.probe.removeprefix(_PREFIX)
-        stored = {
-            each.sample: each for each in _witnesses(bench.facts)
-            if (each.norm, each.eps_text) == wanted.place and each.attack == attack
-        }  # fmt: skip
-        batch = bench.images(wanted.images)
-        points = torch.stack([torch.from_numpy(rounded(stored[number])) for number in batch.numbers])
-        wrong = bench.session.logits(points.to(batch.x)).argmax(1).cpu() != batch.y
-        for number, survives in zip(batch.numbers, wrong.tolist(), strict=True):
-            yield bench.record(wanted, number, survives, forwards=1)
+PROBE = StoredExamplesProbe(_witnesses, lambda each: probe_name(each.attack), rounded)
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat with stored errors."""
-    wanted = list(RoundingProbe().wanted(facts))
-    if not wanted:
+    found = list(PROBE.tried(facts))
+    if not found:
         yield Finding("", "not_applicable", "No error is stored of an image with 256 levels.")
-    for place in dict.fromkeys(each.place for each in wanted):
-        rows = [facts.probed(place, each.probe, each.images) for each in wanted if each.place == place]
-        if any(each is None for each in rows):
-            yield Finding(place.text, "not_run", "The run has not finished it; give the same command again.")
+    for place, examples in found:
+        if examples is None:
+            yield not_run(place.text)
             continue
-        known = {row.sample for each in rows for row in each or ()}
-        survive = {row.sample for each in rows for row in each or () if row.outcome}
-        high = proportion(len(survive), len(known)).high
-        text = f"{len(survive)} of {len(known)} stored errors are errors in a picture file of 8 bits, too."
-        numbers = {"survive": len(survive), "errors": len(known)}
-        lost = tuple(sorted(known - survive))
+        survive, known = len(examples.wrong), len(examples.tried)
+        high = proportion(survive, known).high
+        text = f"{survive} of {known} stored errors are errors in a picture file of 8 bits, too."
+        lost = tuple(sorted(examples.tried - examples.wrong))
+        numbers = {"survive": survive, "errors": known}
         yield Finding(place.text, "warning" if high < _HALF else "ok", text, lost, numbers)
 
 
@@ -87,5 +68,5 @@ RULE = Rule(
     note="errors vanish in 8 bits",
     remedy="For adversarial pictures as files take robustkit attack, which searches among the 256 levels.",
     judge=judge,
-    probes=(RoundingProbe(),),
+    probes=(PROBE,),
 )

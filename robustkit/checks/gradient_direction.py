@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.check import Finding, Rule, graded, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
-from robustkit.checks.probing import REFUSED, ProbeBench, Wanted
+from robustkit.checks.probing import REFUSED, ProbeBench, RunAttacks, Wanted
 from robustkit.checks.survivors import SEARCHED
 from robustkit.engine.nearness import gradient_at
 from robustkit.primitives import noise, registry
-from robustkit.primitives.protocol import Attack, Trials
+from robustkit.primitives.protocol import Attack, TrialCost, Trials
 from robustkit.statistics.intervals import proportion
 
 _COUNT = 32
@@ -30,6 +30,9 @@ class DirectionProbe:
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
         for place in facts.searchable if facts.deterministic else ():
             yield Wanted(place, _PROBE, facts.drawn(facts.correct, _COUNT))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        return TrialCost(2 + _DIRECTIONS, 1)
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         batch, seed = bench.images(wanted.images), bench.facts.seed + _STREAM
@@ -61,7 +64,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     for place in places:
         rows = facts.probed(place, _PROBE, facts.drawn(facts.correct, _COUNT))
         if rows is None:
-            yield Finding(place.text, "not_run", "The run has not finished it; give the same command again.")
+            yield not_run(place.text)
             continue
         if any(row.value == REFUSED for row in rows):
             text = "no gradient reaches the image: autograd does not see that the logits depend on it."

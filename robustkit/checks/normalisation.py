@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor
 
-from robustkit.checks.check import Finding, Rule
+from robustkit.checks.check import Finding, Rule, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord
-from robustkit.checks.probing import CLEAN, ProbeBench, Wanted
+from robustkit.checks.probing import CLEAN, ProbeBench, RunAttacks, Wanted
 from robustkit.errors import UserError
+from robustkit.primitives.protocol import TrialCost
 from robustkit.statistics.paired import PairedCounts, mcnemar
 
 _COUNT = 64
@@ -36,20 +37,28 @@ OTHERS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def _probe(name: str, facts: ModelFacts) -> str:
+    """With the number of images: a run that grew draws others, and their mean belongs to the result."""
+    return f"{_PREFIX}{name}, {facts.n} images"
+
+
 class PreprocessingProbe:
     """For each image and each other preprocessing, whether the model classifies it correctly."""
 
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
         if facts.deterministic:
             for name in OTHERS:
-                yield Wanted(CLEAN, _PREFIX + name, facts.drawn(facts.labels, _COUNT))
+                yield Wanted(CLEAN, _probe(name, facts), facts.drawn(facts.labels, _COUNT))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        return TrialCost(1, 0)
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         # All drawn images, also where some have their rows already: their mean belongs to the result.
         batch = bench.images(bench.facts.drawn(bench.facts.labels, _COUNT))
-        changed = OTHERS[wanted.probe.removeprefix(_PREFIX)](batch.x)
+        (change,) = (OTHERS[name] for name in OTHERS if _probe(name, bench.facts) == wanted.probe)
         try:
-            right = (bench.session.logits(changed).argmax(1).cpu() == batch.y).tolist()
+            right = (bench.session.logits(change(batch.x)).argmax(1).cpu() == batch.y).tolist()
         except UserError:
             right = [False] * len(batch.numbers)  # NaN or infinite logits, far outside of what it was made for
         for number, correct in zip(batch.numbers, right, strict=True):
@@ -65,9 +74,9 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         return
     gains = []
     for name in OTHERS:
-        rows = facts.probed(CLEAN, _PREFIX + name, drawn)
+        rows = facts.probed(CLEAN, _probe(name, facts), drawn)
         if rows is None:
-            yield Finding("", "not_run", "The run has not finished it; give the same command again.")
+            yield not_run()
             return
         right = {row.sample for row in rows if row.outcome}
         gains.append((len(right) - len(facts.correct & set(drawn)), name, right))

@@ -13,7 +13,7 @@ from torch import Tensor
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.session import Session
-from robustkit.primitives.protocol import Attack
+from robustkit.primitives.protocol import Attack, TrialCost
 
 CLEAN = RunThreat("-", "0")
 REFUSED = -1.0  # value of a row where the model could not be asked: no gradient reaches the image, for example
@@ -35,6 +35,9 @@ class ImageBatch(NamedTuple):
     y: Tensor  # [n] int64, on the CPU
 
 
+RunAttacks = Callable[[RunThreat], Sequence[Attack]]  # of the run at one threat, apart from audits
+
+
 @dataclass(frozen=True)
 class ProbeBench:
     """What a probe works with."""
@@ -43,7 +46,7 @@ class ProbeBench:
     classifier: Classifier
     session: Session
     images: Callable[[Sequence[int]], ImageBatch]
-    attacks: Callable[[RunThreat], Sequence[Attack]]  # of the run at one threat, apart from audits
+    attacks: RunAttacks
     slots: int  # rows in flight; no row depends on it
 
     def record(
@@ -60,6 +63,9 @@ class CheckProbe(Protocol):
 
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
         """Where the passes are needed; empty where they say nothing."""
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        """The most passes of one image."""
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         """The rows of the images, as they finish."""

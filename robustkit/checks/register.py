@@ -46,9 +46,9 @@ def checks_of(facts: ModelFacts) -> tuple[Check, ...]:
     return tuple(check for rule in RULES for check in _rows(rule, facts))
 
 
-def probes_of(facts: ModelFacts) -> list[CheckProbe]:
-    """The probes that the level of the facts includes."""
-    return [probe for rule in RULES if _included(rule, facts) for probe in rule.probes]
+def probes_of(facts: ModelFacts) -> list[tuple[Rule, CheckProbe]]:
+    """The probes that the level of the facts includes, each with its rule."""
+    return [(rule, probe) for rule in RULES if _included(rule, facts) for probe in rule.probes]
 
 
 def warnings_of(checks: Sequence[Check], stored: Sequence[str] = ()) -> list[str]:

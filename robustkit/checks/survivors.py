@@ -7,7 +7,7 @@ interval, times the share of survivors, is a bound on how far robust accuracy is
 from collections.abc import Callable, Iterator, Sequence
 
 from robustkit.checks.attack_probe import AttackProbe
-from robustkit.checks.check import Finding, graded
+from robustkit.checks.check import Finding, graded, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
 from robustkit.checks.probing import REFUSED
 from robustkit.statistics.intervals import proportion
@@ -45,7 +45,7 @@ def judge_survivors(probes: Sequence[AttackProbe], what: str) -> Callable[[Model
             rows = [facts.probed(place, each.probe, each.images) for each in wanted]
             done = [each for each in rows if each is not None]
             if len(done) < len(rows):
-                yield Finding(place.text, "not_run", "The run has not finished it; give the same command again.")
+                yield not_run(place.text)
             else:
                 yield _finding(facts, place, [row for each in done for row in each], len(wanted[0].images), what)
 

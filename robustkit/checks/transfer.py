@@ -6,64 +6,47 @@ ones. The stored examples of the run's other models are tried, which costs a for
 
 from collections.abc import Iterator
 
-import torch
-
-from robustkit.checks.check import Finding, Rule, graded
-from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat, StoredWitness
-from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.checks.check import Finding, Rule, graded, not_run
+from robustkit.checks.facts import ModelFacts, RunThreat, StoredWitness
+from robustkit.checks.stored_examples import StoredExamplesProbe
 from robustkit.statistics.intervals import proportion
 
-_PREFIX = "transferred from "
 _FEWEST = 2
 _NOTED, _WRONG = 0.02, 0.1  # lower end of the share of the survivors with a foreign witness
 
 
-def _foreign(facts: ModelFacts, place: RunThreat) -> dict[str, dict[int, list[StoredWitness]]]:
-    """The witnesses of each other model at one threat, of images that stand here."""
-    standing = facts.survivors(place)
-    found: dict[str, dict[int, list[StoredWitness]]] = {}
+def probe_name(model: str, attack: str) -> str:
+    """What rows say of examples that an attack on another model made."""
+    return f"transferred from {model}, {attack}"
+
+
+def _foreign(facts: ModelFacts) -> Iterator[StoredWitness]:
+    """Examples of other models, of images that stand here."""
+    standing = {place: facts.survivors(place) for place in facts.radii if not facts.transferred}
     for each in facts.witnesses:
-        if each.model != facts.model and (each.norm, each.eps_text) == place and each.sample in standing:
-            found.setdefault(each.model, {}).setdefault(each.sample, []).append(each)
-    return found
+        if each.model != facts.model and each.sample in standing.get(RunThreat(each.norm, each.eps_text), ()):
+            yield each
 
 
-class TransferProbe:
-    """For each image that stands, whether an adversarial example of another model is an error here."""
-
-    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        for place in facts.radii if facts.deterministic and not facts.transferred else ():
-            for model, witnesses in _foreign(facts, place).items():
-                yield Wanted(place, _PREFIX + model, tuple(sorted(witnesses)))
-
-    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
-        witnesses = _foreign(bench.facts, wanted.place)[wanted.probe.removeprefix(_PREFIX)]
-        batch = bench.images(wanted.images)
-        for number, x, label in zip(batch.numbers, batch.x, batch.y.tolist(), strict=True):
-            points = torch.stack([torch.from_numpy(each.x_adv.copy()) for each in witnesses[number]]).to(x)
-            broken = bool((bench.session.logits(points).argmax(1).cpu() != label).any())
-            yield bench.record(wanted, number, broken, forwards=len(points))
+PROBE = StoredExamplesProbe(_foreign, lambda each: probe_name(each.model, each.attack))
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
-    wanted = list(TransferProbe().wanted(facts))
-    if not wanted:
+    found = list(PROBE.tried(facts))
+    if not found:
         why = "The run has no other model whose adversarial examples could be tried on the images that stand."
         yield Finding("", "not_applicable", why)
-    for place in dict.fromkeys(each.place for each in wanted):
-        rows = [facts.probed(place, each.probe, each.images) for each in wanted if each.place == place]
-        if any(each is None for each in rows):
-            yield Finding(place.text, "not_run", "The run has not finished it; give the same command again.")
+    for place, examples in found:
+        if examples is None:
+            yield not_run(place.text)
             continue
-        tried = {row.sample for each in rows for row in each or ()}
-        broken = {row.sample for each in rows for row in each or () if row.outcome}
-        low = proportion(len(broken), len(tried)).low
-        many = len(broken) >= _FEWEST
+        tried, broken = len(examples.tried), len(examples.wrong)
+        low = proportion(broken, tried).low
+        many = broken >= _FEWEST
         status = graded(invalid=many and low > _WRONG, warning=many and low > _NOTED)
-        text = f"adversarial examples of other models broke {len(broken)} of {len(tried)} images that stand."
-        numbers = {"broken": len(broken), "tried": len(tried)}
-        yield Finding(place.text, status, text, tuple(sorted(broken)), numbers)
+        text = f"adversarial examples of other models broke {broken} of {tried} images that stand."
+        yield Finding(place.text, status, text, tuple(sorted(examples.wrong)), {"broken": broken, "tried": tried})
 
 
 RULE = Rule(
@@ -74,5 +57,5 @@ RULE = Rule(
     note="transferred examples find more",
     remedy="Find the layer that masks gradients with robustkit diagnose, and add robustkit evaluate --surrogate.",
     judge=judge,
-    probes=(TransferProbe(),),
+    probes=(PROBE,),
 )

@@ -7,7 +7,7 @@ fails. Ours begins at the image itself: a random start among all images would le
 from collections.abc import Iterator
 
 from robustkit.checks.attack_probe import AttackProbe
-from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.check import Finding, Rule, graded, not_run
 from robustkit.checks.facts import ModelFacts, RunThreat
 from robustkit.checks.probing import REFUSED
 from robustkit.statistics.intervals import proportion
@@ -29,7 +29,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     wanted = PROBE.at(facts, EVERYTHING)
     rows = facts.probed(EVERYTHING, wanted.probe, wanted.images)
     if rows is None:
-        yield Finding("", "not_run", "The run has not finished it; give the same command again.")
+        yield not_run()
         return
     if any(row.value == REFUSED for row in rows):
         yield Finding("", "not_applicable", "PGD cannot be run on this model.")

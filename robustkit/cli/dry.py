@@ -1,5 +1,6 @@
 """`--dry-run`: the passes that an evaluation will need, predicted from some of its images. Nothing is written."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from robustkit.errors import UntrainedError
@@ -30,7 +31,7 @@ def print_prediction(options: dict[str, Any]) -> None:
     spent = sum(each.spent for each in predictions)
     echo(
         f"In all about {_rounded(forwards)} forwards and {_rounded(backwards)} backwards of one image, as a rule "
-        f"within a factor of two; the dry run itself needed {spent:,} passes."
+        f"within a factor of two{_marked(predictions)}; the dry run itself needed {spent:,} passes."
     )
 
 
@@ -38,9 +39,15 @@ def _print_costs(prediction: "Prediction", images: int) -> None:
     echo(f"\n{prediction.model}, predicted from {prediction.images} of the {images} images, chosen at random:")
     echo(f"  {'attack':<28}{'threat':<14}{'images':>12}{'forwards':>14}{'backwards':>14}")
     for each in prediction.costs:
-        numbers = "".join(f"{_rounded(value):>{width}}" for value, width in (
+        sign = "<=" if each.bound else ""
+        numbers = "".join(f"{sign + _rounded(value):>{width}}" for value, width in (
             (each.images, 12), (each.forwards, 14), (each.backwards, 14)))  # fmt: skip
         echo(f"  {each.attack:<28}{each.threat:<14}{numbers}")
+
+
+def _marked(predictions: Sequence["Prediction"]) -> str:
+    bounds = any(each.bound for prediction in predictions for each in prediction.costs)
+    return " but for the upper bounds, marked <=" if bounds else ""
 
 
 def _rounded(value: float) -> str:

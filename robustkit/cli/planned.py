@@ -1,5 +1,6 @@
 """`--plan`: the plan of an evaluation and an upper bound on its cost, without loading a model."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .options import data_of
@@ -9,12 +10,14 @@ from .terminal import echo
 if TYPE_CHECKING:
     from robustkit.classifier.smoothing import Smoothing
     from robustkit.data import Dataset
+    from robustkit.evaluation.check_costs import CheckCost
     from robustkit.evaluation.plan import Plan
 
 
 def print_plan(options: dict[str, Any]) -> None:
     """Print the cells of the plan with upper bounds on their forward and backward passes."""
     from robustkit.data import pick
+    from robustkit.evaluation.check_costs import checks_at_most
     from robustkit.evaluation.classifiers import checked_names
     from robustkit.evaluation.plan import plan
     from robustkit.evaluation.resolved import check_smoothable
@@ -35,7 +38,9 @@ def print_plan(options: dict[str, Any]) -> None:
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
     echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
     _print_corruptions(options, data, images)
-    _print_costs(planned, images, len(options["models"]), options["eot"], smoothing)
+    checks = checks_at_most([str(number) for number in range(len(options["models"]))], planned, options["checks"],
+                            images, smoothed=smoothing is not None)  # fmt: skip
+    _print_costs(planned, images, len(options["models"]), options["eot"], smoothing, checks)
 
 
 def _print_corruptions(options: dict[str, Any], data: "Dataset", images: int) -> None:
@@ -47,7 +52,10 @@ def _print_corruptions(options: dict[str, Any], data: "Dataset", images: int) ->
         echo(f"  {'corruptions x severities, one verdict each':<54}{images * cells:>14,}{0:>14,}")
 
 
-def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smoothing: "Smoothing | None") -> None:
+def _print_costs(
+    planned: "Plan", images: int, models: int, eot: int | None, smoothing: "Smoothing | None",
+    checks: Sequence["CheckCost"],
+) -> None:  # fmt: skip
     from robustkit.classifier.classifier import DRAWS_PER_QUERY
     from robustkit.classifier.oracle import OracleCost
 
@@ -63,6 +71,13 @@ def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smo
         forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
         threat = f"{cell.threat.norm} {cell.threat.eps_text}"
         echo(f"  {cell.name:<28}{threat:<14}{cell.attack.trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
+    if checks:
+        echo(f"  {'check':<28}{'threat':<14}{'images':>12}{'forwards':>14}{'backwards':>14}")
+    for check in checks:
+        images_of, check_forwards, check_backwards = (round(each) for each in check[2:5])
+        forwards, backwards = forwards + check_forwards, backwards + check_backwards
+        numbers = f"{images_of:>12,}{check_forwards:>14,}{check_backwards:>14,}"
+        echo(f"  {check.check:<28}{check.threat:<14}{numbers}")
     if smoothing is not None:
         echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
     echo(

@@ -26,11 +26,14 @@ class ModelChecks:
         facts: what is known about it.
         store: the evidence.
         watch: is told of the progress.
+        most: images of each probe, for a pilot; None for all of them.
     """
 
     def __init__(
-        self, evaluation: Evaluation, classifier: Classifier, facts: ModelFacts, store: Store, watch: ProgressWatch
-    ) -> None:
+        self, evaluation: Evaluation, classifier: Classifier, facts: ModelFacts, store: Store, watch: ProgressWatch,
+        most: int | None = None,
+    ) -> None:  # fmt: skip
+        self.most = most
         self.evaluation, self.classifier, self.facts = evaluation, classifier, facts
         self.store, self.watch = store, watch
 
@@ -58,16 +61,15 @@ class ModelChecks:
 
     def _todo(self) -> Iterator[tuple[CheckProbe, Wanted]]:
         """The probes with the images that have no row yet."""
-        for probe in probes_of(self.facts):
+        for _, probe in probes_of(self.facts):
             for wanted in probe.wanted(self.facts):
                 rows = self.facts.probes.get((*wanted.place, wanted.probe), {})
-                left = tuple(number for number in wanted.images if number not in rows)
+                left = tuple(number for number in wanted.images[: self.most] if number not in rows)
                 if left:
                     yield probe, wanted._replace(images=left)
 
     def _attacks(self, place: RunThreat) -> list[Attack]:
-        planned = [each for each in self.evaluation.plan.attacks if each.column.audit is None]
-        return [each.attack for each in planned if (each.threat.norm, each.threat.eps_text) == place]
+        return self.evaluation.plan.attacks_at(*place)
 
     def _images(self, numbers: Sequence[int]) -> ImageBatch:
         x, y = self.evaluation.data.batch(list(numbers))

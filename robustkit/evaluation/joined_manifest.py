@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robustkit.errors import UserError
+from robustkit.evaluation.merged_checks import joined_level
+from robustkit.evidence.checked import USUAL
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import norm_name, radius
 
@@ -71,9 +73,8 @@ def joined_manifest(
         text for text in first.get("declared", []) if all(text in each.get("declared", []) for each in manifests)
     ]
     entries |= {"declared": declared} if declared else {}
-    # Passes of checks are about survivors, and the merged run has fewer.
-    switched_off = all(manifest.get("checks") == "none" for manifest in manifests)
-    entries |= {"checks": "none"} if switched_off else {}
+    level = joined_level(manifests)
+    entries |= {"checks": level} if level != USUAL else {}
     kept = all("adversarial" in manifest for manifest in manifests)
     return entries | ({"adversarial": first["adversarial"]} if kept else {})
 

@@ -6,7 +6,7 @@ Evidence is copied row by row. A row that two runs have must be the same in both
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -18,6 +18,8 @@ import numpy as np
 from robustkit.checks.facts import ProbeRecord
 from robustkit.errors import UserError
 from robustkit.evaluation.joined_manifest import joined_identity, joined_manifest
+from robustkit.evaluation.merged_checks import notes_on_checks, rows_of_checks
+from robustkit.evidence.checked import level_of
 from robustkit.evidence.rows import (
     AnswerRecord,
     AttackRecord,
@@ -76,7 +78,8 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> Merged:
     try:
         with ExitStack() as stack:
             sources = [_opened(user_path(folder), stack) for folder in folders]
-            missing, notes = _filled(part, sources)
+            missing = _filled(part, sources)
+            manifests = [source.manifest() for source in sources]
         os.chmod(part, 0o755)
         os.rename(part, target)
     except BaseException:
@@ -84,7 +87,9 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> Merged:
         raise
     store = Store(target, reading=True)
     try:
-        return Merged(summarised(store, target), missing, notes)
+        run = summarised(store, target)
+        about_checks = notes_on_checks(manifests, level_of(run.manifest), run.checks, out)
+        return Merged(run, missing, (*_notes(manifests), *about_checks))
     finally:
         store.close()
 
@@ -100,8 +105,8 @@ def _opened(folder: Path, stack: ExitStack) -> Store:
     return store
 
 
-def _filled(part: Path, sources: Sequence[Store]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Fill the folder; what is missing, and notes."""
+def _filled(part: Path, sources: Sequence[Store]) -> tuple[str, ...]:
+    """Fill the folder; what is missing."""
     manifests = [source.manifest() for source in sources]
     names = [str(source.folder) for source in sources]
     identity = joined_identity(names, [manifest["identity"] for manifest in manifests])
@@ -111,6 +116,7 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[tuple[str, ...], tupl
         for source in sources:
             for kind in (*_KINDS, *(_KEPT if all(keeps) else ())):
                 _copy(source, target, kind)
+            _copy_rows(source, target, rows_of_checks(source, manifests, _carried(source)))
             _copy_answers(source, target, identity)
         entries = joined_manifest(names, manifests, identity)
         target.set_manifest(**entries, finished=None)
@@ -120,12 +126,13 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[tuple[str, ...], tupl
             target.set_manifest(finished=max(finished) if all(finished) else _now())
     finally:
         target.close()
-    notes = []
+    return missing
+
+
+def _notes(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    keeps = ["adversarial" in manifest for manifest in manifests]
     if any(keeps) and not all(keeps):
-        notes.append("Not all of the runs kept their adversarial examples, so the merged run has none.")
-    if any(manifest.get("checks") in ("standard", "full") for manifest in manifests):
-        notes.append("What checks found in passes of their own is not merged; evaluate --checks makes them again.")
-    return missing, tuple(notes)
+        yield "Not all of the runs kept their adversarial examples, so the merged run has none."
 
 
 def _copy(source: Store, target: Store, kind: type[Any]) -> None:
@@ -135,7 +142,11 @@ def _copy(source: Store, target: Store, kind: type[Any]) -> None:
         UserError: there is another row of the same image already.
     """
     carried = _carried(source) if kind in (AttackRecord, DrawRecord, PictureRecord) else set()
-    for rows in _parts(row for row in source.every(kind) if not _key(row) & carried):
+    _copy_rows(source, target, (row for row in source.every(kind) if not _key(row) & carried))
+
+
+def _copy_rows(source: Store, target: Store, given: Iterator[Row]) -> None:
+    for rows in _parts(given):
         for row in target.add(rows):
             raise UserError(
                 f"{source.folder} contradicts another run: {_described(row)} has other results there; the runs were "

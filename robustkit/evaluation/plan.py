@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from robustkit.classifier.oracle import OracleCost
 from robustkit.errors import UserError
@@ -19,6 +19,7 @@ from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.threat import MINIMUM, ball, is_rendered
 
+PICTURED: Final = 24  # images of which each attack leaves a picture
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
 
 
@@ -133,6 +134,13 @@ class Plan:
     def audit(self) -> int | None:
         """How many survivors are audited; None for no audit."""
         return next((column.audit for column in self.columns if column.audit is not None), None)
+
+    def attacks_at(self, norm: str, eps_text: str) -> list[Attack]:
+        """The attacks in one threat model, apart from audits."""
+        return [
+            each.attack for each in self.attacks
+            if each.column.audit is None and (each.threat.norm, each.threat.eps_text) == (norm, eps_text)
+        ]  # fmt: skip
 
     def described(self) -> list[dict[str, Any]]:
         """Every attack with all its hyper-parameters, for the manifest."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.evaluation.check_costs import predicted_checks
 from robustkit.evaluation.plan import Passes, Plan, PlannedAttack
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.runner import ModelRun
@@ -32,6 +33,7 @@ class ExpectedCost(NamedTuple):
     images: float
     forwards: float
     backwards: float
+    bound: bool = False  # whether it is no prediction, but the most that it can be
 
 
 class Prediction(NamedTuple):
@@ -86,6 +88,9 @@ def predicted(evaluation: Evaluation, classifier: Classifier, watch: ProgressWat
             cost, passes = _cost(store, classifier.name, attack, thinning.counted(attack), factor)
             costs.append(cost)
             spent += passes
+        checks, passes = predicted_checks(evaluation, pilot, classifier, store, watch)
+        costs += [ExpectedCost(f"check {each.check}", *each[1:]) for each in checks]
+        spent += passes
         return Prediction(classifier.name, len(pilot.ids), spent, tuple(costs))
     finally:
         store.close()

@@ -21,7 +21,7 @@ from robustkit.engine.scheduler import run
 from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
 from robustkit.evaluation.ledger import Ledger
-from robustkit.evaluation.plan import PlannedAttack, attack_stage, clean_stage
+from robustkit.evaluation.plan import PICTURED, PlannedAttack, attack_stage, clean_stage
 from robustkit.evaluation.records import (
     attack_records,
     certificate_records,
@@ -40,7 +40,6 @@ from robustkit.statistics.randomized_smoothing import radius_factor
 _COMMIT_SECONDS = 0.5  # a finished image waits this long for its verdict, and then for its commit
 _JUDGED_AT_LEAST = 16  # clean images: fewer take as long on a CPU
 _READ_AT_ONCE = 64  # images read from the data set together
-_PICTURED = 24  # images whose witnesses are kept for the report
 
 LeftOut = Callable[[PlannedAttack, Sequence[int], OracleCost], Collection[int]]
 
@@ -174,7 +173,7 @@ class ModelRun:
 
     @cached_property
     def _pictured(self) -> set[int]:
-        return set(self.evaluation.ids[:_PICTURED])
+        return set(self.evaluation.ids[:PICTURED])
 
     def _jobs(
         self, todo: Sequence[int], attack: PlannedAttack, near: Mapping[int, NearnessRecord], surrogate: Session | None

@@ -1,23 +1,25 @@
-"""Run checks in processes that are killed: `python crash_checks.py FOLDER LEVEL IMAGES MOMENTS [RULE,RULE...]`.
+"""Run checks in processes that are killed: `python crash_checks.py FOLDER LEVEL IMAGES RULE,RULE...`.
 
-The attacks are finished first; then a forked child kills itself with SIGKILL after a number of rows of the checks, and
-the parent goes on where it stopped, with another batch size. Prints one JSON line per moment.
+The attacks are finished first. Then a forked child says when a number of rows of the checks are in the evidence, and
+waits; the parent kills it with SIGKILL and goes on where it stopped, with another batch size. Prints one JSON line per
+moment: after the first row, and before the last one.
 """
 
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 
 import torch
 
+from robustkit import load_run
 from robustkit.checks import register
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
-from tests.evaluation.crash import in_child
-from tests.small import cnn, csv, data, evaluated, evidence
+from tests.small import cnn, data, evaluated, evidence
 
 torch.set_num_threads(1)
 
@@ -27,39 +29,68 @@ def run(folder: Path, images: int, checks: str, batch_size: int | str = "auto") 
     return evaluated(cnn(), folder, **request, checks=checks, batch_size=batch_size)
 
 
-def run_and_die(folder: Path, images: int, level: str, rows: int) -> None:
+def files(folder: Path) -> dict[str, bytes]:
+    """The derived files, written at one place and with the same times."""
+    place = folder.with_name("shown")
+    shutil.copytree(folder, place)
+    with sqlite3.connect(place / "run.sqlite") as store:
+        store.execute("UPDATE run SET value = '{}' WHERE key = 'seconds'")
+        store.execute("UPDATE run SET value = '\"2026-01-01T00:00:00+00:00\"' WHERE key IN ('created', 'finished')")
+    store.close()
+    load_run(place).write()
+    found = {file.name: file.read_bytes() for file in place.iterdir() if file.suffix in (".csv", ".html")}
+    shutil.rmtree(place)
+    return found
+
+
+def run_and_wait(folder: Path, images: int, level: str, rows: int, ready: int) -> None:
     written, count = Store.write, 0
 
     def write(self: Store, given: list[object]) -> None:
         nonlocal count
-        count += 1
-        if count > rows:
-            os.kill(os.getpid(), signal.SIGKILL)
         written(self, given)
+        count += 1
+        if count == rows:
+            os.write(ready, b"1")
+            signal.pause()
 
     Store.write = write
     run(folder, images, level)
 
 
-def main(folder: Path, level: str, images: int, moments: int) -> None:
+def killed(folder: Path, images: int, level: str, rows: int) -> bool:
+    """Whether a child was killed with so many rows of checks in the evidence."""
+    ready, ours = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            run_and_wait(folder, images, level, rows, ours)
+        finally:
+            os._exit(1)
+    os.close(ours)
+    os.read(ready, 1)  # empty if the child has ended
+    os.close(ready)
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def main(folder: Path, level: str, images: int) -> None:
     run(folder / "attacked", images, "quick")
     shutil.copytree(folder / "attacked", folder / "whole")
     whole = run(folder / "whole", images, level)
-    files, rows = csv(whole, folder / "whole"), evidence(folder / "whole")
-    for number in range(moments):
-        place, after = folder / str(number), ((2 * number + 1) * len(rows["checked"])) // (2 * moments)
+    expected, rows = files(folder / "whole"), evidence(folder / "whole")["checked"]
+    for after in (1, len(rows) - 1):
+        place = folder / str(after)
         shutil.copytree(folder / "attacked", place)
-        ended = in_child(lambda place=place, after=after: run_and_die(place, images, level, after))
+        ended = killed(place, images, level, after)
         left = len(evidence(place)["checked"])
         resumed = run(place, images, level, batch_size=3)
-        same = csv(resumed, place) == files and resumed.checks == whole.checks
-        same = same and evidence(place)["checked"] == rows["checked"]
-        killed = ended == signal.SIGKILL
-        line = {"after": after, "killed": killed, "rows": left, "all": len(rows["checked"]), "same": same}
+        same = resumed.checks == whole.checks and evidence(place)["checked"] == rows
+        line = {"after": after, "killed": ended, "rows": left, "evidence": same, "files": files(place) == expected,
+                "shown": sorted(expected)}  # fmt: skip
         sys.stdout.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[5:]:
-        register.RULES = tuple(rule for rule in register.RULES if rule.name in sys.argv[5].split(","))
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    register.RULES = tuple(rule for rule in register.RULES if rule.name in sys.argv[4].split(","))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -31,17 +31,18 @@ def status(run: Run, name: str) -> set[str]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that torch is imported once")
-def test_checks_that_are_killed_go_on_to_the_same_rows_in_any_batch_size(tmp_path):
-    rules = "normalisation,gradient_direction,unbounded"
+def test_checks_that_are_killed_go_on_to_the_same_files_in_any_batch_size(tmp_path):
+    rules = "gradient_direction,eight_bits,restarts,binarization"
     done = subprocess.run(
-        [sys.executable, HERE / "crash_checks.py", tmp_path, "full", "6", "2", rules],
+        [sys.executable, HERE / "crash_checks.py", tmp_path, "full", "4", rules],
         env={**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     moments = [json.loads(line) for line in done.stdout.splitlines()]
 
-    assert all(moment["killed"] and moment["same"] for moment in moments)
-    assert all(0 < moment["rows"] < moment["all"] for moment in moments)
+    assert [moment["rows"] for moment in moments] == [moment["after"] for moment in moments]
+    assert all(moment["killed"] and moment["evidence"] and moment["files"] for moment in moments)
+    assert moments[0]["shown"] == ["report.html", "results.csv", "samples.csv"]
 
 
 def test_quick_checks_make_no_pass_and_change_no_table(tmp_path):
