@@ -1,7 +1,7 @@
 """Rows of evidence out of what the engine and the model return."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from torch import Tensor
 
@@ -10,9 +10,11 @@ from robustkit.engine.nearness import Nearness
 from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evidence.pixels import packed
 from robustkit.evidence.rows import (
+    CLEAN_CELL,
     AttackRecord,
     CertificateRecord,
     CleanRecord,
+    ConfidenceRecord,
     DrawRecord,
     NearnessRecord,
     OriginalRecord,
@@ -54,14 +56,20 @@ def clean_draw_records(
 ) -> list[DrawRecord]:
     """Single answers of a randomized model to clean images; `verdicts` are the forwards of their verdicts."""
     return [
-        DrawRecord(model, "-", "0", "clean", number, *each, forwards + 2 * each.draws)
+        DrawRecord(model, *CLEAN_CELL, number, *each, forwards + 2 * each.draws)
         for number, each, forwards in zip(numbers, draws, verdicts, strict=True)
     ]
 
 
-def attack_records(
-    model: str, attack: PlannedAttack, outcome: Outcome, *, pictured: bool
-) -> list[AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord]:
+def clean_confidences(
+    model: str, numbers: Sequence[int], confidences: Sequence[float] | None, pictured: Collection[int]
+) -> list[ConfidenceRecord]:
+    """How confident a model is in the classes of those clean images of which there are pictures."""
+    named = zip(numbers, confidences or [], strict=confidences is not None)
+    return [_confidence((model, *CLEAN_CELL, number), value) for number, value in named if number in pictured]
+
+
+def attack_records(model: str, attack: PlannedAttack, outcome: Outcome, *, pictured: bool) -> list[Row]:
     """The outcome of an attack on one image, what else was found out there, and the pixels if they are kept."""
     x, x_adv = outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)
     linf, l2, l1, l0 = (ball(0).distance(x, x_adv).item() for ball in (Linf, L2, L1, L0))
@@ -70,7 +78,7 @@ def attack_records(
         *key, int(outcome.success), outcome.label, outcome.queries, outcome.restart, outcome.loss_target,
         linf, l2, l1, int(l0), outcome.forwards, outcome.backwards,
     )  # fmt: skip
-    rows: list[AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord] = [record]
+    rows: list[Row] = [record]
     rows += [] if outcome.draws is None else [DrawRecord(*key, *outcome.draws, 0)]
     rows += [] if outcome.nearness is None else [_nearness_record(key, outcome.nearness)]
     if attack.counts_queries:
@@ -80,7 +88,8 @@ def attack_records(
     if not pictured or outcome.x.numel() > _PICTURE_VALUES:
         return rows
     shape = " ".join(str(side) for side in outcome.x.shape)
-    return [*rows, PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))]
+    rows.append(PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv))))
+    return [*rows, *([] if outcome.confidence is None else [_confidence(key, outcome.confidence)])]
 
 
 def witness_records(model: str, attack: PlannedAttack, outcome: Outcome) -> list[Row]:
@@ -90,6 +99,11 @@ def witness_records(model: str, attack: PlannedAttack, outcome: Outcome) -> list
     x, x_adv = (packed(part.numpy()) for part in (outcome.x.float(), outcome.x_adv))
     # Images are read as float32, whatever type the model has.
     return [WitnessRecord(*key, shape, kind, x_adv), OriginalRecord(outcome.sample, shape, "float32", x)]
+
+
+def _confidence(key: tuple[str, str, str, str, int], probability: float) -> ConfidenceRecord:
+    # On a GPU the last bits depend on the batch, and a page shows three digits.
+    return ConfidenceRecord(*key, round(probability, 4))
 
 
 def _distances(outcome: Outcome, judged: float) -> str:

@@ -25,6 +25,7 @@ from robustkit.evaluation.plan import PlannedAttack, attack_stage, clean_stage
 from robustkit.evaluation.records import (
     attack_records,
     certificate_records,
+    clean_confidences,
     clean_draw_records,
     clean_records,
     witness_records,
@@ -129,6 +130,9 @@ class ModelRun:
             draws = session.clean_draws(images, y.tolist(), part)
             return [
                 *clean_records(self.name, part, y, verdicts.labels, scores),
+                *clean_confidences(
+                    self.name, part, oracle.confidences(scores, verdicts.labels.tolist()), self._pictured
+                ),
                 *([] if draws is None else clean_draw_records(self.name, part, draws, verdicts.forwards)),
             ]
         votes = oracle.poll(images, part)
@@ -156,11 +160,10 @@ class ModelRun:
             session, attack.attack, self._jobs(todo, attack, near, surrogate), slots=slots, seed=evaluation.seed,
             surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.member.measures,
         )  # fmt: skip
-        pictured = set(evaluation.ids[:_PICTURED])
         try:
             for outcome in outcomes:
                 pending.rows += _zero_gradients(self.name, attack, outcome)
-                pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
+                pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in self._pictured)
                 if outcome.success and evaluation.keep_adversarial:
                     pending.rows += witness_records(self.name, attack, outcome)
                 robust -= outcome.success
@@ -193,6 +196,11 @@ class ModelRun:
 
     def _images(self, part: Sequence[int]) -> Tensor:
         return self._checked(self.evaluation.data.batch(part)[0], part)
+
+    @cached_property
+    def _pictured(self) -> frozenset[int]:
+        """The images of which there are pictures."""
+        return frozenset(self.evaluation.ids[:_PICTURED])
 
     @cached_property
     def _input(self) -> InputFormat:

@@ -1,9 +1,11 @@
 """The rows of the evidence: one class for each table of a run's SQLite file."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from robustkit.checks.facts import ProbeRecord
+
+CLEAN_CELL: Final = ("-", "0", "clean")  # norm, eps_text and attack of rows about the clean image
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,18 @@ class PictureRecord:
 
 
 @dataclass(frozen=True)
+class ConfidenceRecord:
+    """The probability that a model gives the class it predicts, for one picture of the report."""
+
+    model: str
+    norm: str  # "-", "0" and "clean" for the clean image
+    eps_text: str
+    attack: str
+    sample: int
+    probability: float  # softmax of the logits
+
+
+@dataclass(frozen=True)
 class CorruptedRecord:
     """The prediction of a model for one corrupted image."""
 
@@ -158,14 +172,15 @@ class AnswerRecord:
 
 Row = (
     CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
-    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord
+    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord | ConfidenceRecord
 )  # fmt: skip
 TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
     CorruptedRecord: "corrupted", WitnessRecord: "witness", OriginalRecord: "original", ProbeRecord: "checked",
+    ConfidenceRecord: "confidence",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord,
+    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord, ConfidenceRecord,
 )  # fmt: skip
