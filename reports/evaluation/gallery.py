@@ -187,12 +187,18 @@ def _entry(board: Board, picture: Picture) -> GalleryEntry:
         span=f"{low:g} to {high:g}",
         width=picture.x.shape[-1],
         height=picture.x.shape[-2],
-        clean_confidence="",
-        adv_confidence="",
+        clean_confidence=_percent(picture.clean_confidence),
+        adv_confidence=_percent(picture.adv_confidence),
         clean=png((picture.x.astype(np.float64) - low) / scale),
         adversarial=png((picture.x_adv.astype(np.float64) - low) / scale),
         difference=png(amplified(delta)),
     )
+
+
+def _percent(confidence: float | None) -> str:
+    if confidence is None:
+        return ""
+    return "over 99 %" if confidence > 0.995 else f"{100 * confidence:.0f} %"
 
 
 def _span(picture: Picture) -> tuple[float, float]:

@@ -65,14 +65,15 @@ def _natural(norms: Sequence[str]) -> str:
 
 
 def joined(board: Board) -> list[str]:
-    """Sentences about threats and runs taken together: the union, and models that several runs attacked."""
-    return [*precision.notes(board), *_unions(board), *(
+    """Sentences about runs that stopped early, and about models that several runs attacked."""
+    return [*precision.notes(board), *(
         f"{model}: the runs {_listed(where)} attacked the same model; its worst case is over all of their attacks."
         for model, where in board.joined.items()
     )]  # fmt: skip
 
 
-def _unions(board: Board) -> Iterator[str]:
+def unions(board: Board) -> Iterator[str]:
+    """A sentence about the images of each model that stand under every threat at once; none for one norm."""
     rows = [row for row in map(board.union, board.models) if row is not None and row.n]
     for row in rows:
         assert row.threat is not None

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from robustkit.evidence.union import UNION
+
 from .board import Board
 from .headline_threat import headline_threat
 from .ranking import Ranking, ranking
@@ -9,10 +11,15 @@ from .result_rows import ResultRow, ThreatLabel
 
 
 class OverviewColumn(NamedTuple):
-    """A radius, or no attack."""
+    """A radius, no attack, or the union: all threats of a run at once."""
 
     threat: ThreatLabel | None
     leads: bool  # whether the table is sorted by it
+
+    @property
+    def is_union(self) -> bool:
+        """Whether it is about all threats of a run at once."""
+        return self.threat is not None and self.threat.norm == UNION
 
 
 class OverviewNorm(NamedTuple):
@@ -46,6 +53,11 @@ class Overview(NamedTuple):
     ranked: Ranking | None
 
     @property
+    def has_union(self) -> bool:
+        """Whether there is a column about all threats at once."""
+        return any(column.is_union for column in self.columns)
+
+    @property
     def has_ranges(self) -> bool:
         """Whether some model shares its place with others."""
         return any(not row.place.isdecimal() for row in self.rows if row.place)
@@ -59,22 +71,38 @@ def overview(board: Board) -> Overview:
     columns += [
         OverviewColumn(threat, leads=leading is not None and threat == leading.threat) for threat in board.threats
     ]
+    columns += [OverviewColumn(threat, leads=False) for threat in _unions(board)]
     first = ranked.models if ranked else []
     models = [*first, *(model for model in board.models if model not in first)]
     rows = [
         OverviewRow(model, ranked.place(model) if ranked else "", [_cell(board, model, column) for column in columns])
         for model in models
     ]
-    return Overview(_norms(board), columns, rows, ranked)
+    return Overview(_norms(columns), columns, rows, ranked)
 
 
-def _norms(board: Board) -> list[OverviewNorm]:
-    norms = [threat.norm for threat in board.threats]
+def _unions(board: Board) -> list[ThreatLabel]:
+    """The unions of the models' threats: one, unless models were attacked in other norms or radii."""
+    rows = [row for row in map(board.union, board.models) if row is not None and row.n]
+    return list(dict.fromkeys(row.threat for row in rows if row.threat is not None))
+
+
+def _norms(columns: list[OverviewColumn]) -> list[OverviewNorm]:
+    norms = [column.threat.norm for column in columns if column.threat]
     return [OverviewNorm("", 1), *(OverviewNorm(norm, norms.count(norm)) for norm in dict.fromkeys(norms))]
 
 
 def _cell(board: Board, model: str, column: OverviewColumn) -> OverviewCell | None:
-    row = board.worst(model, column.threat) if column.threat else board.clean(model)
+    row = _row(board, model, column)
     if row is None or not row.n:
         return None
     return OverviewCell(row, board.certified(model, column.threat) if column.threat else None)
+
+
+def _row(board: Board, model: str, column: OverviewColumn) -> ResultRow | None:
+    if column.threat is None:
+        return board.clean(model)
+    if not column.is_union:
+        return board.worst(model, column.threat)
+    union = board.union(model)
+    return union if union is not None and union.threat == column.threat else None

@@ -18,7 +18,7 @@ from .checks_terminal import print_checks, print_unreliable
 from .closing import closing_table, is_needed
 from .corruptions import corruption_notes, has_corruptions, print_corruptions
 from .distances import NOTE, DistanceBlock, distance_blocks
-from .methods import joined, resolution
+from .methods import joined, resolution, unions
 from .result_rows import ResultRow, ThreatLabel
 
 COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
@@ -175,6 +175,7 @@ def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
     if board.transferred:
         yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
     yield from dict.fromkeys(note for run in board.runs if has_corruptions(run) for note in corruption_notes(run))
+    yield from unions(board)
     yield from joined(board)
     if board.images.n:
         yield resolution(board)

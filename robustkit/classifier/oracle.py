@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from robustkit.classifier.batch_sizes import made_up
@@ -61,6 +62,9 @@ class Oracle(Protocol):
     def verdicts(self, points: Tensor, looks: Sequence[Look]) -> PointVerdicts:
         """What the unmodified model says at points `[n, *S]` in [0, 1], each with its look."""
 
+    def confidences(self, scores: Tensor, labels: Sequence[int]) -> list[float] | None:
+        """The probabilities of classes `labels`, by the scores `[n, K]`; None where scores are votes."""
+
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
         """How often single answers at points `[n, *S]` are the classes `y`; None where every answer is the same."""
 
@@ -111,6 +115,12 @@ class Plain:
         """The class of the largest logit."""
         logits = self.judge(points)
         return PointVerdicts(logits, logits.argmax(1), [1] * len(points))
+
+    def confidences(self, scores: Tensor, labels: Sequence[int]) -> list[float] | None:
+        """The softmax of the logits."""
+        classes = torch.tensor(labels, device=scores.device).unsqueeze(1)
+        found: list[float] = scores.softmax(1).gather(1, classes).squeeze(1).tolist()
+        return found
 
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
         """None: a plain model draws nothing."""

@@ -97,6 +97,10 @@ class Randomized:
         scores, labels, forwards = zip(*each, strict=True)
         return PointVerdicts(torch.stack(scores), torch.tensor(labels, device="cpu"), list(forwards))
 
+    def confidences(self, scores: Tensor, labels: Sequence[int]) -> list[float] | None:
+        """None: the scores are votes."""
+        return None
+
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
         """Draws that no query and no verdict used."""
         found = []

@@ -86,6 +86,10 @@ class Smoothed:
         labels = [self.decide(row[None], look.most) for row, look in zip(scores, looks, strict=True)]
         return PointVerdicts(scores, torch.cat(labels), [self.smoothing.judges] * len(points))
 
+    def confidences(self, scores: Tensor, labels: Sequence[int]) -> list[float] | None:
+        """None: the scores are votes."""
+        return None
+
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
         """None: the smoothed model's answer is the class of most copies."""
         return None

@@ -59,6 +59,7 @@ class Outcome:
     nearness: Nearness | None = None  # of the best point, where it was asked for and the image is not broken
     all_queries: int = 0  # over all trials of the image, judging not included
     approach: tuple[Approach, ...] = ()  # without a radius, of an attack that sees no gradients
+    confidence: float | None = None  # probability of `label` at `x_adv`; None of a smoothed or randomized model
 
     @property
     def blind(self) -> bool:

@@ -7,6 +7,8 @@ class must lead by more than rounding, so that the caller's own forward says the
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +38,12 @@ class Candidates:
     states: State  # [n] after the step, to go on with where a point is not adversarial after all
     points: Tensor  # [n, *S], or parameters [n, *P]
     final: list[bool]  # whether the point is the trial's last one, so that a failure ends the trial
+
+
+class _Verdict(NamedTuple):
+    point: Tensor  # [*S] projected exactly
+    label: int
+    confidence: float | None  # the probability of the class
 
 
 class VerdictQueue:
@@ -73,8 +81,8 @@ class VerdictQueue:
             groups, self._waiting = self._waiting, []
             with self.patience.computing():
                 judged = list(self._judged(groups))
-            for group, points, labels in judged:
-                yield from self._decided(group, points, labels)
+            for group, verdicts in judged:
+                yield from self._decided(group, verdicts)
         if self.unmeasured is not None:
             nothing_left = self.queue.exhausted and not live and not len(self.queue) and not self._waiting
             yield from self.unmeasured.measured(last=nothing_left)
@@ -84,7 +92,7 @@ class VerdictQueue:
         """How many wait for a verdict."""
         return sum(len(group.trials) for group in self._waiting)
 
-    def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, Tensor, list[int]]]:
+    def _judged(self, groups: list[Candidates]) -> Iterator[tuple[Candidates, list[_Verdict]]]:
         points = torch.cat([group.points for group in groups])
         trials = [trial for group in groups for trial in group.trials]
         samples = [trial.job.sample for trial in trials]
@@ -98,10 +106,12 @@ class VerdictQueue:
             trial.forwards += forwards
         decided = zip(points, verdicts.scores, verdicts.labels.tolist(), strict=True)
         labels = [self._settled(trial, *row) for trial, row in zip(trials, decided, strict=True)]
+        confidences = self.session.oracle.confidences(verdicts.scores, labels) or repeat(None)
+        each = list(map(_Verdict, points, labels, confidences))
         for group in groups:
             count = len(group.trials)
-            yield group, points[:count], labels[:count]
-            points, labels = points[count:], labels[count:]
+            yield group, each[:count]
+            each = each[count:]
 
     def _settled(self, trial: Trial, point: Tensor, scores: Tensor, label: int) -> int:
         """The class at a point: one that does not break the image where the other leads by no more than rounding."""
@@ -138,16 +148,16 @@ class VerdictQueue:
         rows = zip(group.states.trial.key.tolist(), group.trials, group.final, strict=True)
         return [Look(key, trial.looks, most, final) for key, trial, final in rows]
 
-    def _decided(self, group: Candidates, points: Tensor, labels: list[int]) -> Iterator[Outcome]:
+    def _decided(self, group: Candidates, verdicts: list[_Verdict]) -> Iterator[Outcome]:
         looks = self._looks(group)
-        for row, (trial, label) in enumerate(zip(group.trials, labels, strict=True)):
-            success = trial.job.lost(label)
+        for row, (trial, verdict) in enumerate(zip(group.trials, verdicts, strict=True)):
+            success = trial.job.lost(verdict.label)
             if not success and not group.final[row]:
                 self._go_on(group, row)
             elif not success and self._stretch(group, row):
                 continue
             elif self.attack.unlimited:
-                outcome = self._outcome(group, row, points[row], label, looks[row])
+                outcome = self._outcome(group, row, verdict, looks[row])
                 trial.shortest = nearest = self._nearer(trial.shortest, trial, outcome)
                 if not self._queued(trial, outcome):
                     yield replace(
@@ -157,11 +167,11 @@ class VerdictQueue:
             elif not success and not trial.last:
                 self.queue.retry(trial)
             else:
-                outcome = self._outcome(group, row, points[row], label, looks[row])
+                outcome = self._outcome(group, row, verdict, looks[row])
                 if success or self.unmeasured is None:
                     yield outcome
                 else:
-                    state = group.states.take(torch.tensor([row], device=points.device))
+                    state = group.states.take(torch.tensor([row], device=group.points.device))
                     assert isinstance(state, BestState)
                     self.unmeasured.add(outcome, state)
 
@@ -213,8 +223,8 @@ class VerdictQueue:
         distance = float(ball.distance(original.image.cpu().unsqueeze(0), outcome.x_adv.unsqueeze(0)))
         return distance / scaled(1.0, original.bounds) if ball.norm != "L0" else distance
 
-    def _outcome(self, group: Candidates, row: int, point: Tensor, label: int, look: Look) -> Outcome:
-        trial, queries = group.trials[row], int(group.states.queries[row])
+    def _outcome(self, group: Candidates, row: int, verdict: _Verdict, look: Look) -> Outcome:
+        trial, queries, (point, label, confidence) = group.trials[row], int(group.states.queries[row]), verdict
         job = trial.job
         draws = self.session.oracle.fresh_draws(point.unsqueeze(0), [job.y], [look])
         trial.forwards += sum(2 * each.draws for each in draws or [])
@@ -222,6 +232,7 @@ class VerdictQueue:
             job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
             trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
             parameters=self._parameters(group, row), all_queries=trial.queries,
+            confidence=confidence,
         )  # fmt: skip
 
     def _parameters(self, group: Candidates, row: int) -> Tensor | None:

@@ -25,6 +25,7 @@ from robustkit.evidence.rows import (
     AttackRecord,
     CertificateRecord,
     CleanRecord,
+    ConfidenceRecord,
     CorruptedRecord,
     DrawRecord,
     NearnessRecord,
@@ -41,7 +42,7 @@ from robustkit.paths import user_path
 
 _KINDS: tuple[type[Any], ...] = (
     CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    CorruptedRecord,
+    CorruptedRecord, ConfidenceRecord,
 )  # fmt: skip
 _KEPT: tuple[type[Any], ...] = (WitnessRecord, OriginalRecord)
 _AT_ONCE = 10_000  # rows in one transaction

@@ -11,9 +11,11 @@ from robustkit.engine.nearness import Nearness
 from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evidence.pixels import packed
 from robustkit.evidence.rows import (
+    CLEAN_CELL,
     AttackRecord,
     CertificateRecord,
     CleanRecord,
+    ConfidenceRecord,
     DrawRecord,
     NearnessRecord,
     OriginalRecord,
@@ -56,14 +58,22 @@ def clean_draw_records(
 ) -> list[DrawRecord]:
     """Single answers of a randomized model to clean images; `verdicts` are the forwards of their verdicts."""
     return [
-        DrawRecord(model, "-", "0", "clean", number, *each, forwards + 2 * each.draws)
+        DrawRecord(model, *CLEAN_CELL, number, *each, forwards + 2 * each.draws)
         for number, each, forwards in zip(numbers, draws, verdicts, strict=True)
     ]
 
 
+def clean_confidences(
+    model: str, numbers: Sequence[int], confidences: Sequence[float] | None, pictured: Collection[int]
+) -> list[ConfidenceRecord]:
+    """How confident a model is in the classes of those clean images of which there are pictures."""
+    named = zip(numbers, confidences or [], strict=confidences is not None)
+    return [_confidence((model, *CLEAN_CELL, number), value) for number, value in named if number in pictured]
+
+
 def attack_records(
     model: str, attack: PlannedAttack, outcomes: Sequence[Outcome], pictured: Collection[int]
-) -> Iterator[AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord]:
+) -> Iterator[Row]:
     """The outcomes of an attack, what else was found out there, and the pixels of the images in `pictured`."""
     for outcome, (linf, l2, l1, l0) in zip(outcomes, _all_distances(outcomes), strict=True):
         key = (model, attack.threat.norm, attack.threat.eps_text, attack.name, outcome.sample)
@@ -80,6 +90,8 @@ def attack_records(
         if outcome.sample in pictured and outcome.x.numel() <= _PICTURE_VALUES:
             shape = " ".join(str(side) for side in outcome.x.shape)
             yield PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))
+            if outcome.confidence is not None:
+                yield _confidence(key, outcome.confidence)
 
 
 def witness_records(model: str, attack: PlannedAttack, outcome: Outcome) -> list[Row]:
@@ -105,6 +117,11 @@ def _query_record(key: tuple[str, str, str, str, int], attack: PlannedAttack, ou
     point = outcome.x_adv if outcome.parameters is None else outcome.parameters
     distance = attack.attack.ball.distance(outcome.x.unsqueeze(0), point.unsqueeze(0)).item()
     return QueryRecord(*key, outcome.all_queries, _distances(outcome, distance))
+
+
+def _confidence(key: tuple[str, str, str, str, int], probability: float) -> ConfidenceRecord:
+    # On a GPU the last bits depend on the batch, and a page shows three digits.
+    return ConfidenceRecord(*key, round(probability, 4))
 
 
 def _distances(outcome: Outcome, judged: float) -> str:

@@ -25,6 +25,7 @@ from robustkit.evaluation.plan import PICTURED, PlannedAttack, attack_stage, cle
 from robustkit.evaluation.records import (
     attack_records,
     certificate_records,
+    clean_confidences,
     clean_draw_records,
     clean_records,
     witness_records,
@@ -128,6 +129,9 @@ class ModelRun:
             draws = session.clean_draws(images, y.tolist(), part)
             return [
                 *clean_records(self.name, part, y, verdicts.labels, scores),
+                *clean_confidences(
+                    self.name, part, oracle.confidences(scores, verdicts.labels.tolist()), self._pictured
+                ),
                 *([] if draws is None else clean_draw_records(self.name, part, draws, verdicts.forwards)),
             ]
         votes = oracle.poll(images, part)
@@ -171,10 +175,6 @@ class ModelRun:
             if outcome.success and self.evaluation.keep_adversarial:
                 yield from witness_records(self.name, attack, outcome)
 
-    @cached_property
-    def _pictured(self) -> set[int]:
-        return set(self.evaluation.ids[:PICTURED])
-
     def _jobs(
         self, todo: Sequence[int], attack: PlannedAttack, near: Mapping[int, NearnessRecord], surrogate: Session | None
     ) -> Iterator[Job]:
@@ -199,6 +199,11 @@ class ModelRun:
 
     def _images(self, part: Sequence[int]) -> Tensor:
         return self._checked(self.evaluation.data.batch(part)[0], part)
+
+    @cached_property
+    def _pictured(self) -> frozenset[int]:
+        """The images of which there are pictures."""
+        return frozenset(self.evaluation.ids[:PICTURED])
 
     @cached_property
     def _input(self) -> InputFormat:

@@ -29,6 +29,9 @@ TABLES = (
     """CREATE TABLE picture (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, shape TEXT, x BLOB, x_adv BLOB,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
+    """CREATE TABLE confidence (
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, probability REAL,
+    PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     """CREATE TABLE drawn (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, draws INT, selection INT, estimation INT,
     forwards INT, PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",

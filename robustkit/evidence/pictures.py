@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.evidence.opening import not_ours
-from robustkit.evidence.rows import CleanRecord, PictureRecord
+from robustkit.evidence.rows import CLEAN_CELL, CleanRecord, PictureRecord
 from robustkit.evidence.run import Picture
 from robustkit.evidence.store import Store
 
@@ -16,9 +16,13 @@ _SHAPE = re.compile(r"\d{1,9}( \d{1,9}){2}", re.ASCII)
 
 
 def load_pictures(store: Store) -> list[Picture]:
-    """All pictures of a store, with the classes that were predicted before and after the attack."""
+    """All pictures of a store, with the classes that were predicted before and after the attack, with confidences."""
     clean: dict[str, dict[int, CleanRecord]] = {}
     attacked = {(row.model, row.norm, row.eps_text, row.attack, row.sample): row for row in store.pictured_records()}
+    confidences = {
+        (row.model, row.norm, row.eps_text, row.attack, row.sample): row.probability
+        for row in store.confidence_records()
+    }
     pictures = []
     for record in store.picture_records():
         key = record.model, record.norm, record.eps_text, record.attack, record.sample
@@ -28,7 +32,8 @@ def load_pictures(store: Store) -> list[Picture]:
         x, x_adv = _pixels(record, record.x), _pixels(record, record.x_adv)
         if before is None or after is None or x is None or x_adv is None:
             raise not_ours(store.folder, f"its picture of image {record.sample} does not fit")
-        pictures.append(Picture(*key, before.label, before.pred, after.adv_pred, x, x_adv))
+        confident = (confidences.get(one) for one in ((record.model, *CLEAN_CELL, record.sample), key))
+        pictures.append(Picture(*key, before.label, before.pred, after.adv_pred, x, x_adv, *confident))
     return pictures
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from robustkit.checks.facts import ProbeRecord
+
+CLEAN_CELL: Final = ("-", "0", "clean")  # norm, eps_text and attack of rows about the clean image
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,18 @@ class PictureRecord:
 
 
 @dataclass(frozen=True)
+class ConfidenceRecord:
+    """The probability that a model gives the class it predicts, for one picture of the report."""
+
+    model: str
+    norm: str  # "-", "0" and "clean" for the clean image
+    eps_text: str
+    attack: str
+    sample: int
+    probability: float  # softmax of the logits
+
+
+@dataclass(frozen=True)
 class CorruptedRecord:
     """The prediction of a model for one corrupted image."""
 
@@ -160,16 +174,17 @@ class AnswerRecord:
 
 Row = (
     CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
-    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord
+    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord | ConfidenceRecord
 )  # fmt: skip
 TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
     CorruptedRecord: "corrupted", WitnessRecord: "witness", OriginalRecord: "original", ProbeRecord: "checked",
+    ConfidenceRecord: "confidence",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord,
+    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord, ConfidenceRecord,
 )  # fmt: skip
 
 # By the class of a row: its values in the order of the table's columns. `astuple` copies each value, which takes longer

@@ -24,6 +24,7 @@ from robustkit.evidence.rows import (
     AttackRecord,
     CertificateRecord,
     CleanRecord,
+    ConfidenceRecord,
     DrawRecord,
     NearnessRecord,
     OriginalRecord,
@@ -233,6 +234,15 @@ class Store:
     def picture_records(self, model: str | None = None, **where: str) -> list[PictureRecord]:
         """Pictures of one model, or of all, at the given norm, eps_text and attack."""
         return self._records(PictureRecord, self._rows("picture", model, where))
+
+    def confidence_records(self) -> list[ConfidenceRecord]:
+        """How confident models are in the classes that they predict for pictures; empty in runs of older versions."""
+        if not self._has("confidence"):
+            return []
+        records = self._records(ConfidenceRecord, self._rows("confidence", None, {}))
+        if any(row.probability is None or not 0 <= row.probability <= 1 for row in records):
+            raise not_ours(self.folder, "a confidence is no probability")
+        return records
 
     def corrupted_verdicts(self, model: str) -> dict[tuple[str, int], dict[int, bool]]:
         """By corruption and severity: by image, whether it is right; empty in runs of versions that had none.

@@ -118,3 +118,12 @@ def test_large_pictures_are_fewer(make_run: Callable[..., Run]) -> None:
     ]
 
     assert len(gallery(boards([showing(run, *large)])[0])) == MOST_LARGE
+
+
+def test_confidences_stand_with_the_classes_where_they_are_known(run: Run, picture: Picture) -> None:
+    sure = replace(picture, clean_confidence=0.9996, adv_confidence=0.4321)
+    (shown,) = gallery(boards([showing(run, sure)])[0])
+    (older,) = gallery(boards([showing(run, picture)])[0])
+
+    assert (shown.clean_confidence, shown.adv_confidence) == ("over 99 %", "43 %")
+    assert (older.clean_confidence, older.adv_confidence) == ("", "")
