@@ -38,6 +38,7 @@ from .minimum_norm.deepfool import DeepFool as DeepFool
 from .minimum_norm.ead import EAD as EAD
 from .minimum_norm.fab import FAB as FAB
 from .minimum_norm.fmn import FMN as FMN
+from .minimum_norm.jsma import JSMA as JSMA
 from .minimum_norm.sigma_zero import SigmaZero as SigmaZero
 from .minimum_norm.vfga import VFGA as VFGA
 from .score.nes import NES as NES

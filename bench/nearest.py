@@ -3,7 +3,7 @@
 Every tool gets the same images and the same number of steps. One judge, a fresh forward in batches of 100, passes all
 points; an image whose point is no error counts as infinitely far. Passes are counted by hooks on the network.
 
-    python bench/nearest.py --zoo DIR [--only ddn] [--networks cnn_a_cifar,...] [--images 64] [--steps 100]
+    python bench/nearest.py --zoo DIR [--only ddn] [--networks cnn_a_cifar,...] [--images 64] [--steps 100] [--alone]
 """
 
 import argparse
@@ -31,7 +31,6 @@ NETWORKS = {
     "cnn_a_cifar": "cifar10", "resnet2b_cifar": "cifar10", "trades_mnist": "mnist", "smallcnn_mnist": "mnist"
 }  # fmt: skip
 ORDER = {"Linf": torch.inf, "L2": 2.0, "L1": 1.0, "L0": 0.0}
-ANY = {"Linf": 1.0, "L2": 1.0, "L1": 1.0, "L0": 1.0}  # a radius, which the attacks do not look at
 
 Peer = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
@@ -108,6 +107,8 @@ def contests(steps: int) -> Iterator[Contest]:
     yield Contest(f"vfga:steps={steps}", "L0", {
         "adv-lib": advlib("stochastic_sparse_attacks", "vfga", targeted=False, max_iter=steps),
     })  # fmt: skip
+    for setting in ("", ",pairs=false", ",direction=up", ",direction=down"):
+        yield Contest(f"jsma:steps={2 * steps}{setting}", "L0", {})
     for norm in ("L2", "Linf", "L1"):
         name = f"{norm.replace('Linf', 'Linfinity')}BrendelBethgeAttack"
         yield Contest(f"brendel_bethge:steps={steps}", norm, {
@@ -121,11 +122,11 @@ def contests(steps: int) -> Iterator[Contest]:
 
 
 def ours(model: nn.Module, x: Tensor, y: Tensor, *, specification: str, norm: str) -> Tensor:
-    attack = build(specification, norm, ANY[norm])
+    attack = build(specification, norm, "minimum")
     if attack.seeks_nearest:
         return run(attack, model, x, y).nearest
     # By bisection, of which the engine is a part.
-    result = robustkit.attack(model, x, y, build(specification, norm, "minimum"), batch_size=len(x))
+    result = robustkit.attack(model, x, y, attack, batch_size=len(x))
     assert isinstance(model, Passes)
     # The engine queries a folded copy, without hooks.
     model.forwards, model.backwards = int(result.forwards.sum()), int(result.backwards.sum())
@@ -240,6 +241,7 @@ def main() -> None:
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--alone", action="store_true", help="without the other tools")
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(
@@ -253,7 +255,7 @@ def main() -> None:
                 continue
             mine = reached(subject, contest.norm, partial(ours, specification=contest.ours, norm=contest.norm))
             print(shown(network, contest.norm, contest.ours, "robustkit", mine, mine), flush=True)
-            for tool, peer in contest.peers.items():
+            for tool, peer in contest.peers.items() if not given.alone else ():
                 other = reached(subject, contest.norm, peer)
                 print(shown(network, contest.norm, contest.ours, tool, other, mine), flush=True)
 

@@ -9,7 +9,7 @@ is not. Attacks that find no place in a network (PNA and TGR want attention, Lin
 With --inputs, the attacks that transform the network's input instead, ours and those of torchattacks, with the same
 steps, copies and momentum. Theirs climb cross-entropy; ours do in the rows that say so, and log-odds in the others.
 
-    python bench/transfer.py --inputs --images 40 --seeds 0,1,2 --eps 0.2 --sources resnet18,vit
+    python bench/transfer.py --inputs --images 40 --seeds 0,1,2 --eps 0.2 --sources resnet18,vit [--alone]
     python bench/transfer.py --parity
 """
 
@@ -43,7 +43,8 @@ METHODS = ("bim", "mifgsm", "sgm", "linbp", "ila:layer=MIDDLE", "fia:ensemble=10
 # About fifty queries for each attack on several copies; five neighbours are the default of torchattacks.
 INPUTS = (
     "mifgsm", "nifgsm", "difgsm", "tifgsm", "tifgsm:diversity=0.5", "sinifgsm", "vmifgsm:copies=5", "vnifgsm:copies=5",
-    "vmifgsm:copies=5,diversity=0.5,kernel=3", "ssa:copies=5", "bsr:copies=5", "pgn:copies=3", "mifgsm:loss=ce",
+    "vmifgsm:copies=5,diversity=0.5,kernel=3", "ssa:copies=5", "bsr:copies=5", "pgn:copies=3",
+    "admix:copies=2", "admix:copies=2,blocks=1", "admix:copies=2,portion=0", "mifgsm:loss=ce",
     "difgsm:loss=ce", "tifgsm:loss=ce", "sinifgsm:loss=ce", "vmifgsm:loss=ce,copies=5",
 )  # fmt: skip
 # Kernels of 3 x 3, as ours take them for images of 8 x 8.
@@ -77,7 +78,7 @@ def main() -> None:
     if options.parity:
         parity()
         return
-    methods = (*INPUTS, *PEERS) if options.inputs else METHODS
+    methods = (*INPUTS, *(() if options.alone else PEERS)) if options.inputs else METHODS
     torch.set_num_threads(1)
     began = time.process_time()
     counts: dict[Cell, Count] = {}
@@ -142,6 +143,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sources", default="resnet18,mobilenet_v3_small,vit")
     parser.add_argument("--inputs", action="store_true")
     parser.add_argument("--parity", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="without torchattacks")
     return parser.parse_args()
 
 

@@ -171,8 +171,6 @@ class Attack(CheckedFields, ABC):
             raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}{other}.")
         if self.mask is not None:
             self._check_mask()
-        if self.unlimited and self.ball.norm not in NORMS:
-            raise UserError(f"The nearest error is looked for in {', '.join(NORMS)}; give {self.ball.norm} a radius.")
         for each in fields(self):
             if isinstance(each.default, bool) and not isinstance(getattr(self, each.name), bool):
                 value = getattr(self, each.name)

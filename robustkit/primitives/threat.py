@@ -78,8 +78,11 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     The text "minimum" is infinity: the ball holds every image, and the distance of the nearest error is what counts.
     """
     if is_minimum(eps):
-        if is_rendered(norm):
-            raise UserError(f"The threat {norm} needs a radius: no attack looks for its smallest parameters yet.")
+        if norm not in NORMS:
+            raise UserError(
+                f"The threat {norm} needs a radius: the nearest error is looked for in {', '.join(NORMS)} only, as "
+                "distances are reported in norms; give several radii instead of the minimum."
+            )
         return math.inf
     try:
         value = float(exact(eps)) if isinstance(eps, str) else float(eps)

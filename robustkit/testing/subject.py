@@ -18,7 +18,7 @@ USUAL = 8  # images of the usual run: enough for broken and for robust ones
 # Budgets for hyper-parameters of these names: no guarantee needs more steps.
 _BUDGET = {
     "steps": 4, "queries": 10, "guide_steps": 2, "ensemble": 2, "searches": 6, "samples": 3, "directions": 2,
-    "copies": 2, "angles": 3, "shifts": 2,
+    "copies": 2, "scales": 2, "angles": 3, "shifts": 2,
 }  # fmt: skip
 _LABELS_ONLY = {"queries": 40}  # the first error, the way back to the boundary and some turns of the search
 

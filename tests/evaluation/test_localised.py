@@ -105,7 +105,7 @@ def test_attack_objects_bring_their_mask():
         ({"norm": "patch", "eps": "3", "attacks": "sparse_rs", "audit": 3}, "ensemble autoattack has no patch form"),
         ({"norm": "patch", "attacks": "sparse_rs"}, "no radius for patch; add one, for example --eps patch:5"),
         ({"norm": "patch", "eps": "0.1", "attacks": "sparse_rs"}, "side in pixels, so eps must be a whole number"),
-        ({"norm": "patch", "eps": "minimum", "attacks": "sparse_rs"}, "give patch a radius"),
+        ({"norm": "patch", "eps": "minimum", "attacks": "sparse_rs"}, "threat patch needs a radius"),
         ({"norm": "patch", "eps": "3", "attacks": "sparse_rs", "mask": MIDDLE}, "a patch has its own place"),
         ({"mask": MIDDLE[1:]}, "mask has 7x8 pixels and the images have 8x8"),
         ({"mask": "nowhere.png"}, "is no mask; give a picture"),

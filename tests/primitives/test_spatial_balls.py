@@ -125,8 +125,3 @@ def test_vectors_are_refused_in_one_line():
 def test_a_radius_beyond_half_a_turn_is_refused():
     with pytest.raises(UserError, match="A rotation radius is at most 180 degrees, not 200"):
         ball("rotation", 200)
-
-
-def test_a_threat_that_renders_needs_a_radius():
-    with pytest.raises(UserError, match="The threat flow needs a radius"):
-        ball("flow", "minimum")

@@ -12,7 +12,7 @@ from torch import Tensor
 from robustkit.errors import UserError
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.norm_balls import project_l1
-from robustkit.primitives.threat import ball, norm_name
+from robustkit.primitives.threat import THREATS, ball, norm_name
 from tests.problems import images
 
 EPS = {"Linf": 8 / 255, "L2": 0.5, "L1": 3.0, "L0": 5.0}
@@ -307,3 +307,9 @@ def test_the_l0_projection_is_the_nearest_point_of_ball_and_box():
 
     assert (ball("L0", 2).distance(x, ours) <= 2).all()
     assert torch.allclose((ours - point).square().sum(1), nearest)
+
+
+@pytest.mark.parametrize("name", sorted(set(THREATS) - set(NORMS)))
+def test_the_nearest_error_of_a_threat_without_distances_is_refused(name):
+    with pytest.raises(UserError, match=f"The threat {name} needs a radius: .*; give several radii"):
+        ball(name, "minimum")

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from robustkit.attacks import BSR, DIFGSM, MIFGSM, NIFGSM, PGN, SINIFGSM, SSA, TIFGSM, VMIFGSM, VNIFGSM
+from robustkit.attacks import BSR, DIFGSM, MIFGSM, NIFGSM, PGN, SINIFGSM, SSA, TIFGSM, VMIFGSM, VNIFGSM, Admix
 from torch import nn
 
 from robustkit import UserError, attack
@@ -11,11 +11,12 @@ from tests.attacks.transfer.copies import small
 from tests.problems import images, trials
 
 IDENTITIES = [
-    DIFGSM(0.1, diversity=0), TIFGSM(0.1, kernel=1), SSA(0.1, copies=1, sigma=0, rho=0),
+    Admix(0.1, copies=1, scales=1, portion=0), DIFGSM(0.1, diversity=0), TIFGSM(0.1, kernel=1),
+    SSA(0.1, copies=1, sigma=0, rho=0),
     BSR(0.1, copies=1, blocks=1, angle=0), PGN(0.1, copies=1, neighborhood=0, balance=0), VMIFGSM(0.1, copies=0),
 ]  # fmt: skip
 NESTEROV = [SINIFGSM(0.1, scales=1), VNIFGSM(0.1, copies=0)]
-RANDOM = [DIFGSM(0.1, diversity=1, resize=0.2), SSA(0.1), BSR(0.1), PGN(0.1), VMIFGSM(0.1)]
+RANDOM = [Admix(0.1), DIFGSM(0.1, diversity=1, resize=0.2), SSA(0.1), BSR(0.1), PGN(0.1), VMIFGSM(0.1)]
 
 
 def named(method):
@@ -38,7 +39,7 @@ def test_without_its_transformation_it_is_the_momentum_attack_bit_for_bit(method
 
 @pytest.mark.parametrize(
     "method",
-    [DIFGSM(0.1, diversity=1), SINIFGSM(0.1), SSA(0.1), BSR(0.1), BSR(0.1, diversity=0.5), SSA(0.1, diversity=0.5)],
+    [DIFGSM(0.1, diversity=1), SINIFGSM(0.1), SSA(0.1), Admix(0.1), BSR(0.1, diversity=0.5), SSA(0.1, diversity=0.5)],
     ids=named,
 )
 @pytest.mark.parametrize("shape", [(3, 9, 6), (4, 5), (7,)])
