@@ -1,4 +1,4 @@
-"""Join runs of the same data and seed into one run folder: more models, attacks or radii, or other images of one plan.
+"""Join runs of the same data and seed into one run folder: more models, attacks or radii, or the shards of one run.
 
 Evidence is copied row by row. A row that two runs have must be the same in both. Nothing is computed again.
 """
@@ -17,6 +17,7 @@ import numpy as np
 
 from robustkit.checks.facts import ProbeRecord
 from robustkit.errors import UserError
+from robustkit.evaluation.complete_shards import are_shards
 from robustkit.evaluation.joined_manifest import joined_identity, joined_manifest
 from robustkit.evidence.rows import (
     AnswerRecord,
@@ -63,8 +64,8 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> Merged:
         out: the folder to be made.
 
     Raises:
-        UserError: the runs differ in data, seed or a setting that both have, rows contradict each other, or `out`
-            exists.
+        UserError: the runs differ in data, seed or a setting that both have, rows contradict each other, they are
+            shards and not all of them are there, or `out` exists.
     """
     target = user_path(out)
     if len(folders) < 2:
@@ -104,19 +105,20 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[tuple[str, ...], tupl
     """Fill the folder; what is missing, and notes."""
     manifests = [source.manifest() for source in sources]
     names = [str(source.folder) for source in sources]
+    shards = are_shards(names, manifests)
     identity = joined_identity(names, [manifest["identity"] for manifest in manifests])
     keeps = ["adversarial" in manifest for manifest in manifests]
     target = Store(part)
     try:
         for source in sources:
             for kind in (*_KINDS, *(_KEPT if all(keeps) else ())):
-                _copy(source, target, kind)
+                _copy(source, target, kind, with_carried=shards)
             _copy_answers(source, target, identity)
         entries = joined_manifest(names, manifests, identity)
         target.set_manifest(**entries, finished=None)
         missing = tuple(_missing(summarised(target, part)))
         if not missing:
-            finished = [manifest["finished"] for manifest in manifests]
+            finished = [manifest.get("shard", manifest)["finished"] for manifest in manifests]
             target.set_manifest(finished=max(finished) if all(finished) else _now())
     finally:
         target.close()
@@ -128,13 +130,20 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[tuple[str, ...], tupl
     return missing, tuple(notes)
 
 
-def _copy(source: Store, target: Store, kind: type[Any]) -> None:
+def _copy(source: Store, target: Store, kind: type[Any], *, with_carried: bool) -> None:
     """Copy all rows of a kind.
+
+    Args:
+        source: of the rows.
+        target: gets them.
+        kind: of the rows.
+        with_carried: also those that were copied from a smaller radius; runs with other radii have others.
 
     Raises:
         UserError: there is another row of the same image already.
     """
-    carried = _carried(source) if kind in (AttackRecord, DrawRecord, PictureRecord) else set()
+    may_be_carried = kind in (AttackRecord, DrawRecord, PictureRecord) and not with_carried
+    carried = _carried(source) if may_be_carried else set()
     for rows in _parts(row for row in source.every(kind) if not _key(row) & carried):
         for row in target.add(rows):
             raise UserError(
