@@ -17,7 +17,6 @@ from .cost.warnings import explained as explained
 from .inner_attack.diverged import Diverged as Diverged
 from .training.finetuning import checked_recipe as checked_recipe
 from .training.finetuning import finetune as finetune
-from .training.processes import own_device as own_device
 from .training.processes import processes as processes
 from .training.progress import drop_weights as drop_weights
 from .training.recipe import PRESETS as PRESETS

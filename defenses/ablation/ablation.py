@@ -17,13 +17,13 @@ from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.host.lock import locked
 from robustkit.host.notebook import Summarised
+from robustkit.host.processes import several
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.paths import user_path
 from robustkit.primitives import registry
 
 from ..training.checks import checked_data
 from ..training.finetuning import Data, as_dataset, checked_recipe
-from ..training.processes import several
 from ..training.recipe import Recipe
 from .cells import AblationSetup, discard, file_of, fingerprint, store, stored_outcome, train_cell
 from .grid import Axis, Cell, axes_of, cells_of

@@ -23,6 +23,7 @@ class EvaluationProgress(NamedTuple):
 
     done: int
     planned: int
+    shard: str = ""  # of a run about some of its images, such as "2/8"
 
 
 class SharedImages(NamedTuple):
@@ -165,7 +166,8 @@ def progress(run: Run) -> EvaluationProgress | None:
     counts = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member", "audit"]), "n"]] or [0]
     undecided = int(run.results["undecided"].max()) if "undecided" in run.results and len(run.results) else 0
     done = min(*counts, *(int(attacked.get(key, 0)) for key in keys), planned - undecided)
-    return EvaluationProgress(max(0, done), planned)
+    shard = run.manifest.get("shard")
+    return EvaluationProgress(max(0, done), planned, "" if shard is None else f"{shard['index']}/{shard['count']}")
 
 
 def _board(key: SharedImages, runs: list[Run]) -> Board:

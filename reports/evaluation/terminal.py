@@ -161,7 +161,8 @@ def _bounds(interval: str) -> str:
 def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
     """What the numbers mean; a column that was left out takes its note along."""
     for state in board.states:
-        yield f"Unfinished: {state.done} of {state.planned} images; numbers under attack are partial."
+        state_of = f"Shard {state.shard}" if state.shard else "Unfinished"
+        yield f"{state_of}: {state.done} of {state.planned} images; numbers under attack are partial."
     if board.threats:
         yield "worst-case: an upper bound on robust accuracy under these attacks; a stronger attack can only lower it."
         yield from smoothing.notes(board)

@@ -18,6 +18,7 @@ from .options import (
     quiet_option,
     samples_option,
     seed_option,
+    shard_option,
     weights_options,
 )
 
@@ -40,6 +41,7 @@ _NO_ATTACK: dict[str, Any] = {
 @samples_option(1000)
 @batch_size_option
 @device_option
+@shard_option
 @seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
 @quiet_option

@@ -29,9 +29,10 @@ def print_prediction(options: dict[str, Any]) -> None:
         _print_costs(each, len(evaluation.ids))
     forwards, backwards = (sum(getattr(each, kind) for each in predictions) for kind in ("forwards", "backwards"))
     spent = sum(each.spent for each in predictions)
+    share = "" if evaluation.shard is None else f" Each of {evaluation.shard.count} shards needs about an equal part."
     echo(
         f"In all about {_rounded(forwards)} forwards and {_rounded(backwards)} backwards of one image, as a rule "
-        f"within a factor of two{_marked(predictions)}; the dry run itself needed {spent:,} passes."
+        f"within a factor of two{_marked(predictions)}; the dry run itself needed {spent:,} passes.{share}"
     )
 
 

@@ -23,6 +23,7 @@ from .options import (
     remedy_options,
     samples_option,
     seed_option,
+    shard_option,
     smoothing_options,
     weights_options,
 )
@@ -32,6 +33,7 @@ from .terminal import echo, print_report_path
 
 if TYPE_CHECKING:
     from robustkit.evaluation.resolved import Evaluation
+    from robustkit.evaluation.shard import Shard
 
 _RUNS = Path("robustkit-runs")
 
@@ -78,6 +80,7 @@ _RUNS = Path("robustkit-runs")
 @samples_option(1000)
 @click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
               help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
+@shard_option
 @batch_size_option
 @device_option
 @seed_option
@@ -106,6 +109,7 @@ def evaluate(**options: Any) -> int:
 
 def carry_out_in_folder(options: dict[str, Any]) -> int:
     """Carry out an evaluation in its run folder, and return the exit status; Ctrl-C ends it with status 130."""
+    _say_if_shard_is_ignored(options["shard"])
     place = options["out"] or _RUNS
     check_writable(place, EVALUATION if options["out"] else ())
     try:
@@ -137,6 +141,14 @@ def _check_conditions(texts: Sequence[str]) -> None:
         condition(text)
 
 
+def _say_if_shard_is_ignored(shard: str | None) -> None:
+    from robustkit.evaluation.shard import ignored_shard
+
+    sentence = ignored_shard(os.environ) if shard is None else None
+    if sentence is not None:
+        echo(sentence, err=True)
+
+
 def _work(options: dict[str, Any]) -> int:
     from robustkit.evaluation.evaluation import carry_out
     from robustkit.evaluation.resolved import resolve
@@ -144,12 +156,15 @@ def _work(options: dict[str, Any]) -> int:
 
     with Bars(options["quiet"]) as bars:
         evaluation = resolve(evaluation_request(options, bars))
-        out = options["out"] = options["out"] or _RUNS / _folder_name(evaluation)
+        out = options["out"] = evaluation.folder(options["out"] or _RUNS / _folder_name(evaluation))
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
     more = "" if run.corruptions.empty else "corruptions.csv  "
     files = f"  results.csv  samples.csv  {more}run.sqlite"
     print_report_path(out / "report.html", f"{out}{os.sep}  report.html", files)
+    if evaluation.shard is not None:
+        _print_merging(evaluation.shard, out)
+        return 0
     if not options["fail_under"]:
         return 0
     from robustkit.comparison.gate import gate
@@ -159,6 +174,13 @@ def _work(options: dict[str, Any]) -> int:
     found = gate(run, fail_under=list(options["fail_under"]))
     echo("")
     return print_checks(found)
+
+
+def _print_merging(shard: "Shard", folder: Path) -> None:
+    """How the whole run is made, of whose images this shard has some; conditions are about the whole."""
+    place = folder.parent
+    others = folder.name.replace(f"-{shard.index}-", "-*-", 1)
+    echo(f"\nShard {shard.text} is finished. When all are: robustkit merge {place / others} --out {place / 'merged'}")
 
 
 def _folder_name(evaluation: "Evaluation") -> str:

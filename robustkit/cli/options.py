@@ -25,6 +25,11 @@ val_share_option = click.option(
 batch_size_option = click.option(
     "-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in a batch."
 )
+shard_option = click.option(
+    "--shard", metavar="I/N|auto",
+    help="Only every N-th image, from the I-th on, in a folder of its own in --out; then robustkit merge. auto: as a "
+         "Slurm array or torchrun says.",
+)  # fmt: skip
 device_option = click.option("--device", default="auto", show_default=True)
 seed_option = click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
 mask_option = click.option(

@@ -24,10 +24,11 @@ def process_team(device: str) -> Iterator["defenses.Team"]:
         UserError: if there is only one process, its own.
     """
     from robustkit.host.environment import chosen_device
+    from robustkit.host.processes import own_device
 
     from .wings import defenses
 
-    with defenses.processes(defenses.own_device(chosen_device(device))) as team:
+    with defenses.processes(own_device(chosen_device(device))) as team:
         try:
             with team.fail_together():
                 yield team

@@ -140,6 +140,8 @@ def contestants(runs: Sequence[Run]) -> list[Contestant]:
     """
     pairs = [(run, entry["name"]) for run in runs for entry in run.manifest["identity"]["models"]]
     for run in runs:
+        if run.manifest.get("shard") is not None:
+            raise UserError(f"{_where(run)} is a shard of a run; robustkit merge makes the run of all of its shards.")
         if run.manifest["finished"] is None:
             raise UserError(f"{_where(run)} is unfinished; run the command that made it again, it continues.")
     names = [model for _, model in pairs]

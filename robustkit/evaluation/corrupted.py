@@ -38,7 +38,7 @@ class CorruptedImages:
     @property
     def complete(self) -> bool:
         """Whether the evidence is complete."""
-        return all(not self._todo(cell, self.evaluation.ids) for cell in self.cells)
+        return all(not self._todo(cell, self.evaluation.share) for cell in self.cells)
 
     def judge(self, session: Session, given: InputFormat) -> None:
         """Judge what is missing. An image is read once, and then judged under every corruption.
@@ -47,7 +47,7 @@ class CorruptedImages:
             session: of the model.
             given: the range, device and type of its input.
         """
-        ids, chosen = self.evaluation.ids, set(self.evaluation.ids)
+        ids, chosen = self.evaluation.share, set(self.evaluation.share)
         done = sum(len(chosen & self._done.get(cell, set())) for cell in self.cells)
         self.watch.stage(f"{self.model} corruptions", len(ids) * len(self.cells), done)
         right = fresh = 0

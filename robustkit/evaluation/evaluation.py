@@ -24,6 +24,7 @@ from robustkit.evaluation.precision import looks
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.runner import ModelRun
+from robustkit.evaluation.shard import Shard
 from robustkit.evaluation.stages import expected_work
 from robustkit.evidence.checked import facts_of_run, level_of
 from robustkit.evidence.opening import not_ours
@@ -71,7 +72,11 @@ def evaluate(request: EvaluationRequest) -> Run:
 def _evaluated(request: EvaluationRequest) -> Run:
     out = None if request.out is None else user_path(request.out)
     with request.watched() as watched:
-        run = carry_out(resolve(watched), out, watched.watch)
+        evaluation = resolve(watched)
+        if out is None and evaluation.shard is not None:
+            raise UserError("A shard is for a run folder, which is merged with those of the others; add out=.")
+        out = None if out is None else evaluation.folder(out)
+        run = carry_out(evaluation, out, watched.watch)
     if out is not None:
         run.write()
     return run
@@ -111,13 +116,26 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
                     each.run()
         _keep_baseline(store, evaluation)
         _check(store, part, identity, watch)
-        manifest = store.manifest()
-        # An attack that has nothing to do, or models in another order, change the request and add no row.
-        if manifest.get("finished") is None or digest(manifest["identity"]) != digest(identity):
-            store.set_manifest(identity=identity, finished=_now())
+        _finish(store, identity, evaluation.shard)
         return summarised(store, out or Path())
     finally:
         store.close()
+
+
+def _finish(store: Store, identity: dict[str, Any], shard: Shard | None) -> None:
+    """Note that there is nothing left to do; the run of a shard stays unfinished."""
+    manifest = store.manifest()
+    finished = manifest.get("finished") if shard is None else manifest["shard"]["finished"]
+    # An attack that has nothing to do, or models in another order, change the request and add no row.
+    if finished is None or digest(manifest["identity"]) != digest(identity):
+        store.set_manifest(identity=identity, **_state(shard, _now()))
+
+
+def _state(shard: Shard | None, finished: str | None) -> dict[str, Any]:
+    """The entries of a manifest that say whether the run, or its shard, is finished."""
+    if shard is None:
+        return {"finished": finished}
+    return {"finished": None, "shard": {"index": shard.index, "count": shard.count, "finished": finished}}
 
 
 def _keep_baseline(store: Store, evaluation: Evaluation) -> None:
@@ -158,9 +176,18 @@ def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation, 
     before = store.manifest().get("identity")
     if before is None:
         raise not_ours(store.folder, "it holds results and does not say of what")
+    _check_same_shard(store, evaluation.shard)
     compared(before, identity, evaluation)
     for role, each in _asked(evaluation):
         probes.check(store, role, each)
+
+
+def _check_same_shard(store: Store, shard: Shard | None) -> None:
+    noted = store.manifest().get("shard")
+    before = None if noted is None else Shard(noted["index"], noted["count"])
+    if before != shard:
+        was, now = ("all images" if each is None else f"shard {each.text}" for each in (before, shard))
+        raise UserError(f"The folder {store.folder} holds results of {was}, not of {now}; give another --out.")
 
 
 def _keeping(store: Store, evaluation: Evaluation) -> Evaluation:
@@ -192,7 +219,7 @@ def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> No
         if before[key] != here[key]
     ]
     store.set_manifest(
-        robustkit=here["robustkit"], identity=identity, environment=here, finished=None,
+        robustkit=here["robustkit"], identity=identity, environment=here, **_state(evaluation.shard, None),
         warnings=[*manifest.get("warnings", []), *mixed],
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Join runs of the same data and seed into one run folder: more models, attacks or radii, or other images of one plan.
+"""Join runs of the same data and seed into one run folder: more models, attacks or radii, or the shards of one run.
 
 Evidence is copied row by row. A row that two runs have must be the same in both. Nothing is computed again.
 """
@@ -17,6 +17,7 @@ import numpy as np
 
 from robustkit.checks.facts import ProbeRecord
 from robustkit.errors import UserError
+from robustkit.evaluation.complete_shards import are_shards
 from robustkit.evaluation.joined_manifest import joined_identity, joined_manifest
 from robustkit.evaluation.merged_checks import notes_on_checks, rows_of_checks
 from robustkit.evidence.checked import level_of
@@ -45,6 +46,7 @@ _KINDS: tuple[type[Any], ...] = (
     CorruptedRecord, ConfidenceRecord,
 )  # fmt: skip
 _KEPT: tuple[type[Any], ...] = (WitnessRecord, OriginalRecord)
+_CARRIED = (AttackRecord, DrawRecord, PictureRecord, ConfidenceRecord)
 _AT_ONCE = 10_000  # rows in one transaction
 _TOLERANCE = 1e-4  # of the range of the logits, as where a run is continued
 
@@ -66,8 +68,8 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> Merged:
         out: the folder to be made.
 
     Raises:
-        UserError: the runs differ in data, seed or a setting that both have, rows contradict each other, or `out`
-            exists.
+        UserError: the runs differ in data, seed or a setting that both have, rows contradict each other, they are
+            shards and not all of them are there, or `out` exists.
     """
     target = user_path(out)
     if len(folders) < 2:
@@ -110,20 +112,21 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[str, ...]:
     """Fill the folder; what is missing."""
     manifests = [source.manifest() for source in sources]
     names = [str(source.folder) for source in sources]
+    shards = are_shards(names, manifests)
     identity = joined_identity(names, [manifest["identity"] for manifest in manifests])
     keeps = ["adversarial" in manifest for manifest in manifests]
     target = Store(part)
     try:
         for source in sources:
             for kind in (*_KINDS, *(_KEPT if all(keeps) else ())):
-                _copy(source, target, kind)
-            _copy_rows(source, target, rows_of_checks(source, manifests, _carried(source)))
+                _copy(source, target, kind, with_carried=shards)
+            _copy_rows(source, target, rows_of_checks(source, manifests, set() if shards else _carried(source)))
             _copy_answers(source, target, identity)
         entries = joined_manifest(names, manifests, identity)
         target.set_manifest(**entries, finished=None)
         missing = tuple(_missing(summarised(target, part)))
         if not missing:
-            finished = [manifest["finished"] for manifest in manifests]
+            finished = [manifest.get("shard", manifest)["finished"] for manifest in manifests]
             target.set_manifest(finished=max(finished) if all(finished) else _now())
     finally:
         target.close()
@@ -136,13 +139,20 @@ def _notes(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "Not all of the runs kept their adversarial examples, so the merged run has none."
 
 
-def _copy(source: Store, target: Store, kind: type[Any]) -> None:
+def _copy(source: Store, target: Store, kind: type[Any], *, with_carried: bool) -> None:
     """Copy all rows of a kind.
+
+    Args:
+        source: of the rows.
+        target: gets them.
+        kind: of the rows.
+        with_carried: also those that were copied from a smaller radius; runs with other radii have others.
 
     Raises:
         UserError: there is another row of the same image already.
     """
-    carried = _carried(source) if kind in (AttackRecord, DrawRecord, PictureRecord) else set()
+    may_be_carried = kind in _CARRIED and not with_carried
+    carried = _carried(source) if may_be_carried else set()
     _copy_rows(source, target, (row for row in source.every(kind) if not _key(row) & carried))
 
 
@@ -165,7 +175,7 @@ def _carried(source: Store) -> set[tuple[object, ...]]:
 
 
 def _key(row: Row) -> set[tuple[object, ...]]:
-    if isinstance(row, (AttackRecord, DrawRecord, PictureRecord)):
+    if isinstance(row, _CARRIED):
         return {(row.model, row.norm, row.eps_text, row.attack, row.sample)}
     return set()
 

@@ -56,7 +56,7 @@ class Prediction(NamedTuple):
 
 
 def pilot_of(evaluation: Evaluation) -> Evaluation:
-    """The same evaluation of a tenth of the images, or of 50 if that is more, but of half of them at most.
+    """The same evaluation of a tenth of all images, or of 50 if that is more, but of half of them at most.
 
     The seed and the numbers of the images choose them.
     """
@@ -64,7 +64,7 @@ def pilot_of(evaluation: Evaluation) -> Evaluation:
     size = max(math.ceil(count / _SHARE), min(_FEWEST, math.ceil(count / 2)))
     chosen = draw(evaluation.seed, evaluation.ids, size)
     ids = tuple(number for number in evaluation.ids if number in chosen)
-    return replace(evaluation, ids=ids, plan=_with_fewer_audited(evaluation.plan), suite=None)
+    return replace(evaluation, ids=ids, plan=_with_fewer_audited(evaluation.plan), suite=None, shard=None)
 
 
 def predicted(evaluation: Evaluation, classifier: Classifier, watch: ProgressWatch) -> Prediction:

@@ -1,5 +1,6 @@
 """What a caller asks of an evaluation: one frozen value for Python, the command line and TOML files alike."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
@@ -18,6 +19,7 @@ from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.data import Dataset
 from robustkit.errors import UserError, unknown
+from robustkit.evaluation.shard import Shard, shard_of
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
@@ -97,6 +99,9 @@ class EvaluationRequest:
             them, and `robustkit verify RUN --model ...` has them judged again.
         declared: conditions such as "Linf@8/255>=0.4" that are stored before the first result; a card of the run says
             whether they hold.
+        shard: "2/8" works on every eighth image, from the second on, in a folder of its own below `out`; "auto" reads
+            the numbers of a Slurm array or of torchrun. `robustkit merge` joins the folders of all shards
+            (docs/large-runs.md).
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -139,6 +144,7 @@ class EvaluationRequest:
     corruption_baseline: str | Path | None = None
     keep_adversarial: bool = False
     declared: Sequence[str] = ()
+    shard: str | None = None
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 
@@ -152,7 +158,7 @@ class EvaluationRequest:
             raise UserError(f"A precision is a share above 0 and below 0.5, such as 0.01, not {self.precision!r}.")
         if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):
             raise UserError(f"An audit attacks a whole number of at least 1 survivors, not {self.audit!r}.")
-        _ = self.level
+        _ = self.level, self.own_shard
 
     @contextmanager
     def watched(self) -> Iterator["EvaluationRequest"]:
@@ -173,6 +179,16 @@ class EvaluationRequest:
         if self.checks not in LEVELS:
             raise unknown("level of checks", str(self.checks), LEVELS)
         return next(level for level in LEVELS if level == self.checks)
+
+    @property
+    def own_shard(self) -> Shard | None:
+        """The shard that is asked for, None for all images and for the only one.
+
+        Raises:
+            UserError: there is no such shard.
+        """
+        shard = None if self.shard is None else shard_of(self.shard, os.environ)
+        return None if shard is None or shard.count == 1 else shard
 
     @property
     def smoothing(self) -> Smoothing | None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +16,14 @@ from robustkit.common_corruptions.choice import corruption_suite
 from robustkit.common_corruptions.suite import CorruptionSuite
 from robustkit.data import Dataset, given_dataset, load_dataset, pick
 from robustkit.data.masks import load_mask
-from robustkit.errors import UserError
+from robustkit.errors import UntrainedError, UserError
 from robustkit.evaluation.classifiers import attacked_classifiers, listed, surrogate_classifiers
 from robustkit.evaluation.plan import Plan, plan
 from robustkit.evaluation.request import Data, EvaluationRequest
+from robustkit.evaluation.shard import Shard
 from robustkit.evaluation.threats import threats_of
 from robustkit.host.environment import chosen_device
+from robustkit.host.processes import own_device
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
@@ -44,6 +47,16 @@ class Evaluation:
     keep_adversarial: bool = False
     declared: tuple[str, ...] = ()  # conditions on the results
     checks: Level = "quick"
+    shard: Shard | None = None  # which of `ids` this process works on; None for all
+
+    @property
+    def share(self) -> tuple[int, ...]:
+        """The images that this process works on, in the order of work."""
+        return self.ids if self.shard is None else self.shard.share(self.ids)
+
+    def folder(self, out: Path) -> Path:
+        """The run folder: `out`, or the shard's own folder in it."""
+        return out if self.shard is None else out / self.shard.folder
 
 
 def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation:
@@ -57,9 +70,11 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     if not len(data):
         raise UserError(f"The data set {data.name} is empty; there is nothing to evaluate.")
     device = chosen_device(request.device)
+    device = device if request.shard is None else own_device(device)
     attacks = listed(request.attacks)
     norms, radii = _threat_texts(attacks, listed(request.norm), [str(value) for value in listed(request.eps)])
     ids = tuple(pick(len(data), request.samples))
+    _check_divisible(request, len(ids))
     suite = _suite(request, data)
     if suite is not None and not attacks:
         _require_no_threat(request)
@@ -70,8 +85,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     _check_images(early, data, ids)
     if request.precision is not None:
         _check_stoppable(early)
-    classifiers = attacked_classifiers(request, data, device, may_train=may_train)
-    surrogates = surrogate_classifiers(request, data, device, may_train=may_train)
+    classifiers, surrogates = _models(request, data, device, may_train=may_train)
     planned = plan(attacks, threats, [each.name for each in surrogates], request.audit) if threats else early
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
@@ -83,7 +97,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
         baseline = chosen_baseline(request.corruption_baseline, [each.name for each in classifiers])
     return Evaluation(
         classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
-        request.keep_adversarial, tuple(request.declared), request.level,
+        request.keep_adversarial, tuple(request.declared), request.level, request.own_shard,
     )  # fmt: skip
 
 
@@ -107,6 +121,43 @@ def check_smoothable(planned: Plan) -> None:
     for each in planned.attacks:
         if each.column.surrogate is None:
             check_queryable(each.attack)
+
+
+def _models(
+    request: EvaluationRequest, data: Dataset, device: torch.device, *, may_train: bool
+) -> tuple[tuple[Classifier, ...], tuple[Classifier, ...]]:
+    """The attacked models and the surrogates. A shard trains none: all of them would, and might get other weights."""
+    alone = request.own_shard is None
+    may_train = may_train and alone
+    try:
+        attacked = attacked_classifiers(request, data, device, may_train=may_train)
+        return attacked, surrogate_classifiers(request, data, device, may_train=may_train)
+    except UntrainedError as error:
+        if alone:
+            raise
+        raise UserError(
+            f"{str(error).split(';')[0]}, and shards train nothing; run the command once without --shard and with -n 1."
+        ) from None
+
+
+def _check_divisible(request: EvaluationRequest, images: int) -> None:
+    """Check that an evaluation is the sum of its images, so that a process may work on some of them.
+
+    Raises:
+        UserError: something is asked for that depends on all images.
+    """
+    shard = request.own_shard
+    if shard is None:
+        return
+    if shard.count > images:
+        raise UserError(f"There are {images} images, too few for {shard.count} shards; take fewer shards.")
+    later = "merge the shards, and then repeat the command without --shard and with --out of the merged run."
+    if request.audit is not None:
+        raise UserError(f"An audit draws from the survivors of all images; leave --audit out, {later}")
+    if request.level not in ("none", "quick"):
+        raise UserError(f"The passes of --checks {request.level} need all images; leave --checks out, {later}")
+    if request.precision is not None:
+        raise UserError("A precision is looked at after all images so far; leave out --precision or --shard.")
 
 
 def _check_stoppable(planned: Plan) -> None:

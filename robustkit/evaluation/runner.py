@@ -63,7 +63,7 @@ class ModelRun:
         self.left_out = left_out
         self.evaluation, self.classifier, self.watch = evaluation, classifier, watch
         self.name = classifier.name
-        self.ledger = Ledger(store, self.name, evaluation.plan, evaluation.ids, evaluation.seed)
+        self.ledger = Ledger(store, self.name, evaluation.plan, evaluation.share, evaluation.seed)
         self.log = RunLog(store, self.name, watch)
         self.corrupted = CorruptedImages(evaluation, classifier.name, store, watch)
 
@@ -107,7 +107,7 @@ class ModelRun:
 
     def _judge_clean(self, session: Session) -> None:
         ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
-        self.watch.stage(clean_stage(self.name), len(self.evaluation.ids), ledger.clean_done)
+        self.watch.stage(clean_stage(self.name), len(self.evaluation.share), ledger.clean_done)
         # The many copies of an image that is smoothed are worth a commit of its own.
         todo, size = ledger.clean_todo, 1 if smoothed else _JUDGED_AT_LEAST
         while todo:
@@ -163,7 +163,7 @@ class ModelRun:
             for outcome in outcomes:
                 pending.outcomes.append(outcome)
                 robust -= outcome.success
-                self.watch.advance(1, robust / len(evaluation.ids))
+                self.watch.advance(1, robust / len(evaluation.share))
         finally:
             # Also when interrupted: what is finished is kept.
             pending.write()

@@ -147,6 +147,13 @@ def _randomized(value: Any) -> bool:
     )
 
 
+def _shard(value: Any) -> bool:
+    if not isinstance(value, dict) or not all(_whole(value.get(key)) for key in ("index", "count")):
+        return False
+    finished = value.get("finished")
+    return 1 <= value["index"] <= value["count"] and (finished is None or _name(finished))
+
+
 def _radii(value: Any) -> bool:
     return isinstance(value, dict) and all(_whole(each) and 0 < each <= limits.RADII for each in value.values())
 
@@ -175,5 +182,5 @@ _ENTRIES: dict[str, Check] = {
 }  # fmt: skip
 _FURTHER: dict[str, Check] = {
     "randomized": _randomized, "bisected": _radii, "corruption_baseline": _baseline, "adversarial": _name,
-    "declared": _texts, "checks": lambda value: isinstance(value, str) and value in LEVELS,
+    "declared": _texts, "shard": _shard, "checks": lambda value: isinstance(value, str) and value in LEVELS,
 }  # fmt: skip

@@ -117,7 +117,8 @@ class Run:
     "finished" (None while unfinished), "command", "seconds" (per stage), "warnings" (sentences), and
     "corruption_baseline" (name and errors of the baseline of corruption errors),
     "randomized" (by randomized model: how it is judged), "bisected" (by attack: at how many radii it looked for the
-    nearest error).
+    nearest error), "shard" (of a run about some of the images: its number from 1, how many there are, and when it was
+    finished; "finished" is None).
     """
 
     folder: Path

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import torch
 from robustkit.defenses import ablate
-from robustkit.defenses.training.processes import own_device
 from robustkit.defenses.training.team import Team
 
 from robustkit.errors import UserError
@@ -188,19 +187,6 @@ def test_every_image_of_a_batch_is_used_equally(count, shares):
     counted = [number for team in teams for number in list(range(count))[team.own(count)]]
     assert sorted(counted) == list(range(count))
     assert {team.copies(count) for team in teams} == {3 if count < 6 else 1}
-
-
-def test_each_process_gets_its_own_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert own_device(torch.device("cuda")) == torch.device("cuda")
-    as_process(monkeypatch, 1, 3)
-
-    assert own_device(torch.device("cuda")) == torch.device("cuda:1")
-    assert own_device(torch.device("cuda:0")) == torch.device("cuda:0")
-    assert own_device(torch.device("cpu")) == torch.device("cpu")
-    as_process(monkeypatch, 2, 3)
-    with pytest.raises(UserError, match="2 GPUs here, and at least 3 processes"):
-        own_device(torch.device("cuda"))
 
 
 @pytest.mark.parametrize(
