@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from .hub import classifier
+from .hub import classifier, clip
 from .pixels import PixelModel
 from .pretrained import PublishedImages
 from .sources import ModelRequest
@@ -19,6 +19,7 @@ class PrefixLoader(NamedTuple):
 
 PREFIXES: Mapping[str, PrefixLoader] = {
     classifier.PREFIX: PrefixLoader(classifier.require, classifier.load, classifier.images),
+    clip.PREFIX: PrefixLoader(clip.require, clip.load, clip.images),
 }
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-transformers: Any = pytest.importorskip("transformers")
-
 BODY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
         "image_size": 16, "patch_size": 8}  # fmt: skip
 Saved = Callable[..., Path]
@@ -22,6 +20,8 @@ def _own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def saved(tmp_path) -> Saved:
     """A function that saves a network of a family with an image processor, and returns the folder."""
+
+    transformers = pytest.importorskip("transformers")
 
     def save(family: str, processor: str, settings: dict[str, Any], name: str = "model", **config: Any) -> Path:
         with torch.random.fork_rng():

@@ -10,7 +10,9 @@ from robustkit.errors import UserError
 from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.models import load_model
 from robustkit.models.model_file import save_model
-from tests.models.hub.conftest import BODY, transformers
+from tests.models.hub.conftest import BODY
+
+transformers = pytest.importorskip("transformers")
 
 SQUARE = {"size": {"height": 16, "width": 16}}
 

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from robustkit.data import from_tensors
 from robustkit.models import load_model
-from tests.models.hub.conftest import BODY, transformers
+from tests.models.hub.conftest import BODY
+
+transformers = pytest.importorskip("transformers")
 
 CENTRE = {"size": {"shortest_edge": 20}, "crop_size": {"height": 16, "width": 16}}
 SQUARE = {"size": {"height": 16, "width": 16}}
