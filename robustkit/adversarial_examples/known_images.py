@@ -10,6 +10,7 @@ from robustkit.errors import UserError
 from robustkit.models import is_checkpoint, require_known
 from robustkit.models.image_spec import image_spec_of
 from robustkit.models.model_file import read_description
+from robustkit.models.prefixes import prefixed
 from robustkit.models.pretrained import timm_images, torchvision_images
 from robustkit.models.sources import TIMM
 from robustkit.primitives import user_code
@@ -40,6 +41,11 @@ def known_images(
     require_known(model)
     if dataset is not None:
         return _of_dataset(weights, dataset, data_dir, image_size)
+    by_prefix = prefixed(model)
+    if by_prefix is not None:
+        images = by_prefix.loader.images(by_prefix.rest)
+        resize, crop = (images.resize, images.side) if image_size is None else (image_size, image_size)
+        return KnownImages(None, weights, 3, resize, crop, images.class_names, IMAGENET_THREATS)
     if is_published(model, weights):
         name, version = model.removeprefix(TIMM), weights or "default"
         images = timm_images(name) if model.startswith(TIMM) else torchvision_images(name, version)
@@ -52,7 +58,7 @@ def is_published(model: str, weights: str | None) -> bool:
     """Whether a model gets published weights when no data set is named."""
     if weights is not None and is_checkpoint(weights):
         return False
-    return read_description(model) is None and user_code.address(model) is None
+    return prefixed(model) is None and read_description(model) is None and user_code.address(model) is None
 
 
 def _of_dataset(weights: str | None, dataset: str, data_dir: Path | None, image_size: int | None) -> KnownImages:

@@ -49,7 +49,7 @@ _BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of ima
 @click.command("attack")
 @click.argument("inputs", nargs=-1, metavar="PICTURE|FOLDER|ARRAYS ...", type=click.Path(path_type=Path))
 @config_option
-@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, file.py:NAME or a tuned file.")
+@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, hf:ID, file.py:NAME or a tuned file.")
 @click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights. [default: published]")
 @weights_options
 @click.option("-d", "--dataset", metavar="NAME|PATH", help="Data of the model: their size and classes.")

@@ -81,7 +81,8 @@ def _models() -> None:
     from robustkit.models import model_names
 
     echo("\n".join(model_names()))
-    echo("timm:NAME (with the extra 'timm'), path/file.py:NAME for a function that returns a module, or for a module")
+    echo("timm:NAME (with the extra 'timm'), hf:ID or hf:FOLDER of Hugging Face (with the extra 'hf')")
+    echo("path/file.py:NAME for a function that returns a module, or for a module")
 
 
 def _datasets() -> None:

@@ -112,12 +112,14 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
 
 
 def _model_words(options: dict[str, Any]) -> str:
-    """The options that name the tuned model; they name the user's code too, because weights must not choose it."""
+    """The options that name the tuned model; they also name code and folders, which weights must not choose."""
+    from robustkit.models.prefixes import prefixed
     from robustkit.primitives import user_code
 
     file = options["out"] / "model.safetensors"
-    code = options["model"]
-    return f"--model {code} --weights {file}" if user_code.is_file(code) else f"--model {file}"
+    given = options["model"]
+    chosen = user_code.is_file(given) or prefixed(given) is not None
+    return f"--model {given} --weights {file}" if chosen else f"--model {file}"
 
 
 def _smoothing_words(attack: object) -> str:

@@ -18,6 +18,7 @@ from robustkit.evaluation.request import EvaluationRequest, Model
 from robustkit.host.progress import ProgressWatch
 from robustkit.models import is_checkpoint, load_model
 from robustkit.models.cache import SUFFIX
+from robustkit.models.prefixes import prefixed
 from robustkit.paths import user_path
 
 
@@ -178,4 +179,7 @@ def names_from_files(name: str, model: Model, weights: str | Path | None) -> lis
         return [first + suffix, f"{core}-{path.parent.name}-{path.stem}{suffix}"]
     if isinstance(model, str) and model.endswith(SUFFIX):
         return [name, f"{core}-{user_path(model).resolve().parent.name}{suffix}"]
+    by_prefix = prefixed(model) if isinstance(model, str) else None
+    if by_prefix is not None:  # the user or the folder that an ID or a path has before its last part
+        return [name, f"{user_path(by_prefix.rest).resolve().parent.name}-{core}{suffix}"]
     return [name]

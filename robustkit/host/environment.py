@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -12,6 +13,7 @@ from robustkit.limits import shortened
 from robustkit.version import __version__
 
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pandas")
+_EXTRAS = ("timm", "transformers")  # build networks; named where they are used
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -19,7 +21,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {
         "robustkit": __version__,
         "python": platform.python_version(),
-        **{name: _version(name) for name in _PACKAGES},
+        **{name: _version(name) for name in (*_PACKAGES, *(name for name in _EXTRAS if name in sys.modules))},
         "system": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "processors": os.cpu_count(),

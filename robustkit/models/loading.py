@@ -20,6 +20,7 @@ from .compatibility import require_compatible
 from .image_spec import image_spec_of
 from .model_file import description_of_weights, read_description, require_name
 from .pixels import PixelModel
+from .prefixes import prefixed
 from .sources import TIMM, ModelRequest, checkpoint_model, published_model, trained_model, user_model
 
 _CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
@@ -44,8 +45,8 @@ def load_model(
     """The model called `name` as a classifier of pixels in [0, 1], in eval mode on the CPU.
 
     Args:
-        name: One of torchvision's classification models, "timm:NAME", "path/file.py:function" for one of your own, or
-            a `.safetensors` file that `robustkit finetune` wrote.
+        name: One of torchvision's classification models, "timm:NAME", "hf:ID" or "hf:FOLDER" for one of Hugging Face,
+            "path/file.py:function" for one of your own, or a `.safetensors` file that `robustkit finetune` wrote.
         dataset: The data it is for; decides the classes, the size, and what it is trained on.
         weights: A checkpoint file, or published weights such as "default". For "imagenet" the default; for "digits"
             the model is trained once and cached.
@@ -104,7 +105,10 @@ def require_known(name: str) -> None:
     if description is not None:
         require_name(description, name)
         name = description.architecture
-    if name.startswith(TIMM):
+    by_prefix = prefixed(name)
+    if by_prefix is not None:
+        by_prefix.loader.require(by_prefix.rest)
+    elif name.startswith(TIMM):
         pretrained.require_timm(name.removeprefix(TIMM))
     elif user_code.address(name) is None and name not in model_names():
         raise _unknown_model(name) if description is None else unknown("model", shortened(name), model_names())
@@ -119,10 +123,24 @@ def _loaded(
     *,
     may_train: bool,
 ) -> PixelModel:
+    by_prefix = prefixed(request.name)
+    if by_prefix is not None:
+        _require_own_weights(request, train or retrain)
+        return by_prefix.loader.load(request)
     source = _source(request, train or retrain)
     if source == "training":
         return trained_model(request, recipe, retrain, report, may_train=may_train)
     return {"user": user_model, "checkpoint": checkpoint_model, "published": published_model}[source](request)
+
+
+def _require_own_weights(request: ModelRequest, train: bool) -> None:
+    """Refuse what would replace the weights of a model that brings its own, except a checkpoint."""
+    if train:
+        raise UserError(f"{shortened(request.name)} has weights of its own; leave out --train.")
+    if request.weights is not None and not is_checkpoint(request.weights):
+        raise UserError(
+            f"{shortened(request.name)} has weights of its own; leave out --weights {shortened(request.weights)}."
+        )
 
 
 def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint", "published", "training"]:
@@ -161,8 +179,8 @@ def _unknown_model(name: str) -> UserError:
     path, shown = user_path(name), shortened(name)
     if path.is_dir():
         return UserError(
-            f"{shown} is a folder and no model; a network that another library loads from it, such as a Hugging Face "
-            "model, comes from a function of yours: --model FILE.py:FUNCTION."
+            f"{shown} is a folder; a Hugging Face model in it is --model hf:{shown}, and a network that another "
+            "library loads from it comes from a function of yours: --model FILE.py:FUNCTION."
         )
     if path.suffix.lower() in _CHECKPOINTS:
         return UserError(f"{shown} does not say what network it is for; pass --model NAME --weights {shown}.")
@@ -170,7 +188,7 @@ def _unknown_model(name: str) -> UserError:
         return no_file(
             f"There is no model {shown}",
             path,
-            "a model is a name of robustkit list models, timm:NAME or FILE.py:FUNCTION",
+            "a model is a name of robustkit list models, timm:NAME, hf:ID or FILE.py:FUNCTION",
         )
     return unknown("model", shown, model_names())
 

@@ -19,6 +19,8 @@ from robustkit.primitives import user_code
 
 from . import cache
 from .pixels import PixelModel
+from .prefixes import prefixed
+from .preprocessing import network_in
 
 _KEY = "robustkit"
 # Of a description that `save_model` wrote: names are paths at most, and statistics belong to pixels.
@@ -65,12 +67,18 @@ def description_of_weights(weights: str | Path | None) -> Description | None:
 
 
 def require_name(description: Description, path: str) -> None:
-    """Refuse a description that names a file with code: weights are data, and data never chooses what is run.
+    """Refuse a description that names a file with code, or another model to be loaded: weights are data, and data
+    chooses neither what is run nor what is downloaded.
 
     Raises:
-        UserError: the sentence has the options that name the code on the command line.
+        UserError: the sentence has the options that name it on the command line.
     """
     name = description.architecture
+    if prefixed(name) is not None:
+        raise UserError(
+            f"The weights {shortened(path)} are of {shortened(name)}, and weights must not choose what is downloaded; "
+            f"pass --model {shortened(name)} --weights {shortened(path)}."
+        )
     if user_code.is_file(name):
         raise UserError(
             f"The weights {shortened(path)} were trained with {shortened(name)}, and weights must not choose which "
@@ -135,7 +143,8 @@ def save_model(path: Path, model: PixelModel, architecture: str, name: str, more
     """
     mean, std = (model.mean.flatten().tolist(), model.std.flatten().tolist()) if model.normalises else (None, None)
     description = Description(architecture, name, model.num_classes, mean, std)
-    state: Mapping[str, Tensor] = model.network.state_dict()
+    # Wrappers around the network are built again from its name.
+    state: Mapping[str, Tensor] = network_in(model).state_dict()
     try:
         # One entry: safetensors writes several in a random order, and equal trainings must give equal bytes.
         cache.store(path, state, {_KEY: json.dumps({**more, **description._asdict()})})

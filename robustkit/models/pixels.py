@@ -26,6 +26,7 @@ class PixelModel(Preprocessed):
         gray: Repeat the single channel three times.
         mean: Subtracted from each channel, one number per channel.
         std: Each channel is divided by it.
+        fit: Resizes and crops before all else, as the network's own image processor does; in place of `size`.
 
     Raises:
         UserError: `mean` and `std` have different lengths, or cannot be meant for pixels in [0, 1].
@@ -45,8 +46,11 @@ class PixelModel(Preprocessed):
         gray: bool = False,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
+        fit: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        # None is a plain attribute and no entry of the module's repr, which is part of its fingerprint.
+        self.fit = fit
         self.network = network
         self.name, self.source, self.num_classes = name, source, num_classes
         self.size, self.gray = size, gray
@@ -60,6 +64,8 @@ class PixelModel(Preprocessed):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of pixels."""
+        if self.fit is not None:
+            x = self.fit(x)
         if self.size is not None:
             x = F.interpolate(x, size=(self.size, self.size), mode="bilinear", align_corners=False)
         if self.gray:

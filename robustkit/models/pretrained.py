@@ -31,8 +31,8 @@ class Pretrained(NamedTuple):
 class PublishedImages(NamedTuple):
     """The images that published weights were trained on."""
 
-    resize: int  # the short side, before the centre is cropped
-    side: int
+    resize: int | None  # the short side, before the centre is cropped; None leaves it
+    side: int | None
     class_names: tuple[str, ...]  # () if they are not known
 
 
