@@ -113,11 +113,13 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
 
 def _model_words(options: dict[str, Any]) -> str:
     """The options that name the tuned model; they name the user's code too, because weights must not choose it."""
+    from shlex import quote
+
     from robustkit.primitives import user_code
 
     file = options["out"] / "model.safetensors"
     code = options["model"]
-    return f"--model {code} --weights {file}" if user_code.is_file(code) else f"--model {file}"
+    return f"--model {quote(code)} --weights {file}" if user_code.is_file(code) else f"--model {file}"
 
 
 def _smoothing_words(attack: object) -> str:

@@ -11,7 +11,7 @@ from robustkit.errors import UserError
 from robustkit.paths import user_path
 from robustkit.primitives import user_code
 
-from . import adaptation, checkpoint, factory, pretrained
+from . import adaptation, cache, checkpoint, factory, pretrained
 from .adaptation import AdaptedNetwork, Stem
 from .clean_training import CleanRecipe, Report
 from .image_spec import ImageSpec
@@ -38,6 +38,14 @@ class ModelRequest:
     def classes(self) -> int | None:
         """The number of classes that was given, or that the data set has."""
         return self.num_classes or (None if self.images is None else self.images.classes)
+
+
+def file_of(name: str) -> Path | None:
+    """The file that a model's name names; None for an architecture."""
+    where = user_code.address(name)
+    if where is not None:
+        return where.file
+    return user_path(name) if name.endswith(cache.SUFFIX) else None
 
 
 def user_model(request: ModelRequest) -> PixelModel:
