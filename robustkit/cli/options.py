@@ -87,6 +87,7 @@ def weights_options(command: Command) -> Command:
         click.option("--std", type=NumberList(), help="The same, divided by."),
         click.option("--train", is_flag=True, help="Train a model that has no weights here once."),
         click.option("--retrain", is_flag=True, help="Train again even if the model is cached."),
+        click.option("--random-init", is_flag=True, help="Leave the weights of an architecture random."),
     )(command)
 
 

@@ -111,6 +111,7 @@ def _check_loading_options(request: EvaluationRequest, models: Sequence[Model]) 
     values = {
         "weights": request.weights, "num_classes": request.num_classes, "mean": request.mean, "std": request.std,
         "train": request.train or None, "retrain": request.retrain or None,
+        "random_init": request.random_init or None,
     }  # fmt: skip
     given = [name for name, value in values.items() if value is not None]
     if given and not any(isinstance(model, str) for model in models):
@@ -132,8 +133,8 @@ def _loaded(
     if isinstance(model, str):
         model = load_model(
             model, dataset=data, weights=weights, num_classes=request.num_classes, mean=request.mean, std=request.std,
-            train=request.train, retrain=request.retrain, report=training_reporter(request.watch),
-            may_train=may_train,
+            train=request.train, retrain=request.retrain, random_init=request.random_init,
+            report=training_reporter(request.watch), may_train=may_train,
         ).to(device)  # fmt: skip
     if isinstance(model, Classifier):
         if smoothing is not None:

@@ -102,6 +102,12 @@ def published_model(request: ModelRequest) -> PixelModel:
     )
 
 
+def random_model(request: ModelRequest) -> PixelModel:
+    """A known architecture with random weights, for tests of speed, memory and code; its results mean nothing."""
+    classes = request.classes or IMAGENET_CLASSES
+    return _pixel_model(request, _adapted(request, classes, None), f"{request.name}, random weights", classes)
+
+
 def trained_model(
     request: ModelRequest, recipe: CleanRecipe, retrain: bool, report: Report, *, may_train: bool = True
 ) -> PixelModel:
