@@ -76,7 +76,7 @@ def models_options(command: Command) -> Command:
     """Several models with their weights and names."""
     return _all(
         click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-                     help="torchvision name, timm:NAME, hf:ID or file.py:NAME. Repeatable."),
+                     help="torchvision name, timm:NAME, hf:ID, file.py:NAME or 'file.py:NAME(width=8)'. Repeatable."),
         click.option("--weights", multiple=True, metavar="FILE|NAME",
                      help="Checkpoint, or published weights; one per model."),
         click.option("--name", "names", multiple=True, metavar="TEXT",
@@ -92,6 +92,7 @@ def weights_options(command: Command) -> Command:
         click.option("--std", type=NumberList(), help="The same, divided by."),
         click.option("--train", is_flag=True, help="Train a model that has no weights here once."),
         click.option("--retrain", is_flag=True, help="Train again even if the model is cached."),
+        click.option("--random-init", is_flag=True, help="Leave the weights of an architecture random."),
     )(command)
 
 

@@ -23,6 +23,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
         weights=options["weights"] or None, names=options["names"], num_classes=options["num_classes"],
         mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
+        random_init=options["random_init"],
         numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]),
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
         surrogate_ensemble=options["surrogate_ensemble"],
@@ -43,7 +44,7 @@ def evaluation_of_one_model(options: dict[str, Any], attack: str, bars: Any) -> 
         eps=options["eps"] or (), samples=_samples(options), batch_size=options["batch_size"],
         device=options["device"], seed=options["seed"], weights=options["weights"] or None,
         num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
-        retrain=options["retrain"], watch=bars, **_remedies(options),
+        retrain=options["retrain"], random_init=options["random_init"], watch=bars, **_remedies(options),
     ))  # fmt: skip
 
 

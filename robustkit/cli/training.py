@@ -79,7 +79,7 @@ def model_of(options: dict[str, Any], data: "Dataset | str | None", bars: Any) -
     return load_model(
         options["model"], dataset=data, weights=options["weights"], num_classes=options["num_classes"],
         mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
-        report=training_reporter(bars),
+        random_init=options["random_init"], report=training_reporter(bars),
     )  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     request = EvaluationRequest(
         options["models"], weights=options["weights"] or None, names=options["names"],
         num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
-        retrain=options["retrain"], device=options["device"],
+        retrain=options["retrain"], random_init=options["random_init"], device=options["device"],
     )  # fmt: skip
     classifiers = attacked_classifiers(request, data, chosen_device(options["device"]))
     store = Store(run.folder, reading=True)

@@ -17,8 +17,8 @@ from robustkit.errors import UserError
 from robustkit.evaluation.request import EvaluationRequest, Model
 from robustkit.host.progress import ProgressWatch
 from robustkit.models import is_checkpoint, load_model
-from robustkit.models.cache import SUFFIX
 from robustkit.models.prefixes import prefixed
+from robustkit.models.sources import file_of
 from robustkit.paths import user_path
 
 
@@ -112,6 +112,7 @@ def _check_loading_options(request: EvaluationRequest, models: Sequence[Model]) 
     values = {
         "weights": request.weights, "num_classes": request.num_classes, "mean": request.mean, "std": request.std,
         "train": request.train or None, "retrain": request.retrain or None,
+        "random_init": request.random_init or None,
     }  # fmt: skip
     given = [name for name, value in values.items() if value is not None]
     if given and not any(isinstance(model, str) for model in models):
@@ -133,13 +134,15 @@ def _loaded(
     if isinstance(model, str):
         model = load_model(
             model, dataset=data, weights=weights, num_classes=request.num_classes, mean=request.mean, std=request.std,
-            train=request.train, retrain=request.retrain, report=training_reporter(request.watch),
-            may_train=may_train,
+            train=request.train, retrain=request.retrain, random_init=request.random_init,
+            report=training_reporter(request.watch), may_train=may_train,
         ).to(device)  # fmt: skip
     if isinstance(model, Classifier):
         if smoothing is not None:
             raise UserError("A Classifier brings its own smoothing: Classifier(..., smoothing=Smoothing(0.25)).")
         return model
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise UserError(f"{model.__name__} is a class; build the network first: {model.__name__}(...).")
     if not isinstance(model, nn.Module):
         raise UserError(f"A model is a name, a torch.nn.Module or a Classifier, not {type(model).__name__}.")
     classifier = Classifier(
@@ -168,8 +171,8 @@ def _uniquely_named(
 def names_from_files(name: str, model: Model, weights: str | Path | None) -> list[str]:
     """Names for a model that say which file its weights are from, the first one preferred.
 
-    "net.Net-epoch9" for a checkpoint, else "net.Net-run1-epoch9" with the checkpoint's folder. The first does not
-    depend on the other models of a run: a run that grows keeps its names.
+    "net.Net-epoch9" for a checkpoint, else "net.Net-run1-epoch9" with the checkpoint's folder; "net.Net-run1" for
+    another Net in a net.py. The first does not depend on the other models of a run: a run that grows keeps its names.
     """
     core = name.removesuffix("-smoothed")
     suffix = name.removeprefix(core)
@@ -177,8 +180,9 @@ def names_from_files(name: str, model: Model, weights: str | Path | None) -> lis
         path = user_path(weights).resolve()
         first = path.stem if path.stem.startswith(core) else f"{core}-{path.stem}"
         return [first + suffix, f"{core}-{path.parent.name}-{path.stem}{suffix}"]
-    if isinstance(model, str) and model.endswith(SUFFIX):
-        return [name, f"{core}-{user_path(model).resolve().parent.name}{suffix}"]
+    file = file_of(model) if isinstance(model, str) else None
+    if file is not None:
+        return [name, f"{core}-{file.resolve().parent.name}{suffix}"]
     by_prefix = prefixed(model) if isinstance(model, str) else None
     if by_prefix is not None:  # the user or the folder that an ID or a path has before its last part
         return [name, f"{user_path(by_prefix.rest).resolve().parent.name}-{core}{suffix}"]

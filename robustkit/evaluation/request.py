@@ -70,6 +70,7 @@ class EvaluationRequest:
         std: likewise.
         train: train a model given by name once if it has no weights for the data.
         retrain: train it again, whatever is cached.
+        random_init: leave the weights of an architecture given by name random.
         numerics: speed of the search.
         bpda: layers whose gradient the search replaces, as in `Classifier`; for modules and names.
         eot: draws of randomized models averaged per query, likewise.
@@ -128,6 +129,7 @@ class EvaluationRequest:
     std: Sequence[float] | None = None
     train: bool = False
     retrain: bool = False
+    random_init: bool = False
     numerics: Numerics = Numerics()
     bpda: Mapping[str, SurrogateGradient | None] | None = None
     eot: int | None = None

@@ -1,13 +1,12 @@
-"""A model of the user: `path/file.py:NAME`, a module that takes pixels or a function that returns one."""
+"""A model of the user: `path/file.py:NAME`, a module that takes pixels, its class, or a function that returns one."""
 
-import inspect
 from typing import NamedTuple
 
 from torch import nn
 
 from robustkit.errors import UserError
-from robustkit.host.failures import described_error
-from robustkit.primitives.user_code import Address, load_function
+from robustkit.primitives.user_call import returned_by
+from robustkit.primitives.user_code import Address
 
 
 class Built(NamedTuple):
@@ -19,33 +18,15 @@ class Built(NamedTuple):
 
 
 def build(where: Address, num_classes: int | None) -> Built:
-    """The module at an address, or the one that a function there returns.
+    """The module at an address, or the one that a class or a function there returns.
 
-    A function gets `num_classes` if it has such a parameter.
+    A function gets `num_classes` if it has such a parameter and the address does not give it.
 
     Raises:
         UserError: the file or function is missing, fails, or returns something else.
     """
-    function, code = load_function(where)
-    if isinstance(function, nn.Module):
-        return Built(function, code, where.function)
-    extra = {"num_classes": num_classes} if num_classes is not None and _accepts(function, "num_classes") else {}
-    try:
-        network = function(**extra)
-    except (UserError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # also SystemExit
-        raise UserError(f"{where.function}() in {where.file} failed: {described_error(error)}.") from error
+    usual = {} if num_classes is None else {"num_classes": num_classes}
+    network, code, origin = returned_by(where, nn.Module, **usual)
     if not isinstance(network, nn.Module):
-        raise UserError(
-            f"{where.function}() in {where.file} must return a torch.nn.Module, not {type(network).__name__}."
-        )
-    return Built(network, code, f"{where.function}()")
-
-
-def _accepts(function: object, parameter: str) -> bool:
-    assert callable(function)
-    try:
-        return parameter in inspect.signature(function).parameters
-    except ValueError:  # some builtins have no signature
-        return False
+        raise UserError(f"{origin} in {where.file} must return a torch.nn.Module, not {type(network).__name__}.")
+    return Built(network, code, origin)

@@ -21,7 +21,7 @@ from .image_spec import image_spec_of
 from .model_file import description_of_weights, read_description, require_name
 from .pixels import PixelModel
 from .prefixes import prefixed
-from .sources import TIMM, ModelRequest, checkpoint_model, published_model, trained_model, user_model
+from .sources import TIMM, ModelRequest, checkpoint_model, published_model, random_model, trained_model, user_model
 
 _CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 DEFAULT_RECIPE = CleanRecipe()
@@ -38,6 +38,7 @@ def load_model(
     std: Sequence[float] | None = None,
     train: bool = False,
     retrain: bool = False,
+    random_init: bool = False,
     report: Callable[[str, float | None], None] | None = None,
     recipe: CleanRecipe = DEFAULT_RECIPE,
     may_train: bool = True,
@@ -55,6 +56,7 @@ def load_model(
         std: Each channel is divided by it; by default that of the published weights, or 1.
         train: Train it here once if there are no weights; small images, no augmentation.
         retrain: Train again even if the model is cached.
+        random_init: Leave the weights of an architecture of torchvision or timm random, equal each time.
         report: Called with `(message, None)` for messages and `(text, share done)` during a training.
         recipe: How it is trained.
         may_train: Whether it is trained where it must be; else a model of the cache is read, or there is an error.
@@ -73,8 +75,10 @@ def load_model(
         if of_weights is not None and mean is None and std is None:
             mean, std = of_weights.mean, of_weights.std
         request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std)
-    elif weights is not None or train or retrain:
-        raise UserError(f"{shortened(name)} has weights of its own; leave out --weights, --train and --retrain.")
+    elif weights is not None or train or retrain or random_init:
+        raise UserError(
+            f"{shortened(name)} has weights of its own; leave out --weights, --train, --retrain and --random-init."
+        )
     else:
         architecture, _, classes, mean, std = description
         request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std)
@@ -82,7 +86,11 @@ def load_model(
     # of a user's network that no checkpoint fills equal each time.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)
-        model = _loaded(request, train, retrain, recipe, report or _silent, may_train=may_train)
+        if random_init:
+            _check_random(request, train or retrain)
+            model = random_model(request)
+        else:
+            model = _loaded(request, train, retrain, recipe, report or _silent, may_train=may_train)
     model.eval()
     model.name = model.name if description is None else description.name
     if request.images is not None:
@@ -173,6 +181,17 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
         f"{request.name} has no weights for {request.images.name}; "
         "pass --weights FILE, or --train to train it here once."
     )
+
+
+def _check_random(request: ModelRequest, train: bool) -> None:
+    """Refuse random weights beside others, and for a model that is no architecture."""
+    if request.weights is not None or train:
+        raise UserError("--random-init leaves the weights random; leave out --weights, --train and --retrain.")
+    if not request.name.startswith(TIMM) and request.name not in model_names():
+        raise UserError(
+            f"--random-init is for architectures of torchvision and timm, not for {shortened(request.name)}; leave it "
+            "out."
+        )
 
 
 def _unknown_model(name: str) -> UserError:

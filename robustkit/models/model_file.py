@@ -6,6 +6,7 @@ For a network that a user's file builds it is not enough: a checkpoint is data, 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from torch import Tensor
@@ -82,7 +83,7 @@ def require_name(description: Description, path: str) -> None:
     if user_code.is_file(name):
         raise UserError(
             f"The weights {shortened(path)} were trained with {shortened(name)}, and weights must not choose which "
-            f"code is run; if you trust that file, pass --model {shortened(name)} --weights {shortened(path)}."
+            f"code is run; if you trust that file, pass --model {quote(shortened(name))} --weights {shortened(path)}."
         )
 
 

@@ -11,7 +11,7 @@ from robustkit.errors import UserError
 from robustkit.paths import user_path
 from robustkit.primitives import user_code
 
-from . import adaptation, checkpoint, factory, pretrained
+from . import adaptation, cache, checkpoint, factory, pretrained
 from .adaptation import AdaptedNetwork, Stem
 from .clean_training import CleanRecipe, Report
 from .image_spec import ImageSpec
@@ -38,6 +38,14 @@ class ModelRequest:
     def classes(self) -> int | None:
         """The number of classes that was given, or that the data set has."""
         return self.num_classes or (None if self.images is None else self.images.classes)
+
+
+def file_of(name: str) -> Path | None:
+    """The file that a model's name names; None for an architecture."""
+    where = user_code.address(name)
+    if where is not None:
+        return where.file
+    return user_path(name) if name.endswith(cache.SUFFIX) else None
 
 
 def user_model(request: ModelRequest) -> PixelModel:
@@ -92,6 +100,12 @@ def published_model(request: ModelRequest) -> PixelModel:
         mean=published.mean if request.mean is None else request.mean,
         std=published.std if request.std is None else request.std,
     )
+
+
+def random_model(request: ModelRequest) -> PixelModel:
+    """A known architecture with random weights, for tests of speed, memory and code; its results mean nothing."""
+    classes = request.classes or IMAGENET_CLASSES
+    return _pixel_model(request, _adapted(request, classes, None), f"{request.name}, random weights", classes)
 
 
 def trained_model(

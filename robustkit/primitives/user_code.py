@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -19,9 +20,12 @@ from robustkit.host.text import encodable
 from robustkit.limits import shortened
 from robustkit.paths import user_path
 
+# `path/file.py:NAME(...)`: the file ends at the first ".py:" that a call follows, because a value may be a path too.
+_CALL = re.compile(r"(?P<file>.+?\.py):(?P<call>[^\W\d]\w*\(.*\))", re.DOTALL)
+
 
 class Address(NamedTuple):
-    """The file, and the name of a function or class in it."""
+    """The file, and the name of a function or class in it, perhaps with arguments: "make(width=8)"."""
 
     file: Path
     function: str
@@ -40,7 +44,10 @@ class LoadedFunction(NamedTuple):
 
 
 def address(name: str) -> Address | None:
-    """The file and function in "path/file.py:function"; None if `name` is not of that form."""
+    """The file and function in "path/file.py:function" or "...:function(width=8)"; None if `name` is neither."""
+    called = _CALL.fullmatch(name)
+    if called:
+        return Address(user_path(called["file"]), called["call"])
     # Split at the last colon: a Windows path has a colon itself.
     file, colon, function = name.rpartition(":")
     if colon and file.endswith(".py"):
@@ -50,7 +57,7 @@ def address(name: str) -> Address | None:
 
 def is_file(name: str) -> bool:
     """Whether a name stands for something in a Python file of the user."""
-    return name.endswith(".py") or name.rpartition(":")[0].endswith(".py")
+    return name.endswith(".py") or name.rpartition(":")[0].endswith(".py") or _CALL.fullmatch(name) is not None
 
 
 def load_function(where: Address) -> LoadedFunction:
@@ -60,10 +67,15 @@ def load_function(where: Address) -> LoadedFunction:
         UserError: the file cannot be imported or has no such function.
     """
     module, code = import_file(where.file)
-    return LoadedFunction(_function_in(module, where), code)
+    return LoadedFunction(function_in(module, where), code)
 
 
-def _function_in(module: ModuleType, where: Address) -> Callable[..., object]:
+def function_in(module: ModuleType, where: Address) -> Callable[..., object]:
+    """The function or class of a module that an address names.
+
+    Raises:
+        UserError: there is none; the sentence lists those that there are.
+    """
     function = getattr(module, where.function, None)
     if callable(function):
         return cast(Callable[..., object], function)
@@ -136,7 +148,7 @@ def user_function(where: Address) -> Callable[..., object]:
     Raises:
         UserError: the file cannot be imported or has no such function.
     """
-    return _function_in(import_unchanged(where.file), where)
+    return function_in(import_unchanged(where.file), where)
 
 
 def code_of(value: object) -> str:

@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from robustkit.cli.evaluate import shortened
+from robustkit.evaluation.classifiers import names_from_files
+from robustkit.primitives.user_code import address
 from tests.cli.conftest import DATA, MODEL, SMALL
 from tests.cli.test_bad_input import refused
 from tests.small import linear
@@ -37,6 +39,16 @@ def test_checkpoints_of_one_name_are_told_apart_by_their_folders(robustkit, plac
     robustkit(*RUN, *MODEL, "--weights", "one/best.pt", *MODEL, "--weights", "two/best.pt")
 
     assert models(place) == ["net.factory-best", "net.factory-two-best"]
+
+
+def test_models_of_one_name_are_told_apart_by_their_arguments_or_folders():
+    def names(model):
+        return names_from_files(address(model).name, model, None)
+
+    assert names("a/net.py:make(width=8)") == ["net.make(width=8)", "net.make(width=8)-a"]
+    assert names("b/net.py:make") == ["net.make", "net.make-b"]
+    assert names_from_files("tuned", "c/model.safetensors", None) == ["tuned", "tuned-c"]
+    assert names_from_files("resnet18", "resnet18", None) == ["resnet18"]
 
 
 def test_names_are_given_on_the_command_line_or_in_a_file(robustkit, place):

@@ -148,6 +148,7 @@ WRONG = {
     "half a pixel": {"norm": "L0", "eps": "0.5", "attacks": "noise"},
     "images without labels": {"dataset": (data(4)[0],)},
     "a path for a model": {"models": Path("net.py")},
+    "a class for a model": {"models": AlwaysTraining},
     "weights without number": {"weights": ["a.pt", "b.pt"]},
     "an unknown device": {"device": "banana"},
     "a device without values": {"device": "meta"},

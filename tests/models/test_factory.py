@@ -20,6 +20,15 @@ def colour(): return nn.Conv2d(3, 4, 3)
 def wants(width): return nn.Linear(width, 10)
 def fails(): raise KeyError("no weights at home")
 def number(): return 7
+def chosen(width, kind="relu", num_classes=3):
+    layers = [nn.Flatten(), nn.Linear(64, width), nn.Linear(width, num_classes)]
+    return nn.Sequential(*layers)
+
+class Net(nn.Sequential):
+    def __init__(self, width=4):
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
+
+net = Net()
 """
 
 
@@ -58,6 +67,17 @@ def test_the_number_of_classes_is_that_of_the_logits():
         ("mine.py:fails", {}, r"fails\(\) in mine\.py failed: KeyError: 'no weights at home'"),
         ("mine.py:wants", {}, "failed: TypeError: .*'width'"),
         ("mine.py:number", {}, r"must return a torch\.nn\.Module, not int"),
+        ("mine.py:chosen", {}, r"failed: TypeError: .*'width'"),
+        ("mine.py:chosen(depth=2)", {}, r"chosen\(\) in mine.py failed: TypeError: .*'depth'"),
+        ("mine.py:chosen(width=open('CODE_RAN', 'w'))", {}, r"open\('CODE_RAN', 'w'\) is no literal"),
+        ("mine.py:chosen(*[1])", {}, "has arguments with a star"),
+        ("mine.py:chosen(8", {}, r"chosen\(8 is no call in Python; write for example make\(width=8\)"),
+        ("mine.py:chosen(8)(9)", {}, "is not one call"),
+        ("mine.py:chosen(8, 8 8)", {}, "is no call in Python"),
+        ("mine.py:chosen(" + "[" * 5000 + ")", {}, "more than 4,096 letters"),
+        ("mine.py:chosen(" + "[" * 999 + ")", {}, "is no call in Python"),
+        ("mine.py:net()", {}, "net in mine.py is an object and no function; leave out its brackets"),
+        ("mine.py:gone(8)", {}, "has no function 'gone'"),
         ("mine.py:colour", {}, r"does not take the images of digits \(1x8x8\)"),
         ("mine.py:digits_net", {"train": True}, "leave out --train"),
         ("typo.py:net", {}, r"typo\.py cannot be imported: ModuleNotFoundError: No module named 'torhc'"),
@@ -76,3 +96,30 @@ def test_a_network_of_the_user_takes_a_checkpoint(tmp_path):
 
     assert model.source == "digits_net() of mine.py, weights of a.pt"
     assert torch.equal(model.network[1].weight, torch.ones(10, 64))
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("mine.py:chosen(width=8)", 8),
+        ("mine.py:chosen(5, kind='a.py:b()')", 5),
+        ("./mine.py:chosen(kind=[-1.5, (None, {'a': True})], width=7)", 7),
+    ],
+)
+def test_a_function_gets_literal_arguments(name, width):
+    model = load_model(name, dataset="digits")
+
+    assert [model.network[1].out_features, model.num_classes] == [width, 10]
+    assert model.name == f"mine.{name.partition(':')[2]}"
+
+
+def test_the_number_of_classes_that_a_call_gives_is_kept():
+    assert load_model("mine.py:chosen(4, num_classes=12)", dataset="digits").num_classes == 12
+    assert load_model("mine.py:chosen(4, 'relu', 12)", dataset="digits").num_classes == 12
+
+
+def test_a_class_is_called_and_an_instance_is_used_as_it_is():
+    built, given = load_model("mine.py:Net", dataset="digits"), load_model("mine.py:net", dataset="digits")
+
+    assert [type(model.network).__name__ for model in (built, given)] == ["Net", "Net"]
+    assert [model.source for model in (built, given)] == ["Net() of mine.py", "net of mine.py"]
