@@ -11,6 +11,7 @@ if not (_here / "attacks").is_dir():  # a checkout: attacks/, defenses/ and repo
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
+    from robustkit.black_box import BlackBox as BlackBox
     from robustkit.classifier.classifier import Classifier as Classifier
     from robustkit.classifier.smoothing import Smoothing as Smoothing
     from robustkit.comparison.compare import Comparison as Comparison
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # Loaded on first use: torch takes seconds to import, and `robustkit --help` does not need it.
 _PUBLIC = {
     "Attacked": "robustkit.engine.attack_tensors",
+    "BlackBox": "robustkit.black_box",
     "Classifier": "robustkit.classifier.classifier",
     "Comparison": "robustkit.comparison.compare",
     "Gate": "robustkit.comparison.gate",

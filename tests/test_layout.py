@@ -26,6 +26,7 @@ FLOORS = (
     ("statistics",),
     ("data",),
     ("common_corruptions",),
+    ("black_box",),
     ("models",),
     ("classifier",),
     ("engine",),

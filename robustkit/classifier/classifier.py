@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit import limits
+from robustkit.classifier.access import black_box_in, require_options
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.generators import reseed
 from robustkit.classifier.input_format import InputFormat
@@ -86,7 +87,7 @@ class Classifier(Summarised):
         if not isinstance(self.model, nn.Module):
             raise UserError(
                 f"A model is a torch.nn.Module, not {type(self.model).__name__}; load a name with "
-                "robustkit.load_model, and call a function in the forward of a module."
+                "robustkit.load_model, and wrap a function of images as robustkit.BlackBox(function)."
             )
         check_fields(self)
         if not self.bounds[0] < self.bounds[1]:
@@ -105,6 +106,7 @@ class Classifier(Summarised):
         object.__setattr__(self, "name", encodable(self.name))
         if mean is not None and std is not None:
             object.__setattr__(self, "model", Normalised(self.model, mean, std, self.bounds))
+        require_options(self.name, self.model, len(self.bpda), self.smoothing is not None, self.bounds)
 
     def summary(self) -> dict[str, str]:
         """Its name, its size, and what is special about it."""
@@ -178,6 +180,8 @@ class Classifier(Summarised):
         return Randomized(reference, search, eot, self.draws, repeats.seed, together)
 
     def _search_options(self) -> SearchOptions:
+        if black_box_in(self.model) is not None:  # there is nothing to fold, to compile or to lay out otherwise
+            return SearchOptions(False, False, False, False, {}, self.probabilities)
         return SearchOptions(self.fold, self.channels_last, self.compile, self.bf16, self.bpda, self.probabilities)
 
     def _sizes(self, given: InputFormat, tile: int, shape: torch.Size) -> BatchSizes:
@@ -186,7 +190,8 @@ class Classifier(Summarised):
             return BatchSizes(tile, exact, watched=not self.compile)
         return BatchSizes.of(
             self.network, tile, exact, shape, given.unit_range, given.casts, self.fold, self.channels_last,
-            self.compile, self.bf16, self.probabilities, watched=not self.compile,
+            self.compile, self.bf16, self.probabilities,
+            watched=not self.compile and black_box_in(self.model) is None,
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from robustkit.classifier.access import require_access
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.oracle import Look, Oracle, PointVerdicts
@@ -91,8 +92,9 @@ class Session:
         """`attack` as it can be run on this model: it gets the number of classes or the shape of its layer, if it asks.
 
         Raises:
-            UserError: the oracle cannot answer it.
+            UserError: the model cannot answer it.
         """
+        require_access(self.name, self.reference.model, attack)
         self.oracle.check(attack)
         if isinstance(attack, ClasswiseAttack) and not attack.classes:
             return attack.of(self.reference.forward(images[:2]).shape[1])

@@ -65,7 +65,7 @@ def input_options(command: Command) -> Command:
     return _all(
         config_option,
         click.option("-m", "--model", metavar="NAME",
-                     help="torchvision name, timm:NAME, hf:ID, file.py:NAME or a tuned file."),
+                     help="torchvision name, timm:NAME, hf:ID, file.py:NAME, file.onnx or a tuned file."),
         click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights."),
         weights_options,
         data_options,
@@ -76,7 +76,7 @@ def models_options(command: Command) -> Command:
     """Several models with their weights and names."""
     return _all(
         click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-                     help="torchvision name, timm:NAME, hf:ID, file.py:NAME or 'file.py:NAME(width=8)'. Repeatable."),
+                     help="torchvision name, timm:NAME, hf:ID, file.onnx or 'file.py:NAME(width=8)'. Repeatable."),
         click.option("--weights", multiple=True, metavar="FILE|NAME",
                      help="Checkpoint, or published weights; one per model."),
         click.option("--name", "names", multiple=True, metavar="TEXT",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from robustkit.checks.facts import Level
+from robustkit.classifier.access import require_access
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
 from robustkit.common_corruptions.baseline import Baseline, chosen_baseline
@@ -89,6 +90,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     planned = plan(attacks, threats, [each.name for each in surrogates], request.audit) if threats else early
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
+    check_access(planned, classifiers)
     slots = None if request.batch_size == "auto" else request.batch_size
     baseline = None
     if request.corruption_baseline is not None:
@@ -158,6 +160,18 @@ def _check_divisible(request: EvaluationRequest, images: int) -> None:
         raise UserError(f"The passes of --checks {request.level} need all images; leave --checks out, {later}")
     if request.precision is not None:
         raise UserError("A precision is looked at after all images so far; leave out --precision or --shard.")
+
+
+def check_access(planned: Plan, classifiers: Sequence[Classifier]) -> None:
+    """Check that every attack gets from every model that it queries what it needs.
+
+    Raises:
+        UserError: a model that only answers is asked for gradients, or one that gives labels for scores.
+    """
+    for each in planned.attacks:
+        if each.column.surrogate is None:
+            for classifier in classifiers:
+                require_access(classifier.name, classifier.model, each.attack)
 
 
 def _check_stoppable(planned: Plan) -> None:

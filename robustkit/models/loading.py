@@ -15,6 +15,7 @@ from robustkit.paths import user_path
 from robustkit.primitives import user_code
 
 from . import pretrained
+from .black_boxes import black_box_model, is_black_box
 from .clean_training import CleanRecipe
 from .compatibility import require_compatible
 from .image_spec import image_spec_of
@@ -47,7 +48,8 @@ def load_model(
 
     Args:
         name: One of torchvision's classification models, "timm:NAME", "hf:ID" or "hf:FOLDER" for one of Hugging Face,
-            "path/file.py:function" for one of your own, or a `.safetensors` file that `robustkit finetune` wrote.
+            "path/file.py:function" for one of your own, a `.safetensors` file that `robustkit finetune` wrote, or an
+            `.onnx` file, which gives no gradients.
         dataset: The data it is for; decides the classes, the size, and what it is trained on.
         weights: A checkpoint file, or published weights such as "default". For "imagenet" the default; for "digits"
             the model is trained once and cached.
@@ -109,6 +111,8 @@ def require_known(name: str) -> None:
     Raises:
         UserError: there is none.
     """
+    if is_black_box(name):
+        return
     description = read_description(name)
     if description is not None:
         require_name(description, name)
@@ -135,6 +139,8 @@ def _loaded(
     if by_prefix is not None:
         _require_own_weights(request, train or retrain)
         return by_prefix.loader.load(request)
+    if is_black_box(request.name):
+        return black_box_model(request, train=train or retrain)
     source = _source(request, train or retrain)
     if source == "training":
         return trained_model(request, recipe, retrain, report, may_train=may_train)

@@ -11,7 +11,8 @@ RUN = ("evaluate", "-q", "-a", "fgsm", "--eps", "0.1")
 NAMES = {
     "a checkpoint as the model": (["-m", "net.pt"], ["--weights net.pt"]),
     "a Hugging Face folder as the model": (["-m", "vit/"], ["is a folder", "Hugging Face", ".py:"]),
-    "a file of another kind as the model": (["-m", "net.onnx"], ["no model net.onnx", "timm:NAME"]),
+    "a file of another kind as the model": (["-m", "net.h5"], ["no model net.h5", "timm:NAME"]),
+    "a missing ONNX file": (["-m", "net.onnx"], ["no file net.onnx", "path"]),
     "a misspelt model file": (["-m", "nett.py:factory"], ["did you mean net.py"]),
     "a misspelt checkpoint": (["-m", "net.py:factory", "--weights", "nett.pt"], ["did you mean net.pt"]),
     "a misspelt folder of pictures": (["-m", "net.py:factory", "-d", "photo/"], ["did you mean photos?"]),

@@ -1,0 +1,115 @@
+"""An ONNX file as a classifier, computed by onnxruntime on the CPU. No code of the file is run: it has none."""
+
+import hashlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from robustkit.errors import UserError, no_file
+from robustkit.limits import shortened
+from robustkit.paths import user_path
+
+from .model import BlackBox, Pixels, Shared
+
+SUFFIX = ".onnx"
+_TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+_CHUNK = 1 << 20
+
+
+class OnnxModel(BlackBox):
+    """A network in an ONNX file.
+
+    Args:
+        path: the file. Of its outputs the first with scores `[B, K]` is used; without any, the first with labels `[B]`.
+        num_classes: K, checked for scores and needed for labels.
+        label_classes: K for labels where `num_classes` is not given.
+
+    Raises:
+        UserError: onnxruntime is missing, or the file is no network with one input of images.
+    """
+
+    def __init__(self, path: str | Path, *, num_classes: int | None = None, label_classes: int | None = None) -> None:
+        file = user_path(path)
+        session = _session(file)
+        inputs = session.get_inputs()
+        if len(inputs) != 1 or inputs[0].type not in _TYPES or len(inputs[0].shape) != 4:
+            found = ", ".join(f"{each.type} {each.shape}" for each in inputs)
+            raise UserError(
+                f"{shortened(path)} must have one input, float images [images, channels, height, width], not "
+                f"{shortened(found)}; feed it in a function of yours: robustkit.BlackBox(function)."
+            )
+        output, labels = _output(session, file)
+        super().__init__(
+            _Runner(session, inputs[0], output), returns="labels" if labels else "logits",
+            num_classes=num_classes or (label_classes if labels else None), name=file.stem,
+        )  # fmt: skip
+        self.code = _sha256(file)
+
+
+class _Runner:
+    """Runs batches; a network that was exported for a fixed number of images gets so many at once."""
+
+    def __init__(self, session: Any, given: Any, output: str) -> None:
+        self.session, self.output, self.input = Shared(session), output, given.name
+        self.dtype = _TYPES[given.type]
+        self.fixed = given.shape[0] if isinstance(given.shape[0], int) else None
+
+    def __call__(self, images: Pixels) -> Any:
+        images = images.astype(self.dtype)
+        if self.fixed is None:
+            return self._run(images)
+        parts = [images[start : start + self.fixed] for start in range(0, len(images), self.fixed)]
+        return np.concatenate([self._run(self._filled(part))[: len(part)] for part in parts])
+
+    def _filled(self, part: Any) -> Any:
+        assert self.fixed is not None
+        return np.concatenate([part, np.repeat(part[:1], self.fixed - len(part), 0)])
+
+    def _run(self, images: Any) -> Any:
+        return self.session.value.run([self.output], {self.input: images})[0]
+
+
+def _session(file: Path) -> Any:
+    if not file.is_file():
+        raise no_file(f"There is no file {shortened(file)}", file, "check the path of the model")
+    runtime = _runtime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # what goes wrong is said below, in one line
+    try:
+        return runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a class of its own for each status
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"onnxruntime cannot load {shortened(file)}: {shortened(reason).rstrip('.')}.") from None
+
+
+def _runtime() -> ModuleType:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UserError("An ONNX file needs onnxruntime; pip install 'robustkit[onnx]'.") from None
+    return onnxruntime  # type: ignore[no-any-return]
+
+
+def _output(session: Any, file: Path) -> tuple[str, bool]:
+    """The name of the output that classifies, and whether it holds labels."""
+    outputs = session.get_outputs()
+    scores = [each.name for each in outputs if each.type in _TYPES and len(each.shape) == 2]
+    labels = [each.name for each in outputs if each.type == "tensor(int64)" and len(each.shape) == 1]
+    if scores or labels:
+        return (scores or labels)[0], not scores
+    raise UserError(
+        f"{shortened(file)} has no output with scores [images, classes] or labels [images]; feed it in a function of "
+        "yours: robustkit.BlackBox(function)."
+    )
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as content:
+        while chunk := content.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

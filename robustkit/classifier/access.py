@@ -1,0 +1,58 @@
+"""What attacks may see of a model that only answers: no gradients, and of some models no scores."""
+
+from torch import nn
+
+from robustkit.black_box.model import BlackBox
+from robustkit.errors import UserError
+from robustkit.models.preprocessing import network_in
+from robustkit.primitives.protocol import Attack
+
+
+def black_box_in(model: nn.Module) -> BlackBox | None:
+    """The black box that a model is, with or without preprocessing before it; None for networks."""
+    network = network_in(model)
+    return network if isinstance(network, BlackBox) else None
+
+
+def require_access(name: str, model: nn.Module, attack: Attack) -> None:
+    """Check that an attack can query a model.
+
+    Args:
+        name: of the model, for errors.
+        model: that is queried.
+        attack: who asks.
+
+    Raises:
+        UserError: it needs gradients, or scores, that the model does not give.
+    """
+    box = black_box_in(model)
+    if box is None:
+        return
+    kind = type(attack).__name__
+    if attack.sees == "gradients":
+        raise UserError(
+            f"{name} gives no gradients, which {kind} needs; take attacks by scores or labels (-a square, -a "
+            "hopskipjump), or transfer from a network of yours: --surrogate NAME."
+        )
+    if attack.sees == "logits" and box.gives == "labels":
+        raise UserError(
+            f"{name} answers with labels only, and {kind} needs scores; take attacks by labels (-a hopskipjump, -a "
+            "rays), or transfer from a network of yours: --surrogate NAME."
+        )
+
+
+def require_options(name: str, model: nn.Module, layers: int, smoothed: bool, bounds: tuple[float, float]) -> None:
+    """Refuse what no black box can do.
+
+    Raises:
+        UserError: layers are named, it is to be smoothed, or a server gets other pixels than [0, 1].
+    """
+    box = black_box_in(model)
+    if box is None:
+        return
+    if layers:
+        raise UserError(f"{name} has no layers that robustkit could see; leave out bpda.")
+    if smoothed:
+        raise UserError(f"{name} cannot be smoothed: it takes thousands of queries for each image; leave it out.")
+    if box.metered and bounds != (0, 1):
+        raise UserError(f"{name} gets pictures, whose pixels lie in [0, 1]; leave out bounds.")

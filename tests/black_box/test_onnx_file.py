@@ -1,0 +1,55 @@
+"""An ONNX file gets the labels and the black-box verdicts of the network that it was made of."""
+
+import numpy as np
+import pytest
+import torch
+
+import robustkit
+from robustkit.black_box import OnnxModel
+from robustkit.errors import UserError
+from tests.small import cnn, data, evaluated, linear
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+from tests.black_box.onnx_files import save_onnx
+
+VERDICTS = ["norm", "eps_text", "attack", "sample", "label", "clean_pred", "verdict", "adv_pred", "question"]
+
+
+def test_an_onnx_file_has_the_verdicts_of_its_network(tmp_path):
+    network = cnn().eval()
+    file = save_onnx(tmp_path / "net.onnx", network)
+    more = {"dataset": data(16), "attacks": ["square:queries=60", "hopskipjump:queries=80"], "eps": ["0.1", "0.25"]}
+
+    module, onnx = (evaluated([model], None, **more).samples for model in (network, str(file)))
+
+    assert (module["verdict"] == "broken").any()
+    assert onnx[VERDICTS].equals(module[VERDICTS])
+
+
+def test_a_fixed_number_of_images_is_filled_up(tmp_path):
+    x, _ = data(7)
+    network = linear().eval()
+
+    logits = OnnxModel(save_onnx(tmp_path / "four.onnx", network, batch=4))(x)
+
+    torch.testing.assert_close(logits, network(x).detach())
+
+
+def test_labels_alone_are_enough_for_decision_attacks(tmp_path):
+    x, y = data(6)
+    model = robustkit.load_model(str(save_onnx(tmp_path / "net.onnx", linear(), labels=True)), dataset="digits")
+    own = robustkit.attack(linear(), x, y, "rays:queries=60", eps="0.2")
+    found = robustkit.attack(model, x, y, "rays:queries=60", eps="0.2")
+
+    assert own.success.any()
+    assert torch.equal(found.x_adv, own.x_adv)
+
+
+def test_an_unusable_file_is_one_line(tmp_path):
+    (tmp_path / "broken.onnx").write_bytes(np.random.default_rng(0).bytes(300))
+    for name in ("broken.onnx", "missing.onnx"):
+        with pytest.raises(UserError) as caught:
+            robustkit.load_model(str(tmp_path / name), dataset="digits")
+
+        assert "\n" not in str(caught.value)
