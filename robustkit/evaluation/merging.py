@@ -46,7 +46,7 @@ _KINDS: tuple[type[Any], ...] = (
     CorruptedRecord, ConfidenceRecord,
 )  # fmt: skip
 _KEPT: tuple[type[Any], ...] = (WitnessRecord, OriginalRecord)
-_CARRIED = (AttackRecord, DrawRecord, PictureRecord, ConfidenceRecord)
+_CARRIED = (AttackRecord, DrawRecord, PictureRecord)
 _AT_ONCE = 10_000  # rows in one transaction
 _TOLERANCE = 1e-4  # of the range of the logits, as where a run is continued
 

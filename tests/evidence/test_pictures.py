@@ -10,7 +10,7 @@ from tests.small import data, linear
 
 
 def made(folder, **changes):
-    asked = {"attacks": "pgd:steps=3", "eps": ["0.05", "0.1"], **changes}
+    asked = {"attacks": "pgd:steps=3", "eps": ["0.1", "0.3"], **changes}
     return evaluate(linear(), dataset=data(8), out=folder, **asked)
 
 
