@@ -2,6 +2,7 @@
 
 import copy
 import os
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +120,7 @@ def _model_words(options: dict[str, Any]) -> str:
     file = options["out"] / "model.safetensors"
     given = options["model"]
     chosen = user_code.is_file(given) or prefixed(given) is not None
-    return f"--model {given} --weights {file}" if chosen else f"--model {file}"
+    return f"--model {shlex.quote(given)} --weights {file}" if chosen else f"--model {file}"
 
 
 def _smoothing_words(attack: object) -> str:
