@@ -117,8 +117,8 @@ class _BeforeSoftmax:
 
 
 def _projections(names: dict[str, nn.Module], attention: str) -> list[str]:
-    """The layers that compute query, key and value: one in timm, three in an opened nn.MultiheadAttention."""
-    for found in (["qkv"], ["q", "k", "v"]):
+    """The layers of query, key and value: one in timm, three in an opened nn.MultiheadAttention and in transformers."""
+    for found in (["qkv"], ["q", "k", "v"], ["q_proj", "k_proj", "v_proj"]):
         layers = [f"{attention}.{name}" if attention else name for name in found]
         if all(layer in names for layer in layers):
             return layers

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,7 +114,6 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
 
 def _model_words(options: dict[str, Any]) -> str:
     """The options that name the tuned model; they also name code and folders, which weights must not choose."""
-    from shlex import quote
 
     from robustkit.models.prefixes import prefixed
     from robustkit.primitives import user_code
@@ -121,7 +121,7 @@ def _model_words(options: dict[str, Any]) -> str:
     file = options["out"] / "model.safetensors"
     given = options["model"]
     chosen = user_code.is_file(given) or prefixed(given) is not None
-    return f"--model {quote(given)} --weights {file}" if chosen else f"--model {file}"
+    return f"--model {shlex.quote(given)} --weights {file}" if chosen else f"--model {file}"
 
 
 def _smoothing_words(attack: object) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from . import robustbench
 from .hub import classifier, clip
 from .pixels import PixelModel
 from .pretrained import PublishedImages
@@ -20,6 +21,7 @@ class PrefixLoader(NamedTuple):
 PREFIXES: Mapping[str, PrefixLoader] = {
     classifier.PREFIX: PrefixLoader(classifier.require, classifier.load, classifier.images),
     clip.PREFIX: PrefixLoader(clip.require, clip.load, clip.images),
+    robustbench.PREFIX: PrefixLoader(robustbench.require, robustbench.load, robustbench.images),
 }
 
 

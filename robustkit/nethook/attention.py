@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit.errors import UserError
+from robustkit.nethook.library_attention import PROBABILITIES, library_attention, opened_library_attention
 from robustkit.nethook.names import unwrap
 from robustkit.nethook.replace import replaced
 
@@ -18,7 +19,8 @@ def expose_attention(model: nn.Module) -> Iterator[dict[str, str]]:
 
     timm's attention is switched to its own unfused path by its flag, `fused_attn`. nn.MultiheadAttention, as in
     torchvision's vision transformers, is replaced by a module that shares its weights and also has the layers `q`, `k`
-    and `v`, whose outputs `[B, tokens, C]` are the projections. Results differ from the fused ones by rounding.
+    and `v`, whose outputs `[B, tokens, C]` are the projections. Attention of transformers calls an unfused function.
+    Results differ from the fused ones by rounding.
 
     Yields:
         For the name of each attention layer, the name of the layer whose output is its probabilities.
@@ -38,19 +40,23 @@ def expose_attention(model: nn.Module) -> Iterator[dict[str, str]]:
         if isinstance(module, nn.MultiheadAttention)
     }
     opened = {name: _opened(name, module) for name, module in fused.items()}
-    if not switched and not opened:
+    library = library_attention(root)
+    if not switched and not opened and not library:
         raise UserError(
-            "The model has no attention that can be opened (nn.MultiheadAttention, or timm's with a fused_attn switch)."
+            "The model has no attention that can be opened (nn.MultiheadAttention, timm's with a fused_attn switch, or "
+            "that of transformers)."
         )
     with ExitStack() as stack:
         stack.enter_context(replaced(root, opened))
+        stack.enter_context(opened_library_attention(library))
         for module in switched.values():
             stack.callback(setattr, module, "fused_attn", module.fused_attn)
             module.fused_attn = False
         for name, replacement in opened.items():
             # A call of model.eval() inside the context is meant for the original module as well.
             stack.callback(_copy_mode, fused[name], replacement)
-        yield {name: f"{name}.attn_drop" if name else "attn_drop" for name in (*switched, *opened)}
+        names = (*switched, *opened, *library)
+        yield {name: f"{name}.{PROBABILITIES}" if name else PROBABILITIES for name in names}
 
 
 class OpenAttention(nn.MultiheadAttention):

@@ -41,7 +41,8 @@ DESCRIBED_MODELS = {
         f"{key} is {str(value)[:20]}": HostileFile(MODEL, described(description(**{key: value})))
         for key, values in {
             "architecture": [None, 5, [], {}, "", "nosuch", "a.safetensors", "resnet18\x00", "x" * 10**6, "timm:",
-                             "timm:nosuch", "timm:../../evil", "timm:local-dir:/tmp", "hf-hub:a/b"],
+                             "timm:nosuch", "timm:../../evil", "timm:local-dir:/tmp", "hf-hub:a/b", "hf:a/b",
+                             "clip:/tmp", "robustbench:cifar10/Linf/x"],
             "name": [None, 5, [], {}],
             "num_classes": [None, "10", 0, -1, 1.5, True, 10**12, [], float("nan"), 2**31],
             "mean": ["0.5", 5, [], ["a"], [[0.5]], [None], [float("nan")], [float("inf")], [0.5] * 100_000, [True]],

@@ -10,6 +10,7 @@ from robustkit.limits import shortened
 from robustkit.models import checkpoint
 
 from .folders import HubFolder
+from .proportion import require_proportionate
 
 _OWN = ("eager", "sdpa")  # implementations that are part of transformers and torch; any other name may be a repository
 
@@ -37,17 +38,21 @@ def require_plain(config: dict[str, Any], where: str) -> None:
         )
 
 
-def built(loader: Any, folder: HubFolder, where: str, **more: Any) -> Any:
-    """What a class of transformers makes of a folder, without code from it, and complete.
+def built(library: Any, kind: str, folder: HubFolder, where: str, **more: Any) -> Any:
+    """What the automatic class `kind` of transformers makes of a folder, without code from it, and complete.
 
     Raises:
         UserError: transformers cannot build it, or the folder has not all of its weights.
     """
+    loader = getattr(library, kind)
     try:
+        require_proportionate(loader, library, folder, where)
         network, report = loader.from_pretrained(
             folder.path, trust_remote_code=False, local_files_only=True, use_safetensors=True, dtype=torch.float32,
             output_loading_info=True, ignore_mismatched_sizes=True, **more,
         )  # fmt: skip
+    except UserError:
+        raise
     except Exception as error:  # settings and weights of any kind reach the library's own code
         if "trust_remote_code" in str(error) or "auto_map" in folder.config:
             raise UserError(

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from robustkit.data.published import PUBLISHED, class_names_of
@@ -39,12 +40,14 @@ class HubClassifier(Preprocessed):
 
     def __init__(self, network: nn.Module, order: tuple[int, ...] | None) -> None:
         super().__init__()
-        self.network, self.order = network, order
+        self.network = network
+        self.order: Tensor | None
+        self.register_buffer("order", None if order is None else torch.tensor(order), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of preprocessed images."""
         logits: Tensor = self.network(x).logits
-        return logits if self.order is None else logits[:, list(self.order)]
+        return logits if self.order is None else logits.index_select(1, self.order)
 
 
 def require(where: str) -> None:
@@ -131,7 +134,7 @@ def classes_of(images: ImageSpec | None) -> Sequence[str]:
 
 def _network(folder: HubFolder, where: str) -> Any:
     with quiet_transformers() as transformers:
-        return built(transformers.AutoModelForImageClassification, folder, where, return_dict=True)
+        return built(transformers, "AutoModelForImageClassification", folder, where, return_dict=True)
 
 
 def _require_classifier(config: dict[str, Any], where: str) -> None:

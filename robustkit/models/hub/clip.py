@@ -125,7 +125,7 @@ def _network(folder: HubFolder, where: str, templates: Sequence[str], classes: S
             "processor.save_pretrained(FOLDER)."
         )
     with quiet_transformers() as transformers:
-        clip = built(transformers.CLIPModel, folder, where)
+        clip = built(transformers, "AutoModel", folder, where)
         try:
             tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
                 folder.path, trust_remote_code=False, local_files_only=True

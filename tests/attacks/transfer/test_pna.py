@@ -4,6 +4,7 @@ from robustkit.attacks import MIFGSM, PNA
 from torch import Tensor, nn
 
 from robustkit import UserError, attack
+from robustkit.models.hub.classifier import HubClassifier
 from robustkit.testing.problems import SmallTransformer
 from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
 from tests.problems import hooks, images, problem, seen, trials
@@ -81,6 +82,31 @@ def test_the_fused_attention_of_timm_is_opened():
 
     assert not torch.allclose(gradient(method, network, made.x), plain_gradient(method, network, made.x), rtol=0.01)
     assert network.blocks[0].attn.fused_attn
+
+
+def test_the_attention_of_transformers_is_opened(monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=16,
+        patch_size=8,
+        initializer_range=0.3,
+    )
+    network, made, method = (
+        HubClassifier(transformers.ViTForImageClassification(config), None).eval(),
+        problem("linear", 3, 16, 16),
+        PNA(0.1),
+    )
+    found, plain = gradient(method, network, made.x), plain_gradient(method, network, made.x)
+    softmax = nn.functional.softmax
+    network.network.set_attn_implementation("eager")
+    monkeypatch.setattr(nn.functional, "softmax", lambda *args, **more: softmax(*args, **more).detach())
+
+    assert torch.allclose(found, plain_gradient(method, network, made.x), atol=1e-6)
+    assert not torch.allclose(found, plain, rtol=0.01)
 
 
 def test_a_query_contains_the_perturbation_of_some_patches_only():

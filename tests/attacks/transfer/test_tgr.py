@@ -5,6 +5,7 @@ from robustkit.attacks.transfer.tgr import without_extreme_pairs, without_extrem
 from torch import Tensor, nn
 
 from robustkit import UserError, attack
+from robustkit.models.hub.classifier import HubClassifier
 from robustkit.testing.problems import SmallTransformer
 from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
 from tests.problems import hooks, images, problem, trials
@@ -116,6 +117,22 @@ def test_the_layers_of_timm_are_found():
     assert not torch.equal(*found)
     assert not torch.equal(found[0], plain_gradient(TGR(0.1), network, made.x))
     assert network.blocks[0].attn.fused_attn
+
+
+def test_the_layers_of_transformers_are_found():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=16, patch_size=8
+    )
+    network, made = (
+        HubClassifier(transformers.ViTForImageClassification(config), None).eval(),
+        problem("linear", 3, 16, 16),
+    )
+    nn.init.normal_(network.network.classifier.weight, generator=torch.Generator().manual_seed(0))
+    found = [gradient(TGR(0.1, variant=name), network, made.x) for name in ("paper", "reference")]
+
+    assert not torch.equal(*found)
+    assert not torch.equal(found[0], plain_gradient(TGR(0.1), network, made.x))
 
 
 def test_a_network_without_the_needed_layers_is_an_error():

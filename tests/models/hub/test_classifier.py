@@ -115,6 +115,9 @@ def test_no_image_classifier_is_refused_with_the_way_out(vit, tmp_path):
         ({"_attn_implementation": "somebody/kernel"}, "may be code from the hub"),
         ({"vision": [{"attn_implementation": {"": "some/code"}}]}, "some/code"),
         ({"hidden_size": 12}, "no weights for"),
+        ({"hidden_size": 10**6}, r"with [\d,]+ weights, and [\d,]+ are stored"),
+        ({"num_hidden_layers": 10**12}, "asks for 1000000000000 layers"),
+        ({"image_size": 10**7}, "are stored"),
         ({"hidden_size": "many"}, "transformers cannot load"),
     ],
 )
@@ -123,6 +126,14 @@ def test_a_configuration_that_makes_no_classifier_is_refused(vit, settings, sent
     changed(vit, **settings)
 
     with pytest.raises(UserError, match=sentence):
+        load_model(f"hf:{vit}")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100])
+def test_broken_weights_are_one_line(vit, content):
+    (vit / "model.safetensors").write_bytes(content)
+
+    with pytest.raises(UserError, match=r"transformers cannot load .*copy it again"):
         load_model(f"hf:{vit}")
 
 

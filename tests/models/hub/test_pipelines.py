@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torchvision.transforms.functional import to_pil_image
 
 from robustkit.data import from_tensors
 from robustkit.models import load_model
@@ -54,6 +55,16 @@ def pipeline(folder: Path, x: Tensor) -> Tensor:
     with torch.no_grad():
         # Floats: of 8-bit images the library rounds the resized ones.
         return network(**processor(images=list(255 * x), return_tensors="pt")).logits
+
+
+def test_logits_of_a_picture_are_those_of_the_pipeline(saved):
+    folder, x = saved("ViT", "ViTImageProcessor", SQUARE, **BODY), pictures(16)[:, :, :, :16]
+    processor = transformers.AutoImageProcessor.from_pretrained(folder)
+    network = transformers.AutoModelForImageClassification.from_pretrained(folder).eval()
+
+    with torch.no_grad():
+        theirs = network(**processor(images=[to_pil_image(each) for each in x], return_tensors="pt")).logits
+        assert torch.allclose(load_model(f"hf:{folder}")(x), theirs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
