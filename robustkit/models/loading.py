@@ -20,7 +20,17 @@ from .compatibility import require_compatible
 from .image_spec import image_spec_of
 from .model_file import description_of_weights, read_description, require_name
 from .pixels import PixelModel
-from .sources import TIMM, ModelRequest, checkpoint_model, published_model, random_model, trained_model, user_model
+from .programs import is_program
+from .sources import (
+    TIMM,
+    ModelRequest,
+    checkpoint_model,
+    program_model,
+    published_model,
+    random_model,
+    trained_model,
+    user_model,
+)
 
 _CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 DEFAULT_RECIPE = CleanRecipe()
@@ -45,8 +55,8 @@ def load_model(
     """The model called `name` as a classifier of pixels in [0, 1], in eval mode on the CPU.
 
     Args:
-        name: One of torchvision's classification models, "timm:NAME", "path/file.py:function" for one of your own, or
-            a `.safetensors` file that `robustkit finetune` wrote.
+        name: One of torchvision's classification models, "timm:NAME", "path/file.py:function" for one of your own, a
+            `.safetensors` file that `robustkit finetune` wrote, or a file of `torch.jit.save` or `torch.export.save`.
         dataset: The data it is for; decides the classes, the size, and what it is trained on.
         weights: A checkpoint file, or published weights such as "default". For "imagenet" the default; for "digits"
             the model is trained once and cached.
@@ -75,9 +85,7 @@ def load_model(
             mean, std = of_weights.mean, of_weights.std
         request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std)
     elif weights is not None or train or retrain or random_init:
-        raise UserError(
-            f"{shortened(name)} has weights of its own; leave out --weights, --train, --retrain and --random-init."
-        )
+        raise _own_weights(name)
     else:
         architecture, _, classes, mean, std = description
         request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std)
@@ -114,6 +122,8 @@ def require_known(name: str) -> None:
         name = description.architecture
     if name.startswith(TIMM):
         pretrained.require_timm(name.removeprefix(TIMM))
+    elif description is None and is_program(name):
+        return
     elif user_code.address(name) is None and name not in model_names():
         raise _unknown_model(name) if description is None else unknown("model", shortened(name), model_names())
 
@@ -127,6 +137,10 @@ def _loaded(
     *,
     may_train: bool,
 ) -> PixelModel:
+    if is_program(request.name):
+        if request.weights is not None or train or retrain:
+            raise _own_weights(request.name)
+        return program_model(request, report)
     source = _source(request, train or retrain)
     if source == "training":
         return trained_model(request, recipe, retrain, report, may_train=may_train)
@@ -162,6 +176,12 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
     raise UserError(
         f"{request.name} has no weights for {request.images.name}; "
         "pass --weights FILE, or --train to train it here once."
+    )
+
+
+def _own_weights(name: str) -> UserError:
+    return UserError(
+        f"{shortened(name)} has weights of its own; leave out --weights, --train, --retrain and --random-init."
     )
 
 
