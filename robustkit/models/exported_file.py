@@ -60,11 +60,6 @@ class _Archive:
         return content
 
 
-def is_exported(path: Path) -> bool:
-    """Whether a file has the ending of an exported program."""
-    return path.suffix.lower() == SUFFIX and path.is_file()
-
-
 def load_exported(path: Path) -> Exported:
     """The network of an exported program, on the CPU.
 

@@ -35,7 +35,7 @@ _NUMBERS = ("int", "float", "bool", "string")
 _PLAIN = (*(f"as_{kind}{many}" for kind in _NUMBERS for many in ("", "s")), "as_int_lists")
 
 
-class Value(NamedTuple):
+class NamedValue(NamedTuple):
     """A value of the run, by its name in the graph."""
 
     name: str
@@ -147,8 +147,8 @@ def _argument(union: Mapping[str, Any], target: str, place: str) -> Any:
         return value
     readers: dict[str, Callable[[Any], Any]] = {
         "as_none": lambda _: None,
-        "as_tensor": lambda each: Value(each["name"]),
-        "as_tensors": lambda each: [Value(one["name"]) for one in each],
+        "as_tensor": lambda each: NamedValue(each["name"]),
+        "as_tensors": lambda each: [NamedValue(one["name"]) for one in each],
         "as_optional_tensor": _optional,
         "as_optional_tensors": lambda each: [_optional(one) for one in each],
         "as_sym_int": _symbol,
@@ -168,28 +168,28 @@ def _argument(union: Mapping[str, Any], target: str, place: str) -> Any:
     return readers[kind](value)
 
 
-def _optional(union: Mapping[str, Any]) -> Value | None:
-    return Value(union["as_tensor"]["name"]) if "as_tensor" in union else None
+def _optional(union: Mapping[str, Any]) -> NamedValue | None:
+    return NamedValue(union["as_tensor"]["name"]) if "as_tensor" in union else None
 
 
 def _symbol(union: Mapping[str, Any]) -> Any:
     """A number that is known when the file is written, or the name of one that depends on the images."""
-    return Value(union["as_name"]) if "as_name" in union else next(iter(union.values()))
+    return NamedValue(union["as_name"]) if "as_name" in union else next(iter(union.values()))
 
 
 def _result(union: Mapping[str, Any], target: str, place: str) -> Any:
     value = _argument(union, target, place)
-    return [each for each in value if isinstance(each, Value)] if isinstance(value, list) else value
+    return [each for each in value if isinstance(each, NamedValue)] if isinstance(value, list) else value
 
 
 def _names(value: Any) -> set[str]:
-    if isinstance(value, Value):
+    if isinstance(value, NamedValue):
         return {value.name}
     return {name for each in value for name in _names(each)} if isinstance(value, list | tuple) else set()
 
 
 def _filled(value: Any, values: Mapping[str, Any], device: torch.device) -> Any:
-    if isinstance(value, Value):
+    if isinstance(value, NamedValue):
         return values[value.name]
     if isinstance(value, InputDevice):
         return device
@@ -199,7 +199,7 @@ def _filled(value: Any, values: Mapping[str, Any], device: torch.device) -> Any:
 def _store(results: tuple[Any, ...], value: Any, values: dict[str, Any]) -> None:
     """Keep what a step returned under its names; steps with one result return it alone."""
     for result, each in zip(results, value if len(results) > 1 else (value,), strict=False):
-        if isinstance(result, Value):
+        if isinstance(result, NamedValue):
             values[result.name] = each
         elif isinstance(result, list):
             _store(tuple(result), each if len(result) > 1 else each[0], values)

@@ -10,7 +10,7 @@ from torch import nn
 from robustkit.paths import user_path
 
 from .batch_range import BatchRange, in_range
-from .exported_file import is_exported, load_exported
+from .exported_file import SUFFIX, load_exported
 from .image_spec import ImageSpec
 from .preprocessing import placement
 from .script_file import is_script, load_script
@@ -21,8 +21,12 @@ _ANY, _ONE = BatchRange(1, None), BatchRange(1, 1)
 
 def is_program(name: str) -> bool:
     """Whether a name is the path of a TorchScript file or of an exported program."""
+    # By its ending first: the arguments of a call are no path.
+    suffix = Path(name).suffix.lower()
+    if suffix not in (SUFFIX, *_SCRIPTS):
+        return False
     path = user_path(name)
-    return is_exported(path) or (path.suffix.lower() in _SCRIPTS and path.is_file() and is_script(path))
+    return path.is_file() and (suffix == SUFFIX or is_script(path))
 
 
 def load_program(path: Path, images: ImageSpec | None, report: Callable[[str, float | None], None]) -> nn.Module:
@@ -36,7 +40,7 @@ def load_program(path: Path, images: ImageSpec | None, report: Callable[[str, fl
     Raises:
         UserError: the file is broken, or more than a network.
     """
-    network, batches = load_exported(path) if is_exported(path) else _script(path, images)
+    network, batches = load_exported(path) if path.suffix.lower() == SUFFIX else _script(path, images)
     if not batches.free:
         report(f"{path.name} takes batches of {batches} images, so others are cut and filled up: slower", None)
     return in_range(network, batches)
