@@ -20,6 +20,7 @@ PACKED_BYTES = 64 * MIB  # a packed array larger than this must not be packed mo
 PACKED = 200  # times: digits in black and white reach 40, an array of zeros 1,000
 TABLE_BYTES = 16 * MIB  # of a table of accuracies; RobustBench's have 20 KB
 MODEL_SETTINGS_BYTES = 64 * MIB  # of one JSON file beside a model; tokenizers have up to 30 MB
+CODE_BYTES = 64 * MIB  # of the code in a TorchScript file, or of the graph in a .pt2 file; a ViT's have 100 KB
 CLASS_NAME = 1000  # letters; the longest of ImageNet-21k has about 200
 
 # ---- what options count

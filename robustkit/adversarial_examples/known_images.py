@@ -9,11 +9,9 @@ from robustkit.data.published import PUBLISHED, class_names_of
 from robustkit.errors import UserError
 from robustkit.models import is_checkpoint, require_known
 from robustkit.models.image_spec import image_spec_of
-from robustkit.models.model_file import read_description
 from robustkit.models.prefixes import prefixed
 from robustkit.models.pretrained import timm_images, torchvision_images
-from robustkit.models.sources import TIMM
-from robustkit.primitives import user_code
+from robustkit.models.sources import TIMM, file_of
 
 _IMAGENET_RESIZE = 256  # as evaluations do: the short side, before the centre of 224 is cropped
 
@@ -58,7 +56,7 @@ def is_published(model: str, weights: str | None) -> bool:
     """Whether a model gets published weights when no data set is named."""
     if weights is not None and is_checkpoint(weights):
         return False
-    return prefixed(model) is None and read_description(model) is None and user_code.address(model) is None
+    return prefixed(model) is None and file_of(model) is None
 
 
 def _of_dataset(weights: str | None, dataset: str, data_dir: Path | None, image_size: int | None) -> KnownImages:

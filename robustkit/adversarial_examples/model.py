@@ -9,6 +9,7 @@ from robustkit.errors import UserError
 from robustkit.models import PixelModel
 from robustkit.models.compatibility import require_compatible
 from robustkit.models.image_spec import ImageSpec, image_spec_of
+from robustkit.models.programs import is_program
 from robustkit.primitives import user_code
 
 from .inputs import pictures
@@ -49,7 +50,7 @@ def model_for_arrays(name: str, data: Dataset, known: KnownImages, load: Load) -
     Raises:
         UserError: it cannot be loaded, or does not take the images.
     """
-    unknown_classes = not data.class_names and user_code.address(name) is not None
+    unknown_classes = not data.class_names and _is_own(name)
     model = load(None if unknown_classes else data) if known.dataset is None else load(known.dataset)
     require_compatible(model, _spec(data)._replace(classes=len(data.class_names)))
     return model
@@ -57,7 +58,7 @@ def model_for_arrays(name: str, data: Dataset, known: KnownImages, load: Load) -
 
 def _tried(name: str, files: tuple[Path, ...], known: KnownImages, load: Load) -> ModelAndPictures:
     """The model with pictures in colour or, if it refuses those, with gray ones."""
-    own = user_code.address(name) is not None
+    own = _is_own(name)
     model = load(None) if own else None
     refusals: list[UserError] = []
     for mode in _MODES_TRIED:
@@ -69,6 +70,11 @@ def _tried(name: str, files: tuple[Path, ...], known: KnownImages, load: Load) -
         except UserError as error:
             refusals.append(error)
     raise refusals[0]
+
+
+def _is_own(name: str) -> bool:
+    """Whether a name is that of a network whose images are not known before it is loaded."""
+    return user_code.address(name) is not None or is_program(name)
 
 
 def _spec(data: Dataset) -> ImageSpec:

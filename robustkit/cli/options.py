@@ -76,7 +76,7 @@ def models_options(command: Command) -> Command:
     """Several models with their weights and names."""
     return _all(
         click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-                     help="torchvision name, timm:NAME, hf:ID, file.onnx or 'file.py:NAME(width=8)'. Repeatable."),
+                     help="torchvision name, timm:NAME, hf:ID, file.onnx, file.pt2 or 'file.py:NAME(width=8)'. Repeatable."),
         click.option("--weights", multiple=True, metavar="FILE|NAME",
                      help="Checkpoint, or published weights; one per model."),
         click.option("--name", "names", multiple=True, metavar="TEXT",

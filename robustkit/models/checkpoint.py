@@ -105,7 +105,7 @@ def _read_safetensors(path: Path) -> object:
     try:
         return load_file(path)
     except Exception as error:  # what safetensors raises for a file that is too large to map is no error of its own
-        raise _not_whole(path, "safetensors file", error) from error
+        raise not_whole(path, "safetensors file", error) from error
 
 
 def _read_torch_file(path: Path) -> object:
@@ -125,7 +125,7 @@ def _read_torch_file(path: Path) -> object:
             "run code; save the state dict instead: torch.save(model.state_dict(), path)."
         ) from error
     except Exception as error:  # a broken file makes torch raise almost anything
-        raise _not_whole(path, "checkpoint", error) from error
+        raise not_whole(path, "checkpoint", error) from error
 
 
 def _refuse_packed(path: Path) -> None:
@@ -136,7 +136,8 @@ def _refuse_packed(path: Path) -> None:
                 raise UserError(f"{shortened(path)} is a compressed archive, not a file of torch; unpack it first.")
 
 
-def _not_whole(path: Path, kind: str, error: Exception) -> UserError:
+def not_whole(path: Path, kind: str, error: Exception) -> UserError:
+    """The error for a broken file."""
     message = "" if isinstance(error, KeyError) else str(error).split("\n")[0]
     reason = shortened(message or type(error).__name__)
     return UserError(f"{shortened(path)} is not a whole {kind} ({reason}); save or copy it again.")

@@ -22,7 +22,17 @@ from .image_spec import image_spec_of
 from .model_file import description_of_weights, read_description, require_name
 from .pixels import PixelModel
 from .prefixes import prefixed
-from .sources import TIMM, ModelRequest, checkpoint_model, published_model, random_model, trained_model, user_model
+from .programs import is_program
+from .sources import (
+    TIMM,
+    ModelRequest,
+    checkpoint_model,
+    program_model,
+    published_model,
+    random_model,
+    trained_model,
+    user_model,
+)
 
 _CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 DEFAULT_RECIPE = CleanRecipe()
@@ -48,8 +58,8 @@ def load_model(
 
     Args:
         name: One of torchvision's classification models, "timm:NAME", "hf:ID" or "hf:FOLDER" for one of Hugging Face,
-            "path/file.py:function" for one of your own, a `.safetensors` file that `robustkit finetune` wrote, or an
-            `.onnx` file, which gives no gradients.
+            "path/file.py:function" for one of your own, a `.safetensors` file that `robustkit finetune` wrote, a file of
+            `torch.jit.save` or `torch.export.save`, or an `.onnx` file, which gives no gradients.
         dataset: The data it is for; decides the classes, the size, and what it is trained on.
         weights: A checkpoint file, or published weights such as "default". For "imagenet" the default; for "digits"
             the model is trained once and cached.
@@ -78,9 +88,7 @@ def load_model(
             mean, std = of_weights.mean, of_weights.std
         request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std)
     elif weights is not None or train or retrain or random_init:
-        raise UserError(
-            f"{shortened(name)} has weights of its own; leave out --weights, --train, --retrain and --random-init."
-        )
+        raise _own_weights(name)
     else:
         architecture, _, classes, mean, std = description
         request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std)
@@ -122,6 +130,8 @@ def require_known(name: str) -> None:
         by_prefix.loader.require(by_prefix.rest)
     elif name.startswith(TIMM):
         pretrained.require_timm(name.removeprefix(TIMM))
+    elif description is None and is_program(name):
+        return
     elif user_code.address(name) is None and name not in model_names():
         raise _unknown_model(name) if description is None else unknown("model", shortened(name), model_names())
 
@@ -141,6 +151,10 @@ def _loaded(
         return by_prefix.loader.load(request)
     if is_black_box(request.name):
         return black_box_model(request, train=train or retrain)
+    if is_program(request.name):
+        if request.weights is not None or train or retrain:
+            raise _own_weights(request.name)
+        return program_model(request, report)
     source = _source(request, train or retrain)
     if source == "training":
         return trained_model(request, recipe, retrain, report, may_train=may_train)
@@ -186,6 +200,12 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
     raise UserError(
         f"{request.name} has no weights for {request.images.name}; "
         "pass --weights FILE, or --train to train it here once."
+    )
+
+
+def _own_weights(name: str) -> UserError:
+    return UserError(
+        f"{shortened(name)} has weights of its own; leave out --weights, --train, --retrain and --random-init."
     )
 
 

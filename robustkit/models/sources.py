@@ -1,5 +1,6 @@
 """Where a model comes from: a function of the user, a checkpoint, published weights, or a training here."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from .adaptation import AdaptedNetwork, Stem
 from .clean_training import CleanRecipe, Report
 from .image_spec import ImageSpec
 from .pixels import PixelModel
+from .programs import is_program, load_program
 from .train_once import load_or_train, training_split
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its training images, as torchvision
@@ -45,7 +47,7 @@ def file_of(name: str) -> Path | None:
     where = user_code.address(name)
     if where is not None:
         return where.file
-    return user_path(name) if name.endswith(cache.SUFFIX) else None
+    return user_path(name) if name.endswith(cache.SUFFIX) or is_program(name) else None
 
 
 def user_model(request: ModelRequest) -> PixelModel:
@@ -63,6 +65,19 @@ def user_model(request: ModelRequest) -> PixelModel:
     model = PixelModel(network, name=where.name, source=source, num_classes=classes, mean=request.mean, std=request.std)
     # The file's constants and functions decide the logits too: its hash is part of a run's identity.
     model.code = built.code
+    return model
+
+
+def program_model(request: ModelRequest, report: Report) -> PixelModel:
+    """The network in a TorchScript file or an exported program."""
+    path = user_path(request.name)
+    network = load_program(path, request.images, report).eval()
+    classes = request.classes or IMAGENET_CLASSES
+    model = PixelModel(
+        network, name=path.stem, source=path.name, num_classes=classes, mean=request.mean, std=request.std
+    )
+    # What it computes does not show in its structure: the file's hash is part of a run's identity.
+    model.code = hashlib.sha256(path.read_bytes()).hexdigest()
     return model
 
 
