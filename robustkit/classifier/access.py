@@ -14,6 +14,12 @@ def black_box_in(model: nn.Module) -> BlackBox | None:
     return network if isinstance(network, BlackBox) else None
 
 
+def is_metered(model: nn.Module) -> bool:
+    """Whether every query of a model is a request to a server."""
+    box = black_box_in(model)
+    return box is not None and box.metered
+
+
 def require_access(name: str, model: nn.Module, attack: Attack) -> None:
     """Check that an attack can query a model.
 
