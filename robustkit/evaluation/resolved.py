@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from robustkit.checks.check import reaches
 from robustkit.checks.facts import Level
 from robustkit.classifier.access import is_metered, require_access
 from robustkit.classifier.classifier import Classifier
@@ -78,8 +79,14 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
     check_access(planned, classifiers)
-    if any(is_metered(each.model) for each in (*classifiers, *surrogates)):
+    servers = [each.name for each in (*classifiers, *surrogates) if is_metered(each.model)]
+    if servers:
         data = EightBitImages(data)
+    if servers and reaches("standard", request.level):
+        raise UserError(
+            f"Checks of the level {request.level} make thousands of passes, each a request to {servers[0]}; leave it "
+            "at quick, and add attacks."
+        )
     slots = None if request.batch_size == "auto" else request.batch_size
     baseline = None
     if request.corruption_baseline is not None:

@@ -147,3 +147,11 @@ def test_transfer_to_a_server_asks_it_about_last_points_only():
         )  # fmt: skip
 
         assert len(server.log) <= 5 + 5 + 2
+
+
+def test_checks_that_would_spend_requests_are_refused():
+    with serving() as server:
+        with pytest.raises(UserError, match="each a request"):
+            evaluated(server.url, None, dataset=eight_bit(2), attacks=["square"], eps="0.2", checks="standard")
+
+        assert server.log == []
