@@ -12,6 +12,8 @@ if not (_here / "attacks").is_dir():  # a checkout: attacks/, defenses/ and repo
 
 if TYPE_CHECKING:
     from robustkit.black_box import BlackBox as BlackBox
+    from robustkit.black_box import HttpModel as HttpModel
+    from robustkit.black_box import RemoteAccess as RemoteAccess
     from robustkit.classifier.classifier import Classifier as Classifier
     from robustkit.classifier.smoothing import Smoothing as Smoothing
     from robustkit.comparison.compare import Comparison as Comparison
@@ -40,6 +42,8 @@ _PUBLIC = {
     "Comparison": "robustkit.comparison.compare",
     "Gate": "robustkit.comparison.gate",
     "Smoothing": "robustkit.classifier.smoothing",
+    "HttpModel": "robustkit.black_box",
+    "RemoteAccess": "robustkit.black_box",
     "UserError": "robustkit.errors",
     "attack": "robustkit.engine.attack_tensors",
     "compare": "robustkit.comparison.compare",

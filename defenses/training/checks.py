@@ -58,7 +58,7 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
     Raises:
         UserError: the sentence names the fix.
     """
-    weights = next(model.parameters(), None)
+    weights = next((each for each in model.parameters() if each.numel()), None)
     if weights is None:
         raise UserError("The model has no weights, so it cannot be trained; give one that has.")
     width = min(_width(model, part, weights.device) for part in (data, held_out))

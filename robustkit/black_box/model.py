@@ -4,7 +4,7 @@ It is a module for one reason: everything that takes a model takes it, too.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ class BlackBox(nn.Module):
         UserError: `function` cannot be called, or an argument is out of range.
     """
 
-    metered: Final = False  # whether each query costs something, so that none is made twice and none to fill a batch
+    metered: ClassVar[bool] = False  # whether each query costs something: none is made twice, or to fill a batch
 
     def __init__(
         self,
@@ -86,8 +86,18 @@ def check_function(function: object, returns: str, num_classes: int | None) -> N
         raise UserError(f"BlackBox takes a function of images, not {type(function).__name__}.")
     if returns not in get_args(Returns):
         raise UserError(f"returns must be logits, probabilities or labels, not {limits.shown(returns)}.")
-    if num_classes is not None and (type(num_classes) is not int or num_classes < 2):
-        raise UserError(f"num_classes must be a whole number of at least 2, not {limits.shown(num_classes)}.")
-    limits.require_at_most("num_classes", num_classes or 2, limits.CLASSES)
+    if num_classes is not None:
+        check_classes(num_classes)
     if returns == "labels" and num_classes is None:
         raise UserError("Labels do not say how many classes there are; give num_classes=.")
+
+
+def check_classes(num_classes: object) -> None:
+    """Refuse what is no number of classes.
+
+    Raises:
+        UserError: it is none.
+    """
+    if type(num_classes) is not int or num_classes < 2:
+        raise UserError(f"num_classes must be a whole number of at least 2, not {limits.shown(num_classes)}.")
+    limits.require_at_most("num_classes", num_classes, limits.CLASSES)

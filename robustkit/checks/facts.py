@@ -100,6 +100,7 @@ class ModelFacts:
     says_probabilities: bool = False  # whether the user says that it returns them
     randomized: bool = False
     smoothed: bool = False
+    answers_only: bool = False  # whether it gives no gradients
     transferred: bool = False  # whether the attacks queried surrogates
     witnesses: tuple[StoredWitness, ...] = ()  # of all models of the run
 

@@ -28,7 +28,7 @@ class DirectionProbe:
     """For each image, how many of the random steps raise the loss as much as the step along the gradient."""
 
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        for place in facts.searchable if facts.deterministic else ():
+        for place in _places(facts):
             yield Wanted(place, _PROBE, facts.drawn(facts.correct, _COUNT))
 
     def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
@@ -56,9 +56,16 @@ def _losses(bench: ProbeBench, attack: Attack, trials: Trials, direction: Tensor
     return attack.objective(bench.session.logits(ends), trials)
 
 
+def _places(facts: ModelFacts) -> tuple[RunThreat, ...]:
+    return facts.searchable if facts.deterministic and not facts.answers_only else ()
+
+
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
-    places: tuple[RunThreat, ...] = facts.searchable if facts.deterministic else ()
+    if facts.answers_only:
+        yield Finding("", "not_applicable", "The model gives no gradients.")
+        return
+    places = _places(facts)
     if not places:
         yield Finding("", "not_applicable", SEARCHED)
     for place in places:

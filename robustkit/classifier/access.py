@@ -14,6 +14,18 @@ def black_box_in(model: nn.Module) -> BlackBox | None:
     return network if isinstance(network, BlackBox) else None
 
 
+def is_metered(model: nn.Module) -> bool:
+    """Whether every query of a model is a request to a server."""
+    box = black_box_in(model)
+    return box is not None and box.metered
+
+
+def only_labels(model: nn.Module) -> bool:
+    """Whether a model answers with labels only."""
+    box = black_box_in(model)
+    return box is not None and box.gives == "labels"
+
+
 def require_access(name: str, model: nn.Module, attack: Attack) -> None:
     """Check that an attack can query a model.
 
@@ -34,7 +46,7 @@ def require_access(name: str, model: nn.Module, attack: Attack) -> None:
             f"{name} gives no gradients, which {kind} needs; take attacks by scores or labels (-a square, -a "
             "hopskipjump), or transfer from a network of yours: --surrogate NAME."
         )
-    if attack.sees == "logits" and box.gives == "labels":
+    if attack.sees == "logits" and only_labels(model):
         raise UserError(
             f"{name} answers with labels only, and {kind} needs scores; take attacks by labels (-a hopskipjump, -a "
             "rays), or transfer from a network of yours: --surrogate NAME."

@@ -43,6 +43,7 @@ class BatchSizes:
         tile: rows of the reference size; every answer is bit-equal to an answer in tiles of this size.
         exact: False on an accelerator, where fixed sizes are kept for speed but bits are not compared.
         watched: False where torch's operations do not show, as in compiled code.
+        compact: whether each row costs something, so that there are no rows that only fill a batch.
 
     Attributes:
         proven: other sizes with the bits of the tile, of each kind of query.
@@ -54,6 +55,7 @@ class BatchSizes:
     tile: int
     exact: bool
     watched: bool = True
+    compact: bool = False
     proven: Sizes = field(default_factory=set)
     refused: Sizes = field(default_factory=set)
     layouts: Layouts = field(default_factory=dict)
@@ -75,12 +77,12 @@ class BatchSizes:
         compared = _COMPARED.setdefault(network, {}).setdefault(
             (_build(network), threads, tile, *traits), (set(), set(), {}, {})
         )
-        return cls(tile, exact, watched, *compared)
+        return cls(tile, exact, watched, False, *compared)
 
     @property
     def at_once(self) -> int:
         """Rows in flight where nothing else decides: a tile on a CPU, more on an accelerator."""
-        return self.tile if self.exact else 8 * self.tile
+        return self.tile if self.exact or self.compact else 8 * self.tile
 
     @property
     def note(self) -> str | None:
@@ -105,6 +107,8 @@ class BatchSizes:
 
         Few sizes, because each costs a comparison on a CPU and a tuning of kernels on an accelerator.
         """
+        if self.compact:
+            return rows
         least = _LEAST if self.exact else 2
         sizes = {base << shift for shift in range(20) for base in (2, 3)} | {slots}
         return min(size for size in sizes if size >= max(rows, least) and self._usable(size, kind))

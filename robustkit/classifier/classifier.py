@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from robustkit import limits
-from robustkit.classifier.access import black_box_in, require_options
+from robustkit.classifier.access import black_box_in, is_metered, require_options
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.generators import reseed
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.isolation import exact_arithmetic, untouched
+from robustkit.classifier.metered import Metered
 from robustkit.classifier.oracle import Oracle, Plain
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.reference import PassCount, Reference
@@ -39,6 +40,7 @@ DRAWS_PER_VERDICT = 1024  # at most; with them a majority of 58 % is significant
 _FEWEST_DRAWS = 64  # with fewer no verdict after some points of the same image could ever be significant
 _SMALL = 3 * 64 * 64  # values per image up to which a tile has 64 images
 _PROBED = 4  # images queried again and again, to see whether the model repeats its answers
+_PICTURES_AT_ONCE = 8  # in flight to a server: fewer images are half done when a run stops
 _COPIED = 2  # images queried in copies, to see whether the rows of a batch share random numbers
 
 
@@ -168,12 +170,15 @@ class Classifier(Summarised):
             reseed(seed)
             search = Search(reference, self._search_options(), images[:tile], foldable=not repeats.randomized)
             oracle = self._oracle(reference, search, repeats, images[:_COPIED])
-            yield Session(self.name, reference, search, oracle, seed, repeats)
+            only = black_box_in(self.model) is not None
+            yield Session(self.name, reference, search, oracle, seed, repeats, answers_only=only)
 
     def _oracle(self, reference: Reference, search: Search, repeats: Repeatability, images: Tensor) -> Oracle:
         eot = DRAWS_PER_QUERY if self.eot is None else self.eot
         if self.smoothing is not None:
             return Smoothed(reference, search, self.smoothing, eot, repeats.seed)
+        if is_metered(self.model):
+            return Metered(reference, search)
         if not repeats.randomized:
             return Plain(reference, search)
         together = 1 if rows_share_draws(reference.forward, images, repeats.seed) else reference.sizes.tile
@@ -185,6 +190,8 @@ class Classifier(Summarised):
         return SearchOptions(self.fold, self.channels_last, self.compile, self.bf16, self.bpda, self.probabilities)
 
     def _sizes(self, given: InputFormat, tile: int, shape: torch.Size) -> BatchSizes:
+        if is_metered(self.model):
+            return BatchSizes(_PICTURES_AT_ONCE, exact=False, compact=True)
         exact = given.device.type == "cpu"
         if self.bpda:  # a surrogate gradient in a layer's place would need a proof of its own
             return BatchSizes(tile, exact, watched=not self.compile)

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from robustkit.classifier.access import only_labels
 from robustkit.classifier.batch_sizes import made_up
 from robustkit.classifier.close_calls import is_sure
 from robustkit.classifier.reference import Reference
@@ -63,7 +64,7 @@ class Oracle(Protocol):
         """What the unmodified model says at points `[n, *S]` in [0, 1], each with its look."""
 
     def confidences(self, scores: Tensor, labels: Sequence[int]) -> list[float] | None:
-        """The probabilities of classes `labels`, by the scores `[n, K]`; None where scores are votes."""
+        """The probabilities of classes `labels`, by the scores `[n, K]`; None where scores do not say them."""
 
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:
         """How often single answers at points `[n, *S]` are the classes `y`; None where every answer is the same."""
@@ -117,9 +118,12 @@ class Plain:
         return PointVerdicts(logits, logits.argmax(1), [1] * len(points))
 
     def confidences(self, scores: Tensor, labels: Sequence[int]) -> list[float] | None:
-        """The softmax of the logits."""
+        """The softmax of the logits; None of a model that answers with labels only."""
+        if only_labels(self.reference.model):
+            return None
+        probabilities = scores if self.search.options.probabilities else scores.softmax(1)
         classes = torch.tensor(labels, device=scores.device).unsqueeze(1)
-        found: list[float] = scores.softmax(1).gather(1, classes).squeeze(1).tolist()
+        found: list[float] = probabilities.gather(1, classes).squeeze(1).tolist()
         return found
 
     def fresh_draws(self, points: Tensor, y: Sequence[int], looks: Sequence[Look]) -> list[FreshDraws] | None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from robustkit.black_box.http_model import HttpModel
+from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.rows_apart import check_rows_apart
@@ -89,6 +91,9 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     Raises:
         UserError: the model fails on them, returns NaN, or an image's answer depends on the rest of its batch.
     """
+    box = black_box_in(classifier.model)
+    if isinstance(box, HttpModel):
+        return _about_server(classifier, box, session, images)
     tile = images[torch.arange(16, device=images.device) % len(images)]
     if isinstance(session.oracle, Randomized):
         check_rows_apart(session, tile)
@@ -111,6 +116,18 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
         return ["The model answers the same query alike every time, so there is nothing to average: eot is not used."]
     return [] if classifier.probabilities else _probabilities(logits)
+
+
+def _about_server(classifier: Classifier, server: HttpModel, session: Session, images: Tensor) -> list[str]:
+    """Its pictures are sent one by one, so that none depends on others; their answers are checked as they come."""
+    warnings = [] if classifier.probabilities else _probabilities(session.reference.forward(images[:4]))
+    if server.repeats_labels(images):
+        return warnings
+    return [
+        *warnings,
+        f"{classifier.name} answers the same picture with another class when it is sent again; the first answer to a "
+        "picture counts here, so results are about one draw of a randomized server.",
+    ]
 
 
 def changed_since_start(classifier: Classifier, session: Session) -> list[str]:

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from robustkit.classifier.access import require_access
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.input_format import InputFormat
+from robustkit.classifier.metered import Metered
 from robustkit.classifier.oracle import Look, Oracle, PointVerdicts
 from robustkit.classifier.reference import PassCount, Reference
 from robustkit.classifier.repeatability import Repeatability
 from robustkit.classifier.search import Search
 from robustkit.nethook import Trace
 from robustkit.primitives import noise
+from robustkit.primitives.levels import at_whole_levels
 from robustkit.primitives.protocol import Attack, ClasswiseAttack, FeatureAttack, Seen, State
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -32,6 +34,7 @@ class Session:
     oracle: Oracle
     seed: int
     repeatability: Repeatability
+    answers_only: bool = False  # whether the model is a black box
 
     @property
     def network(self) -> nn.Module:
@@ -52,6 +55,28 @@ class Session:
     def passes(self) -> PassCount:
         """Rows that the networks have processed in this session."""
         return self.reference.passes
+
+    @property
+    def metered(self) -> bool:
+        """Whether the model is a server, which gets pictures of 8 bits."""
+        return isinstance(self.oracle, Metered)
+
+    def require_access(self, attack: Attack) -> None:
+        """Check that the model gives what the attack needs to see.
+
+        Raises:
+            UserError: it does not; the sentence names the way out.
+        """
+        if self.answers_only:
+            require_access(self.name, self.reference.model, attack)
+
+    def in_its_levels(self, attack: Attack) -> Attack:
+        """The attack at the radius that its points can use where this model judges them.
+
+        Raises:
+            UserError: pictures of 8 bits have none inside the ball but the clean one.
+        """
+        return at_whole_levels(attack) if self.metered else attack
 
     def query(self, attack: Attack, state: State) -> Seen:
         """What `attack` may see of the search network at `state.query`, row by row."""
@@ -94,7 +119,7 @@ class Session:
         Raises:
             UserError: the model cannot answer it.
         """
-        require_access(self.name, self.reference.model, attack)
+        self.require_access(attack)
         self.oracle.check(attack)
         if isinstance(attack, ClasswiseAttack) and not attack.classes:
             return attack.of(self.reference.forward(images[:2]).shape[1])

@@ -18,6 +18,7 @@ from .options import (
     quiet_option,
     samples_option,
     seed_option,
+    server_options,
     shard_option,
     weights_options,
 )
@@ -36,6 +37,7 @@ _NO_ATTACK: dict[str, Any] = {
 @models_options
 @weights_options
 @data_options
+@server_options
 @corruption_options(("generated",))
 @click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits.")
 @samples_option(1000)

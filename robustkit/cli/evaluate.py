@@ -23,6 +23,7 @@ from .options import (
     remedy_options,
     samples_option,
     seed_option,
+    server_options,
     shard_option,
     smoothing_options,
     weights_options,
@@ -54,6 +55,7 @@ _RUNS = Path("robustkit-runs")
 )
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @click.option("--surrogate-ensemble", is_flag=True, help="Query all surrogates as one, the mean of their logits.")
+@server_options
 @remedy_options
 @smoothing_options
 @click.option(

@@ -114,7 +114,6 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
 
 def _model_words(options: dict[str, Any]) -> str:
     """The options that name the tuned model; they also name code and folders, which weights must not choose."""
-
     from robustkit.models.prefixes import prefixed
     from robustkit.primitives import user_code
 

@@ -76,7 +76,8 @@ def models_options(command: Command) -> Command:
     """Several models with their weights and names."""
     return _all(
         click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-                     help="torchvision name, timm:NAME, hf:ID, file.onnx, file.pt2 or 'file.py:NAME(width=8)'. Repeatable."),
+                     help="torchvision name, timm:NAME, hf:ID, file.onnx, file.pt2, 'file.py:NAME(width=8)' or "
+                          "https://... Repeatable."),
         click.option("--weights", multiple=True, metavar="FILE|NAME",
                      help="Checkpoint, or published weights; one per model."),
         click.option("--name", "names", multiple=True, metavar="TEXT",
@@ -117,6 +118,18 @@ def remedy_options(command: Command) -> Command:
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
                      help="Draws of a randomized or smoothed model averaged per query. [default: 20]"),
         click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),
+    )(command)  # fmt: skip
+
+
+def server_options(command: Command) -> Command:
+    """How servers are queried, models given by an http:// address."""
+    return _all(
+        click.option("--max-queries", type=click.IntRange(min=1), metavar="N",
+                     help="Requests to an http:// model, over all runs of this folder; then stop with what there is."),
+        click.option("--rate", type=float, metavar="R", help="Requests to it per second, at most."),
+        click.option("--token-variable", metavar="NAME",
+                     help="Environment variable with its token. [default: ROBUSTKIT_TOKEN]"),
+        click.option("--timeout", type=float, metavar="S", help="Seconds for one request to it. [default: 30]"),
     )(command)  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from robustkit.errors import UserError
 from .options import data_of
 
 if TYPE_CHECKING:
+    from robustkit.black_box import RemoteAccess
     from robustkit.classifier.smoothing import Smoothing
     from robustkit.data import Dataset
     from robustkit.evaluation.request import EvaluationRequest
@@ -29,6 +30,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         surrogate_ensemble=options["surrogate_ensemble"],
         smooth=smoothing_of(options), audit=options["audit"], precision=options["precision"],
         corruptions=options["corruptions"], severities=options["severities"], corruption_baseline=options["baseline"],
+        remote=_remote(options),
         keep_adversarial=options["keep_adversarial"], declared=options["fail_under"], checks=options["checks"],
         shard=options["shard"], watch=bars, **_remedies(options),
     )  # fmt: skip
@@ -76,6 +78,15 @@ def smoothing_of(options: dict[str, Any]) -> "Smoothing | None":
     if given:
         raise UserError("--smooth-draws and --smooth-alpha are for a smoothed classifier; add --smooth SIGMA.")
     return None
+
+
+def _remote(options: dict[str, Any]) -> "RemoteAccess | None":
+    """How servers are queried; None where no option says so."""
+    from robustkit.black_box import RemoteAccess
+
+    names = ("max_queries", "rate", "token_variable", "timeout")
+    given = {name: options[name] for name in names if options[name] is not None}
+    return RemoteAccess(**given) if given else None
 
 
 def _samples(options: dict[str, Any]) -> int | None:

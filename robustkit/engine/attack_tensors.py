@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from robustkit.classifier.access import is_metered
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import PointVerdicts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
@@ -27,6 +28,7 @@ from robustkit.errors import UserError
 from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import shown_progress
 from robustkit.primitives import ensembles, registry
+from robustkit.primitives.levels import are_pictures
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 from robustkit.statistics.single_draw import FreshDraws
@@ -148,6 +150,8 @@ def attack(
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     own = originals(classifier, x)
     names = range(len(x)) if numbers is None else _checked_numbers(numbers, len(x))
+    if is_metered(classifier.model):
+        _require_pictures(classifier.name, images, own)
     with ExitStack() as stack:
         # Opened first, so that it is closed last.
         exact = None if same_bits(images, own) else stack.enter_context(judging(classifier).session(own, seed))
@@ -232,6 +236,14 @@ def _checked_numbers(numbers: Sequence[int], count: int) -> list[int]:
 
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
     return model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+
+
+def _require_pictures(name: str, images: Tensor, own: Tensor) -> None:
+    """Refuse images that no server can be sent: its verdicts would be about others."""
+    if not same_bits(images, own) or not bool(are_pictures(images).all()):
+        raise UserError(
+            f"{name} gets pictures of 8 bits, and these images are none; give float32 (x * 255).round() / 255."
+        )
 
 
 def _warn(classifier: Classifier, session: Session, images: Tensor) -> None:

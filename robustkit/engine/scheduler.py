@@ -66,6 +66,7 @@ def run(
     if first is None:
         return
     attack.check_images(tuple(first.x.shape))
+    attack = session.in_its_levels(attack)
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
     measurable = measure and plain and attack.keeps_best and not attack.ball.renders

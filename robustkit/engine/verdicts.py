@@ -22,6 +22,7 @@ from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.unmeasured import Unmeasured
 from robustkit.errors import UserError
 from robustkit.primitives.ball import Ball
+from robustkit.primitives.levels import on_levels
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, BestState, State
 from robustkit.primitives.rounding import Bounds, scaled
@@ -133,7 +134,8 @@ class VerdictQueue:
         for attack, numbers in by_attack([trial for group in groups for trial in group.trials]):
             rows = torch.tensor(numbers, device=x.device)
             here = (each.index_select(0, rows) for each in (centres, x, points))
-            parts.append(_projected(attack.ball, originals[0].bounds if originals else None, *here))
+            bounds = originals[0].bounds if originals else None
+            parts.append(_projected(attack.ball, bounds, *here, in_levels=self.session.metered))
             places += numbers
         exact = torch.cat(parts).index_select(0, torch.tensor(places, device=x.device).argsort())
         if mask is None:
@@ -250,11 +252,20 @@ class VerdictQueue:
             self.queue.pause(trial, state)
 
 
-def _projected(ball: Ball, bounds: Bounds | None, images: Tensor, x: Tensor, points: Tensor) -> Tensor:
-    """Points in the ball around `images`, which are originals of `x` where they have bounds of their own."""
+def _projected(
+    ball: Ball, bounds: Bounds | None, images: Tensor, x: Tensor, points: Tensor, *, in_levels: bool
+) -> Tensor:
+    """Points in the ball around `images`, which are originals of `x` where they have bounds of their own.
+
+    With `in_levels` they are pictures of 8 bits up to rounding, which the exact projection moves inside.
+    """
     if bounds is None:
         exact = ball.project_exact(x, points)
-        return ball.render(x, exact) if ball.renders else exact
+        exact = ball.render(x, exact) if ball.renders else exact
+        if not in_levels:
+            return exact
+        pictures = on_levels(ball, x, exact)
+        return pictures if ball.renders else ball.project_exact(x, pictures)
     return ball.project_exact_around(images, bounds, x, points)
 
 

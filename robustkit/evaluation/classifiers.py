@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from robustkit.black_box import RemoteAccess
+from robustkit.black_box.address import is_url
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
@@ -114,6 +116,8 @@ def _check_loading_options(request: EvaluationRequest, models: Sequence[Model]) 
         "train": request.train or None, "retrain": request.retrain or None,
         "random_init": request.random_init or None,
     }  # fmt: skip
+    if request.remote is not None and not any(is_url(each) for each in models if isinstance(each, str)):
+        raise UserError("max_queries, rate and the like are for servers, and no model is an http:// address.")
     given = [name for name, value in values.items() if value is not None]
     if given and not any(isinstance(model, str) for model in models):
         raise UserError(
@@ -135,7 +139,7 @@ def _loaded(
         model = load_model(
             model, dataset=data, weights=weights, num_classes=request.num_classes, mean=request.mean, std=request.std,
             train=request.train, retrain=request.retrain, random_init=request.random_init,
-            report=training_reporter(request.watch), may_train=may_train,
+            report=training_reporter(request.watch), may_train=may_train, remote=request.remote or RemoteAccess(),
         ).to(device)  # fmt: skip
     if isinstance(model, Classifier):
         if smoothing is not None:

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 
 from robustkit.checks.check import highest, reaches
 from robustkit.checks.facts import Level
+from robustkit.classifier.access import is_metered
 from robustkit.classifier.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
@@ -24,6 +25,7 @@ from robustkit.evaluation.precision import looks
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.runner import ModelRun
+from robustkit.evaluation.servers import recorded_servers, run_as_far_as_allowed
 from robustkit.evaluation.shard import Shard
 from robustkit.evaluation.stages import expected_work
 from robustkit.evidence.checked import facts_of_run, level_of
@@ -98,28 +100,34 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
     """Run what is not yet in the evidence of folder `out`, and return everything that is."""
     store = Store(out)
     try:
-        probes = Probes(evaluation.data, evaluation.ids)
-        _check_same(store, identity_of(evaluation), evaluation, probes)
-        evaluation = _keeping(store, evaluation)
-        _note_level(store, evaluation.checks)
-        stored = 0 if store.empty else store.manifest()["identity"]["n"]
-        runs: list[ModelRun] = []
-        for part in looks(evaluation, stored, runs, watch):
-            runs[:] = [ModelRun(part, classifier, store, watch) for classifier in part.classifiers]
-            identity = identity_of(part)
-            if isinstance(watch, WorkWatch):
-                watch.expect(expected_work(part))
-            if not all(each.complete for each in runs):
-                _begin(store, part, identity)
-                _remember_answers(store, part, probes)
-                for each in runs:
-                    each.run()
-        _keep_baseline(store, evaluation)
-        _check(store, part, identity, watch)
-        _finish(store, identity, evaluation.shard)
+        with recorded_servers(evaluation, store, out, watch):
+            _run(evaluation, store, watch)
         return summarised(store, out or Path())
     finally:
         store.close()
+
+
+def _run(evaluation: Evaluation, store: Store, watch: ProgressWatch) -> None:
+    """Run what is not yet in the evidence, or as much of it as a server may be asked."""
+    probes = Probes(evaluation.data, evaluation.ids)
+    _check_same(store, identity_of(evaluation), evaluation, probes)
+    evaluation = _keeping(store, evaluation)
+    _note_level(store, evaluation.checks)
+    stored = 0 if store.empty else store.manifest()["identity"]["n"]
+    runs: list[ModelRun] = []
+    for part in looks(evaluation, stored, runs, watch):
+        runs[:] = [ModelRun(part, classifier, store, watch) for classifier in part.classifiers]
+        identity = identity_of(part)
+        if isinstance(watch, WorkWatch):
+            watch.expect(expected_work(part))
+        if not all(each.complete for each in runs):
+            _begin(store, part, identity)
+            _remember_answers(store, part, probes)
+            if not run_as_far_as_allowed(runs, watch):
+                return
+    _keep_baseline(store, evaluation)
+    _check(store, part, identity, watch)
+    _finish(store, identity, evaluation.shard)
 
 
 def _finish(store: Store, identity: dict[str, Any], shard: Shard | None) -> None:
@@ -164,9 +172,10 @@ def _check(store: Store, evaluation: Evaluation, identity: dict[str, Any], watch
 
 
 def _asked(evaluation: Evaluation) -> list[tuple[str, Classifier]]:
-    """The models whose answers decide results, each with its role."""
+    """The models whose answers decide results, each with its role; servers not, whose answers are kept themselves."""
     attacked = [("model", each) for each in evaluation.classifiers]
-    return attacked + [("surrogate", each) for each in evaluation.surrogates]
+    attacked += [("surrogate", each) for each in evaluation.surrogates]
+    return [(role, each) for role, each in attacked if not is_metered(each.model)]
 
 
 def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation, probes: Probes) -> None:

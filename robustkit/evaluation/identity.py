@@ -8,6 +8,7 @@ import hashlib
 import json
 from typing import Any
 
+from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import DRAWS_PER_VERDICT, Classifier
 from robustkit.errors import UserError
 from robustkit.evaluation.differences import changed
@@ -86,5 +87,6 @@ def _model(classifier: Classifier) -> dict[str, Any]:
         "bf16": classifier.bf16,
         "device": classifier.device.type,
         **{key: value for key, value in remedies.items() if value != _USUAL[key]},
+        **({} if black_box_in(classifier.model) is None else {"answers_only": True}),
         **({} if classifier.smoothing is None else {"smoothing": vars(classifier.smoothing)}),
     }

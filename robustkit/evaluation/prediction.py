@@ -8,7 +8,9 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from robustkit.classifier.access import is_metered
 from robustkit.classifier.classifier import Classifier
+from robustkit.errors import UserError
 from robustkit.evaluation.check_costs import predicted_checks
 from robustkit.evaluation.plan import Passes, Plan, PlannedAttack
 from robustkit.evaluation.resolved import Evaluation
@@ -73,6 +75,11 @@ def predicted(evaluation: Evaluation, classifier: Classifier, watch: ProgressWat
     Raises:
         UserError: the evaluation cannot be done as asked, because of the model or its images.
     """
+    if is_metered(classifier.model):
+        raise UserError(
+            f"A dry run would send requests to {classifier.name}, and not keep the answers; take --plan, or a run of "
+            "fewer images, which the whole run goes on with."
+        )
     pilot, store, thinning = pilot_of(evaluation), Store(None), Thinning(evaluation.seed)
     try:
         store.set_manifest(seconds={}, warnings=[])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from robustkit.black_box import RemoteAccess
 from robustkit.checks.check import LEVELS
 from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
@@ -96,6 +97,7 @@ class EvaluationRequest:
         severities: of generated corruptions; by default 1 to 5.
         corruption_baseline: whose errors corruption errors (mCE) are divided by: a model of the run, "alexnet" for
             AlexNet's on ImageNet-C, or a CSV file of accuracies.
+        remote: how servers are queried, models given by an http:// address.
         keep_adversarial: store every adversarial example in the run folder, to the last bit: `Run.adversarial` returns
             them, and `robustkit verify RUN --model ...` has them judged again.
         declared: conditions such as "Linf@8/255>=0.4" that are stored before the first result; a card of the run says
@@ -144,6 +146,7 @@ class EvaluationRequest:
     corruptions: str | Path | Sequence[str | Path] = ()
     severities: int | Sequence[int] = ()
     corruption_baseline: str | Path | None = None
+    remote: RemoteAccess | None = None
     keep_adversarial: bool = False
     declared: Sequence[str] = ()
     shard: str | None = None

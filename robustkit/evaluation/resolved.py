@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 
+from robustkit.checks.check import reaches
 from robustkit.checks.facts import Level
-from robustkit.classifier.access import require_access
+from robustkit.classifier.access import is_metered, require_access
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
 from robustkit.common_corruptions.baseline import Baseline, chosen_baseline
 from robustkit.common_corruptions.choice import corruption_suite
 from robustkit.common_corruptions.suite import CorruptionSuite
 from robustkit.data import Dataset, given_dataset, load_dataset, pick
+from robustkit.data.eight_bits import EightBitImages
 from robustkit.data.masks import load_mask
 from robustkit.errors import UntrainedError, UserError
 from robustkit.evaluation.classifiers import attacked_classifiers, listed, surrogate_classifiers
@@ -91,6 +93,14 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
     check_access(planned, classifiers)
+    servers = [each.name for each in (*classifiers, *surrogates) if is_metered(each.model)]
+    if servers:
+        data = EightBitImages(data)
+    if servers and reaches("standard", request.level):
+        raise UserError(
+            f"Checks of the level {request.level} make thousands of passes, each a request to {servers[0]}; leave it "
+            "at quick, and add attacks."
+        )
     slots = None if request.batch_size == "auto" else request.batch_size
     baseline = None
     if request.corruption_baseline is not None:

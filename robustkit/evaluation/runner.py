@@ -16,6 +16,7 @@ from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
 from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
+from robustkit.data.eight_bits import EightBitImages
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
 from robustkit.evaluation.corrupted import CorruptedImages
@@ -85,6 +86,8 @@ class ModelRun:
             self._warn(self.classifier, session, images)
             for each in evaluation.surrogates:
                 self._warn(each, surrogates[each.name], images)
+            self._require_access(session)
+            self._warn_of_rounding()
             self._warn_out_of_reach(images[0].numel())
             self._warn_of_misfits(session, images)
             if isinstance(session.oracle, Randomized):
@@ -157,7 +160,8 @@ class ModelRun:
         pending = _Pending(ledger, partial(self._rows_of, attack))
         outcomes = run(
             session, attack.attack, self._jobs(todo, attack, near, surrogate), slots=slots, seed=evaluation.seed,
-            surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.member.measures,
+            surrogate=surrogate, tick=pending.tick, patience=0 if session.metered else _COMMIT_SECONDS,
+            measure=attack.member.measures,
         )  # fmt: skip
         try:
             for outcome in outcomes:
@@ -237,6 +241,21 @@ class ModelRun:
             classes = session.logits(images[:1]).shape[1]
             for sentence in misfits(columns, randomized=randomized, classes=classes):
                 self.log.warn(f"{self.name}: {sentence}")
+
+    def _require_access(self, session: Session) -> None:
+        """Refuse attacks by scores on a server whose first answers were labels, before any of them begins."""
+        for attack in self.evaluation.plan.attacks:
+            if attack.column.surrogate is None:
+                session.require_access(attack.attack)
+            session.in_its_levels(attack.attack)
+
+    def _warn_of_rounding(self) -> None:
+        data = self.evaluation.data
+        if isinstance(data, EightBitImages) and data.changes(self.evaluation.ids[:_READ_AT_ONCE]):
+            self.log.warn(
+                f"The images of {data.name} are no pictures of 8 bits, which is what a server gets, so every image of "
+                "this run is rounded to 256 levels first."
+            )
 
     def _warn_out_of_reach(self, values: int) -> None:
         how = self.classifier.smoothing

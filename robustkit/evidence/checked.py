@@ -53,7 +53,7 @@ def model_facts(
         attacks=tuple(identity["attacks"]), nearness=tuple(store.nearness(model.name)), probes=probes,
         logits=_logits(store, model.name), says_probabilities=bool(entry.get("probabilities")),
         randomized=model.draws is not None, smoothed=model.smoothing is not None,
-        transferred=bool(identity.get("surrogates")), witnesses=witnesses,
+        answers_only=bool(entry.get("answers_only")), transferred=bool(identity.get("surrogates")), witnesses=witnesses,
     )  # fmt: skip
 
 

@@ -154,6 +154,12 @@ def _shard(value: Any) -> bool:
     return 1 <= value["index"] <= value["count"] and (finished is None or _name(finished))
 
 
+def _requests(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(each, dict) and all(_whole(each.get(key)) for key in ("sent", "answered")) for each in value.values()
+    )
+
+
 def _radii(value: Any) -> bool:
     return isinstance(value, dict) and all(_whole(each) and 0 < each <= limits.RADII for each in value.values())
 
@@ -181,6 +187,7 @@ _ENTRIES: dict[str, Check] = {
     "finished": lambda value: value is None or _name(value),
 }  # fmt: skip
 _FURTHER: dict[str, Check] = {
-    "randomized": _randomized, "bisected": _radii, "corruption_baseline": _baseline, "adversarial": _name,
-    "declared": _texts, "shard": _shard, "checks": lambda value: isinstance(value, str) and value in LEVELS,
+    "randomized": _randomized, "bisected": _radii, "requests": _requests, "corruption_baseline": _baseline,
+    "adversarial": _name, "declared": _texts, "shard": _shard,
+    "checks": lambda value: isinstance(value, str) and value in LEVELS,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from robustkit.black_box import BlackBox
 from robustkit.errors import UserError
 
 from .image_spec import ImageSpec
@@ -17,6 +18,8 @@ def require_compatible(model: PixelModel, images: ImageSpec) -> None:
     Raises:
         UserError: the model fails on such images, or has fewer classes than the data set.
     """
+    if isinstance(model.network, BlackBox) and model.network.metered:
+        return  # each question is a request, and none is made before the run counts them
     channels = 3 if model.gray else images.shape[0]
     if model.normalises and model.mean.numel() not in (1, channels):
         raise UserError(

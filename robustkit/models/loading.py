@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 
 from robustkit import limits
+from robustkit.black_box import RemoteAccess
 from robustkit.data import Dataset
 from robustkit.errors import UserError, no_file, unknown
 from robustkit.host.arguments import checked_arguments
@@ -15,7 +16,7 @@ from robustkit.paths import user_path
 from robustkit.primitives import user_code
 
 from . import pretrained
-from .black_boxes import black_box_model, is_black_box
+from .black_boxes import black_box_model, is_black_box, require_black_box
 from .clean_training import CleanRecipe
 from .compatibility import require_compatible
 from .image_spec import image_spec_of
@@ -36,6 +37,7 @@ from .sources import (
 
 _CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 DEFAULT_RECIPE = CleanRecipe()
+DEFAULT_ACCESS = RemoteAccess()
 
 
 @checked_arguments
@@ -53,13 +55,15 @@ def load_model(
     report: Callable[[str, float | None], None] | None = None,
     recipe: CleanRecipe = DEFAULT_RECIPE,
     may_train: bool = True,
+    remote: RemoteAccess = DEFAULT_ACCESS,
 ) -> PixelModel:
     """The model called `name` as a classifier of pixels in [0, 1], in eval mode on the CPU.
 
     Args:
         name: One of torchvision's classification models, "timm:NAME", "hf:ID" or "hf:FOLDER" for one of Hugging Face,
-            "path/file.py:function" for one of your own, a `.safetensors` file that `robustkit finetune` wrote, a file of
-            `torch.jit.save` or `torch.export.save`, or an `.onnx` file, which gives no gradients.
+            "path/file.py:function" for one of your own, a `.safetensors` file that `robustkit finetune` wrote, a file
+            of `torch.jit.save` or `torch.export.save`, an `.onnx` file, or the http:// address of a server; the last
+            two give no gradients.
         dataset: The data it is for; decides the classes, the size, and what it is trained on.
         weights: A checkpoint file, or published weights such as "default". For "imagenet" the default; for "digits"
             the model is trained once and cached.
@@ -72,6 +76,7 @@ def load_model(
         report: Called with `(message, None)` for messages and `(text, share done)` during a training.
         recipe: How it is trained.
         may_train: Whether it is trained where it must be; else a model of the cache is read, or there is an error.
+        remote: How a server is queried.
 
     Raises:
         UntrainedError: the model must be trained first, and `may_train` is false.
@@ -86,7 +91,7 @@ def load_model(
         of_weights = description_of_weights(weights)
         if of_weights is not None and mean is None and std is None:
             mean, std = of_weights.mean, of_weights.std
-        request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std)
+        request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std, remote)
     elif weights is not None or train or retrain or random_init:
         raise _own_weights(name)
     else:
@@ -120,6 +125,7 @@ def require_known(name: str) -> None:
         UserError: there is none.
     """
     if is_black_box(name):
+        require_black_box(name)
         return
     description = read_description(name)
     if description is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from robustkit.black_box import RemoteAccess
 from robustkit.data import NAMES
 from robustkit.errors import UserError
 from robustkit.paths import user_path
@@ -23,6 +24,7 @@ from .train_once import load_or_train, training_split
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its training images, as torchvision
 IMAGENET_CLASSES = 1000
 TIMM = "timm:"
+_USUAL_ACCESS = RemoteAccess()
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class ModelRequest:
     num_classes: int | None
     mean: Sequence[float] | None
     std: Sequence[float] | None
+    remote: RemoteAccess = _USUAL_ACCESS
 
     @property
     def classes(self) -> int | None:

@@ -111,3 +111,12 @@ def test_copies_share_what_cannot_be_copied():
     handle = open  # a builtin, as a stand-in for sessions and sockets
 
     assert copy.deepcopy(robustkit.BlackBox(handle))._function.value is handle
+
+
+def test_no_check_blames_a_black_box_for_having_no_gradients():
+    model = robustkit.BlackBox(logits_of)
+    run = evaluated([model], None, dataset=data(3), attacks=["square:queries=9"], eps="0.02", checks="standard")
+    found = {check.name: check.status for check in run.checks}
+
+    assert found["gradient_direction"] == "not_applicable"
+    assert "invalid" not in found.values()

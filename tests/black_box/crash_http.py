@@ -1,0 +1,73 @@
+"""Evaluate a server in processes that are killed at chosen requests: `python crash_http.py FOLDER`.
+
+The server runs here. It kills the forked child that asks it with SIGKILL when a number of requests has arrived, before
+it answers. Prints one JSON line: the requests that arrived, those in the ledger, the pictures that were answered
+twice, how many children were killed, and whether the rows equal those of an uninterrupted run.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.black_box.loopback import Answer, scores, serving
+from tests.small import data, evaluated, evidence
+
+torch.set_num_threads(1)
+KILLS = (3, 11, 40, 41, 90)
+
+
+def run(url: str, folder: Path):
+    x, y = data(6)
+    pictures = (x * 255).round() / 255
+    return evaluated(
+        url, folder, dataset=(pictures, y), attacks=["square:queries=25", "rays:queries=20"], eps="0.2", num_classes=10,
+        names="model",
+    )  # fmt: skip
+
+
+def in_child(url: str, folder: Path, children: list[int]) -> bool:
+    """Whether the child was killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            run(url, folder)
+        except BaseException as error:
+            sys.stderr.write(f"{error}\n")
+        os._exit(0)
+    children.append(child)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def main(folder: Path) -> None:
+    children: list[int] = []
+    arrived = []
+
+    def answer(png: bytes) -> Answer:
+        arrived.append(png)
+        if len(arrived) in KILLS:
+            os.kill(children[-1], signal.SIGKILL)
+            raise OSError("there is nobody left to answer")
+        return scores(png)
+
+    with serving(answer) as server:
+        killed = sum(in_child(server.url, folder / "killed", children) for _ in KILLS)
+        ended = run(server.url, folder / "killed")
+        before = len(server.log)
+        run(server.url, folder / "killed")
+        log, again = len(server.log), len(server.log) - before
+        # Two pictures are sent twice on purpose, to see whether the server repeats its answers.
+        twice = len(server.replied) - len(set(server.replied))
+        (counts,) = ended.manifest["requests"].values()
+        run(server.url, folder / "whole")
+    one, other = (evidence(folder / name) for name in ("killed", "whole"))
+    same = all(one[table] == other[table] for table in ("clean", "attacked", "queried"))
+    found = {"log": log, "ledger": counts["sent"], "again": again, "twice": twice, "killed": killed, "same": same}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
