@@ -61,6 +61,13 @@ class RunThreat(NamedTuple):
         return f"{self.norm} {self.eps_text}"
 
 
+class FreshAnswers(NamedTuple):
+    """Answers of a randomized model at the last point of an attack, which neither the attack nor the verdict used."""
+
+    right: int
+    draws: int
+
+
 Level = Literal["none", "quick", "standard", "full"]
 AttackRows = Mapping[tuple[str, str, str], AttackColumns]  # by norm, eps_text and attack
 ProbeRows = Mapping[tuple[str, str, str], Mapping[int, ProbeRecord]]  # by norm, eps_text and probe; then by image
@@ -102,6 +109,8 @@ class ModelFacts:
     smoothed: bool = False
     transferred: bool = False  # whether the attacks queried surrogates
     witnesses: tuple[StoredWitness, ...] = ()  # of all models of the run
+    # By norm, eps_text and attack, then by image; of a randomized model alone.
+    fresh: Mapping[tuple[str, str, str], Mapping[int, FreshAnswers]] = field(default_factory=dict)
 
     @property
     def deterministic(self) -> bool:

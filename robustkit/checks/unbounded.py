@@ -21,6 +21,11 @@ PROBE = AttackProbe(
 )  # fmt: skip
 
 
+def chance(facts: ModelFacts) -> float:
+    """The share of images that may stand where everything is allowed."""
+    return max(1 / facts.classes if facts.classes else 0.0, _SHARE)
+
+
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding about the model."""
     if not facts.deterministic:
@@ -35,9 +40,8 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         yield Finding("", "not_applicable", "PGD cannot be run on this model.")
         return
     left = tuple(row.sample for row in rows if not row.outcome)
-    chance = max(1 / facts.classes if facts.classes else 0.0, _SHARE)
     low = proportion(len(left), len(rows)).low if rows else 0.0
-    status = graded(invalid=low > chance, warning=bool(left))
+    status = graded(invalid=low > chance(facts), warning=bool(left))
     text = f"without a bound, PGD with 100 steps left {len(left)} of {len(rows)} images, where it should leave none."
     usual = f"Without a bound, PGD broke all {len(rows)} images."
     yield Finding("", status, text if left else usual, left, {"left": len(left), "images": len(rows)})
