@@ -54,7 +54,7 @@ class ConsistencyProbe:
                 logits = local.logits(local.end(direction, share * local.radius))
                 losses.append(attack.objective(logits, local.trials))
                 margins.append(_margin(logits, local.trials.y))
-        values = zip(torch.stack(losses, 1), torch.stack(margins, 1), wanted.images, strict=True)
+        values = zip(torch.stack(losses, 1), torch.stack(margins, 1), wanted.images, strict=False)
         for loss, margin, number in values:
             rho = _spearman(loss, margin)
             cost = self.at_most(wanted, bench.attacks)

@@ -11,17 +11,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from robustkit.checks.check import Finding, Rule, graded, not_run
+from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts, ProbeRecord
-from robustkit.checks.probing import REFUSED, ProbeBench, RunAttacks, Wanted
-from robustkit.checks.unbounded import EVERYTHING, PROBE, chance
+from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.checks.unbounded import EVERYTHING, PROBE, judged
 from robustkit.classifier.generators import reseed
 from robustkit.classifier.logits import logits_of
 from robustkit.engine.jobs import Job
 from robustkit.engine.scheduler import run
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import TrialCost
-from robustkit.statistics.intervals import proportion
 
 _COUNT = 12
 _ATTACK = "pgd:steps=100,random_start=false"
@@ -73,18 +72,8 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     if wanted is None:
         yield Finding("", "not_applicable", "The model repeats its answers, or is smoothed.")
         return
-    rows = facts.probed(wanted.place, wanted.probe, wanted.images)
-    if rows is None:
-        yield not_run()
-        return
-    if any(row.value == REFUSED for row in rows):
-        yield Finding("", "not_applicable", "Its randomness cannot be fixed, or no gradient reaches the image.")
-        return
-    left = tuple(row.sample for row in rows if not row.outcome)
-    low = proportion(len(left), len(rows)).low if rows else 0.0
-    text = f"with fixed randomness and without a bound, PGD with 100 steps left {len(left)} of {len(rows)} images."
-    status = graded(invalid=low > chance(facts), warning=bool(left))
-    yield Finding("", status, text, left, {"left": len(left), "images": len(rows)})
+    refused = "Its randomness cannot be fixed, or no gradient reaches the image."
+    yield judged(facts, wanted, "With fixed randomness and without a bound", refused)
 
 
 RULE = Rule(

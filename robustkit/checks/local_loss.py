@@ -16,7 +16,7 @@ ROUNDING = 1e-4  # of a loss, or absolute where that is below 1: smaller differe
 
 @dataclass(frozen=True)
 class LocalLoss:
-    """The loss of one attack around some images."""
+    """The loss of one attack around some images, in their order."""
 
     session: Session
     attack: Attack
@@ -32,7 +32,8 @@ class LocalLoss:
             stream: keeps the random directions apart from those of other probes.
             specification: of the attack whose loss it is.
         """
-        batch = bench.images(wanted.images)
+        # Sums over a row take another path in a batch of one, so a lone image comes with a copy, which callers drop.
+        batch = bench.images(wanted.images if len(wanted.images) > 1 else wanted.images * 2)
         key = noise.keys(bench.facts.seed + stream, torch.tensor(list(batch.numbers), dtype=torch.int64))
         key = key.to(batch.x.device)
         none = torch.full_like(key, -1)

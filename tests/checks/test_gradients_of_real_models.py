@@ -1,5 +1,6 @@
 """Rules about gradients on models whose fault is known, and on models without one."""
 
+import sqlite3
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from robustkit.checks import RULES
 from tests.networks import Changed, Noisy
-from tests.small import cnn, data, evaluated, linear
+from tests.small import cnn, data, evaluated, evidence, linear
 
 
 class _ThreeTimes(torch.autograd.Function):
@@ -79,3 +80,19 @@ def test_with_fixed_randomness_a_noisy_model_is_broken_and_a_masked_one_is_not(m
     assert checked(monkeypatch, "fixed_randomness", Noisy(linear()), **request).status == "ok"
     assert checked(monkeypatch, "fixed_randomness", masked, **request).status == "invalid"
     assert checked(monkeypatch, "fixed_randomness", linear(), attack="fgsm").status == "not_applicable"
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+def test_a_row_does_not_depend_on_the_images_beside_it(norm, tmp_path, monkeypatch):
+    rules = ("finite_gradients", "gradient_direction", "finite_difference", "unstable_loss", "consistent_loss")
+    monkeypatch.setattr("robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name in rules))
+    settings = {"dataset": data(9), "attacks": "pgd:steps=3", "norm": norm, "eps": "0.3", "checks": "full"}
+    evaluated(cnn(), tmp_path, **settings)
+    rows = evidence(tmp_path)["checked"]
+    with sqlite3.connect(tmp_path / "run.sqlite") as store:
+        store.execute("DELETE FROM checked WHERE sample = ?", (rows[0][4],))
+    store.close()
+
+    assert len(evidence(tmp_path)["checked"]) < len(rows)
+    evaluated(cnn(), tmp_path, **settings)
+    assert evidence(tmp_path)["checked"] == rows
