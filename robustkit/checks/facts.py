@@ -61,6 +61,13 @@ class RunThreat(NamedTuple):
         return f"{self.norm} {self.eps_text}"
 
 
+class FreshAnswers(NamedTuple):
+    """Answers of a randomized model at the last point of an attack, which neither the attack nor the verdict used."""
+
+    right: int
+    draws: int
+
+
 Level = Literal["none", "quick", "standard", "full"]
 AttackRows = Mapping[tuple[str, str, str], AttackColumns]  # by norm, eps_text and attack
 ProbeRows = Mapping[tuple[str, str, str], Mapping[int, ProbeRecord]]  # by norm, eps_text and probe; then by image
@@ -103,6 +110,8 @@ class ModelFacts:
     answers_only: bool = False  # whether it gives no gradients
     transferred: bool = False  # whether the attacks queried surrogates
     witnesses: tuple[StoredWitness, ...] = ()  # of all models of the run
+    # By norm, eps_text and attack, then by image; of a randomized model alone.
+    fresh: Mapping[tuple[str, str, str], Mapping[int, FreshAnswers]] = field(default_factory=dict)
 
     @property
     def deterministic(self) -> bool:
@@ -116,6 +125,11 @@ class ModelFacts:
             place for place in self.places
             if place.norm in NORMS and place.norm != "L0" and not is_minimum(place.eps_text)
         )  # fmt: skip
+
+    @cached_property
+    def differentiable(self) -> tuple[RunThreat, ...]:
+        """Those of them at which a gradient of one pass says something."""
+        return self.searchable if self.deterministic and not self.answers_only else ()
 
     @cached_property
     def radii(self) -> tuple[RunThreat, ...]:

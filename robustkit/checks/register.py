@@ -7,7 +7,12 @@ from robustkit.checks import (
     binarization,
     black_box_wins,
     clean_accuracy,
+    consistent_loss,
     eight_bits,
+    finite_difference,
+    finite_gradients,
+    fixed_randomness,
+    fresh_answers,
     gradient_direction,
     gradients_mislead,
     impossible_claim,
@@ -23,6 +28,7 @@ from robustkit.checks import (
     transfer,
     unbounded,
     unfinished,
+    unstable_loss,
     zero_gradients,
 )
 from robustkit.checks.check import Check, Finding, Rule, reaches
@@ -32,9 +38,12 @@ from robustkit.checks.probing import CheckProbe
 RULES: Final[tuple[Rule, ...]] = tuple(
     module.RULE
     for module in (
-        clean_accuracy, probabilities, randomized, zero_gradients, gradients_mislead, black_box_wins, single_step,
-        unfinished, monotone_budget, impossible_claim, normalisation, unbounded, gradient_direction, longer_search,
-        other_targets, random_search, transfer, eight_bits, restarts, binarization,
+        clean_accuracy, probabilities, randomized, fresh_answers, zero_gradients, gradients_mislead, black_box_wins,
+        single_step,
+        unfinished, monotone_budget, impossible_claim, normalisation, finite_gradients, unbounded,
+        gradient_direction, finite_difference, unstable_loss, longer_search,
+        other_targets, random_search, transfer, eight_bits, restarts, consistent_loss,
+        fixed_randomness, binarization,
     )
 )  # fmt: skip
 

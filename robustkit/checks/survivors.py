@@ -23,6 +23,11 @@ def survivors(facts: ModelFacts, place: RunThreat) -> frozenset[int]:
     return facts.survivors(place)
 
 
+def why_no_gradients(facts: ModelFacts) -> str:
+    """Why no gradient of a model was asked for."""
+    return "The model gives no gradients." if facts.answers_only else SEARCHED
+
+
 def searchable(facts: ModelFacts) -> tuple[RunThreat, ...]:
     """The threats at which one is run."""
     return () if facts.transferred else facts.searchable

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from robustkit.checks.attack_probe import AttackProbe
 from robustkit.checks.check import Finding, Rule, graded, not_run
 from robustkit.checks.facts import ModelFacts, RunThreat
-from robustkit.checks.probing import REFUSED
+from robustkit.checks.probing import REFUSED, Wanted
 from robustkit.statistics.intervals import proportion
 
 EVERYTHING = RunThreat("Linf", "1")
@@ -25,22 +25,37 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding about the model."""
     if not facts.deterministic:
         yield Finding("", "not_applicable", "This is known for models with one answer to a query.")
-        return
-    wanted = PROBE.at(facts, EVERYTHING)
-    rows = facts.probed(EVERYTHING, wanted.probe, wanted.images)
+    else:
+        wanted = PROBE.at(facts, EVERYTHING)
+        yield judged(facts, wanted, "Without a bound", "PGD cannot be run on this model.")
+
+
+def judged(facts: ModelFacts, wanted: Wanted, where: str, refused: str) -> Finding:
+    """What it says that so many images stand where everything is allowed.
+
+    Args:
+        facts: of the model.
+        wanted: the attack and its images.
+        where: begins the sentence.
+        refused: why there is no answer where the attack could not be run.
+    """
+    rows = facts.probed(wanted.place, wanted.probe, wanted.images)
     if rows is None:
-        yield not_run()
-        return
+        return not_run()
     if any(row.value == REFUSED for row in rows):
-        yield Finding("", "not_applicable", "PGD cannot be run on this model.")
-        return
+        return Finding("", "not_applicable", refused)
     left = tuple(row.sample for row in rows if not row.outcome)
-    chance = max(1 / facts.classes if facts.classes else 0.0, _SHARE)
     low = proportion(len(left), len(rows)).low if rows else 0.0
-    status = graded(invalid=low > chance, warning=bool(left))
-    text = f"without a bound, PGD with 100 steps left {len(left)} of {len(rows)} images, where it should leave none."
-    usual = f"Without a bound, PGD broke all {len(rows)} images."
-    yield Finding("", status, text if left else usual, left, {"left": len(left), "images": len(rows)})
+    status = graded(invalid=low > _chance(facts), warning=bool(left))
+    beginning = where[0].lower() + where[1:] if left else where
+    text = f"{beginning}, PGD with 100 steps left {len(left)} of {len(rows)} images, where it should leave none."
+    usual = f"{beginning}, PGD broke all {len(rows)} images."
+    return Finding("", status, text if left else usual, left, {"left": len(left), "images": len(rows)})
+
+
+def _chance(facts: ModelFacts) -> float:
+    """The share of images that may stand where everything is allowed."""
+    return max(1 / facts.classes if facts.classes else 0.0, _SHARE)
 
 
 RULE = Rule(

@@ -7,7 +7,7 @@ import click
 
 from robustkit.errors import UserError
 
-from .evaluate import carry_out_in_folder
+from .evaluate import carry_out_in_folder, evaluate
 from .options import (
     batch_size_option,
     config_option,
@@ -22,14 +22,6 @@ from .options import (
     shard_option,
     weights_options,
 )
-
-# What `evaluate` has beside these options, and what is not for corrupted images.
-_NO_ATTACK: dict[str, Any] = {
-    "attacks": (), "norms": (), "radii": (), "mask": None, "audit": None, "surrogates": (), "surrogate_weights": (),
-    "surrogate_ensemble": False, "bpda": (), "eot": None, "smooth": None, "smooth_draws": None, "smooth_alpha": None,
-    "no_fold": False, "compiled": False, "bf16": False, "precision": None, "keep_adversarial": False,
-    "fail_under": (), "checks": "quick",
-}  # fmt: skip
 
 
 @click.command()
@@ -55,4 +47,9 @@ def corruptions(**options: Any) -> None:
     """
     if not options["models"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")
-    carry_out_in_folder(options | _NO_ATTACK)
+    carry_out_in_folder(_without_attacks() | options)
+
+
+def _without_attacks() -> dict[str, Any]:
+    """All options of `evaluate` as they are if none is given, but for its attack."""
+    return {**evaluate.make_context("evaluate", []).params, "attacks": ()}

@@ -9,6 +9,7 @@ from robustkit.checks.register import probes_of
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.errors import UserError
+from robustkit.evaluation.plan import checks_stage
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
@@ -53,7 +54,7 @@ class ModelChecks:
             session = stack.enter_context(self.classifier.session(first.x, self.evaluation.seed))
             slots = self.evaluation.slots or session.sizes.at_once
             bench = ProbeBench(self.facts, self.classifier, session, self._images, self._attacks, slots)
-            self.watch.stage(f"{self.facts.model} checks", total, done)
+            self.watch.stage(checks_stage(self.facts.model), total, done)
             for probe, wanted in todo:
                 for row in _rows(probe, bench, wanted):
                     self.store.write([row])

@@ -197,6 +197,11 @@ def attack_stage(model: str, attack: PlannedAttack) -> str:
     return f"{model} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
 
 
+def checks_stage(model: str) -> str:
+    """The name of the stage of the checks' own passes."""
+    return f"{model} checks"
+
+
 def _require_norms_for_ensembles(attacks: Sequence[str | Attack], threats: Sequence[Threat], audit: int | None) -> None:
     named = [attack for attack in attacks if isinstance(attack, str) and ensembles.is_ensemble(attack)]
     named += [] if audit is None else [ENSEMBLE]

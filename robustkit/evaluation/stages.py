@@ -1,7 +1,8 @@
 """How much work each stage of an evaluation is expected to be."""
 
 from robustkit.classifier.oracle import OracleCost
-from robustkit.evaluation.plan import attack_stage, clean_stage
+from robustkit.evaluation.check_costs import checks_at_most
+from robustkit.evaluation.plan import attack_stage, checks_stage, clean_stage
 from robustkit.evaluation.resolved import Evaluation
 
 # A later member of an ensemble attacks what the members before it left, and of that what is near to another class:
@@ -18,4 +19,11 @@ def expected_work(evaluation: Evaluation) -> dict[str, float]:
             passes = attack.at_most(OracleCost(1, 1))
             share = 1.0 if attack.member is attack.column.members[0] else _LEFT
             work[attack_stage(classifier.name, attack)] = share * (passes.forwards + passes.backwards)
+    names = [classifier.name for classifier in evaluation.classifiers]
+    for classifier in evaluation.classifiers:
+        models = [classifier.name, *(name for name in names if name != classifier.name)]
+        costs = checks_at_most(models, evaluation.plan, evaluation.checks, len(evaluation.ids))
+        passes_of_all = sum(cost.forwards + cost.backwards for cost in costs)
+        if passes_of_all:
+            work[checks_stage(classifier.name)] = passes_of_all / len(evaluation.ids)
     return work

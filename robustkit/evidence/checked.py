@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.checks.check import Check
-from robustkit.checks.facts import Level, ModelFacts, ProbeRecord, RunThreat, StoredWitness
+from robustkit.checks.facts import FreshAnswers, Level, ModelFacts, ProbeRecord, RunThreat, StoredWitness
 from robustkit.evidence.model_evidence import ModelEvidence, read_evidence
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.run import Picture
@@ -54,6 +54,7 @@ def model_facts(
         logits=_logits(store, model.name), says_probabilities=bool(entry.get("probabilities")),
         randomized=model.draws is not None, smoothed=model.smoothing is not None,
         answers_only=bool(entry.get("answers_only")), transferred=bool(identity.get("surrogates")), witnesses=witnesses,
+        fresh=_fresh(model),
     )  # fmt: skip
 
 
@@ -73,6 +74,15 @@ def note_on(row: Mapping[str, Any], checks: Iterable[Check]) -> dict[str, str]:
     threats = ("", f"{row['norm']} {row['eps_text']}", row["norm"])
     notes = [check.note for check in checks if check.status == "invalid" and check.threat in threats]
     return {"note": "; ".join(dict.fromkeys(notes))} if notes else {}
+
+
+def _fresh(model: ModelEvidence) -> dict[tuple[str, str, str], dict[int, FreshAnswers]]:
+    if model.draws is None:
+        return {}
+    return {
+        key: {number: FreshAnswers(row.selection + row.estimation, 2 * row.draws) for number, row in rows.items()}
+        for key, rows in model.draws.attacked.items()
+    }
 
 
 def _logits(store: Store, model: str) -> tuple[NDArray[np.float32], ...]:

@@ -7,7 +7,7 @@ import pytest
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.check import Check
-from robustkit.checks.facts import ProbeRecord, RunThreat, StoredWitness
+from robustkit.checks.facts import FreshAnswers, ProbeRecord, RunThreat, StoredWitness
 from robustkit.checks.impossible_claim import meet
 from robustkit.checks.register import RULES, checks_of
 from robustkit.checks.zero_gradients import PROBE
@@ -149,3 +149,15 @@ def test_a_longer_search_is_counted_in_points_of_the_headline(broken, status):
     assert (check.status, len(check.images)) == (status, broken)
     missing = dict(list(probed.items())[1:])
     assert statuses("longer_search", **given, probes={(*HERE, "apgd:steps=200"): missing}) == ["not_run"]
+
+
+def test_errors_of_a_randomized_model_must_hold_on_fresh_draws():
+    broken = range(20)
+    hold = {number: FreshAnswers(2, 32) for number in broken}
+    given = {"places": (HERE,), "randomized": True, "attacked": {(*HERE, "pgd"): rows(broken)}}
+
+    assert statuses("fresh_answers", **given, fresh={(*HERE, "pgd"): hold}) == ["ok"]
+    lucky = hold | {number: FreshAnswers(30, 32) for number in range(10)}
+    (check,) = found("fresh_answers", **given, fresh={(*HERE, "pgd"): lucky})
+    assert (check.status, check.images) == ("invalid", tuple(range(10)))
+    assert statuses("fresh_answers", places=(HERE,)) == ["not_applicable"]

@@ -12,6 +12,7 @@ from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.prediction import predicted
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import resolve
+from robustkit.evaluation.stages import expected_work
 from robustkit.host.progress import Silent
 from tests.networks import Changed, Noisy
 from tests.small import cnn, data, evidence, linear
@@ -67,3 +68,13 @@ def test_quick_checks_and_randomized_models_need_no_pass_of_checks():
     assert [cost.attack for cost in predicted(quick, quick.classifiers[0], Silent()).costs] == ["clean", "pgd:steps=3"]
     assert [cost.attack for cost in predicted(noisy, noisy.classifiers[0], Silent()).costs] == ["clean", "pgd:steps=3"]
     assert checks_at_most(["net"], quick.plan, "quick", 20) == []
+
+
+def test_the_passes_of_checks_belong_to_the_work_that_a_run_expects():
+    settings = {"dataset": data(20), "attacks": "pgd:steps=3", "eps": "0.05"}
+    standard, quick = (
+        expected_work(resolve(EvaluationRequest(linear(), checks=level, **settings))) for level in ("standard", "quick")
+    )
+
+    assert standard.keys() - quick.keys() == {"sequential checks"}
+    assert standard["sequential checks"] > sum(quick.values())

@@ -1,0 +1,71 @@
+"""A short step along the gradient changes the loss as the gradient says: else the backward pass is not the forward's.
+
+Central differences over a twentieth of the radius. Between a half and twice of what is predicted is right; a smooth or
+piecewise linear network is far inside of that. Straight-through estimators, gradients that were cut or scaled, and
+functions that jump are outside.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from robustkit.checks.check import Rule
+from robustkit.checks.facts import ModelFacts, ProbeRecord
+from robustkit.checks.image_share import judge_share
+from robustkit.checks.local_loss import ROUNDING, LocalLoss
+from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.primitives.protocol import TrialCost
+
+_COUNT = 32
+_STREAM = 0x44494646
+_STEP = 1 / 20  # of the radius
+_PROBE = "gradient against finite differences"
+_FACTOR = 2.0
+
+
+class DifferenceProbe:
+    """For each image, whether the loss changes by less than half or more than twice of what its gradient says."""
+
+    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
+        for place in facts.differentiable:
+            yield Wanted(place, _PROBE, facts.drawn(facts.correct, _COUNT))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        return TrialCost(3, 1)
+
+    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
+        local = LocalLoss.around(bench, wanted, _STREAM)
+        gradient = local.gradient()
+        up, down = (local.end(sign * gradient, _STEP * local.radius) for sign in (1, -1))
+        predicted = (gradient * (up - down)).flatten(1).double().sum(1)
+        high, low = local.at(up).double(), local.at(down).double()
+        outside, ratio = _outside(predicted, high - low, torch.maximum(high.abs(), low.abs()))
+        for number, wrong, value in zip(wanted.images, outside.tolist(), ratio.tolist(), strict=False):
+            yield bench.record(wanted, number, wrong, value, 3, 1)
+
+
+def _outside(predicted: Tensor, obtained: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether the change is outside of what the prediction and rounding allow, and their ratio where it is a number."""
+    slack = ROUNDING * size.clamp(min=1)
+    inside = (obtained >= predicted / _FACTOR - slack) & (obtained <= predicted * _FACTOR + slack)
+    ratio = torch.where(predicted > slack, obtained / predicted, torch.ones_like(predicted))
+    return ~inside, ratio.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+PROBE = DifferenceProbe()
+RULE = Rule(
+    name="finite_difference",
+    title="Short steps do what the gradient says",
+    level="standard",
+    severity="invalidating",
+    note="gradients are not those of the loss",
+    remedy="Find the layer whose backward pass differs from its forward pass with robustkit diagnose.",
+    judge=judge_share(
+        PROBE,
+        "a step of a twentieth of the radius changes the loss by less than half or more than twice of what the "
+        "gradient says",
+        "No gradient reaches the image.",
+    ),
+    probes=(PROBE,),
+)

@@ -1,0 +1,48 @@
+"""Errors of a randomized model hold when it is asked again, with draws that neither the attack nor the verdict used.
+
+Tools that judge one draw count points that suited this draw. Here a verdict needs a class that is significantly the
+most frequent one, so nearly all errors hold; where they do not, the model's randomness is not the same at every query.
+"""
+
+from collections.abc import Iterator
+
+from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.facts import ModelFacts, RunThreat
+from robustkit.statistics.intervals import proportion
+
+_FEWEST = 2
+_NOTED, _WRONG = 0.05, 0.2  # lower end of the share of errors that do not hold
+
+
+def judge(facts: ModelFacts) -> Iterator[Finding]:
+    """One finding for each threat."""
+    if not facts.randomized:
+        yield Finding("", "not_applicable", "The model repeats its answers.")
+        return
+    for place in facts.places:
+        yield _finding(place, facts)
+
+
+def _finding(place: RunThreat, facts: ModelFacts) -> Finding:
+    errors, lost = set[int](), set[int]()
+    for name, rows in facts.under(place).items():
+        answers = facts.fresh.get((*place, name), {})
+        known = rows.broken & set(answers)
+        errors |= known
+        lost |= {number for number in known if 2 * answers[number].right > answers[number].draws}
+    low = proportion(len(lost), len(errors)).low if errors else 0.0
+    many = len(lost) >= _FEWEST
+    text = f"{len(lost)} of {len(errors)} errors are classified correctly by most of their fresh draws."
+    status = graded(invalid=many and low > _WRONG, warning=many and low > _NOTED)
+    return Finding(place.text, status, text, tuple(sorted(lost)), {"lost": len(lost), "errors": len(errors)})
+
+
+RULE = Rule(
+    name="fresh_answers",
+    title="Errors of a randomized model hold on fresh draws",
+    level="quick",
+    severity="invalidating",
+    note="errors do not hold on fresh draws",
+    remedy="The model keeps a state between queries, or draws where no seed reaches: look at robustkit diagnose.",
+    judge=judge,
+)

@@ -1,0 +1,68 @@
+"""An attack's loss around some images, for probes that compare it with what gradients say of it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.classifier.session import Session
+from robustkit.engine.nearness import gradient_at
+from robustkit.primitives import noise, registry
+from robustkit.primitives.protocol import Attack, Trials
+
+ROUNDING = 1e-4  # of a loss, or absolute where that is below 1: smaller differences are rounding
+
+
+@dataclass(frozen=True)
+class LocalLoss:
+    """The loss of one attack around some images, in their order."""
+
+    session: Session
+    attack: Attack
+    trials: Trials
+
+    @classmethod
+    def around(cls, bench: ProbeBench, wanted: Wanted, stream: int, specification: str = "fgsm") -> "LocalLoss":
+        """The loss around the images that are wanted.
+
+        Args:
+            bench: of the probe.
+            wanted: images and threat.
+            stream: keeps the random directions apart from those of other probes.
+            specification: of the attack whose loss it is.
+        """
+        # Sums over a row take another path in a batch of one, so a lone image comes with a copy, which callers drop.
+        batch = bench.images(wanted.images if len(wanted.images) > 1 else wanted.images * 2)
+        key = noise.keys(bench.facts.seed + stream, torch.tensor(list(batch.numbers), dtype=torch.int64))
+        key = key.to(batch.x.device)
+        none = torch.full_like(key, -1)
+        trials = Trials(batch.x, batch.y.to(key), none, none, key, torch.zeros_like(key))
+        return cls(bench.session, registry.build(specification, wanted.place.norm, wanted.place.eps_text), trials)
+
+    @property
+    def radius(self) -> float:
+        """Of the ball."""
+        return self.attack.ball.eps
+
+    def gradient(self) -> Tensor:
+        """`[n, *S]` at the images."""
+        return gradient_at(self.session, self.attack, self.trials)
+
+    def random_direction(self, draw: int) -> Tensor:
+        """`[n, *S]` one of the random directions."""
+        x = self.trials.x
+        return noise.normal(self.trials.key, draw, x.shape[1:]).to(x)
+
+    def end(self, direction: Tensor, length: float) -> Tensor:
+        """`[n, *S]` the end of a step along a direction, in ball and box."""
+        x = self.trials.x
+        return self.attack.ball.climb(x, x, direction, length)
+
+    def logits(self, points: Tensor) -> Tensor:
+        """`[n, K]` of the unmodified network."""
+        return self.session.logits(points)
+
+    def at(self, points: Tensor) -> Tensor:
+        """`[n]` the loss at points."""
+        return self.attack.objective(self.logits(points), self.trials)

@@ -1,0 +1,70 @@
+"""A tiny change of the image changes the loss by a tiny share of what a change of the radius does.
+
+Pintor et al. 2022, arXiv:2106.09947, call the opposite unstable predictions, and compare a change with the loss itself,
+which is zero at the boundary. Ours compares random steps of a 64th of the radius with random steps of the radius: in a
+smooth function the ratio is 1/64, in a random walk 1/8, in noise 1. From a quarter on no step size is small enough for
+an attack to follow the gradient.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from robustkit.checks.check import Rule
+from robustkit.checks.facts import ModelFacts, ProbeRecord
+from robustkit.checks.image_share import judge_share
+from robustkit.checks.local_loss import ROUNDING, LocalLoss
+from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.primitives.protocol import TrialCost
+
+_COUNT = 32
+_STREAM = 0x554E5354
+_DIRECTIONS = 8
+_SHORT = 1 / 64  # of the radius
+_ROUGH = 0.25
+_PROBE = f"loss at 1/64 of the radius against the radius, {_DIRECTIONS} random directions"
+
+
+class StabilityProbe:
+    """For each image, whether short random steps change the loss by more than a quarter of what long ones do."""
+
+    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
+        for place in facts.differentiable:
+            yield Wanted(place, _PROBE, facts.drawn(facts.correct, _COUNT))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        return TrialCost(1 + 2 * _DIRECTIONS, 0)
+
+    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
+        local = LocalLoss.around(bench, wanted, _STREAM)
+        clean = local.at(local.trials.x).double()
+        short, long = (
+            torch.stack([
+                (local.at(local.end(local.random_direction(draw), share * local.radius)).double() - clean).abs()
+                for draw in range(_DIRECTIONS)
+            ]).sum(0)
+            for share in (_SHORT, 1.0)
+        )  # fmt: skip
+        slack = _DIRECTIONS * ROUNDING * clean.abs().clamp(min=1)
+        rough = short > _ROUGH * long + slack
+        ratio = (short / long.clamp(min=1e-12)).clamp(max=1e6)
+        for number, found, value in zip(wanted.images, rough.tolist(), ratio.tolist(), strict=False):
+            yield bench.record(wanted, number, found, value, 1 + 2 * _DIRECTIONS, 0)
+
+
+PROBE = StabilityProbe()
+RULE = Rule(
+    name="unstable_loss",
+    title="The loss is stable under tiny changes",
+    level="standard",
+    severity="invalidating",
+    note="the loss is shattered",
+    remedy="Gradients of such a function lead nowhere: find the layer with robustkit diagnose.",
+    judge=judge_share(
+        PROBE,
+        "a random step of a 64th of the radius changes the loss by more than a quarter of what a step of the radius "
+        "does",
+        "The loss around the images is not finite.",
+    ),
+    probes=(PROBE,),
+)

@@ -1,0 +1,98 @@
+"""Rules about gradients on models whose fault is known, and on models without one."""
+
+import sqlite3
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustkit.checks import RULES
+from tests.networks import Changed, Noisy
+from tests.small import cnn, data, evaluated, evidence, linear
+
+
+class _ThreeTimes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return 3 * grad
+
+
+def checked(monkeypatch, name: str, model: nn.Module, attack: str = "noise:queries=2", **request: Any):
+    monkeypatch.setattr("robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name == name))
+    settings = {"dataset": data(16), "attacks": attack, "eps": "0.1", "checks": "full", **request}
+    (check,) = evaluated(model, None, **settings).checks
+    return check
+
+
+HONEST = {"linear": linear, "cnn": cnn, "tanh": lambda: Changed(linear(), before=torch.tanh)}
+
+
+@pytest.mark.parametrize("make", HONEST.values(), ids=HONEST)
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+@pytest.mark.parametrize("rule", ["finite_difference", "unstable_loss"])
+def test_honest_models_set_nothing_off(rule, norm, make, monkeypatch):
+    radius = {"Linf": "0.1", "L2": "0.5", "L1": "2"}[norm]
+    check = checked(monkeypatch, rule, make(), norm=norm, eps=radius)
+
+    assert (check.status, check.images) == ("ok", ())
+
+
+def test_a_backward_pass_that_is_not_the_forwards_is_found(monkeypatch):
+    wrong = Changed(linear(), before=_ThreeTimes.apply)
+
+    assert checked(monkeypatch, "finite_difference", wrong).status == "invalid"
+    assert checked(monkeypatch, "unstable_loss", wrong).status == "ok"
+
+
+def test_a_loss_that_is_shattered_is_found(monkeypatch):
+    # Its derivative is right, and leads no farther than a thousandth of a grey level.
+    shattered = Changed(linear(), before=lambda x: x + 0.1 * torch.sin(1e4 * x))
+
+    assert checked(monkeypatch, "unstable_loss", shattered).status == "invalid"
+
+
+def test_a_gradient_that_is_no_number_is_found_though_no_attack_follows_it(monkeypatch):
+    # The root's derivative is infinite at 0, and the digits' background is 0.
+    root = Changed(linear(), before=lambda x: torch.sqrt(x) ** 2)
+
+    assert checked(monkeypatch, "finite_gradients", root).status == "invalid"
+    assert checked(monkeypatch, "finite_gradients", linear()).status == "ok"
+
+
+@pytest.mark.parametrize(("loss", "status"), [("log-odds", "ok"), ("ce", "ok"), ("dlr", "ok"), ("OWN", "warning")])
+def test_a_loss_that_falls_with_the_margin_is_found(loss, status, monkeypatch, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("def flat(logits, y):\n    return logits.std(1) + 0 * y\n")
+    attack = f"pgd:steps=3,loss={loss.replace('OWN', f'{file}:flat')}"
+
+    assert checked(monkeypatch, "consistent_loss", linear(), attack).status == status
+
+
+def test_with_fixed_randomness_a_noisy_model_is_broken_and_a_masked_one_is_not(monkeypatch):
+    request = {"attack": "noise:queries=2", "dataset": data(8), "eot": 2}
+    masked = Noisy(Changed(linear(), before=lambda x: torch.round(4 * x) / 4))
+
+    assert checked(monkeypatch, "fixed_randomness", Noisy(linear()), **request).status == "ok"
+    assert checked(monkeypatch, "fixed_randomness", masked, **request).status == "invalid"
+    assert checked(monkeypatch, "fixed_randomness", linear(), attack="fgsm").status == "not_applicable"
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+def test_a_row_does_not_depend_on_the_images_beside_it(norm, tmp_path, monkeypatch):
+    rules = ("finite_gradients", "gradient_direction", "finite_difference", "unstable_loss", "consistent_loss")
+    monkeypatch.setattr("robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name in rules))
+    settings = {"dataset": data(9), "attacks": "pgd:steps=3", "norm": norm, "eps": "0.3", "checks": "full"}
+    evaluated(cnn(), tmp_path, **settings)
+    rows = evidence(tmp_path)["checked"]
+    with sqlite3.connect(tmp_path / "run.sqlite") as store:
+        store.execute("DELETE FROM checked WHERE sample = ?", (rows[0][4],))
+    store.close()
+
+    assert len(evidence(tmp_path)["checked"]) < len(rows)
+    evaluated(cnn(), tmp_path, **settings)
+    assert evidence(tmp_path)["checked"] == rows
