@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def print_plan(options: dict[str, Any]) -> None:
     """Print the cells of the plan with upper bounds on their forward and backward passes."""
     from robustkit.data import pick
+    from robustkit.data.masks import load_mask
     from robustkit.evaluation.classifiers import checked_names
     from robustkit.evaluation.plan import plan
     from robustkit.evaluation.resolved import check_smoothable
@@ -25,7 +26,8 @@ def print_plan(options: dict[str, Any]) -> None:
         require_known(name)
     checked_names(options["names"], len(options["models"]))
     data = data_of(options)
-    threats = threats_of(options["norms"], options["radii"], data.threats)
+    mask = None if options["mask"] is None else load_mask(options["mask"])
+    threats = threats_of(options["norms"], options["radii"], data.threats, mask)
     surrogates = options["surrogates"]
     queried = ["+".join(surrogates)] if options["surrogate_ensemble"] and surrogates else surrogates
     planned = plan(options["attacks"], threats, queried, options["audit"])
@@ -54,15 +56,16 @@ def _print_costs(planned: "Plan", images: int, models: int, eot: int | None, smo
     copies = 1 if smoothing is None else eot or DRAWS_PER_QUERY
     per_verdict = 1 if smoothing is None else smoothing.judges
     per_clean_image = 1 if smoothing is None else smoothing.polled
-    echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
+    threats = [f"{cell.threat.norm} {cell.threat.eps_text}" for cell in planned.attacks]
+    width = max(14, *(2 + len(threat) for threat in threats))
+    echo(f"  {'attack':<28}{'threat':<{width}}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
     forwards = backwards = 0
-    for cell in planned.attacks:
+    for cell, threat in zip(planned.attacks, threats, strict=True):
         attacked = images if cell.column.audit is None else min(images, cell.column.audit)
         most = cell.at_most(OracleCost(copies if cell.column.surrogate is None else 1, per_verdict))
         cell_forwards, cell_backwards = (attacked * count for count in most)
         forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
-        threat = f"{cell.threat.norm} {cell.threat.eps_text}"
-        echo(f"  {cell.name:<28}{threat:<14}{cell.attack.trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
+        echo(f"  {cell.name:<28}{threat:<{width}}{cell.attack.trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
     if smoothing is not None:
         echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
     echo(
