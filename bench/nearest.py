@@ -107,6 +107,7 @@ def contests(steps: int) -> Iterator[Contest]:
     yield Contest(f"vfga:steps={steps}", "L0", {
         "adv-lib": advlib("stochastic_sparse_attacks", "vfga", targeted=False, max_iter=steps),
     })  # fmt: skip
+    yield Contest(f"pgd:steps={steps}", "L0", {})
     for setting in ("", ",pairs=false", ",direction=up", ",direction=down"):
         yield Contest(f"jsma:steps={2 * steps}{setting}", "L0", {})
     for norm in ("L2", "Linf", "L1"):
