@@ -107,6 +107,7 @@ def contests(steps: int) -> Iterator[Contest]:
     yield Contest(f"vfga:steps={steps}", "L0", {
         "adv-lib": advlib("stochastic_sparse_attacks", "vfga", targeted=False, max_iter=steps),
     })  # fmt: skip
+    yield Contest(f"pgd:steps={steps}", "L0", {})
     for setting in ("", ",pairs=false", ",direction=up", ",direction=down"):
         yield Contest(f"jsma:steps={2 * steps}{setting}", "L0", {})
     for norm in ("L2", "Linf", "L1"):
@@ -115,6 +116,8 @@ def contests(steps: int) -> Iterator[Contest]:
             # In a batch its trust regions grow with the number of images.
             "foolbox, image by image": one_by_one(foolbox_(name, steps=steps)),
         })  # fmt: skip
+    for setting in ("radius=0.001", "momentum=0"):
+        yield Contest(f"brendel_bethge:steps={steps},{setting}", "L1", {})
     for norm in ("Linf", "L2"):
         yield Contest(f"apgd:steps={steps // 5},loss=dlr", norm, {
             f"adv-lib, {radii} radii": minimal_apgd(norm, steps // 5, radii) for radii in (10, 16)

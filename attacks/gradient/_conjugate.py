@@ -49,7 +49,7 @@ class ConjugateAscent(Ascent):
         steps: gradient steps per trial.
         loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
         rho: share of steps that must raise the loss for the step size to stay.
-        variant: "paper" is the formula of Hestenes & Stiefel, "reference" its negative.
+        variant: "paper" is the formula of Hestenes & Stiefel, "reference" its negative, as in the authors' code.
     """
 
     _: KW_ONLY

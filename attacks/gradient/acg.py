@@ -16,14 +16,7 @@ from ._conjugate import ConjugateAscent, hestenes_stiefel
 
 @dataclass(frozen=True)
 class ACG(ConjugateAscent):
-    """Auto conjugate gradient attack.
-
-    Args:
-        steps: gradient steps per trial.
-        loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
-        rho: share of steps that must raise the loss for the step size to stay.
-        variant: "paper" is the formula of Hestenes & Stiefel, "reference" its negative, as in the authors' code.
-    """
+    """Auto conjugate gradient attack; its arguments are those of `ConjugateAscent`."""
 
     def start(self, trials: Trials) -> Tensor:
         eps, x = self.ball.eps, trials.x

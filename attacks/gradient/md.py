@@ -17,12 +17,7 @@ from ._decomposition import Decomposition, likeliest_wrong
 
 @dataclass(frozen=True)
 class MD(Decomposition):
-    """Margin decomposition attack: 40 % of the steps in the first stage.
-
-    Args:
-        steps: gradient steps per trial.
-        restarts: trials; two are one with each term first.
-    """
+    """Margin decomposition attack: 40 % of the steps in the first stage; its arguments are those of `Decomposition`."""
 
     _: KW_ONLY
     steps: int = 50

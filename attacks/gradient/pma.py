@@ -18,12 +18,7 @@ from ._decomposition import Decomposition, likeliest_wrong
 
 @dataclass(frozen=True)
 class PMA(Decomposition):
-    """Probability margin attack: half of the steps in the first stage.
-
-    Args:
-        steps: gradient steps per trial.
-        restarts: trials; two are one with each term first.
-    """
+    """Probability margin attack: half of the steps in the first stage; its arguments are those of `Decomposition`."""
 
     _: KW_ONLY
     steps: int = 100

@@ -46,6 +46,7 @@ class BrendelBethge(Attack):
     Args:
         steps: gradient steps along the boundary per trial.
         radius: L2 length of the first steps, in units of the number of values of an image; it is halved twenty times.
+            None is 1 / steps, which is the authors' 1e-3 at their 1000 steps: the walk is as long with any number.
         momentum: share of the boundary's normal that is kept in each step.
         overshoot: length of a step towards the boundary in units of the way to it; steps back go 2 - overshoot.
         starts: points of noise, one of which may be the first error.
@@ -53,7 +54,7 @@ class BrendelBethge(Attack):
 
     _: KW_ONLY
     steps: int = 1000
-    radius: float = 1e-3
+    radius: float | None = None
     momentum: float = 0.8
     overshoot: float = 1.1
     starts: int = 10
@@ -64,7 +65,8 @@ class BrendelBethge(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "steps", "starts")
-        self.positive("radius")
+        if self.radius is not None:
+            self.positive("radius")
         self.at_least(0.0, "momentum", "overshoot")
 
     @property
@@ -115,7 +117,8 @@ class BrendelBethge(Attack):
 
     def _descended(self, state: BrendelBethgeState, normal: Tensor, seen: Seen) -> Tensor:
         back = torch.where(seen.loss < 0, self.overshoot, 2 - self.overshoot)
-        radius = self.radius * normal[0].numel() * at(state.descents, _halved(self.steps), normal)
+        first = 1 / self.steps if self.radius is None else self.radius
+        radius = first * normal[0].numel() * at(state.descents, _halved(self.steps), normal)
         return step_along_boundary(self.ball.norm, state.trial.x, state.query, normal, -back * seen.loss, radius)
 
 

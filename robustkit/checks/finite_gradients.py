@@ -12,7 +12,7 @@ from robustkit.checks.check import Finding, Rule, graded, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.local_loss import LocalLoss
 from robustkit.checks.probing import REFUSED, ProbeBench, RunAttacks, Wanted
-from robustkit.checks.survivors import SEARCHED
+from robustkit.checks.survivors import why_no_gradients
 from robustkit.primitives.protocol import TrialCost
 from robustkit.statistics.intervals import proportion
 
@@ -47,7 +47,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding about the model: gradients at clean images are those of every threat."""
     wanted = next(FiniteProbe().wanted(facts), None)
     if wanted is None:
-        yield Finding("", "not_applicable", SEARCHED)
+        yield Finding("", "not_applicable", why_no_gradients(facts))
         return
     rows = facts.probed(wanted.place, wanted.probe, wanted.images)
     if rows is None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def print_plan(options: dict[str, Any]) -> None:
     """Print the cells of the plan with upper bounds on their forward and backward passes."""
     from robustkit.data import pick
+    from robustkit.data.masks import load_mask
     from robustkit.evaluation.check_costs import checks_at_most
     from robustkit.evaluation.classifiers import checked_names
     from robustkit.evaluation.plan import plan
@@ -28,7 +29,8 @@ def print_plan(options: dict[str, Any]) -> None:
         require_known(name)
     checked_names(options["names"], len(options["models"]))
     data = data_of(options)
-    threats = threats_of(options["norms"], options["radii"], data.threats)
+    mask = None if options["mask"] is None else load_mask(options["mask"])
+    threats = threats_of(options["norms"], options["radii"], data.threats, mask)
     surrogates = options["surrogates"]
     queried = ["+".join(surrogates)] if options["surrogate_ensemble"] and surrogates else surrogates
     planned = plan(options["attacks"], threats, queried, options["audit"])
@@ -62,22 +64,23 @@ def _print_costs(
     copies = 1 if smoothing is None else eot or DRAWS_PER_QUERY
     per_verdict = 1 if smoothing is None else smoothing.judges
     per_clean_image = 1 if smoothing is None else smoothing.polled
-    echo(f"  {'attack':<28}{'threat':<14}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
+    threats = [f"{cell.threat.norm} {cell.threat.eps_text}" for cell in planned.attacks]
+    width = max(14, *(2 + len(threat) for threat in threats))
+    echo(f"  {'attack':<28}{'threat':<{width}}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
     forwards = backwards = 0
-    for cell in planned.attacks:
+    for cell, threat in zip(planned.attacks, threats, strict=True):
         attacked = images if cell.column.audit is None else min(images, cell.column.audit)
         most = cell.at_most(OracleCost(copies if cell.column.surrogate is None else 1, per_verdict))
         cell_forwards, cell_backwards = (attacked * count for count in most)
         forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
-        threat = f"{cell.threat.norm} {cell.threat.eps_text}"
-        echo(f"  {cell.name:<28}{threat:<14}{cell.attack.trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
+        echo(f"  {cell.name:<28}{threat:<{width}}{cell.attack.trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
     if checks:
-        echo(f"  {'check':<28}{'threat':<14}{'images':>12}{'forwards':>14}{'backwards':>14}")
+        echo(f"  {'check':<28}{'threat':<{width}}{'images':>12}{'forwards':>14}{'backwards':>14}")
     for check in checks:
         images_of, check_forwards, check_backwards = (round(each) for each in check[2:5])
         forwards, backwards = forwards + check_forwards, backwards + check_backwards
         numbers = f"{images_of:>12,}{check_forwards:>14,}{check_backwards:>14,}"
-        echo(f"  {check.check:<28}{check.threat:<14}{numbers}")
+        echo(f"  {check.check:<28}{check.threat:<{width}}{numbers}")
     if smoothing is not None:
         echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
     echo(

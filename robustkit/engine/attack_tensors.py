@@ -1,7 +1,7 @@
 """Attack tensors with one attack: the library's short way in."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from robustkit.classifier.sanity_checks import changed_since_start, checked_imag
 from robustkit.classifier.session import Session
 from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
 from robustkit.data import tensor_of
-from robustkit.data.masks import load_mask
+from robustkit.data.masks import load_masks
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
@@ -124,7 +124,8 @@ def attack(
         method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`.
         eps: radius of a method given as a text, in units of pixels scaled to [0, 1], whatever `bounds` are.
         norm: of a method given as a text.
-        mask: likewise, the pixels that may change, as in `load_mask`; None for all.
+        mask: the pixels that may change, as in `load_mask`, or `[N, H, W]`: those of each image. Images of different
+            masks are attacked one after the other. None leaves it to the method.
         target: `[N]` classes that must be reached; None accepts any wrong class.
         surrogate: the model that the attack queries in place of `model`, which only judges each trial's last point:
             a transfer attack. Of several, the mean of the logits is queried.
@@ -141,8 +142,9 @@ def attack(
     """
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
-    method = attack_of(method, norm, eps, None if mask is None else load_mask(mask))
     x, y = _tensor(x, "The images"), _tensor(y, "The labels")
+    masks = [] if mask is None else load_masks(mask, len(x))
+    method = attack_of(method, norm, eps, masks[0] if masks else None)
     target = None if target is None else _tensor(target, "The targets")
     if x.dim() < 2:
         raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
@@ -176,10 +178,11 @@ def attack(
         watch = stack.enter_context(shown_progress(progress))
         watch.stage(f"{classifier.name} {type(method).__name__.lower()}", len(jobs), 0)
         outcomes, robust = [], len(jobs)
-        for outcome in run(session, method, jobs, slots=batch_size, seed=seed, surrogate=other, judge=exact):
-            outcomes.append(outcome)
-            robust -= outcome.success
-            watch.advance(1, robust / len(x))
+        for masked, part in _by_mask(method, jobs, dict(zip(names, masks, strict=False))):
+            for outcome in run(session, masked, part, slots=batch_size, seed=seed, surrogate=other, judge=exact):
+                outcomes.append(outcome)
+                robust -= outcome.success
+                watch.advance(1, robust / len(x))
         left = (~correct).nonzero().flatten().tolist()
         spared = judge.clean_draws(own[left], y[left].tolist(), [names[row] for row in left])
         for warning in changed_since_start(classifier, judge):
@@ -202,9 +205,9 @@ def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | N
     if isinstance(method, Attack):
         if eps is not None:
             raise UserError(f"{type(method).__name__} has a radius of its own, {method.eps}; leave out eps=.")
-        if mask is not None:
-            raise UserError(f"{type(method).__name__} brings its own mask or none; give the attack itself mask=.")
-        return method
+        if mask is not None and method.mask is not None:
+            raise UserError(f"{type(method).__name__} has a mask of its own; leave out mask=.")
+        return method if mask is None else replace(method, mask=mask)
     if isinstance(method, type):
         raise UserError(f"{method.__name__} is a class; build the attack first: {method.__name__}(eps='8/255').")
     if not isinstance(method, str):
@@ -268,6 +271,14 @@ def _job(
         return Job(number, x, y, (target,), target, original)
     loss_targets = loss_targets_of(method, likeliest(logits, y)) if method.targets else (-1,)
     return Job(number, x, y, loss_targets, original=original)
+
+
+def _by_mask(method: Attack, jobs: list[Job], masks: Mapping[int, Mask]) -> Iterator[tuple[Attack, list[Job]]]:
+    """The jobs of each mask, and the attack confined to it; `masks` are by the numbers of the images."""
+    if not masks:
+        yield method, jobs
+    for mask in dict.fromkeys(masks.values()):
+        yield replace(method, mask=mask), [job for job in jobs if masks[job.sample] == mask]
 
 
 def _gathered(images: Tensor, y: Tensor, clean: PointVerdicts, outcomes: list[Outcome]) -> Attacked:

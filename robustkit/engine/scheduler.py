@@ -8,7 +8,6 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -24,12 +23,10 @@ from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, Seen, State
+from robustkit.primitives.queries import CHECKPOINTS
 from robustkit.primitives.rows import Rows, along
 
 _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
-
-# Queries after which the distance of the nearest error is noted: 1, 2, 5, 10, 20, 50 and so on.
-CHECKPOINTS: Final = frozenset(digit * 10**zeros for zeros in range(9) for digit in (1, 2, 5))
 
 
 def run(

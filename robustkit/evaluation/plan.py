@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 from robustkit.classifier.oracle import OracleCost
@@ -17,7 +18,7 @@ from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.protocol import Attack
-from robustkit.primitives.threat import MINIMUM, ball, is_rendered
+from robustkit.primitives.threat import MINIMUM
 
 PICTURED: Final = 24  # images of which each attack leaves a picture
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
@@ -160,7 +161,7 @@ def plan(
     if not attacks:
         raise UserError("No attack is given; name one, for example pgd, or the ensemble default.")
     queried: Sequence[str | None] = surrogates or [None]
-    _require_norms_for_ensembles(attacks, threats, audit)
+    _check_norms_of_ensembles(attacks if audit is None else (*attacks, ENSEMBLE), threats)
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
     if surrogates and any(math.isinf(threat.eps) for threat in threats):
         raise UserError("A transfer attack needs a radius; leave out the minimum or --surrogate.")
@@ -177,8 +178,6 @@ def plan(
             raise UserError(
                 "An audit attacks the models themselves, not a surrogate; leave out --audit or --surrogate."
             )
-        for threat in threats:
-            ensembles.check_norm(ENSEMBLE, threat.ball_name)
         columns = (*columns, Column(AUDIT, tuple(_members(ENSEMBLE, AUDIT)), audit=audit))
     names = [column.name for column in columns]
     for name in names:
@@ -202,13 +201,10 @@ def checks_stage(model: str) -> str:
     return f"{model} checks"
 
 
-def _require_norms_for_ensembles(attacks: Sequence[str | Attack], threats: Sequence[Threat], audit: int | None) -> None:
-    named = [attack for attack in attacks if isinstance(attack, str) and ensembles.is_ensemble(attack)]
-    named += [] if audit is None else [ENSEMBLE]
-    other = next((threat for threat in threats if is_rendered(threat.ball_name)), None)
-    if named and other is not None:
-        made_for = ball(other.norm, other.eps).attacks
-        raise UserError(f"The ensemble {named[0]} attacks in norms, and {other.norm} is none; name {made_for}.")
+def _check_norms_of_ensembles(attacks: Sequence[str | Attack], threats: Sequence[Threat]) -> None:
+    for attack, threat in product(attacks, threats):
+        if isinstance(attack, str) and ensembles.is_ensemble(attack):
+            ensembles.check_norm(attack, threat.ball_name)
 
 
 def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Column:
@@ -216,7 +212,6 @@ def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Colu
     if isinstance(attack, Attack):
         return _single(registry.spelled(attack) + where, attack, surrogate)
     if ensembles.is_ensemble(attack):
-        ensembles.check_norm(attack, threat.ball_name)
         name = ensembles.name_of(attack) + where
         return Column(name, tuple(_members(attack, name)), surrogate)
     built = registry.build(attack, threat.ball_name, threat.eps_text)

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 import pandas as pd
 
 from robustkit.errors import UserError
 from robustkit.primitives.mask import unmasked
+from robustkit.primitives.queries import CHECKPOINTS
 from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.intervals import proportion
 from robustkit.statistics.medians import median
@@ -50,10 +52,7 @@ def curve(samples: pd.DataFrame, queries: Sequence[int] | None = None) -> pd.Dat
 
 def checkpoints(most: int) -> list[int]:
     """1, 2, 5, 10, 20, 50 and so on, up to the first that is at least `most`."""
-    marks = [1]
-    while marks[-1] < most:
-        marks.append(marks[-1] * 5 // 2 if str(marks[-1])[0] == "2" else marks[-1] * 2)
-    return marks
+    return [*takewhile(lambda mark: mark < most, CHECKPOINTS), next(mark for mark in CHECKPOINTS if mark >= most)]
 
 
 def _reached(group: pd.DataFrame, mark: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 from robustkit.errors import UserError
+from robustkit.primitives.threat import attacks_for
 
 
 class Threshold(NamedTuple):
@@ -107,9 +108,6 @@ _RK_3_L1 = (*_RK_2_L1[:4], _guided(0.5), _NEAREST)
 
 ALIASES = {"default": "rk-3"}
 
-# Attacks for the threat models that no ensemble is made for.
-_SUITED = {"patch": "patch_search:targets=9 and sparse_rs", "frame": "apgd, pgd and sparse_rs"}
-
 # Names of earlier versions, one of which means something stronger elsewhere.
 _GONE = ("standard", "thorough")
 
@@ -153,9 +151,10 @@ def check_norm(text: str, norm: str) -> None:
     Raises:
         UserError: it is not; the sentence names attacks that are.
     """
-    if norm in _SUITED:
+    suited = attacks_for(norm)
+    if suited:
         raise UserError(
-            f"The ensemble {text.strip().lower()} has no {norm} form; name attacks (-a, repeatable): {_SUITED[norm]}."
+            f"The ensemble {text.strip().lower()} has no {norm} form; name attacks (-a, repeatable): {suited}."
         )
 
 

@@ -54,6 +54,7 @@ class Patch(_LocalBall):
     """The pixels of one square may change, which may lie anywhere; `eps` is its side."""
 
     norm = "patch"
+    attacks = "patch_search:targets=9 and sparse_rs"
 
     def distance(self, x: Tensor, point: Tensor) -> Tensor:
         """The side of the smallest square that holds every changed pixel."""
@@ -87,6 +88,7 @@ class Frame(_LocalBall):
     """The pixels along the border may change; `eps` is the width of the frame."""
 
     norm = "frame"
+    attacks = "apgd, pgd and sparse_rs"
 
     def distance(self, x: Tensor, point: Tensor) -> Tensor:
         """How deep the deepest changed pixel lies: 1 for the border itself."""

@@ -64,7 +64,10 @@ class Mask:
         while pixels.dim() > 2 and len(pixels) == 1:
             pixels = pixels[0]
         if pixels.dim() != 2:
-            raise UserError(f"A mask has height and width, not the shape {list(pixels.shape)}; give [H, W].")
+            raise UserError(
+                f"A mask has height and width, not the shape {list(pixels.shape)}; give one [H, W] for all images. "
+                "Masks [N, H, W], one for each image, are for robustkit.attack."
+            )
         values = torch.unique(pixels[pixels != 0])
         if len(values) > 1 or not bool((values > 0).all()):
             raise UserError("A mask has two values: 0 where a pixel stays, and 1 where it may change.")

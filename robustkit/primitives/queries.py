@@ -1,11 +1,15 @@
 """Bases for black-box attacks: a budget of queries, none of which needs a gradient."""
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Final
 
 from torch import Tensor
 
 from robustkit.primitives import losses
 from robustkit.primitives.protocol import Attack, TrialCost, Trials
+
+# Queries after which the distance of the nearest error is noted, and at which curves have their points.
+CHECKPOINTS: Final = tuple(digit * 10**zeros for zeros in range(9) for digit in (1, 2, 5))
 
 
 @dataclass(frozen=True)

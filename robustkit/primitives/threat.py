@@ -56,6 +56,11 @@ def norm_name(text: str) -> NormName:
     raise unknown("norm", text, THREATS)
 
 
+def attacks_for(norm: str) -> str:
+    """The attacks that are made for a threat which is no norm, in words; "" for a norm."""
+    return _BALLS[norm_name(norm)].attacks
+
+
 def is_rendered(norm: str) -> bool:
     """Whether a threat changes images by parameters, so that distances between images do not bound it."""
     return _BALLS[norm_name(norm)].renders

@@ -55,6 +55,13 @@ def test_the_plan_is_printed_and_nothing_is_written(robustkit, place):
     assert not (place.parent / "cache").exists()
 
 
+def test_a_plan_names_the_mask_and_refuses_what_is_none(robustkit):
+    words = ("evaluate", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1", "--plan", "--mask")
+
+    assert "Linf-in-patch-1-2-3-4 0.1  " in robustkit(*words, "patch:1,2,3,4").out
+    assert "is no mask" in robustkit(*words, "patch:1,2").err
+
+
 def test_the_bound_of_a_plan_is_never_exceeded(robustkit, place):
     attacks = ("-a", "pgd:steps=3,restarts=2", "-a", "noise:queries=4")
     words = (*MODEL, "-m", "net.py:sure", *DATA, *attacks, "--eps", "0.02")

@@ -161,3 +161,45 @@ def test_what_cannot_keep_to_a_mask_is_refused():
         inner_attack(PGD(0.1, mask=mask), "Linf", 0.1)
     with pytest.raises(UserError, match=r"mask is not str; give robustkit.load_mask"):
         PGD(0.1, mask="mask.png")
+
+
+@pytest.mark.parametrize("method", [PGD(0.1, steps=3), "square:queries=5"], ids=["object", "text"])
+def test_each_image_keeps_to_its_own_mask_with_the_result_that_it_has_alone(method, tmp_path):
+    made = problem("cnn", 1, 8, 8, count=4)
+    masks = np.stack([CROSS, SQUARE, CROSS, np.roll(CROSS, 1)])
+    np.save(tmp_path / "masks.npy", masks[:, None])
+    radius = {} if isinstance(method, PGD) else {"eps": 0.1}
+    result = attack(made.model, made.x, made.y, method, mask=masks, **radius)
+    read = attack(made.model, made.x, made.y, method, mask=tmp_path / "masks.npy", **radius)
+
+    assert torch.equal(result.x_adv, read.x_adv)
+    for row in range(4):
+        one = slice(row, row + 1)
+        alone = attack(made.model, made.x[one], made.y[one], method, mask=masks[row], numbers=[row], **radius)
+        assert not ((result.x_adv != made.x)[row, 0].numpy() & ~masks[row]).any()
+        assert torch.equal(result.x_adv[one], alone.x_adv)
+        assert torch.equal(result.forwards[one], alone.forwards)
+
+
+@pytest.mark.parametrize(
+    ("masks", "sentence"),
+    [
+        (np.stack([CROSS] * 3), "There are 3 masks and 4 images; give one for each, or one"),
+        (
+            np.stack([CROSS, SQUARE, CROSS & False, CROSS]),
+            "Mask 2, counted from 0: The mask has no pixel",
+        ),
+        (np.ones((4, 7, 8)), "has 7x8 pixels and the images have 8x8"),
+        (np.ones((4, 2, 8, 8)), r"not the shape \[4, 2, 8, 8\]"),
+    ],
+)
+def test_masks_of_images_that_do_not_fit_are_refused(masks, sentence):
+    made = problem("cnn", 1, 8, 8, count=4)
+    with pytest.raises(UserError, match=sentence):
+        attack(made.model, made.x, made.y, PGD(0.1), mask=masks)
+
+
+def test_a_method_with_a_mask_takes_no_second_one():
+    made = problem("cnn", 1, 8, 8, count=4)
+    with pytest.raises(UserError, match="PGD has a mask of its own; leave out mask="):
+        attack(made.model, made.x, made.y, PGD(0.1, mask=Mask.of(CROSS)), mask=SQUARE)

@@ -39,7 +39,7 @@ def test_two_threats_make_one_table():
 
 @pytest.mark.parametrize("attacks", [["default"], ["grid", "autoattack"]])
 def test_an_ensemble_is_refused_in_a_line_that_names_what_to_take(attacks):
-    with pytest.raises(UserError, match="attacks in norms, and rotation is none; name grid, pgd or noise"):
+    with pytest.raises(UserError, match=r"has no rotation form; name attacks .*: grid, pgd or noise"):
         evaluated(linear(), None, dataset=data(4), attacks=attacks, norm="rotation", eps="10")
 
 

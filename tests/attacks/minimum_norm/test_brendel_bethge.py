@@ -18,6 +18,18 @@ def test_the_nearest_error_of_a_linear_classifier_is_found(norm):
     assert torch.allclose(state.distance, made.distance[norm].double(), rtol=0.01, atol=1e-6)
 
 
+def test_fewer_steps_are_longer_so_that_the_walk_is_not_shorter():
+    # With a radius of 1e-3 whatever the number of steps, 100 of them ended far from the image.
+    made = linear(2, count=5)
+    ends = [
+        last_state(BrendelBethge(1, "L2", steps=20, **radius), made.model, untargeted(made.x, made.y)).query
+        for radius in ({}, {"radius": 1 / 20}, {"radius": 1e-3})
+    ]
+
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+
+
 def test_a_target_is_reached_although_other_classes_are_in_front():
     made = linear(5, count=5)
     target = (made.y + 1) % 5
