@@ -71,7 +71,8 @@ def models_options(command: Command) -> Command:
     """Several models with their weights and names."""
     return _all(
         click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-                     help="torchvision name, timm:NAME, file.py:NAME, 'file.py:NAME(width=8)', .pt or .pt2. Repeatable."),
+                     help="torchvision name, timm:NAME, file.py:NAME, 'file.py:NAME(width=8)', a .pt or .pt2 "
+                          "file. Repeatable."),
         click.option("--weights", multiple=True, metavar="FILE|NAME",
                      help="Checkpoint, or published weights; one per model."),
         click.option("--name", "names", multiple=True, metavar="TEXT",
@@ -95,7 +96,8 @@ def data_options(command: Command) -> Command:
     """The data set."""
     return _all(
         click.option("-d", "--dataset", default="digits", show_default=True, metavar="NAME|PATH",
-                     help="See `robustkit list datasets`; or a folder of pictures, .npz or .safetensors file."),
+                     help="See `robustkit list datasets`; or a folder of pictures, .npz, .safetensors or .tar file, "
+                          "file.py:NAME."),
         click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are."),
         click.option("--download", is_flag=True, help="Fetch them there first."),
         click.option("--split", default="test", show_default=True, help="One that the data have."),
