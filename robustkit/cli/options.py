@@ -101,7 +101,8 @@ def data_options(command: Command) -> Command:
     """The data set."""
     return _all(
         click.option("-d", "--dataset", default="digits", show_default=True, metavar="NAME|PATH",
-                     help="See `robustkit list datasets`; or a folder of pictures, .npz or .safetensors file."),
+                     help="See `robustkit list datasets`; or a folder of pictures, .npz, .safetensors or .tar file, "
+                          "file.py:NAME."),
         click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are."),
         click.option("--download", is_flag=True, help="Fetch them there first."),
         click.option("--split", default="test", show_default=True, help="One that the data have."),

@@ -6,9 +6,11 @@ from robustkit.errors import UserError, neighbours, no_file, unknown
 from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
 from robustkit.paths import user_path
+from robustkit.primitives import user_code
 
 from .arrays import SUFFIXES, load_arrays
 from .arrays import from_tensors as from_tensors
+from .code import load_code_dataset
 from .dataset import Dataset as Dataset
 from .dataset import DatasetOrigin as DatasetOrigin
 from .dataset import TensorData as TensorData
@@ -22,6 +24,8 @@ from .part import DatasetPart as DatasetPart
 from .pictures import LazyData as LazyData
 from .published import PUBLISHED, load_published
 from .published import SPLITS as PUBLISHED_SPLITS
+from .saved_dataset import is_saved_dataset, load_saved_dataset
+from .shards import is_sharded, load_shards
 from .tensors import tensor_of as tensor_of
 
 NAMES = ("digits", *PUBLISHED, "imagenet")
@@ -40,7 +44,9 @@ def load_dataset(
 
     Args:
         name: One of `NAMES` in any case; a `.npz` or `.safetensors` file with arrays `x` and `y`, or `x_train`,
-            `y_train` and so on for each split; a folder with one sub-folder of pictures for each class.
+            `y_train` and so on for each split; a folder with one sub-folder of pictures for each class, or one of
+            `save_to_disk`; tar files of WebDataset, as a file, a folder or "test-{000..004}.tar"; or
+            "path/file.py:NAME" for a data set of yours.
         split: Results are reported on "test"; that of ImageNet is its validation set.
         data_dir: The folder with the files of a published data set.
         download: Download them to that folder if they are missing.
@@ -55,9 +61,16 @@ def load_dataset(
                 f"image_size is for folders of pictures; the size of {name.lower()} is fixed, so leave it out."
             )
         return _load_named(name.lower(), split, None if data_dir is None else user_path(data_dir), download)
+    where = user_code.address(name)
+    if where is not None:
+        return load_code_dataset(where, split)
+    if is_sharded(name):
+        return load_shards(name, split, image_size)
     path = user_path(name)
     if path.suffix.lower() in SUFFIXES and path.is_file():
         return load_arrays(path, split)
+    if is_saved_dataset(path):
+        return load_saved_dataset(path, split, image_size)
     if path.is_dir():
         return load_folder(path, split, image_size)
     raise _not_found(name, path)

@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 import numpy as np
 from torch import Tensor
@@ -22,53 +22,40 @@ _MOST = 65_535  # of 16 bits
 
 
 @dataclass(frozen=True)
-class Decoder:
+class PictureReader:
     """Reads pictures as RGB; the short side is resized to `resize`, and the centre of side `crop` is cut out.
 
     Gray pictures of 16 bits are divided by 257; the transparency of a picture is left out.
     """
 
-    files: tuple[Path, ...]
-    labels: tuple[int, ...]
     resize: int | None = None
     crop: int | None = None
     mode: Literal["RGB", "L"] = "RGB"  # L: one channel, gray
 
-    def __getitem__(self, number: int) -> tuple[Tensor, int]:
-        """The picture, `[C, H, W]` float32 in [0, 1], and its label."""
+    def read(self, file: IO[bytes], place: str) -> Tensor:
+        """The picture in an open file, `[C, H, W]` float32 in [0, 1]; `place` names it in errors."""
         from PIL import Image, UnidentifiedImageError
         from torchvision.transforms import functional
 
-        with warnings.catch_warnings(), self.files[number].open("rb") as file:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's, about its own limit, palettes and EXIF data
             try:
                 picture = Image.open(file, formats=FORMATS)
             except UnidentifiedImageError:
                 kinds = ", ".join(FORMATS)
                 raise UserError(
-                    f"{self._place(number)} cannot be decoded: it is none of the kinds that are read ({kinds}); "
-                    "replace or remove it."
+                    f"{place} cannot be decoded: it is none of the kinds that are read ({kinds}); replace or remove it."
                 ) from None
-            self._check_size(picture, number)
-            pixels = self._eight_bits(picture, number).convert(self.mode)
+            self._check_size(picture, place)
+            pixels = _eight_bits(picture, place).convert(self.mode)
             if self.resize is not None and self.crop is not None:
                 pixels = functional.center_crop(functional.resize(pixels, self.resize), self.crop)
-            return functional.to_tensor(pixels), self.labels[number]
+            image: Tensor = functional.to_tensor(pixels)
+            return image
 
-    def _eight_bits(self, picture: "Image", number: int) -> "Image":
-        """The picture with 8 bits per channel; Pillow's own conversion would make everything above 255 white."""
-        if not picture.mode.startswith(("I", "F")):
-            return picture
-        values = np.asarray(picture)
-        if values.dtype.kind == "f" or values.min() < 0 or values.max() > _MOST:
-            raise UserError(f"{self._place(number)} has more than 16 bits per pixel; save it with 8.")
-        from PIL import Image
-
-        return Image.fromarray((values / (_MOST / 255)).round().astype(np.uint8))
-
-    def _check_size(self, picture: "Image", number: int) -> None:
+    def _check_size(self, picture: "Image", place: str) -> None:
         short, long = sorted(picture.size)
-        size, place = f"{picture.size[0]}x{picture.size[1]}", self._place(number)
+        size = f"{picture.size[0]}x{picture.size[1]}"
         if short * long > limits.PICTURE_PIXELS:
             raise UserError(f"{place} has {size} pixels; at most {limits.PICTURE_PIXELS:,} are decoded.")
         if self.resize is not None and long * self.resize**2 > limits.PICTURE_PIXELS * short:
@@ -78,5 +65,32 @@ class Decoder:
                 f"{place} has {size} pixels; a network gets at most {limits.IMAGE_VALUES // 3:,}: pass --image-size."
             )
 
-    def _place(self, number: int) -> str:
-        return shortened(self.files[number])
+
+@dataclass(frozen=True)
+class Decoder:
+    """The pictures in files with their labels, as a `PictureReader` of these settings reads them."""
+
+    files: tuple[Path, ...]
+    labels: tuple[int, ...]
+    resize: int | None = None
+    crop: int | None = None
+    mode: Literal["RGB", "L"] = "RGB"
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        """The picture, `[C, H, W]` float32 in [0, 1], and its label."""
+        path = self.files[number]
+        with path.open("rb") as file:
+            picture = PictureReader(self.resize, self.crop, self.mode).read(file, shortened(path))
+        return picture, self.labels[number]
+
+
+def _eight_bits(picture: "Image", place: str) -> "Image":
+    """The picture with 8 bits per channel; Pillow's own conversion would make everything above 255 white."""
+    if not picture.mode.startswith(("I", "F")):
+        return picture
+    values = np.asarray(picture)
+    if values.dtype.kind == "f" or values.min() < 0 or values.max() > _MOST:
+        raise UserError(f"{place} has more than 16 bits per pixel; save it with 8.")
+    from PIL import Image
+
+    return Image.fromarray((values / (_MOST / 255)).round().astype(np.uint8))

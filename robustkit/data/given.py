@@ -1,7 +1,9 @@
 """Data that a caller gives in Python, as a data set."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -10,12 +12,22 @@ from robustkit.errors import UserError
 
 from .arrays import from_tensors
 from .dataset import Dataset
+from .saved_dataset import from_table, is_table
 from .tensors import tensor_of
 from .torch_dataset import from_torch
 
 
+@runtime_checkable
+class MapStyle(Protocol):
+    """What a `DataLoader` takes, also where it is not derived from torch's class."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> Any: ...
+
+
 def given_dataset(data: Any) -> Dataset:
-    """A `Dataset` as it is; tensors or arrays `(x, y)`, a torch data set or a `DataLoader` as one.
+    """A `Dataset` as it is; tensors or arrays `(x, y)`, a map-style data set, a `DataLoader` or a table as one.
 
     Raises:
         UserError: it is nothing of that, or holds no images with labels.
@@ -27,6 +39,12 @@ def given_dataset(data: Any) -> Dataset:
     if isinstance(data, (tuple, list)) and len(data) == 2:
         x, y = data
         return from_tensors(tensor_of(x, "The images"), tensor_of(y, "The labels"))
+    if is_table(data):
+        return from_table(data)
+    if isinstance(data, MapStyle) and not isinstance(
+        data, (type, str, bytes, Mapping, list, tuple, Tensor, np.ndarray)
+    ):
+        return from_torch(data)
     what = "images without labels" if isinstance(data, Tensor) else type(data).__name__
     raise UserError(
         f"Data in memory are images [N, C, H, W] in [0, 1] with labels [N], as a pair (x, y), a torch data set or a "

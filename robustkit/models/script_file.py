@@ -4,9 +4,10 @@ import io
 import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from robustkit import limits
 from robustkit.errors import UserError
@@ -30,7 +31,19 @@ def is_script(path: Path) -> bool:
         return False
 
 
-def load_script(path: Path) -> nn.Module:
+class ScriptedNetwork(nn.Module):
+    """A network in TorchScript, as a layer of Python: hooks can be put around it, and not inside."""
+
+    def __init__(self, script: nn.Module) -> None:
+        super().__init__()
+        self.script = script
+
+    def forward(self, x: Tensor) -> Any:
+        """What the script returns."""
+        return self.script(x)
+
+
+def load_script(path: Path) -> ScriptedNetwork:
     """The network of a TorchScript file, on the CPU.
 
     Raises:
@@ -40,8 +53,7 @@ def load_script(path: Path) -> nn.Module:
         copy = _checked_copy(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch announces that it will leave TorchScript behind
-            network: nn.Module = torch.jit.load(copy, map_location="cpu")  # type: ignore[no-untyped-call]
-            return network
+            return ScriptedNetwork(torch.jit.load(copy, map_location="cpu"))  # type: ignore[no-untyped-call]
     except UserError:
         raise
     except Exception as error:  # a broken file makes zipfile and torch raise almost anything

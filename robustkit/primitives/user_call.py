@@ -28,6 +28,7 @@ class Returned(NamedTuple):
     value: object
     code: str
     origin: str  # "function()", or the name of an object that stands in the file
+    given: frozenset[str] = frozenset()  # the names of the usual arguments that it got
 
 
 def user_call(where: Address) -> UserCall:
@@ -59,14 +60,14 @@ def returned_by(where: Address, instances: type | tuple[type, ...], **usual: obj
     module, code = import_file(call.where.file)
     name, given = call.where.function, call.kwargs or {}
     value = getattr(module, name, None)
-    if isinstance(value, instances):
+    if isinstance(value, instances) and not isinstance(value, type):
         if call.kwargs is not None:
             raise UserError(f"{name} in {where.file} is an object and no function; leave out its brackets.")
         return Returned(value, code, name)
     function = function_in(module, call.where)
     more = {key: value for key, value in usual.items() if key not in given and _accepts(function, key, call)}
     try:
-        return Returned(function(*call.args, **given, **more), code, f"{name}()")
+        return Returned(function(*call.args, **given, **more), code, f"{name}()", frozenset(more))
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # also SystemExit

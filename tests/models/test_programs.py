@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustkit import Classifier, attack
+from robustkit import Classifier, attack, diagnose
 from robustkit.data import load_dataset
 from robustkit.errors import UserError
 from robustkit.models import load_model
@@ -84,6 +84,15 @@ def test_the_file_is_part_of_what_a_run_is_about(files):
 
     assert len(first.code) == 64
     assert first.code != second.code
+
+
+@pytest.mark.parametrize("name", ["script.pt", "fixed.pt2"])
+def test_a_saved_network_is_diagnosed_as_a_whole(files, name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, about TorchScript
+        diagnosis = diagnose(load_model(str(files / name), dataset="digits"), *data(8), eps="0.1", prove=False)
+
+    assert not diagnosis.masked
 
 
 def changed(source: Path, path: Path, edit) -> str:
