@@ -2,7 +2,8 @@
 
 One process imports torch. Each of its forked children has its own folder and kills itself with SIGKILL after a number
 of SQL statements; then the parent resumes that folder. Prints one JSON line per moment: the number of statements, the
-rows that were in the folder after the kill, and whether the resumed run equals an uninterrupted one.
+rows that were in the folder after the kill, and whether the resumed run equals an uninterrupted one. One more line is
+about a model that is a server, and kills the process that asks it.
 """
 
 import json
@@ -19,6 +20,7 @@ from robustkit.classifier.smoothing import Smoothing
 from robustkit.evaluation import runner
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
+from tests.evaluation.crash_server import killed_by_a_server
 from tests.small import cnn, csv, data, evaluated, evidence, linear
 
 torch.set_num_threads(1)
@@ -85,6 +87,7 @@ def main(folder: Path, moments: int) -> None:
         if ended != signal.SIGKILL:
             break
         after += max(3, after // 2)
+    sys.stdout.write(json.dumps(killed_by_a_server(folder / "server")) + "\n")
 
 
 if __name__ == "__main__":

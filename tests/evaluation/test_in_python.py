@@ -135,7 +135,7 @@ ATTACKS = {
     "a data set": ((linear(), Items(), Y, "pgd"), {"eps": 0.1}, r"evaluate\(dataset"),
     "no labels": ((linear(), X, None, "pgd"), {"eps": 0.1}, "labels must be"),
     "a name for the model": (("resnet18", X, Y, "pgd"), {"eps": 0.1}, "load_model"),
-    "a function for the model": ((lambda x: x, X, Y, "pgd"), {"eps": 0.1}, "forward of a module"),
+    "a function for the model": ((lambda x: x, X, Y, "pgd"), {"eps": 0.1}, "robustkit.BlackBox"),
     "one number for the images": ((linear(), torch.tensor(0.5), Y, "pgd"), {"eps": 0.1}, "an axis"),
     "targets as texts": ((linear(), X, Y, "pgd"), {"eps": 0.1, "target": ["a"]}, "numbers"),
 }

@@ -1,22 +1,17 @@
-"""Evaluate a server in processes that are killed at chosen requests: `python crash_http.py FOLDER`.
+"""Evaluate a server in processes that are killed at chosen requests.
 
 The server runs here. It kills the forked child that asks it with SIGKILL when a number of requests has arrived, before
-it answers. Prints one JSON line: the requests that arrived, those in the ledger, the pictures that were answered
-twice, how many children were killed, and whether the rows equal those of an uninterrupted run.
+it answers.
 """
 
-import json
 import os
 import signal
 import sys
 from pathlib import Path
 
-import torch
-
 from tests.black_box.loopback import Answer, scores, serving
 from tests.small import data, evaluated, evidence
 
-torch.set_num_threads(1)
 KILLS = (3, 11, 40, 41, 90)
 
 
@@ -42,7 +37,9 @@ def in_child(url: str, folder: Path, children: list[int]) -> bool:
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-def main(folder: Path) -> None:
+def killed_by_a_server(folder: Path) -> dict[str, object]:
+    """The requests that arrived, those in the ledger, those of the same command again, the pictures that were answered
+    twice, how many children were killed, and whether the rows equal those of an uninterrupted run."""
     children: list[int] = []
     arrived = []
 
@@ -65,9 +62,4 @@ def main(folder: Path) -> None:
         run(server.url, folder / "whole")
     one, other = (evidence(folder / name) for name in ("killed", "whole"))
     same = all(one[table] == other[table] for table in ("clean", "attacked", "queried"))
-    found = {"log": log, "ledger": counts["sent"], "again": again, "twice": twice, "killed": killed, "same": same}
-    sys.stdout.write(json.dumps(found) + "\n")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return {"log": log, "ledger": counts["sent"], "again": again, "twice": twice, "killed": killed, "same": same}
