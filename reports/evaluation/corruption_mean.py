@@ -66,7 +66,7 @@ def _means(board: Board) -> Iterator[CorruptionMean]:
                     _FINE, round(row["accuracy"] * _FINE), float(row["ci_low"]), float(row["ci_high"]),
                     str(row["ci_method"]), 0, 0, 0, 0,
                 ),
-                int(row["n"]), f"{what} at {name} {row['severities']}",
+                int(row["n"]), f"{what} at {name} {str(row['severities']).replace('-', ' to ')}",
             )  # fmt: skip
 
 
