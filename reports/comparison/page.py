@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from robustkit.comparison.compare import ALIKE, Comparison
+from robustkit.evidence.corruptions import ALL
 from robustkit.host.files import write_text
 
 from ..shared.rendering import render, styles
@@ -75,6 +76,18 @@ class DistanceLine(NamedTuple):
     verdict: str
 
 
+class CorruptionDifference(NamedTuple):
+    """How much more of its corrupted images one model classifies correctly than another."""
+
+    corruption: str
+    first: str
+    second: str
+    difference: PairDifference
+    better: str  # images for each of them
+    p: str
+    verdict: str
+
+
 def write_comparison_page(comparison: Comparison, path: Path) -> None:
     """Write the page of a comparison, replacing an old one in one step.
 
@@ -88,13 +101,17 @@ def page(comparison: Comparison) -> str:
     """The page as HTML."""
     models = [printable(name) for name in dict.fromkeys(comparison.ranking["model"])]
     views = [_view(*parts) for parts in threat_tables(comparison)]
-    tables = {"ranking": comparison.ranking, "pairs": comparison.pairs, "distances": comparison.distances}
+    tables = {
+        "ranking": comparison.ranking, "pairs": comparison.pairs, "distances": comparison.distances,
+        "corruptions": comparison.corruptions,
+    }  # fmt: skip
     return render(
         "comparison/comparison.html.jinja",
         style=styles("shared/style.css", "comparison/comparison.css"),
         models=models,
         threats=sorted(views, key=lambda view: view.title == "clean"),  # what the page is about comes first
         distances=[_distance(row) for row in comparison.distances.to_dict("records")],
+        corruptions=[_corruption(row) for row in _all_first(comparison.corruptions)],
         notes=[printable(note) for note in comparison.notes],
         data={name: json.loads(frame.to_json(orient="records")) for name, frame in tables.items()},
     )
@@ -138,6 +155,19 @@ def _distance(row: Mapping[Any, Any]) -> DistanceLine:
         f"{length_text(row['ci_low'])} to {length_text(row['ci_high'])}",
         f"{row['first_farther']} : {row['second_farther']}", p_value(row["p_holm"]),
         ALIKE if winner is None else f"{printable(winner)} is farther",
+    )  # fmt: skip
+
+
+def _all_first(corruptions: pd.DataFrame) -> list[dict[Any, Any]]:
+    rows = corruptions.to_dict("records")
+    return sorted(rows, key=lambda row: row["corruption"] != ALL)
+
+
+def _corruption(row: Mapping[Any, Any]) -> CorruptionDifference:
+    line = _line({**row, "first_only": row["first_better"], "second_only": row["second_better"]})
+    return CorruptionDifference(
+        printable(str(row["corruption"])), line.first, line.second, line.difference,
+        f"{line.first_only} : {line.second_only}", line.p, line.verdict,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from robustkit.comparison.compare import Comparison
+from robustkit.evidence.corruptions import ALL
 from robustkit.evidence.union import UNION
 
 from ..shared.terminal import empty_table, fitting, fitting_table, plain_text, print_notes, wide_enough
@@ -19,6 +20,8 @@ from ..shared.words import in_ascii, interval, percent, printable
 
 RANKING: Final = ("95 % interval", "k/n")
 PAIRS: Final = ("95 % interval", "only first", "only second", "p (Holm)")
+CORRUPTIONS: Final = ("95 % interval", "better", "p (Holm)")
+CORRUPTION_DROPS: Final = ((), ("better",), ("better", "p (Holm)"))
 DISTANCES: Final = ("95 % interval", "farther", "p (Holm)")
 DISTANCE_DROPS: Final = ((), ("farther",), ("farther", "p (Holm)"))
 DROPS: Final = ((), ("k/n", "only first", "only second"), ("k/n", "only first", "only second", "p (Holm)"))
@@ -35,6 +38,11 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             shown.update(columns)
         for norm, rows in () if comparison.distances.empty else comparison.distances.groupby("norm", sort=False):
             table, columns = fitting(partial(_distances, str(norm), rows), DISTANCES, DISTANCE_DROPS, console)
+            console.print(table)
+            shown.update(columns)
+        if not comparison.corruptions.empty:
+            rows = of_all(comparison.corruptions)
+            table, columns = fitting(partial(_corruptions, rows), CORRUPTIONS, CORRUPTION_DROPS, console)
             console.print(table)
             shown.update(columns)
         print_notes(console, _notes(comparison, shown))
@@ -98,6 +106,25 @@ def _distances(norm: str, rows: pd.DataFrame, shown: list[str]) -> Table:
     return table
 
 
+def of_all(corruptions: pd.DataFrame) -> pd.DataFrame:
+    """The rows about all corruptions together; those of the only corruption where there is one."""
+    whole = corruptions[corruptions["corruption"] == ALL]
+    return whole if len(whole) else corruptions
+
+
+def _corruptions(rows: pd.DataFrame, shown: list[str]) -> Table:
+    names = rows["corruption"].unique()
+    title = "all corruptions" if ALL in names else ", ".join(printable(str(name)) for name in names)
+    table = _empty_pairs(["corrupted images", title], shown)
+    for row in rows.to_dict("records"):
+        texts = {
+            "95 % interval": f"{100 * row['ci_low']:+.1f} to {100 * row['ci_high']:+.1f}",
+            "better": f"{row['first_better']} : {row['second_better']}", "p (Holm)": p_value(row["p_holm"]),
+        }  # fmt: skip
+        _add_pair(table, row, f"{100 * row['difference']:+.1f}", [texts[name] for name in shown], _verdict(row))
+    return table
+
+
 def _empty_pairs(title: list[str], shown: list[str]) -> Table:
     """A table of pairs of models, with the columns between their difference and the verdict."""
     table = empty_table(title)
@@ -149,4 +176,11 @@ def _notes(comparison: Comparison, shown: AbstractSet[str]) -> Iterator[str]:
         )
         if "farther" in shown:
             yield "farther: images whose nearest error is farther for the first, and for the second; exact sign test."
+    if len(comparison.corruptions):
+        yield (
+            "corrupted images: mean share of the corrupted versions of an image that are classified correctly, first "
+            "minus second, in points; exact sign-flip test over images, Holm's correction over all corruptions."
+        )
+        if "better" in shown:
+            yield "better: images of which the first gets more versions right, and the second."
     yield from comparison.notes

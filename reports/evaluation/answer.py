@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ..shared.words import DASH, in_plain_words, point_range, points
 from .board import Board
+from .corruption_mean import answer_on_corruptions
 from .headline_threat import HeadlineThreat, headline_threat
 from .ranking import Pair, Ranking, ranking
 from .result_rows import ThreatLabel
@@ -91,6 +92,9 @@ def _without_radius(board: Board) -> tuple[str, str]:
     """Sentence and support of a board without a radius."""
     cells = [(norm, cell) for norm in board.minimums for model in board.models if (cell := board.worst(model, norm))]
     known = [(norm, cell) for norm, cell in cells if cell.distance_text]
+    on_corruptions = answer_on_corruptions(board)
+    if not known and on_corruptions[0]:
+        return on_corruptions
     if not known:
         clean = [cell for model in board.models if (cell := board.clean(model))]
         counts = ", ".join(f"{cell.model} {cell.percent}" for cell in clean)
@@ -139,6 +143,7 @@ def _comment(board: Board, model: str, leading: HeadlineThreat | None) -> str:
     cell, clean = board.worst(model, leading.threat) if leading else None, board.clean(model)
     if cell is None:
         looked_for = any(board.worst(model, norm) for norm in board.minimums)
+        looked_for = looked_for or any(len(run.corruptions) for run in board.runs)
         return "" if looked_for else f"{model}: no attack was run; this says nothing about robustness."
     if cell.n < 30:
         return f"With {cell.n} image{'' if cell.n == 1 else 's'} this is a trial of the tool, not a measurement."

@@ -8,7 +8,7 @@ import pandas as pd
 
 from robustkit.evidence.queries import checkpoints, curve
 
-from ..shared.figures import SERIES, SIZE, Figure, Legend, axes_in, style_axes, svg_of
+from ..shared.figures import SERIES, SIZE, Figure, Legend, add_hover_texts, axes_in, style_axes, svg_of
 from ..shared.words import printable
 from .board import Board
 from .queries import most_queries
@@ -97,5 +97,7 @@ def _draw(axes: "Axes", line: _Line, distances: bool, number: int) -> str:
     high = high.where(high < math.inf, value)
     axes.fill_between(points["queries"], low, high, color=SERIES[number], alpha=0.13, linewidth=0, step="post")
     axes.step(points["queries"], value, color=SERIES[number], linewidth=1.6, where="post")
-    end = value.iloc[-1]
-    return f"{line.name} {distance_text(end) if distances else f'{end:.1f} %'}"
+    texts = [distance_text(each) if distances else f"{each:.1f} %" for each in value]
+    hover = zip(points["queries"], value, texts, strict=True)
+    add_hover_texts(axes, ((x, y, f"{line.name}: {text} after {x:,} queries") for x, y, text in hover))
+    return f"{line.name} {texts[-1]}"

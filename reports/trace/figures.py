@@ -91,7 +91,7 @@ def _figure(traced: Traced, chart: TraceChart, prefix: str, size: tuple[float, f
         if not any(lines):
             return None
         _dress(axes, traced, chart)
-        if size == MAIN_SIZE:
+        if size == MAIN_SIZE or chart is not CHARTS[0]:  # the narrow form of the first chart is for phones
             add_hover_texts(axes, _hover_texts(traced, chart))
         svg = svg_of(axes, prefix)
     text = f"{chart.title}, along the depth of the network. {' '.join(filter(None, lines))}"

@@ -19,7 +19,8 @@ FAILED = 1
     "--fail-under",
     multiple=True,
     metavar="CONDITION",
-    help='Least accuracy, as "Linf@8/255>=0.40", "clean>=90%" or "union>=0.30"; may be repeated.',
+    help='Least accuracy, as "Linf@8/255>=0.40", "clean>=90%", "union>=0.30", "corruptions>=0.50" or '
+    '"corruptions@fog>=0.4"; or "mCE<=0.9". May be repeated.',
 )
 @click.option("--baseline", type=click.Path(path_type=Path), help="An earlier run on the same images.")
 @click.option(

@@ -12,6 +12,7 @@ from .terminal import echo
 
 if TYPE_CHECKING:
     from robustkit.evaluation.rejudging import Rejudged
+    from robustkit.evaluation.rejudging_corrupted import CorruptedRejudged
     from robustkit.evidence.run import Run
 
 FAILED = 1
@@ -34,19 +35,22 @@ class _Finding(NamedTuple):
 @data_options
 @mask_option
 @device_option
-@click.option("--sha256", "published", metavar="HEX", help="SHA-256 of the evidence, as it was published.")
+@click.option("--corruptions", "published", multiple=True, metavar="FOLDER",
+              help="Where published corruptions of the run are; generated ones are made again.")  # fmt: skip
+@click.option("--sha256", "published_sum", metavar="HEX", help="SHA-256 of the evidence, as it was published.")
 def verify(run: Path, **options: Any) -> int:
     """Compute every derived file of a run folder again from its evidence, and look for contradictions in that.
 
-    With --model (and the data and weights of the run) its predictions are asked for again, at the clean images and at
-    the stored adversarial examples. The status is 1 if something was changed, and 2 if the model is another one.
+    With --model (and the data and weights of the run) its predictions are asked for again, at the clean images, the
+    stored adversarial examples and the corrupted images. The status is 1 if something was changed, and 2 if the model
+    is another one.
     """
     from robustkit.evidence.reading import load_run
 
     loaded = load_run(run)
     # A question that cannot be answered is an error before the first line.
     again = list(_judged_again(loaded, options)) if options["models"] else []
-    digest = _digest(loaded, options["published"])
+    digest = _digest(loaded, options["published_sum"])
     findings = [*_derived_files(loaded, run), *_evidence(loaded, options), digest, *again]
     for finding in findings:
         echo(f"{finding.word}  {finding.text}")
@@ -82,7 +86,8 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     for each in contradictions:
         yield _Finding(_FAIL, f"{each.model}: {each.what}")
     if not contradictions:
-        verdicts, pictures = len(run.samples), len(run.pictures)
+        corrupted = int(run.corrupted["severities"].sum()) if len(run.corrupted) else 0
+        verdicts, pictures = len(run.samples) + corrupted, len(run.pictures)
         examples = f" and {kept.examples} adversarial examples" if kept.examples else ""
         yield _Finding(
             _PASS, f"run.sqlite: {verdicts} verdicts and {pictures} pictures{examples} agree with each other"
@@ -105,6 +110,7 @@ def _digest(run: "Run", published: str | None) -> _Finding:
 def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     from robustkit.evaluation.classifiers import attacked_classifiers
     from robustkit.evaluation.rejudging import answers_at_random, matched, rejudged, same_data
+    from robustkit.evaluation.rejudging_corrupted import rejudged_corrupted, suite_of
     from robustkit.evaluation.request import EvaluationRequest
     from robustkit.evidence.store import Store
     from robustkit.host.environment import chosen_device
@@ -123,7 +129,13 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
             if answers_at_random(run.manifest, name):
                 yield _Finding(_OPEN, f"{name}: not judged again: it answers at random, and other draws may say else")
             else:
-                yield from _findings(rejudged(store, name, classifier, data, ids))
+                judged = rejudged(store, name, classifier, data, ids)
+                yield from _findings(judged)
+                if "corruptions" in identity and not judged.difference:
+                    suite = suite_of(identity, data, options["published"])
+                    yield from _corrupted_findings(
+                        name, None if suite is None else rejudged_corrupted(store, name, classifier, suite, data, ids)
+                    )
     finally:
         store.close()
 
@@ -155,6 +167,22 @@ def _findings(judged: "Rejudged") -> Iterator[_Finding]:
         yield _Finding(
             _PASS, f"{name}: the same model gives the stored classes at {judged.clean} clean images and "
                    f"{examples} stored adversarial examples")  # fmt: skip
+
+
+def _corrupted_findings(name: str, judged: "CorruptedRejudged | None") -> Iterator[_Finding]:
+    if judged is None:
+        yield _Finding(_OPEN, f"{name}: corrupted images not judged again; give their folder with --corruptions")
+        return
+    if judged.other_pictures:
+        yield _Finding(
+            _OPEN, f"{name}: {judged.other_pictures} corrupted pictures differ from those of the run, as other files, "
+                   "libraries or processors make them; they were not judged again")  # fmt: skip
+    if judged.wrong:
+        yield _Finding(
+            _FAIL, f"{name}: the model is that of the run, and a stored prediction for a corrupted image is not what "
+                   f"it says ({_images(judged.wrong)}): the evidence was changed")  # fmt: skip
+    elif judged.pictures:
+        yield _Finding(_PASS, f"{name}: the same model gives the stored classes at {judged.pictures} corrupted images")
 
 
 def _images(numbers: tuple[int, ...]) -> str:

@@ -21,6 +21,7 @@ from robustkit.evidence.run import Run
 from robustkit.statistics.paired import PairedCounts, holm, mcnemar, paired_difference
 
 from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
+from .corrupted import corrupted_pairs, corruption_notes
 from .farther import farther
 
 LEVEL: Final = 0.05
@@ -56,6 +57,11 @@ class Comparison:
     of them), difference (median over images of the distance of the first minus that of the second), ci_low, ci_high
     (95 %; infinite where it reaches images without a known error), p (of the exact sign test), p_holm, verdict.
 
+    `corruptions` has a row for each corruption and pair of models that were judged on the same corrupted images, and
+    one for "all" corruptions, if there are any: corruption, first, second, n, first_better, second_better (images of
+    which one of them gets more corrupted versions right), difference (mean share of versions that the first gets right
+    minus that of the second), ci_low, ci_high (95 %), p (of the exact sign-flip test), p_holm, verdict.
+
     `notes` are sentences that a reader must know: other attacks, other images, results that are not reliable.
     """
 
@@ -63,6 +69,7 @@ class Comparison:
     pairs: pd.DataFrame
     notes: tuple[str, ...]
     distances: pd.DataFrame = field(default_factory=pd.DataFrame)
+    corruptions: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __repr__(self) -> str:
         """One line: how many models and tests."""
@@ -94,14 +101,17 @@ def compare(*runs: Run | str | Path) -> Comparison:
     if len(models) > _MOST:
         raise UserError(f"{len(models)} models are {len(models) * (len(models) - 1) // 2} pairs; give {_MOST} at most.")
     tests = list(_tests(models))
-    distances = farther(models, LEVEL, ALIKE)
-    if distances.empty and all(test.threat == CLEAN for test in tests):
+    distances, corrupted = farther(models, LEVEL, ALIKE), corrupted_pairs(models, LEVEL, ALIKE)
+    notes = [*_notes(models), *corruption_notes(models)]
+    if distances.empty and corrupted.empty and all(test.threat == CLEAN for test in tests):
+        others = " ".join(corruption_notes(models))
         raise UserError(
-            "The runs share no norm and radius, and no norm in which both measured distances; evaluate both models "
-            "under the same ones."
+            others
+            or "The runs share no norm and radius, no norm in which both measured distances, and no "
+            "corruptions; evaluate both models under the same ones."
         )
     pairs = _pairs(tests)
-    return Comparison(_ranking(models, tests, pairs), pairs, tuple(_notes(models)), distances)
+    return Comparison(_ranking(models, tests, pairs), pairs, tuple(notes), distances, corrupted)
 
 
 def _tests(models: Sequence[Contestant]) -> Iterator[PairTest]:

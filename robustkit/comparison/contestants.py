@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from robustkit.errors import UserError
+from robustkit.evidence import corruptions
 from robustkit.evidence.run import Run
 from robustkit.evidence.stopped import share_of
 from robustkit.evidence.union import UNION, members
@@ -87,6 +88,8 @@ class Contestant:
     @cached_property
     def _right(self) -> "dict[ThreatKey, pd.Series[bool]]":
         clean = (self._samples["label"] == self._samples["clean_pred"]).groupby(self._samples["sample"]).all()
+        if clean.empty and len(self.corrupted):  # a run without attacks
+            clean = self.corruption_counts(corruptions.CLEAN).set_index("sample")["correct"] == 1
         standing = self._samples["verdict"] == "robust"
         attacked = standing.groupby([self._samples[name] for name in ("norm", "eps", "sample")]).all()
         plain = [threat for threat in self.threats if threat.norm not in (CLEAN.norm, UNION)]
@@ -102,8 +105,35 @@ class Contestant:
 
     def labels(self) -> Mapping[int, int]:
         """The class of each image."""
-        mine = self._samples.drop_duplicates("sample")
+        mine = (self.corrupted if self._samples.empty else self._samples).drop_duplicates("sample")
         return dict(zip(mine["sample"].tolist(), mine["label"].tolist(), strict=True))
+
+    @cached_property
+    def corrupted(self) -> pd.DataFrame:
+        """Its rows of `Run.corrupted`; empty without corruptions."""
+        frame = self.run.corrupted
+        own: pd.DataFrame = frame[frame["model"] == self.model] if len(frame) else frame
+        return own
+
+    @property
+    def corruption_names(self) -> list[str]:
+        """The corruptions of its run, and "all" last if there are several."""
+        if self.corrupted.empty:
+            return []
+        means = self.run.corruptions
+        return [str(name) for name in means.loc[means["model"] == self.model, "corruption"]]
+
+    def corruption_counts(self, name: str) -> pd.DataFrame:
+        """By image under one corruption, or all: sample, severities judged, how many are correct, hash of the pictures.
+
+        Only images that have a verdict under each corruption and severity.
+        """
+        own = self.corrupted[self.corrupted["corruption"] == name]
+        if name == corruptions.ALL:
+            own = self.corrupted[self.corrupted["corruption"] != corruptions.CLEAN]
+        sums: pd.DataFrame = own.groupby("sample", as_index=False)[["severities", "correct", "pixels"]].sum()
+        whole: pd.DataFrame = sums[sums["severities"] == sums["severities"].max()]
+        return whole
 
     def note(self, threat: ThreatKey) -> str:
         """Why the result is not reliable; empty if nothing says so."""

@@ -14,20 +14,13 @@ from robustkit.primitives.threat import is_minimum
 from robustkit.statistics.paired import holm, mcnemar, paired_difference
 
 from .compare import LEVEL
-from .conditions import Condition, condition
+from .conditions import Condition, CorruptionCondition, condition
 from .conditions import share as share_of
 from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
+from .corruption_gate import corruption_check, corruption_drops, named
+from .gate_check import GateCheck as GateCheck
 
 JudgedBy = Literal["point", "low", "high"]
-
-
-class GateCheck(NamedTuple):
-    """One condition on one model."""
-
-    model: str
-    threat: str  # "clean", such as "Linf 8/255", or "union (Linf 8/255 + L2 0.5)"
-    passed: bool
-    reason: str  # what was measured, and what was asked for
 
 
 @dataclass(frozen=True)
@@ -51,9 +44,11 @@ def gate(
 
     Args:
         run: a finished run or its folder.
-        fail_under: conditions, "Linf@8/255>=0.40", "clean>=90%", or "union>=0.30" for all threats of the run together.
+        fail_under: conditions, "Linf@8/255>=0.40", "clean>=90%", "union>=0.30" for all threats of the run together, or
+            "corruptions>=0.50", "corruptions@fog>=0.4" and "mCE<=0.9" for corrupted images.
         baseline: an earlier run on the same images. A check fails if the accuracy is lower by more than `max_drop`, and
-            the drop is significant too: exact one-sided McNemar test at 5 %, Holm's correction for all drops together.
+            the drop is significant too: exact one-sided McNemar test at 5 % (on corrupted images the exact sign-flip
+            test), Holm's correction for all drops together.
         max_drop: the largest drop that is accepted, as a share ("0.02" or "2%").
         judged_by: what `fail_under` is compared with: "point" (the measured accuracy), "low" or "high" (an end of its
             95 % interval).
@@ -70,18 +65,24 @@ def gate(
     if not conditions and baseline is None:
         raise UserError("A gate needs something to check: --fail-under 'Linf@8/255>=0.40', or --baseline RUN.")
     models = contestants([_with_radii(_loaded(run))])
-    checks = [_least(model, each, judged_by) for model in models for each in conditions]
+    checks = [
+        corruption_check(model, each, judged_by) if isinstance(each, CorruptionCondition)
+        else _least(model, each, judged_by)
+        for model in models for each in conditions
+    ]  # fmt: skip
     if baseline is not None:
         checks += _drops(models, contestants([_with_radii(_loaded(baseline))]), share_of(str(max_drop)))
     if not allow_unreliable:
         for model in models:
-            asked = [_threat_of(model, each) for each in conditions] if baseline is None else None
+            threats = [each for each in conditions if isinstance(each, Condition)]
+            asked = [_threat_of(model, each) for each in threats] if baseline is None else None
             checks += _unreliable(model, asked)
     return Gate(tuple(checks))
 
 
 def _with_radii(run: Run) -> Run:
-    if all(is_minimum(text) for _, text in run.manifest["identity"]["threats"]):
+    threats = run.manifest["identity"]["threats"]
+    if threats and all(is_minimum(text) for _, text in threats) and run.corruptions.empty:
         raise UserError("A gate is about accuracies, and this run measures distances; give one with --eps RADIUS.")
     return run
 
@@ -110,36 +111,57 @@ def _threat_of(model: Contestant, asked: Condition) -> ThreatKey:
     raise UserError(f"The run has no result for {asked.text!r}; it has {known}. {fix}.")
 
 
+class _Drop(NamedTuple):
+    """A result of a model against that of the baseline, in shares."""
+
+    model: str
+    threat: str
+    change: float
+    low: float
+    high: float
+    too_far: bool
+    p: float
+    n: int
+
+
 def _drops(models: Sequence[Contestant], before: Sequence[Contestant], most: float) -> Iterator[GateCheck]:
-    tests = []
-    for model, old in _matched(models, before):
-        check_same_images(model, old)
-        if not model.attacked_as(old):
-            raise UserError(
-                f"The baseline was attacked by {', '.join(old.attacks)}, this run by {', '.join(model.attacks)}, or "
-                "with other settings; evaluate both in the same way."
-            )
-        shared = sorted(model.threats.keys() & old.threats.keys())
-        if shared == [CLEAN] and len(model.threats) > 1:
-            raise UserError("The baseline has no norm and radius of this run; evaluate both under the same ones.")
-        tests += [(model, threat, verdicts_on_shared_images(model, old, threat)) for threat in shared]
-    corrected = holm([mcnemar(counts, first_is_lower=True) for _, _, counts in tests])
-    for (model, threat, counts), p in zip(tests, corrected, strict=True):
-        difference = paired_difference(counts)
-        # Counts are compared, not floats: a drop of exactly the accepted size passes.
-        too_far = counts.second_only - counts.first_only > most * counts.n * (1 + 1e-12)
-        passed = not (too_far and p < LEVEL)
+    tests = [test for model, old in _matched(models, before) for test in _tests(model, old, most)]
+    for test, p in zip(tests, holm([test.p for test in tests]), strict=True):
+        passed = not (test.too_far and p < LEVEL)
         change = (
-            f"{100 * difference.value:+.1f} points against the baseline "
-            f"(95 %: {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, n={counts.n})"
+            f"{100 * test.change:+.1f} points against the baseline "
+            f"(95 %: {100 * test.low:+.1f} to {100 * test.high:+.1f}, n={test.n})"
         )
         why = (
             ""
-            if not too_far
+            if not test.too_far
             else f", more than {100 * most:g} points down"
             + (f", p = {p:.2g}" if not passed else f", but that may be luck: p = {p:.2g}")
         )
-        yield GateCheck(model.name, _name(model, threat), passed, change + why)
+        yield GateCheck(test.model, test.threat, passed, change + why)
+
+
+def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
+    check_same_images(model, old)
+    if not model.attacked_as(old):
+        raise UserError(
+            f"The baseline was attacked by {', '.join(old.attacks)}, this run by {', '.join(model.attacks)}, or "
+            "with other settings; evaluate both in the same way."
+        )
+    shared = sorted(model.threats.keys() & old.threats.keys())
+    if shared == [CLEAN] and len(model.threats) > 1:
+        raise UserError("The baseline has no norm and radius of this run; evaluate both under the same ones.")
+    for threat in shared:
+        counts = verdicts_on_shared_images(model, old, threat)
+        difference, p = paired_difference(counts), mcnemar(counts, first_is_lower=True)
+        # Counts are compared, not floats: a drop of exactly the accepted size passes.
+        too_far = counts.second_only - counts.first_only > most * counts.n * (1 + 1e-12)
+        yield _Drop(model.name, _name(model, threat), *difference, too_far, p, counts.n)
+    for pair in corruption_drops(model, old):
+        test = pair.test
+        too_far = -test.difference > most * (1 + 1e-12)
+        name = named(pair.corruption)
+        yield _Drop(model.name, name, test.difference, test.low, test.high, too_far, test.p, test.n)
 
 
 def _matched(models: Sequence[Contestant], before: Sequence[Contestant]) -> Iterator[tuple[Contestant, Contestant]]:

@@ -159,7 +159,7 @@ def _wrong_predictions(session: Session, clean: Mapping[int, CleanRecord], data:
         part = numbers[start : start + _AT_ONCE]
         x, y = data.batch(part)
         points = session.input.moved(checked_images(x, (0, 1), part))
-        labels = _labels(session, points, [clean[number].pred for number in part])
+        labels = predictions(session, points, [clean[number].pred for number in part])
         for number, label, true in zip(part, labels, y.tolist(), strict=True):
             if label != clean[number].pred or clean[number].label != true:
                 yield number
@@ -167,7 +167,7 @@ def _wrong_predictions(session: Session, clean: Mapping[int, CleanRecord], data:
 
 def _not_broken(session: Session, part: Sequence[_Example]) -> set[int]:
     points = session.input.moved(torch.stack([each.x_adv for each in part]))
-    labels = _labels(session, points, [each.prediction for each in part])
+    labels = predictions(session, points, [each.prediction for each in part])
     return {
         each.sample for each, label in zip(part, labels, strict=True)
         if label != each.prediction or label == each.label
@@ -182,7 +182,7 @@ def _other_images(part: Sequence[_Example], data: Dataset) -> set[int]:
     }  # fmt: skip
 
 
-def _labels(session: Session, points: Tensor, stored: Sequence[int]) -> list[int]:
+def predictions(session: Session, points: Tensor, stored: Sequence[int]) -> list[int]:
     """The predictions; where rounding could decide between one and the stored one, that is the stored one."""
     scores = session.oracle.judge(points)
     labels = scores.argmax(1).tolist()

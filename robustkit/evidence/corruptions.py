@@ -18,6 +18,9 @@ CORRUPTION_COLUMNS: Final = (
     *("model", "dataset", "split", "source", "corruption", "severities", "n", "accuracy", "ci_low", "ci_high"),
     *("ci_method", "clean_accuracy", "error", "baseline", "ce", "relative_ce"),
 )
+# In the frame of images, also of the clean ones, which have one version.
+IMAGE_COLUMNS: Final = ("model", "corruption", "sample", "label", "severities", "correct", "pixels")
+CLEAN: Final = "-"
 
 Rows = list[dict[str, Any]]
 Verdicts = Mapping[tuple[str, int], Mapping[int, bool]]  # by corruption and severity: by image, whether it is right
@@ -33,6 +36,26 @@ def different_pictures(store: Store) -> list[str]:
         f"Models of this run were judged on other pictures of image {image} under {name} {severity}: the files, or the "
         "libraries that made them, have changed; do not compare them."
     ]
+
+
+def image_rows(
+    described: Mapping[str, Any] | None, store: Store, model: str, clean: Mapping[int, CleanRecord]
+) -> list[tuple[str | int, ...]]:
+    """The rows of one model with the columns IMAGE_COLUMNS: images that have a verdict at every severity.
+
+    Args:
+        described: the corruptions of the run; None for none.
+        store: the evidence.
+        model: its name.
+        clean: its clean images.
+    """
+    if described is None:
+        return []
+    names, count = set(described["names"]), len(described["severities"])
+    rows: list[tuple[str | int, ...]] = [
+        (model, CLEAN, number, row.label, 1, int(row.pred == row.label), 0) for number, row in sorted(clean.items())
+    ]
+    return rows + [(model, *row) for row in store.corrupted_images(model) if row[0] in names and row[3] == count]
 
 
 def corruption_rows(described: Mapping[str, Any] | None, verdicts: Verdicts, planned: int) -> Rows:

@@ -113,6 +113,10 @@ class Run:
     - baseline, ce, relative_ce: with a baseline, its name, the error divided by the baseline's, and the same of errors
       minus clean errors; in the row "all" mCE and relative mCE, the means over corruptions
 
+    `corrupted` is empty likewise, or has one row per model x corruption x image, and one per clean image with the
+    corruption "-": sample, label, severities (how many), correct (at how many of them the image is classified
+    correctly), and pixels, the sum of the hashes of its pictures
+
     `manifest` has the keys "robustkit" (version), "identity" (what determines the result), "environment", "created",
     "finished" (None while unfinished), "command", "seconds" (per stage), "warnings" (sentences), and
     "corruption_baseline" (name and errors of the baseline of corruption errors),
@@ -129,6 +133,7 @@ class Run:
     class_names: tuple[str, ...]
     corruptions: pd.DataFrame = field(default_factory=pd.DataFrame)
     checks: tuple[Check, ...] = ()  # of all models, in the order of the register; none if they were switched off
+    corrupted: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __repr__(self) -> str:
         """One line: models, data, radii, and whether it is unfinished."""

@@ -25,6 +25,7 @@ from robustkit.evidence.rows import (
     CertificateRecord,
     CleanRecord,
     ConfidenceRecord,
+    CorruptedRecord,
     DrawRecord,
     NearnessRecord,
     OriginalRecord,
@@ -263,6 +264,26 @@ class Store:
         if any(None in own.values() for own in verdicts.values()):
             raise not_ours(self.folder, f"rows of {model[:40]!r} have no row of the clean image")
         return verdicts
+
+    def corrupted_records(self, model: str) -> list[CorruptedRecord]:
+        """The predictions of one model for corrupted images; empty in runs of versions that had none."""
+        if not self._has("corrupted"):
+            return []
+        return self._records(CorruptedRecord, self._rows("corrupted", model, {}))
+
+    def corrupted_images(self, model: str) -> list[tuple[str, int, int, int, int, int]]:
+        """Corruption, image, label, severities judged, how many of them are right, and the sum of the pictures' hashes.
+
+        `corrupted_verdicts` has checked the rows.
+        """
+        if not self._has("corrupted"):
+            return []
+        rows = self._read(
+            "SELECT corruption, sample, label, COUNT(*), SUM(corrupted.pred = label), SUM(pixels) "
+            "FROM corrupted JOIN clean USING (model, sample) WHERE model = ? "
+            "GROUP BY corruption, sample ORDER BY corruption, sample", model,
+        )  # fmt: skip
+        return [tuple(row) for row in rows]
 
     def differing_picture(self) -> tuple[str, int, int] | None:
         """Corruption, severity and image of a picture that was not the same for two models; None if there is none."""

@@ -20,10 +20,12 @@ from robustkit.evidence.certificates import certified_images, certified_samples,
 from robustkit.evidence.checked import level_of, model_facts, note_on, witnesses_of
 from robustkit.evidence.corruptions import (
     CORRUPTION_COLUMNS,
+    IMAGE_COLUMNS,
     Verdicts,
     corruption_means,
     corruption_rows,
     different_pictures,
+    image_rows,
 )
 from robustkit.evidence.distances import COLUMNS as DISTANCE_COLUMNS
 from robustkit.evidence.distances import distance_extras
@@ -64,6 +66,7 @@ class Tables:
     pictures: list[Picture] = field(default_factory=list)
     clean: dict[str, Mapping[int, CleanRecord]] = field(default_factory=dict)  # by model
     corrupted: dict[str, Verdicts] = field(default_factory=dict)  # by model
+    corrupted_images: list[tuple[str | int, ...]] = field(default_factory=list)
 
 
 def summarised(store: Store, folder: Path) -> Run:
@@ -77,6 +80,7 @@ def summarised(store: Store, folder: Path) -> Run:
         tables.clean[model.name] = model.clean
         tables.pictures += carried_pictures(pictures, model.name, places)
         tables.corrupted[model.name] = store.corrupted_verdicts(model.name) if "corruptions" in identity else {}
+        tables.corrupted_images += image_rows(identity.get("corruptions"), store, model.name, model.clean)
         tables.results += _results(model, identity, found, tables.corrupted[model.name])
         tables.samples += _samples(model, identity)
         tables.checks += found
@@ -95,6 +99,7 @@ def summarised(store: Store, folder: Path) -> Run:
         class_names=tuple(identity["class_names"]),
         corruptions=_frame([{**row, **data} for row in means], CORRUPTION_COLUMNS, []),
         checks=tuple(tables.checks),
+        corrupted=pd.DataFrame(tables.corrupted_images, columns=[*IMAGE_COLUMNS]),
     )
 
 

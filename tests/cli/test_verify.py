@@ -163,3 +163,20 @@ def test_a_run_without_kept_examples_is_judged_by_its_pictures(place, robustkit)
 
     assert printed.status == 0
     assert "30 clean images and 0 stored" not in printed.out
+
+
+def test_corrupted_images_are_judged_again(place, robustkit):
+    asked = ("--corruptions", "contrast", "--severity", "3", "--severity", "5")
+    assert robustkit("corruptions", "-q", *MODEL, *DATA, *asked, "--out", "corrupted").status == 0
+    printed = robustkit("verify", "corrupted", *MODEL, *DATA)
+    assert printed.status == 0
+    assert "at 60 corrupted images" in printed.out
+
+    edited(place / "corrupted", "UPDATE corrupted SET pred = (pred + 1) % 10 WHERE sample = 7 AND severity = 5")
+    assert robustkit("report", "corrupted").status == 0
+    printed = robustkit("verify", "corrupted", *MODEL, *DATA)
+    assert printed.status == 1
+    assert "corrupted image" in printed.out
+
+    edited(place / "corrupted", "UPDATE corrupted SET pixels = pixels + 1")
+    assert "60 corrupted pictures differ" in robustkit("verify", "corrupted", *MODEL, *DATA).out

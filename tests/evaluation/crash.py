@@ -2,8 +2,8 @@
 
 One process imports torch. Each of its forked children has its own folder and kills itself with SIGKILL after a number
 of SQL statements; then the parent resumes that folder. Prints one JSON line per moment: the number of statements, the
-rows that were in the folder after the kill, and whether the resumed run equals an uninterrupted one. One more line is
-about a model that is a server, and kills the process that asks it.
+rows and the adversarial examples that were in the folder after the kill, and whether the resumed run equals an
+uninterrupted one, byte by byte. One more line is about a model that is a server, and kills the process that asks it.
 """
 
 import json
@@ -37,6 +37,7 @@ def run(folder: Path) -> Run:
         eps=radii,
         corruptions="contrast",
         severities=[1, 5],
+        keep_adversarial=True,
     )
 
 
@@ -79,10 +80,10 @@ def main(folder: Path, moments: int) -> None:
     for number in range(moments):
         place = folder / str(number)
         ended = in_child(lambda place=place, after=after: run_and_die(place, after))
-        rows_left = len(evidence(place).get("attacked", []))
+        rows_left, kept = (len(evidence(place).get(table, [])) for table in ("attacked", "witness"))
         same = csv(run(place), place) == whole
         same = same and all(evidence(place)[table] == rows[table] for table in rows if table != "run")
-        moment = {"after": after, "killed": ended == signal.SIGKILL, "rows": rows_left, "same": same}
+        moment = {"after": after, "killed": ended == signal.SIGKILL, "rows": rows_left, "kept": kept, "same": same}
         sys.stdout.write(json.dumps(moment) + "\n")
         if ended != signal.SIGKILL:
             break

@@ -25,6 +25,7 @@ def test_a_run_killed_at_any_moment_is_resumed_to_the_same_evidence(tmp_path):
     assert len([moment for moment in moments if moment["killed"]]) >= 10
     assert not moments[-1]["killed"]
     assert any(moment["killed"] and moment["rows"] for moment in moments)
+    assert any(moment["killed"] and moment["kept"] for moment in moments)
     assert server["ledger"] == server["log"]
     # Two pictures are sent twice on purpose; the same command again sends none.
     assert server == {**server, "killed": 5, "twice": 2, "again": 0, "same": True}

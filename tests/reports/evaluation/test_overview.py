@@ -1,6 +1,7 @@
 """The table of models by radii."""
 
 import pytest
+from robustkit.reports.evaluation.answer import answer
 from robustkit.reports.evaluation.board import boards
 from robustkit.reports.evaluation.overview import overview
 
@@ -43,3 +44,29 @@ def test_models_that_met_other_threats_have_unions_of_their_own(run):
 
     assert table.norms[-1] == ("union", 2)
     assert cells == {"linear": [True, False], "cnn": [True, False], "third": [False, True]}
+
+
+def corrupted(**request):
+    models = {"models": [linear(), cnn()], "names": ["linear", "cnn"]}
+    names = {"corruptions": ["contrast", "impulse_noise"], "severities": [3, 5]}
+    return evaluate(**models, dataset=data(30), **{"attacks": [], **names, **request})
+
+
+def test_corrupted_images_are_a_column_of_their_own_beside_the_attacks():
+    run = corrupted(attacks="fgsm", eps="0.1")
+    table = overview(boards([run])[0])
+    means = run.corruptions[run.corruptions["corruption"] == "all"].set_index("model")["accuracy"]
+
+    assert table.norms[-1] == ("corruption", 1)
+    assert {row.model: row.cells[-1].row.correct / 10**6 for row in table.rows} == pytest.approx(dict(means), abs=1e-6)
+
+
+def test_a_page_about_corrupted_images_alone_answers_about_them():
+    run = corrupted()
+    means = run.corruptions[run.corruptions["corruption"] == "all"].set_index("model")["accuracy"]
+    found = answer(boards([run])[0])
+
+    assert found.sentence.startswith(str(means.idxmax()))
+    assert f"{100 * means.max():.1f}" in found.sentence
+    assert "No attack was run" in found.support
+    assert not found.comments

@@ -1,0 +1,81 @@
+"""Conditions on the accuracy on corrupted images, and drops of it below a baseline."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from robustkit.errors import UserError
+from robustkit.evidence.corruptions import ALL
+
+from .conditions import CorruptionCondition
+from .contestants import Contestant
+from .corrupted import CorruptionPair, other_corruptions, paired_tests
+from .gate_check import GateCheck
+
+
+def corruption_check(model: Contestant, asked: CorruptionCondition, judged_by: str) -> GateCheck:
+    """Whether a model is accurate enough on corrupted images.
+
+    Raises:
+        UserError: its run has no such corruptions, or no baseline for mCE.
+    """
+    row = _row(model, asked)
+    return _of_error(model, asked, row) if asked.is_error else _of_accuracy(model, asked, row, judged_by)
+
+
+def corruption_drops(model: Contestant, old: Contestant) -> Iterator[CorruptionPair]:
+    """The test of all corruptions together against a baseline, one-sided; none if one of them has no corruptions.
+
+    Raises:
+        UserError: the baseline was judged on other corrupted images.
+    """
+    if not model.corruption_names or not old.corruption_names:
+        return
+    if why := other_corruptions(model, old):
+        raise UserError(f"The baseline was judged on {why}; evaluate both with the same --corruptions and --seed.")
+    whole = model.corruption_names[-1]
+    yield from (each for each in paired_tests(model, old, first_is_lower=True) if each.corruption == whole)
+
+
+def named(corruption: str) -> str:
+    """A corruption in words."""
+    return "corruptions" if corruption == ALL else f"corruption {corruption}"
+
+
+def _row(model: Contestant, asked: CorruptionCondition) -> Mapping[str, Any]:
+    names, means = model.corruption_names, model.run.corruptions
+    if not names:
+        raise UserError(
+            f"The run has no corrupted images for {asked.text!r}; evaluate with --corruptions generated, or with "
+            "robustkit corruptions."
+        )
+    # The mean over one corruption is that corruption.
+    name = names[0] if asked.corruption == ALL and len(names) == 1 else asked.corruption
+    if name not in names:
+        known = ", ".join(each for each in names if each != ALL)
+        raise UserError(f"The run has no corruption for {asked.text!r}; it has {known}.")
+    row = means[(means["model"] == model.model) & (means["corruption"] == name)].iloc[0]
+    return {str(key): value for key, value in row.items()}
+
+
+def _of_error(model: Contestant, asked: CorruptionCondition, row: Mapping[str, Any]) -> GateCheck:
+    if pd.isna(row["ce"]):
+        raise UserError("The run has no mCE; name a baseline: robustkit corruptions ... --baseline MODEL.")
+    value, passed = float(row["ce"]), float(row["ce"]) <= asked.bound
+    word = "at most" if passed else "above"
+    reason = f"{100 * value:.1f} against {row['baseline']} (n={row['n']}) is {word} {100 * asked.bound:g}; no interval"
+    return GateCheck(model.name, "mCE", passed, reason)
+
+
+def _of_accuracy(
+    model: Contestant, asked: CorruptionCondition, row: Mapping[str, Any], judged_by: str
+) -> GateCheck:  # fmt: skip
+    value = float(row[{"point": "accuracy", "low": "ci_low", "high": "ci_high"}[judged_by]])
+    end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
+    passed = value >= asked.bound
+    reason = (
+        f"{row['accuracy']:.1%} (95 %: {row['ci_low']:.1%} to {row['ci_high']:.1%}, n={row['n']}, severities "
+        f"{row['severities']}) is {'at least' if passed else 'below'} {100 * asked.bound:g} %{end}"
+    )
+    return GateCheck(model.name, named(asked.corruption), passed, reason)

@@ -1,0 +1,98 @@
+"""Corrupted images in comparisons and gates: the same pictures, each image once."""
+
+import pytest
+
+from robustkit import UserError, compare, gate
+from robustkit.comparison.conditions import condition
+from tests.small import cnn, data, evaluated, linear
+
+ASKED = {"corruptions": ["contrast", "impulse_noise"], "severities": [1, 3, 5], "attacks": ()}
+
+
+def run_of(model, name, **request):
+    return evaluated([model], None, names=[name], **{"dataset": data(40), **ASKED, **request})
+
+
+@pytest.fixture(scope="module")
+def one():
+    return run_of(linear(), "linear", corruption_baseline="linear")
+
+
+@pytest.fixture(scope="module")
+def other():
+    return run_of(cnn(), "cnn")
+
+
+def mean(run, name="all"):
+    return float(run.corruptions.set_index("corruption").accuracy[name])
+
+
+def test_differences_are_those_of_the_means_of_each_corruption_and_of_all(one, other):
+    pairs = compare(one, other).corruptions.set_index("corruption")
+
+    assert list(pairs.index) == ["impulse_noise", "contrast", "all"]
+    for name, row in pairs.iterrows():
+        assert row.difference == pytest.approx(mean(one, name) - mean(other, name))
+        assert row.ci_low < row.difference < row.ci_high
+        assert row.p <= row.p_holm
+
+
+def test_a_model_is_not_told_apart_from_itself(one):
+    pairs = compare(one, one).corruptions
+
+    assert set(pairs["verdict"]) == {"not told apart"}
+    assert (pairs["difference"] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"), [({"seed": 1}, "other pictures"), ({"severities": [1]}, "other corruptions or severities")]
+)
+def test_other_corrupted_images_are_not_compared(changes, why, one):
+    others = run_of(cnn(), "cnn", **changes)
+
+    with pytest.raises(UserError, match=why):
+        compare(one, others)
+    with pytest.raises(UserError, match=why):
+        gate(one, baseline=run_of(linear(), "linear", **changes))
+
+
+def test_a_gate_compares_the_mean_over_all_or_over_one_corruption(one):
+    least = mean(one)
+
+    assert gate(one, fail_under=f"corruptions>={least - 1e-9}").passed
+    assert not gate(one, fail_under=f"corruptions>={least + 1e-9}").passed
+    assert not gate(one, fail_under=f"corruptions>={least}", judged_by="low").passed
+    assert gate(one, fail_under=f"corruptions@contrast >= {100 * mean(one, 'contrast') - 1e-6} %").passed
+    assert gate(one, fail_under=["mCE<=1", "mCE<=100%", "clean>=0.1"]).passed
+    assert not gate(one, fail_under="mCE<=0.99").passed
+
+
+@pytest.mark.parametrize("asked", ["corruptions@fog>=0.1", "Linf@0.1>=0.1", "union>=0.1"])
+def test_what_the_run_does_not_have_is_an_error(asked, one):
+    with pytest.raises(UserError, match="The run has no"):
+        gate(one, fail_under=asked)
+
+
+def test_mce_without_a_baseline_and_corruptions_that_nobody_judged_are_errors(other):
+    plain = evaluated(linear(), None, dataset=data(8), attacks="fgsm", eps="0.1")
+
+    with pytest.raises(UserError, match="--baseline"):
+        gate(other, fail_under="mCE<=1")
+    with pytest.raises(UserError, match="--corruptions"):
+        gate(plain, fail_under="corruptions>=0.5")
+
+
+@pytest.mark.parametrize("text", ["corruptions", "corruptions<=0.5", "corruptions>=1.5", "mCE>=1", "mCE<=x", "mCE<=-1"])
+def test_what_is_no_condition_is_refused(text):
+    with pytest.raises(UserError):
+        condition(text)
+
+
+def test_a_drop_on_corrupted_images_fails_if_it_is_too_large_and_no_luck(one):
+    worse = linear()
+    worse[-1].weight.data[:] = 0  # always the same class
+    checks = {check.threat: check.passed for check in gate(run_of(worse, "linear"), baseline=one).checks}
+
+    assert checks == {"clean": False, "corruptions": False}
+    assert gate(one, baseline=run_of(worse, "linear")).passed
+    assert gate(one, baseline=one).passed
