@@ -8,6 +8,7 @@ from robustkit.data.folder import IMAGENET_THREATS, THREATS
 from robustkit.data.published import PUBLISHED, class_names_of
 from robustkit.errors import UserError
 from robustkit.models import is_checkpoint, require_known
+from robustkit.models.black_boxes import is_black_box
 from robustkit.models.image_spec import image_spec_of
 from robustkit.models.prefixes import prefixed
 from robustkit.models.pretrained import timm_images, torchvision_images
@@ -56,7 +57,7 @@ def is_published(model: str, weights: str | None) -> bool:
     """Whether a model gets published weights when no data set is named."""
     if weights is not None and is_checkpoint(weights):
         return False
-    return prefixed(model) is None and file_of(model) is None
+    return prefixed(model) is None and not is_black_box(model) and file_of(model) is None
 
 
 def _of_dataset(weights: str | None, dataset: str, data_dir: Path | None, image_size: int | None) -> KnownImages:

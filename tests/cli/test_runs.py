@@ -156,7 +156,7 @@ def test_files_of_one_name_in_two_folders_are_two_models(robustkit, place):
     robustkit("evaluate", "-q", *models, *DATA, "-a", "fgsm", "--out", "run")
     table = pd.read_csv(place / "run" / "results.csv").query("role == 'clean'")
 
-    assert table.model.tolist() == ["model.make", "model.make-2"]
+    assert table.model.tolist() == ["model.make", "model.make-two"]
     assert table.accuracy[table.index[0]] > 0.8
     assert table.accuracy[table.index[1]] < 0.2
 
