@@ -20,6 +20,7 @@ from .options import (
     seed_option,
     shard_option,
     weights_options,
+    workers_option,
 )
 
 # What `evaluate` has beside these options, and what is not for corrupted images.
@@ -42,6 +43,7 @@ _NO_ATTACK: dict[str, Any] = {
 @batch_size_option
 @device_option
 @shard_option
+@workers_option
 @seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
 @quiet_option

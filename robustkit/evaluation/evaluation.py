@@ -7,6 +7,7 @@ that; a smoothed classifier has its certified accuracy beside it, a lower bound.
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import wraps
@@ -15,10 +16,10 @@ from typing import Any, ParamSpec
 
 from robustkit.checks.check import highest, reaches
 from robustkit.checks.facts import Level
-from robustkit.classifier.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.checking import ModelChecks
+from robustkit.evaluation.crew import Crew, one_thread
 from robustkit.evaluation.identity import compared, digest, identity_of
 from robustkit.evaluation.precision import looks
 from robustkit.evaluation.request import EvaluationRequest
@@ -96,8 +97,9 @@ def corruptions(request: EvaluationRequest) -> Run:
 
 def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) -> Run:
     """Run what is not yet in the evidence of folder `out`, and return everything that is."""
-    store = Store(out)
+    store, stack = Store(out), ExitStack()
     try:
+        crew = None if evaluation.origin is None else stack.enter_context(one_thread(Crew(evaluation, store, watch)))
         probes = Probes(evaluation.data, evaluation.ids)
         _check_same(store, identity_of(evaluation), evaluation, probes)
         evaluation = _keeping(store, evaluation)
@@ -111,7 +113,10 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
                 watch.expect(expected_work(part))
             if not all(each.complete for each in runs):
                 _begin(store, part, identity)
-                _remember_answers(store, part, probes)
+                _remember_answers(store, part, probes, crew)
+                if crew is not None:
+                    crew.run(part)
+                    runs[:] = [ModelRun(part, classifier, store, watch) for classifier in part.classifiers]
                 for each in runs:
                     each.run()
         _keep_baseline(store, evaluation)
@@ -119,6 +124,7 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
         _finish(store, identity, evaluation.shard)
         return summarised(store, out or Path())
     finally:
+        stack.close()
         store.close()
 
 
@@ -163,12 +169,6 @@ def _check(store: Store, evaluation: Evaluation, identity: dict[str, Any], watch
         ModelChecks(evaluation, each, facts[each.name], store, watch).run()
 
 
-def _asked(evaluation: Evaluation) -> list[tuple[str, Classifier]]:
-    """The models whose answers decide results, each with its role."""
-    attacked = [("model", each) for each in evaluation.classifiers]
-    return attacked + [("surrogate", each) for each in evaluation.surrogates]
-
-
 def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation, probes: Probes) -> None:
     """A folder without a single row may be used for anything; else only for what it was begun for, or more of it."""
     if store.empty:
@@ -178,7 +178,7 @@ def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation, 
         raise not_ours(store.folder, "it holds results and does not say of what")
     _check_same_shard(store, evaluation.shard)
     compared(before, identity, evaluation)
-    for role, each in _asked(evaluation):
+    for role, each in evaluation.asked:
         probes.check(store, role, each)
 
 
@@ -224,11 +224,14 @@ def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> No
     )  # fmt: skip
 
 
-def _remember_answers(store: Store, evaluation: Evaluation, probes: Probes) -> None:
+def _remember_answers(store: Store, evaluation: Evaluation, probes: Probes, crew: Crew | None) -> None:
     # Without rows, the answers in the store are those of a model that failed.
-    missing = [
-        (role, each) for role, each in _asked(evaluation) if store.empty or store.answer(role, each.name) is None
-    ]
+    missing = [(role, each) for role, each in evaluation.asked if store.empty or store.answer(role, each.name) is None]
+    if missing and crew is not None:
+        # Whatever a model does to its process there, it does to a worker.
+        names = {(role, each.name) for role, each in missing}
+        store.set_answers(each for each in crew.answers() if (each.role, each.model) in names)
+        return
     store.set_answers(probes.record(role, each) for role, each in missing)
 
 

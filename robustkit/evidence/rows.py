@@ -147,6 +147,17 @@ class OriginalRecord:
 
 
 @dataclass(frozen=True)
+class FailedRecord:
+    """An image that ended every process which worked on it, so that it has no verdict."""
+
+    model: str
+    sample: int
+    label: int
+    tries: int  # processes that it ended, alone
+    reason: str  # how they ended, such as "SIGKILL"
+
+
+@dataclass(frozen=True)
 class AnswerRecord:
     """The logits of a model at fixed points, by which it is recognised."""
 
@@ -158,14 +169,15 @@ class AnswerRecord:
 
 Row = (
     CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
-    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord
+    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord | FailedRecord
 )  # fmt: skip
 TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
     CorruptedRecord: "corrupted", WitnessRecord: "witness", OriginalRecord: "original", ProbeRecord: "checked",
+    FailedRecord: "failed",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord,
+    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord, FailedRecord,
 )  # fmt: skip
