@@ -3,9 +3,7 @@
     python bench/rendering.py [--images 10000] [--attacks 10] [--models 5] [--radii 1]
 
 It writes a run's evidence through the store, as an evaluation does, from made-up verdicts, and renders it in a process
-of its own. On two shared CPU cores that eight other programs used too (Python 3.11.7, pandas 3.1.1, numpy 2.4.6) the
-defaults took 35.7 s of processor time, 23.6 s of it to load the evidence, and 1211 MiB; the page has 0.29 MiB. The aim
-is ten seconds and 1 GiB: what is left is one Python object for each row.
+of its own. The figures are in the README of this folder, under "Large runs".
 """
 
 import argparse

@@ -34,7 +34,7 @@ def write_tensors(path: Path, groups: Mapping[str, Mapping[str, Tensor]], notes:
             for group, values in groups.items() for name, value in values.items()}  # fmt: skip
     raw = save(flat, {_NOTES: json.dumps(dict(notes))})
     try:
-        replace_file(path, raw)
+        replace_file(path, [raw])
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}); give another --out.") from None
 

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,23 +10,28 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from robustkit.host.files import write_text
+from robustkit.host.files import write_pieces
 from robustkit.host.text import csv_cell
 
-_CHUNK: Final = 1 << 15  # rows that are in memory as objects
+_CHUNK: Final = 1 << 14  # rows that are in memory as objects
 
 
 def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None = None) -> None:
-    """Write `frame` as CSV to `path`, replacing an old file in one step; see `csv_text`.
+    """Write `frame` as CSV to `path`, replacing an old file in one step; see `csv_pieces`.
 
     Raises:
         UserError: the file cannot be written.
     """
-    write_text(path, csv_text(frame, columns))
+    write_pieces(path, csv_pieces(frame, columns))
 
 
 def csv_text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
-    """`frame` as CSV; floats are the shortest text that reads back as the same number.
+    """`frame` as CSV; see `csv_pieces`."""
+    return "".join(csv_pieces(frame, columns))
+
+
+def csv_pieces(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> Iterator[str]:
+    """`frame` as CSV, some thousand rows at a time; floats are the shortest text that reads back as the same number.
 
     A text that a spreadsheet would run as a formula gets an apostrophe before it, in column names too.
 
@@ -42,8 +47,9 @@ def csv_text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
         # Most columns of texts have few different ones.
         if any(csv_cell(value) is not value for value in frame[name].unique()):
             frame[name] = frame[name].map(csv_cell)
-    head = str(frame.iloc[:0].to_csv(index=False, lineterminator="\n"))
-    return "".join([head, *(_body(frame[start : start + _CHUNK]) for start in range(0, len(frame), _CHUNK))])
+    yield str(frame.iloc[:0].to_csv(index=False, lineterminator="\n"))
+    for start in range(0, len(frame), _CHUNK):
+        yield _body(frame[start : start + _CHUNK])
 
 
 def _body(frame: pd.DataFrame) -> str:

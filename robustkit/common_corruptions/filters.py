@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, ndimage, signal
+from scipy import fft, ndimage
 
 from .draws import Array, Draws
 
@@ -34,6 +34,8 @@ def convolved(image: Array, kernel: Array) -> Array:
     """Each channel filtered with a symmetric kernel, borders mirrored."""
     if kernel.size < _LARGE_KERNEL:
         return np.asarray(ndimage.correlate(image, kernel[..., None], mode="mirror"))
+    from scipy import signal  # takes a second, with which every evaluation would begin
+
     reach = len(kernel) // 2
     rows, columns = (_mirrored(length, reach) for length in image.shape[:2])
     return np.asarray(signal.fftconvolve(image[rows][:, columns], kernel[..., None], mode="valid", axes=(0, 1)))

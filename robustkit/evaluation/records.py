@@ -1,8 +1,9 @@
 """Rows of evidence out of what the engine and the model return."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+import torch
 from torch import Tensor
 
 from robustkit.engine.jobs import Outcome, likeliest
@@ -21,12 +22,13 @@ from robustkit.evidence.rows import (
     Row,
     WitnessRecord,
 )
-from robustkit.primitives.norm_balls import L0, L1, L2, Linf
+from robustkit.primitives.norm_balls import distances
 from robustkit.statistics.randomized_smoothing import Certified
 from robustkit.statistics.single_draw import FreshDraws
 
 _RANKED = 1000  # wrong classes remembered per image, for attacks that aim at the likeliest
 _PICTURE_VALUES = 3 * 256 * 256  # of the largest image whose pixels are kept
+_MEASURED = 16  # images whose distances are computed together, in float64
 
 
 def clean_records(
@@ -60,27 +62,24 @@ def clean_draw_records(
 
 
 def attack_records(
-    model: str, attack: PlannedAttack, outcome: Outcome, *, pictured: bool
-) -> list[AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord]:
-    """The outcome of an attack on one image, what else was found out there, and the pixels if they are kept."""
-    x, x_adv = outcome.x.unsqueeze(0), outcome.x_adv.unsqueeze(0)
-    linf, l2, l1, l0 = (ball(0).distance(x, x_adv).item() for ball in (Linf, L2, L1, L0))
-    key = (model, attack.threat.norm, attack.threat.eps_text, attack.name, outcome.sample)
-    record = AttackRecord(
-        *key, int(outcome.success), outcome.label, outcome.queries, outcome.restart, outcome.loss_target,
-        linf, l2, l1, int(l0), outcome.forwards, outcome.backwards,
-    )  # fmt: skip
-    rows: list[AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord] = [record]
-    rows += [] if outcome.draws is None else [DrawRecord(*key, *outcome.draws, 0)]
-    rows += [] if outcome.nearness is None else [_nearness_record(key, outcome.nearness)]
-    if attack.counts_queries:
-        point = x_adv if outcome.parameters is None else outcome.parameters.unsqueeze(0)
-        distance = attack.attack.ball.distance(x, point).item()
-        rows.append(QueryRecord(*key, outcome.all_queries, _distances(outcome, distance)))
-    if not pictured or outcome.x.numel() > _PICTURE_VALUES:
-        return rows
-    shape = " ".join(str(side) for side in outcome.x.shape)
-    return [*rows, PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))]
+    model: str, attack: PlannedAttack, outcomes: Sequence[Outcome], pictured: Collection[int]
+) -> Iterator[AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord]:
+    """The outcomes of an attack, what else was found out there, and the pixels of the images in `pictured`."""
+    for outcome, (linf, l2, l1, l0) in zip(outcomes, _all_distances(outcomes), strict=True):
+        key = (model, attack.threat.norm, attack.threat.eps_text, attack.name, outcome.sample)
+        yield AttackRecord(
+            *key, int(outcome.success), outcome.label, outcome.queries, outcome.restart, outcome.loss_target,
+            linf, l2, l1, int(l0), outcome.forwards, outcome.backwards,
+        )  # fmt: skip
+        if outcome.draws is not None:
+            yield DrawRecord(*key, *outcome.draws, 0)
+        if outcome.nearness is not None:
+            yield _nearness_record(key, outcome.nearness)
+        if attack.counts_queries:
+            yield _query_record(key, attack, outcome)
+        if outcome.sample in pictured and outcome.x.numel() <= _PICTURE_VALUES:
+            shape = " ".join(str(side) for side in outcome.x.shape)
+            yield PictureRecord(*key, shape, *(part.numpy().tobytes() for part in (outcome.x, outcome.x_adv)))
 
 
 def witness_records(model: str, attack: PlannedAttack, outcome: Outcome) -> list[Row]:
@@ -90,6 +89,22 @@ def witness_records(model: str, attack: PlannedAttack, outcome: Outcome) -> list
     x, x_adv = (packed(part.numpy()) for part in (outcome.x.float(), outcome.x_adv))
     # Images are read as float32, whatever type the model has.
     return [WitnessRecord(*key, shape, kind, x_adv), OriginalRecord(outcome.sample, shape, "float32", x)]
+
+
+def _all_distances(outcomes: Sequence[Outcome]) -> Iterator[list[float]]:
+    """The distances of each outcome in Linf, L2, L1 and L0."""
+    for start in range(0, len(outcomes), _MEASURED):
+        part = outcomes[start : start + _MEASURED]
+        # Sums over a row take another path in a batch of one, so a lone row is measured together with a copy.
+        rows = part if len(part) > 1 else [*part, *part]
+        x, x_adv = torch.stack([each.x for each in rows]), torch.stack([each.x_adv for each in rows])
+        yield from distances(x, x_adv)[:, : len(part)].T.tolist()
+
+
+def _query_record(key: tuple[str, str, str, str, int], attack: PlannedAttack, outcome: Outcome) -> QueryRecord:
+    point = outcome.x_adv if outcome.parameters is None else outcome.parameters
+    distance = attack.attack.ball.distance(outcome.x.unsqueeze(0), point.unsqueeze(0)).item()
+    return QueryRecord(*key, outcome.all_queries, _distances(outcome, distance))
 
 
 def _distances(outcome: Outcome, judged: float) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 
 from torch import Tensor
 
@@ -158,23 +158,30 @@ class ModelRun:
         robust = ledger.robust(attack)
         self.watch.stage(attack_stage(self.name, attack), len(todo) + finished, finished)
         slots = evaluation.slots or (surrogate or session).sizes.at_once
-        pending = _Pending(ledger)
+        pending = _Pending(ledger, partial(self._rows_of, attack))
         outcomes = run(
             session, attack.attack, self._jobs(todo, attack, near, surrogate), slots=slots, seed=evaluation.seed,
             surrogate=surrogate, tick=pending.tick, patience=_COMMIT_SECONDS, measure=attack.member.measures,
         )  # fmt: skip
-        pictured = set(evaluation.ids[:_PICTURED])
         try:
             for outcome in outcomes:
-                pending.rows += _zero_gradients(self.name, attack, outcome)
-                pending.rows += attack_records(self.name, attack, outcome, pictured=outcome.sample in pictured)
-                if outcome.success and evaluation.keep_adversarial:
-                    pending.rows += witness_records(self.name, attack, outcome)
+                pending.outcomes.append(outcome)
                 robust -= outcome.success
                 self.watch.advance(1, robust / len(evaluation.share))
         finally:
             # Also when interrupted: what is finished is kept.
             pending.write()
+
+    def _rows_of(self, attack: PlannedAttack, outcomes: Sequence[Outcome]) -> Iterator[Row]:
+        yield from attack_records(self.name, attack, outcomes, self._pictured)
+        for outcome in outcomes:
+            yield from _zero_gradients(self.name, attack, outcome)
+            if outcome.success and self.evaluation.keep_adversarial:
+                yield from witness_records(self.name, attack, outcome)
+
+    @cached_property
+    def _pictured(self) -> set[int]:
+        return set(self.evaluation.ids[:_PICTURED])
 
     def _jobs(
         self, todo: Sequence[int], attack: PlannedAttack, near: Mapping[int, NearnessRecord], surrogate: Session | None
@@ -256,24 +263,29 @@ def _zero_gradients(model: str, attack: PlannedAttack, outcome: Outcome) -> list
 
 
 class _Pending:
-    """Rows that are not on the disk yet."""
+    """Outcomes that are not on the disk yet.
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.rows: list[Row] = []
+    Args:
+        ledger: that writes them.
+        rows_of: makes rows of evidence of them.
+    """
+
+    def __init__(self, ledger: Ledger, rows_of: Callable[[Sequence[Outcome]], Iterator[Row]]) -> None:
+        self.ledger, self.rows_of = ledger, rows_of
+        self.outcomes: list[Outcome] = []
         self._written = self._ticked = time.monotonic()
 
     def tick(self, live: int) -> None:
-        """Write the rows if they would wait too long for the next tick."""
+        """Write the outcomes if they would wait too long for the next tick."""
         now = time.monotonic()
         step, self._ticked = now - self._ticked, now
-        if self.rows and now + step - self._written > _COMMIT_SECONDS:
+        if self.outcomes and now + step - self._written > _COMMIT_SECONDS:
             self.write()
 
     def write(self) -> None:
-        """Commit the rows."""
-        self.ledger.write(self.rows)
-        self.rows, self._written = [], time.monotonic()
+        """Commit the outcomes."""
+        self.ledger.write(self.rows_of(self.outcomes))
+        self.outcomes, self._written = [], time.monotonic()
 
 
 def _parts(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:

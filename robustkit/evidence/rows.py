@@ -1,7 +1,9 @@
 """The rows of the evidence: one class for each table of a run's SQLite file."""
 
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from robustkit.checks.facts import ProbeRecord
 
@@ -181,3 +183,9 @@ R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
     AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord, FailedRecord,
 )  # fmt: skip
+
+# By the class of a row: its values in the order of the table's columns. `astuple` copies each value, which takes longer
+# than to write it.
+VALUES_OF: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    kind: attrgetter(*(field.name for field in fields(kind))) for kind in TABLE_OF
+}

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import astuple, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from robustkit.evidence.manifest import checked_manifest
 from robustkit.evidence.opening import errors_explained, not_ours, open_for_reading, open_for_writing
 from robustkit.evidence.rows import (
     TABLE_OF,
+    VALUES_OF,
     AnswerRecord,
     AttackRecord,
     CertificateRecord,
@@ -93,10 +94,13 @@ class Store:
     def write(self, rows: Iterable[Row]) -> None:
         """Add rows in one transaction; a row that exists already is not changed."""
         rows = list(rows)
+        by_kind: dict[type, list[tuple[Any, ...]]] = {}
+        for row in rows:
+            by_kind.setdefault(type(row), []).append(VALUES_OF[type(row)](row))
         with self._explained(), self._connection:
-            for row in rows:
-                marks = ",".join("?" * len(fields(row)))
-                self._connection.execute(f"INSERT OR IGNORE INTO {TABLE_OF[type(row)]} VALUES ({marks})", astuple(row))
+            for kind, values in by_kind.items():
+                marks = ",".join("?" * len(values[0]))
+                self._connection.executemany(f"INSERT OR IGNORE INTO {TABLE_OF[kind]} VALUES ({marks})", values)
         if self.listener is not None and rows:
             self.listener.written(rows)
 
@@ -105,7 +109,7 @@ class Store:
         others = []
         with self._explained(), self._connection:
             for row in rows:
-                table, values = TABLE_OF[type(row)], astuple(row)
+                table, values = TABLE_OF[type(row)], VALUES_OF[type(row)](row)
                 marks = ",".join("?" * len(values))
                 written = self._connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
                 if not written.rowcount:
@@ -316,10 +320,9 @@ class Store:
 
     def set_answers(self, answers: Iterable[AnswerRecord]) -> None:
         """Set what models answer at fixed points."""
-        rows = list(answers)  # the models answer outside the transaction
+        rows = [VALUES_OF[AnswerRecord](each) for each in answers]  # the models answer outside the transaction
         with self._explained(), self._connection:
-            for row in rows:
-                self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", astuple(row))
+            self._connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
 
     def answer(self, role: str, model: str) -> AnswerRecord | None:
         """What a model answered at fixed points; None in runs of versions that did not ask."""

@@ -7,11 +7,12 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from robustkit.errors import UserError
-from robustkit.host.text import encodable
+from robustkit.host.text import encoded
 
 PART = ".part"  # the ending of what a killed process leaves behind
 
@@ -21,8 +22,8 @@ _MARKED: Final = (".md", ".tex", ".xml")  # those as well, if they have the mark
 _START = 512  # bytes of a file that show whether it is text
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` to `path` and replace an old file in one step; creates the folder if it is missing.
+def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write `pieces` to `path` and replace an old file in one step; creates the folder if it is missing.
 
     Raises:
         OSError: the folder cannot be created or written, or the disk is full; an old file is then unchanged.
@@ -34,7 +35,7 @@ def replace_file(path: Path, content: bytes) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp lets only the owner read the file; give it the usual permissions of a new file.
@@ -47,7 +48,12 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a report as UTF-8 to `path`, replacing an older one in one step; line ends stay as given.
+    """Write a report as UTF-8 to `path`; see `write_pieces`."""
+    write_pieces(path, [text])
+
+
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """Write the pieces of a report as UTF-8 to `path`, replacing an older one in one step; line ends stay as given.
 
     Raises:
         UserError: the folder cannot be made or written to, the disk is full, or `path` is something that no report
@@ -55,7 +61,7 @@ def write_text(path: Path, text: str) -> None:
     """
     try:
         check_report_target(path)
-        replace_file(path, encodable(text).encode())
+        replace_file(path, (encoded(piece) for piece in pieces))
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise UserError(f"Cannot write {path}: {reason}. Free some space there or choose another folder.") from error

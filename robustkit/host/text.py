@@ -41,4 +41,9 @@ def csv_cell(value: object) -> object:
 
 def encodable(text: str) -> str:
     """`text` as UTF-8 can store it: bytes of file names that are no UTF-8 become backslashes and numbers."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return encoded(text).decode()
+
+
+def encoded(text: str) -> bytes:
+    """`text` in UTF-8, as `encodable` says."""
+    return text.encode("utf-8", "backslashreplace")

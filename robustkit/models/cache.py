@@ -64,7 +64,7 @@ def store(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) 
 
     # Copies: safetensors refuses tensors that share their memory.
     raw = save({key: value.detach().clone().contiguous() for key, value in state.items()}, dict(metadata))
-    replace_file(path, raw)
+    replace_file(path, [raw])
 
 
 def metadata(path: Path) -> dict[str, str] | None:

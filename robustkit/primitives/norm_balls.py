@@ -1,6 +1,7 @@
 """The balls of the norms Linf, L2, L1 and L0 around an image, cut to the box of valid pixels [0, 1]."""
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,15 +16,28 @@ from robustkit.primitives.rows import along
 _BLOCK = 8  # rows projected at once on a CPU: their float64 copies fit into its cache, in less than half the time
 
 
+class NormBall(Ball):
+    """A ball whose distance is a norm of the difference of two images."""
+
+    @staticmethod
+    @abstractmethod
+    def length(difference: Tensor) -> Tensor:
+        """`[B]` norms of differences `[B, d]` in float64."""
+
+    def distance(self, x: Tensor, point: Tensor) -> Tensor:
+        return self.length(_difference(x, point))
+
+
 @dataclass(frozen=True)
-class Linf(Ball):
+class Linf(NormBall):
     """Every pixel value may move by `eps`."""
 
     norm = "Linf"
     order = math.inf
 
-    def distance(self, x: Tensor, point: Tensor) -> Tensor:
-        return _difference(x, point).abs().amax(1)
+    @staticmethod
+    def length(difference: Tensor) -> Tensor:
+        return difference.abs().amax(1)
 
     def project(self, x: Tensor, point: Tensor) -> Tensor:
         return self._cut(x, point - x)
@@ -60,14 +74,15 @@ class Linf(Ball):
 
 
 @dataclass(frozen=True)
-class L2(Ball):
+class L2(NormBall):
     """The Euclidean length of the change may be `eps`."""
 
     norm = "L2"
     order = 2.0
 
-    def distance(self, x: Tensor, point: Tensor) -> Tensor:
-        return _difference(x, point).square().sum(1).sqrt()
+    @staticmethod
+    def length(difference: Tensor) -> Tensor:
+        return difference.square().sum(1).sqrt()
 
     def project(self, x: Tensor, point: Tensor) -> Tensor:
         """The nearest point of the ball, then of the box: it lies in both, but is not always the nearest such point."""
@@ -90,15 +105,16 @@ class L2(Ball):
 
 
 @dataclass(frozen=True)
-class L1(Ball):
+class L1(NormBall):
     """The sum of all absolute changes may be `eps`."""
 
     norm = "L1"
     order = 1.0
     share: ClassVar[float] = 0.05  # of the values that a step moves: sparse steps suit L1, Tramer & Boneh 2019
 
-    def distance(self, x: Tensor, point: Tensor) -> Tensor:
-        return _difference(x, point).abs().sum(1)
+    @staticmethod
+    def length(difference: Tensor) -> Tensor:
+        return difference.abs().sum(1)
 
     def project(self, x: Tensor, point: Tensor) -> Tensor:
         return x + project_l1(point - x, x, torch.full((len(x),), self.eps, device=x.device, dtype=torch.float64))
@@ -121,14 +137,15 @@ class L1(Ball):
 
 
 @dataclass(frozen=True)
-class L0(Ball):
+class L0(NormBall):
     """`eps` values (a number of pixels x channels) may change, by any amount."""
 
     norm = "L0"
     order = 0.0
 
-    def distance(self, x: Tensor, point: Tensor) -> Tensor:
-        return (x != point).flatten(1).sum(1).double()
+    @staticmethod
+    def length(difference: Tensor) -> Tensor:
+        return (difference != 0).sum(1).double()
 
     def project(self, x: Tensor, point: Tensor) -> Tensor:
         valid = point.clamp(0, 1)
@@ -193,6 +210,12 @@ def project_l1(delta: Tensor, x: Tensor, eps: Tensor) -> Tensor:
         shrink = torch.where(moves, torch.where(newton, shrink + step, (low + high) / 2), shrink)
         kept = torch.minimum(torch.sub(size, shrink, out=kept).clamp_(min=0), room, out=kept)
     return (flat.sign() * kept).reshape(delta.shape).to(delta)
+
+
+def distances(x: Tensor, point: Tensor) -> Tensor:
+    """`[4, B]` float64 distances between images in Linf, L2, L1 and L0, bit for bit those of the balls."""
+    difference = _difference(x, point)
+    return torch.stack([ball.length(difference) for ball in (Linf, L2, L1, L0)])
 
 
 def _difference(x: Tensor, point: Tensor) -> Tensor:
