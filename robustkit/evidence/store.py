@@ -15,8 +15,9 @@ import numpy as np
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.facts import ProbeRecord
+from robustkit.errors import UserError
 from robustkit.evidence.manifest import checked_manifest
-from robustkit.evidence.opening import errors_explained, not_ours, open_for_reading, open_for_writing
+from robustkit.evidence.opening import FILE, errors_explained, not_ours, open_for_reading, open_for_writing
 from robustkit.evidence.rows import (
     TABLE_OF,
     VALUES_OF,
@@ -78,7 +79,7 @@ class Store:
         """Commit and release the file."""
         with self._opened, self._explained():
             self._connection.commit()
-            if self.folder is not None and not self.reading:
+            if self.folder is not None and not self.reading and (self.folder / FILE).exists():
                 self._connection.execute("PRAGMA journal_mode=DELETE")
 
     @property
@@ -94,6 +95,7 @@ class Store:
     def write(self, rows: Iterable[Row]) -> None:
         """Add rows in one transaction; a row that exists already is not changed."""
         rows = list(rows)
+        self._require_file()
         by_kind: dict[type, list[tuple[Any, ...]]] = {}
         for row in rows:
             by_kind.setdefault(type(row), []).append(VALUES_OF[type(row)](row))
@@ -330,6 +332,14 @@ class Store:
             return None
         rows = self._read("SELECT * FROM answers WHERE role = ? AND model = ?", role, model)
         return next(iter(self._records(AnswerRecord, rows)), None)
+
+    def _require_file(self) -> None:
+        """Check that the file is still there: SQLite goes on writing to one that was deleted."""
+        if self.folder is not None and not (self.folder / FILE).exists():
+            raise UserError(
+                f"{self.folder / FILE} was deleted, or its disk is gone, while the run wrote to it, and its content is "
+                "lost; run the command again."
+            )
 
     def _has(self, table: str) -> bool:
         """Whether there is such a table: evidence of older versions has fewer."""
