@@ -90,7 +90,8 @@ class Crew:
             UserError: the worker cannot start.
         """
         while self.first is None:
-            self.workers = self.workers or [_started(self.request, 0)]
+            useful = len(self.evaluation.classifiers) * math.ceil(len(self.evaluation.share) / _LEAST)
+            self.workers = self.workers or [_started(self.request, each) for each in range(min(self.size, useful))]
             for worker in self._heard_of():
                 self._hear(worker)
         return self.first.answers
