@@ -30,6 +30,12 @@ shard_option = click.option(
     help="Only every N-th image, from the I-th on, in a folder of its own in --out; then robustkit merge. auto: as a "
          "Slurm array or torchrun says.",
 )  # fmt: skip
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Attack in so many processes of one thread each.",
+)
 device_option = click.option("--device", default="auto", show_default=True)
 seed_option = click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
 mask_option = click.option(

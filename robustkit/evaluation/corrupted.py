@@ -32,6 +32,7 @@ class CorruptedImages:
         self.evaluation, self.model, self.store, self.watch = evaluation, model, store, watch
         self.cells = () if evaluation.suite is None else evaluation.suite.cells
         self._done: dict[CorruptionLevel, set[int]] = {}
+        self._failed = set(store.failed(model))
         for level, verdicts in store.corrupted_verdicts(model).items() if self.cells else ():
             self._done[CorruptionLevel(*level)] = set(verdicts)
 
@@ -39,6 +40,11 @@ class CorruptedImages:
     def complete(self) -> bool:
         """Whether the evidence is complete."""
         return all(not self._todo(cell, self.evaluation.share) for cell in self.cells)
+
+    @property
+    def unfinished(self) -> set[int]:
+        """Images that are not judged under every corruption yet."""
+        return set[int]().union(*(self._todo(cell, self.evaluation.share) for cell in self.cells))
 
     def judge(self, session: Session, given: InputFormat) -> None:
         """Judge what is missing. An image is read once, and then judged under every corruption.
@@ -83,4 +89,4 @@ class CorruptedImages:
 
     def _todo(self, cell: CorruptionLevel, part: Sequence[int]) -> list[int]:
         done = self._done.get(cell, set())
-        return [number for number in part if number not in done]
+        return [number for number in part if number not in done and number not in self._failed]

@@ -7,6 +7,7 @@ that; a smoothed classifier has its certified accuracy beside it, a lower bound.
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import wraps
@@ -15,11 +16,10 @@ from typing import Any, ParamSpec
 
 from robustkit.checks.check import highest, reaches
 from robustkit.checks.facts import Level
-from robustkit.classifier.access import is_metered
-from robustkit.classifier.classifier import Classifier
 from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.checking import ModelChecks
+from robustkit.evaluation.crew import Crew, one_thread
 from robustkit.evaluation.identity import compared, digest, identity_of
 from robustkit.evaluation.precision import looks
 from robustkit.evaluation.request import EvaluationRequest
@@ -100,14 +100,19 @@ def carry_out(evaluation: Evaluation, out: Path | None, watch: ProgressWatch) ->
     """Run what is not yet in the evidence of folder `out`, and return everything that is."""
     store = Store(out)
     try:
-        with recorded_servers(evaluation, store, out, watch):
-            _run(evaluation, store, watch)
+        with recorded_servers(evaluation, store, out, watch), _crew(evaluation, store, watch) as crew:
+            _run(evaluation, store, watch, crew)
         return summarised(store, out or Path())
     finally:
         store.close()
 
 
-def _run(evaluation: Evaluation, store: Store, watch: ProgressWatch) -> None:
+def _crew(evaluation: Evaluation, store: Store, watch: ProgressWatch) -> AbstractContextManager[Crew | None]:
+    """The worker processes, if there are to be any."""
+    return nullcontext() if evaluation.origin is None else one_thread(Crew(evaluation, store, watch))
+
+
+def _run(evaluation: Evaluation, store: Store, watch: ProgressWatch, crew: Crew | None) -> None:
     """Run what is not yet in the evidence, or as much of it as a server may be asked."""
     probes = Probes(evaluation.data, evaluation.ids)
     _check_same(store, identity_of(evaluation), evaluation, probes)
@@ -122,7 +127,10 @@ def _run(evaluation: Evaluation, store: Store, watch: ProgressWatch) -> None:
             watch.expect(expected_work(part))
         if not all(each.complete for each in runs):
             _begin(store, part, identity)
-            _remember_answers(store, part, probes)
+            _remember_answers(store, part, probes, crew)
+            if crew is not None:
+                crew.run(part)
+                runs[:] = [ModelRun(part, classifier, store, watch) for classifier in part.classifiers]
             if not run_as_far_as_allowed(runs, watch):
                 return
     _keep_baseline(store, evaluation)
@@ -171,13 +179,6 @@ def _check(store: Store, evaluation: Evaluation, identity: dict[str, Any], watch
         ModelChecks(evaluation, each, facts[each.name], store, watch).run()
 
 
-def _asked(evaluation: Evaluation) -> list[tuple[str, Classifier]]:
-    """The models whose answers decide results, each with its role; servers not, whose answers are kept themselves."""
-    attacked = [("model", each) for each in evaluation.classifiers]
-    attacked += [("surrogate", each) for each in evaluation.surrogates]
-    return [(role, each) for role, each in attacked if not is_metered(each.model)]
-
-
 def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation, probes: Probes) -> None:
     """A folder without a single row may be used for anything; else only for what it was begun for, or more of it."""
     if store.empty:
@@ -187,7 +188,7 @@ def _check_same(store: Store, identity: dict[str, Any], evaluation: Evaluation, 
         raise not_ours(store.folder, "it holds results and does not say of what")
     _check_same_shard(store, evaluation.shard)
     compared(before, identity, evaluation)
-    for role, each in _asked(evaluation):
+    for role, each in evaluation.asked:
         probes.check(store, role, each)
 
 
@@ -233,11 +234,14 @@ def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> No
     )  # fmt: skip
 
 
-def _remember_answers(store: Store, evaluation: Evaluation, probes: Probes) -> None:
+def _remember_answers(store: Store, evaluation: Evaluation, probes: Probes, crew: Crew | None) -> None:
     # Without rows, the answers in the store are those of a model that failed.
-    missing = [
-        (role, each) for role, each in _asked(evaluation) if store.empty or store.answer(role, each.name) is None
-    ]
+    missing = [(role, each) for role, each in evaluation.asked if store.empty or store.answer(role, each.name) is None]
+    if missing and crew is not None:
+        # Whatever a model does to its process there, it does to a worker.
+        names = {(role, each.name) for role, each in missing}
+        store.set_answers(each for each in crew.answers() if (each.role, each.model) in names)
+        return
     store.set_answers(probes.record(role, each) for role, each in missing)
 
 

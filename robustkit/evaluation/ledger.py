@@ -28,6 +28,7 @@ class Ledger:
     def __init__(self, store: Store, model: str, plan: Plan, ids: Sequence[int], seed: int) -> None:
         self.store, self.model, self.plan, self.ids, self.seed = store, model, plan, ids, seed
         clean = store.clean(model)
+        self._failed = set(store.failed(model))
         self._right = {number: row.pred == row.label for number, row in clean.items()}
         self._finished: dict[_Key, set[int]] = {}
         self._broken: dict[_Key, set[int]] = {}
@@ -48,7 +49,7 @@ class Ledger:
     @property
     def clean_todo(self) -> list[int]:
         """Images whose clean prediction is missing."""
-        return [number for number in self.ids if number not in self._right]
+        return [number for number in self.ids if number not in self._right and number not in self._failed]
 
     @property
     def clean_correct(self) -> int:
@@ -59,6 +60,11 @@ class Ledger:
     def clean_done(self) -> int:
         """How many images have a clean prediction."""
         return len(self._right)
+
+    @property
+    def unfinished(self) -> set[int]:
+        """Images whose clean prediction is missing, or that an attack has to attack yet."""
+        return set(self.clean_todo).union(*(self.todo(attack) for attack in self.plan.attacks))
 
     @property
     def complete(self) -> bool:
@@ -99,7 +105,7 @@ class Ledger:
 
     def correct(self) -> set[int]:
         """The images of the run that are classified correctly."""
-        return {number for number in self.ids if self._right.get(number, False)}
+        return {number for number in self.ids if self._right.get(number, False) and number not in self._failed}
 
     def broken(self, attack: PlannedAttack) -> set[int]:
         """Images that any attack of the column broke, at this radius or at a smaller one.

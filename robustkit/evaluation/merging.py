@@ -29,6 +29,7 @@ from robustkit.evidence.rows import (
     ConfidenceRecord,
     CorruptedRecord,
     DrawRecord,
+    FailedRecord,
     NearnessRecord,
     OriginalRecord,
     PictureRecord,
@@ -43,7 +44,7 @@ from robustkit.paths import user_path
 
 _KINDS: tuple[type[Any], ...] = (
     CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    CorruptedRecord, ConfidenceRecord,
+    CorruptedRecord, ConfidenceRecord, FailedRecord,
 )  # fmt: skip
 _KEPT: tuple[type[Any], ...] = (WitnessRecord, OriginalRecord)
 _CARRIED = (AttackRecord, DrawRecord, PictureRecord)
@@ -182,7 +183,7 @@ def _key(row: Row) -> set[tuple[object, ...]]:
 
 def _described(row: Row) -> str:
     model = "" if isinstance(row, OriginalRecord) else f" of {row.model}"
-    if isinstance(row, (CleanRecord, CertificateRecord, OriginalRecord, ProbeRecord)):
+    if isinstance(row, (CleanRecord, CertificateRecord, OriginalRecord, ProbeRecord, FailedRecord)):
         return f"image {row.sample}{model}"
     if isinstance(row, CorruptedRecord):
         return f"image {row.sample}{model} under {row.corruption}, severity {row.severity},"

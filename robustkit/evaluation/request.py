@@ -30,6 +30,7 @@ Array = Tensor | NDArray[Any]
 Data = str | Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
 
 _NOBODY = Silent()
+_MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ class EvaluationRequest:
         shard: "2/8" works on every eighth image, from the second on, in a folder of its own below `out`; "auto" reads
             the numbers of a Slurm array or of torchrun. `robustkit merge` joins the folders of all shards
             (docs/large-runs.md).
+        workers: so many processes of one thread each attack the images, and this one writes the evidence; None attacks
+            in this process. In a script, put the call under `if __name__ == "__main__":`.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -150,6 +153,7 @@ class EvaluationRequest:
     keep_adversarial: bool = False
     declared: Sequence[str] = ()
     shard: str | None = None
+    workers: int | None = None
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 
@@ -163,6 +167,8 @@ class EvaluationRequest:
             raise UserError(f"A precision is a share above 0 and below 0.5, such as 0.01, not {self.precision!r}.")
         if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):
             raise UserError(f"An audit attacks a whole number of at least 1 survivors, not {self.audit!r}.")
+        if self.workers is not None and (not isinstance(self.workers, int) or not 1 <= self.workers <= _MOST_WORKERS):
+            raise UserError(f"Workers are a whole number from 1 to {_MOST_WORKERS}, not {self.workers!r}.")
         _ = self.level, self.own_shard
 
     @contextmanager

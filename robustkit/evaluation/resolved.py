@@ -51,11 +51,22 @@ class Evaluation:
     declared: tuple[str, ...] = ()  # conditions on the results
     checks: Level = "quick"
     shard: Shard | None = None  # which of `ids` this process works on; None for all
+    only: tuple[int, ...] | None = None  # images of one lane of a worker process
+    origin: EvaluationRequest | None = None  # what worker processes resolve again; None without them
 
     @property
     def share(self) -> tuple[int, ...]:
         """The images that this process works on, in the order of work."""
+        if self.only is not None:
+            return self.only
         return self.ids if self.shard is None else self.shard.share(self.ids)
+
+    @property
+    def asked(self) -> list[tuple[str, Classifier]]:
+        """The models whose answers decide results, each with its role; servers not: their answers are all kept."""
+        attacked = [("model", each) for each in self.classifiers]
+        attacked += [("surrogate", each) for each in self.surrogates]
+        return [(role, each) for role, each in attacked if not is_metered(each.model)]
 
     def folder(self, out: Path) -> Path:
         """The run folder: `out`, or the shard's own folder in it."""
@@ -96,6 +107,8 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     servers = [each.name for each in (*classifiers, *surrogates) if is_metered(each.model)]
     if servers:
         data = EightBitImages(data)
+    if servers and request.workers is not None:
+        raise UserError(f"One process sends all requests to {servers[0]} and counts them; leave out --workers.")
     if servers and reaches("standard", request.level):
         raise UserError(
             f"Checks of the level {request.level} make thousands of passes, each a request to {servers[0]}; leave it "
@@ -110,6 +123,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     return Evaluation(
         classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
         request.keep_adversarial, tuple(request.declared), request.level, request.own_shard,
+        origin=None if request.workers is None else request,
     )  # fmt: skip
 
 

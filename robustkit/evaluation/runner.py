@@ -42,6 +42,7 @@ from robustkit.statistics.randomized_smoothing import radius_factor
 _COMMIT_SECONDS = 0.5  # a finished image waits this long for its verdict, and then for its commit
 _JUDGED_AT_LEAST = 16  # clean images: fewer take as long on a CPU
 _READ_AT_ONCE = 64  # images read from the data set together
+OPENED_WITH = 64  # images that a session is opened with
 
 LeftOut = Callable[[PlannedAttack, Sequence[int], OracleCost], Collection[int]]
 
@@ -73,12 +74,18 @@ class ModelRun:
         """Whether the evidence is complete, so that the model need not be touched."""
         return self.ledger.complete and self.corrupted.complete
 
+    @property
+    def unfinished(self) -> tuple[int, ...]:
+        """The images on which there is something left to do, in the order of work."""
+        left = set(self.ledger.unfinished) | self.corrupted.unfinished
+        return tuple(number for number in self.evaluation.share if number in left)
+
     def run(self) -> None:
         """Clean accuracy, then every attack of the plan, as far as they are not in the evidence."""
         if self.complete:
             return
         evaluation = self.evaluation
-        images = self._images(evaluation.ids[:_READ_AT_ONCE])
+        images = self._images(evaluation.ids[:OPENED_WITH])
         with ExitStack() as stack:
             session = stack.enter_context(self.classifier.session(images, evaluation.seed))
             surrogates = {each.name: stack.enter_context(each.session(images, evaluation.seed))

@@ -10,6 +10,7 @@ from robustkit.checks.check import Check
 from robustkit.checks.facts import FreshAnswers, Level, ModelFacts, ProbeRecord, RunThreat, StoredWitness
 from robustkit.evidence.model_evidence import ModelEvidence, read_evidence
 from robustkit.evidence.pictures import load_pictures
+from robustkit.evidence.rows import NearnessRecord
 from robustkit.evidence.run import Picture
 from robustkit.evidence.store import Store
 
@@ -43,6 +44,8 @@ def model_facts(
     """The facts of one model, whose rows are carried over already."""
     probes: dict[tuple[str, str, str], dict[int, ProbeRecord]] = {}
     for row in store.probe_records(model.name):
+        if row.sample in model.failed:
+            continue
         probes.setdefault((row.norm, row.eps_text, row.probe), {})[row.sample] = row
     entry = next(each for each in identity["models"] if each["name"] == model.name)
     return ModelFacts(
@@ -50,12 +53,17 @@ def model_facts(
         labels={number: row.label for number, row in model.clean.items()},
         correct=frozenset(number for number, row in model.clean.items() if row.pred == row.label),
         places=tuple(RunThreat(*threat) for threat in identity["threats"]), attacked=model.attacked,
-        attacks=tuple(identity["attacks"]), nearness=tuple(store.nearness(model.name)), probes=probes,
+        attacks=tuple(identity["attacks"]), nearness=_nearness(store, model),
+        probes=probes,
         logits=_logits(store, model.name), says_probabilities=bool(entry.get("probabilities")),
         randomized=model.draws is not None, smoothed=model.smoothing is not None,
         answers_only=bool(entry.get("answers_only")), transferred=bool(identity.get("surrogates")), witnesses=witnesses,
         fresh=_fresh(model),
     )  # fmt: skip
+
+
+def _nearness(store: Store, model: ModelEvidence) -> tuple[NearnessRecord, ...]:
+    return tuple(each for each in store.nearness(model.name) if each.sample not in model.failed)
 
 
 def witnesses_of(pictures: Iterable[Picture]) -> tuple[StoredWitness, ...]:

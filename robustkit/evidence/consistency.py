@@ -50,7 +50,9 @@ def _wrong_rows(rows: pd.DataFrame, *, always_answers: bool) -> dict[str, pd.Dat
     robust_elsewhere = (rows["verdict"] == "robust") & (rows["adv_pred"] != rows["label"])
     return {
         "a correctly classified image counts as wrong": rows[clean_wrong & (rows["clean_pred"] == rows["label"])],
-        "a wrongly classified image was attacked": rows[~clean_wrong & (rows["clean_pred"] != rows["label"])],
+        "a wrongly classified image was attacked": rows[
+            ~clean_wrong & (rows["clean_pred"] != rows["label"]) & (rows["verdict"] != "error")
+        ],
         "a broken image is still classified as its label": rows[broken & (rows["adv_pred"] == rows["label"])],
         "a robust image is classified as another class": rows[robust_elsewhere & always_answers],
         "an adversarial example is farther away than eps": rows[~within],

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.audit import Audit, audit_of, counted
 from robustkit.evidence.carried import Origins, carried_columns, carried_queries, origins
+from robustkit.evidence.failed import Failed, of_other_images
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.rows import CertificateRecord, CleanRecord, QueryRecord
 from robustkit.evidence.single_draws import SingleDraws, single_draws
@@ -23,6 +24,7 @@ class ModelEvidence(NamedTuple):
     draws: SingleDraws | None  # of a randomized model
     audits: Mapping[tuple[str, str], Audit]  # by norm and eps_text; empty unless the model is audited
     queried: Mapping[tuple[str, str, str], Mapping[int, QueryRecord]]  # by norm, eps_text and attack; then by image
+    failed: Failed  # images without a verdict; they have no other rows here
 
 
 class CountedEvidence(NamedTuple):
@@ -104,4 +106,20 @@ def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) ->
     queried: dict[tuple[str, str, str], dict[int, QueryRecord]] = {}
     for each in store.query_records(name):
         queried.setdefault((each.norm, each.eps_text, each.attack), {})[each.sample] = each
-    return ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried)
+    evidence = ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried, store.failed(name))
+    return _without_failed(evidence) if evidence.failed else evidence
+
+
+def _without_failed(model: ModelEvidence) -> ModelEvidence:
+    """The evidence without rows of images that have no verdict: what was found before they failed does not count."""
+    failed, draws = model.failed, model.draws
+    clean = of_other_images(model.clean, failed)
+    return model._replace(
+        clean=clean, certificates=of_other_images(model.certificates, failed),
+        attacked={key: rows.of_images(clean) for key, rows in model.attacked.items()},
+        queried={key: of_other_images(rows, failed) for key, rows in model.queried.items()},
+        draws=None if draws is None else draws._replace(
+            clean=of_other_images(draws.clean, failed),
+            attacked={key: of_other_images(points, failed) for key, points in draws.attacked.items()},
+        ),
+    )  # fmt: skip

@@ -51,6 +51,8 @@ TABLES = (
     """CREATE TABLE checked (
     model TEXT, norm TEXT, eps_text TEXT, probe TEXT, sample INT, outcome INT, value REAL, forwards INT, backwards INT,
     PRIMARY KEY (model, norm, eps_text, probe, sample)) WITHOUT ROWID""",
+    """CREATE TABLE failed (
+    model TEXT, sample INT, label INT, tries INT, reason TEXT, PRIMARY KEY (model, sample)) WITHOUT ROWID""",
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 

@@ -163,6 +163,17 @@ class OriginalRecord:
 
 
 @dataclass(frozen=True)
+class FailedRecord:
+    """An image that ended every process which worked on it, so that it has no verdict."""
+
+    model: str
+    sample: int
+    label: int
+    tries: int  # processes that it ended, alone
+    reason: str  # how they ended, such as "SIGKILL"
+
+
+@dataclass(frozen=True)
 class AnswerRecord:
     """The logits of a model at fixed points, by which it is recognised."""
 
@@ -174,17 +185,17 @@ class AnswerRecord:
 
 Row = (
     CleanRecord | CertificateRecord | AttackRecord | DrawRecord | NearnessRecord | QueryRecord | PictureRecord
-    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord | ConfidenceRecord
+    | CorruptedRecord | WitnessRecord | OriginalRecord | ProbeRecord | ConfidenceRecord | FailedRecord
 )  # fmt: skip
 TABLE_OF = {
     CleanRecord: "clean", CertificateRecord: "certified", AttackRecord: "attacked", DrawRecord: "drawn",
     NearnessRecord: "near", QueryRecord: "queried", PictureRecord: "picture", AnswerRecord: "answers",
     CorruptedRecord: "corrupted", WitnessRecord: "witness", OriginalRecord: "original", ProbeRecord: "checked",
-    ConfidenceRecord: "confidence",
+    ConfidenceRecord: "confidence", FailedRecord: "failed",
 }  # fmt: skip
 R = TypeVar(
     "R", CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, QueryRecord, PictureRecord,
-    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord, ConfidenceRecord,
+    AnswerRecord, CorruptedRecord, WitnessRecord, OriginalRecord, ProbeRecord, ConfidenceRecord, FailedRecord,
 )  # fmt: skip
 
 # By the class of a row: its values in the order of the table's columns. `astuple` copies each value, which takes longer

@@ -75,6 +75,8 @@ class Run:
     - forwards, backwards: passes, summed over images; those of certificates stand in the clean row
     - undecided: only in an unfinished run; images that have no verdict in this row yet. Those that were not attacked
       yet count as correct, `ci_low` is the lower end if all of them break, and ci_method is "unfinished"
+    - errors: only if there are some; images that ended every worker process that worked on them. They are among the n
+      and count as not correct, `ci_high` is the upper end if all of them are, and other columns leave them out
     - note: only if an automatic check found that results are not reliable: why, in a few words, in the rows of that
       threat, or in all rows of the model
     - abstained: only if a model is smoothed or randomized; in its clean row the images on which it abstains, which
@@ -92,7 +94,8 @@ class Run:
     - model, norm, eps, eps_text, attack, sample (the image's number in the data set), label
     - clean_pred, adv_pred: predicted classes without and with the attack; -1 where a smoothed or randomized model
       abstains
-    - verdict: "clean-wrong", "broken" or "robust"
+    - verdict: "clean-wrong", "broken" or "robust"; "error" of an image that ended every worker process that worked on
+      it (clean_pred is then -1)
     - question: after how many queries the image was broken; restart, target: of the trial that broke it
     - linf, l2, l1, l0: distances between the image and the attacked point
     - forwards, backwards: passes

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.facts import ProbeRecord
+from robustkit.errors import UserError
 from robustkit.evidence.manifest import checked_manifest
-from robustkit.evidence.opening import errors_explained, not_ours, open_for_reading, open_for_writing
+from robustkit.evidence.opening import FILE, errors_explained, not_ours, open_for_reading, open_for_writing
 from robustkit.evidence.rows import (
     TABLE_OF,
     VALUES_OF,
@@ -27,6 +28,7 @@ from robustkit.evidence.rows import (
     ConfidenceRecord,
     CorruptedRecord,
     DrawRecord,
+    FailedRecord,
     NearnessRecord,
     OriginalRecord,
     PictureRecord,
@@ -35,6 +37,17 @@ from robustkit.evidence.rows import (
     Row,
     WitnessRecord,
 )
+
+
+class StoreListener(Protocol):
+    """Is told what a store gets."""
+
+    def written(self, rows: Sequence[Row]) -> None:
+        """Rows that were committed together."""
+
+    def noted(self, entries: Mapping[str, Any]) -> None:
+        """Entries of the manifest."""
+
 
 SCHEMA = 1  # increased whenever rows of an older version would mean something else
 
@@ -52,6 +65,7 @@ class Store:
 
     def __init__(self, folder: Path | None, *, reading: bool = False) -> None:
         self.folder, self.reading = folder, reading
+        self.listener: StoreListener | None = None
         self._opened = ExitStack()
         with self._opened:
             if reading:
@@ -66,7 +80,7 @@ class Store:
         """Commit and release the file."""
         with self._opened, self._explained():
             self._connection.commit()
-            if self.folder is not None and not self.reading:
+            if self.folder is not None and not self.reading and (self.folder / FILE).exists():
                 self._connection.execute("PRAGMA journal_mode=DELETE")
 
     @property
@@ -81,6 +95,8 @@ class Store:
 
     def write(self, rows: Iterable[Row]) -> None:
         """Add rows in one transaction; a row that exists already is not changed."""
+        rows = list(rows)
+        self._require_file()
         by_kind: dict[type, list[tuple[Any, ...]]] = {}
         for row in rows:
             by_kind.setdefault(type(row), []).append(VALUES_OF[type(row)](row))
@@ -88,6 +104,8 @@ class Store:
             for kind, values in by_kind.items():
                 marks = ",".join("?" * len(values[0]))
                 self._connection.executemany(f"INSERT OR IGNORE INTO {TABLE_OF[kind]} VALUES ({marks})", values)
+        if self.listener is not None and rows:
+            self.listener.written(rows)
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
         """Add rows in one transaction; those of which there is another row already are returned, not written."""
@@ -112,6 +130,17 @@ class Store:
             for row in self._connection.execute(f"SELECT * FROM {TABLE_OF[kind]}"):
                 yield from self._records(kind, [row])
 
+    def about(self, model: str, samples: Sequence[int]) -> Iterator[Row]:
+        """All rows about some images of a model that its attacks read, and the pictures."""
+        for start in range(0, len(samples), _ASKED):
+            part = samples[start : start + _ASKED]
+            marks = ",".join("?" * len(part))
+            # Without a row of the clean image there is no other, and its table is the one that is searched by image.
+            if self._read(f"SELECT 1 FROM clean WHERE model = ? AND sample IN ({marks}) LIMIT 1", model, *part):
+                for kind in _READ_BY_ATTACKS:
+                    query = f"SELECT * FROM {TABLE_OF[kind]} WHERE model = ? AND sample IN ({marks})"
+                    yield from self._records(kind, self._read(query, model, *part))
+
     def content(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Every row of every table, with the table's name, in one order."""
         names = [str(name) for (name,) in self._read("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -126,6 +155,8 @@ class Store:
         with self._explained(), self._connection:
             for key, value in values.items():
                 self._connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, json.dumps(value)))
+        if self.listener is not None:
+            self.listener.noted(values)
 
     def manifest(self) -> dict[str, Any]:
         """All entries of the manifest; empty if there are none yet."""
@@ -135,6 +166,12 @@ class Store:
         """Rows of clean images, by image, without their rankings, which can be long."""
         rows = self._read("SELECT model, sample, label, pred, '' FROM clean WHERE model = ?", model)
         return {row.sample: row for row in self._records(CleanRecord, rows)}
+
+    def failed(self, model: str) -> dict[int, FailedRecord]:
+        """Images that ended every process which worked on them, by image; empty in runs of versions without workers."""
+        if not self._has("failed"):
+            return {}
+        return {row.sample: row for row in self._records(FailedRecord, self._rows("failed", model, {}))}
 
     def certificates(self, model: str) -> dict[int, CertificateRecord]:
         """Certificates of a smoothed model, by image; empty for other models."""
@@ -326,6 +363,14 @@ class Store:
         rows = self._read("SELECT * FROM answers WHERE role = ? AND model = ?", role, model)
         return next(iter(self._records(AnswerRecord, rows)), None)
 
+    def _require_file(self) -> None:
+        """Check that the file is still there: SQLite goes on writing to one that was deleted."""
+        if self.folder is not None and not (self.folder / FILE).exists():
+            raise UserError(
+                f"{self.folder / FILE} was deleted, or its disk is gone, while the run wrote to it, and its content is "
+                "lost; run the command again."
+            )
+
     def _has(self, table: str) -> bool:
         """Whether there is such a table: evidence of older versions has fewer."""
         return bool(self._read("SELECT 1 FROM sqlite_master WHERE name = ?", table))
@@ -385,6 +430,10 @@ _CORRUPTED = (
     "typeof(pred) = 'integer' AND pred >= -1 AND typeof(pixels) = 'integer'"
 )
 _CELL = "model = ? AND norm = ? AND eps_text = ? AND attack = ?"
+_ASKED = 500  # images in one query: old versions of SQLite allow 999 values
+_READ_BY_ATTACKS: tuple[type[Any], ...] = (
+    CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, PictureRecord, CorruptedRecord,
+)  # fmt: skip
 _CHUNK = 1 << 16  # rows that are in memory as objects
 _RANKING = re.compile(r"(\d{1,9}( \d{1,9})*)?", re.ASCII)
 _DISTANCE = r"\d{1,9}:\d{1,12}(\.\d{1,12})?(e[+-]\d{1,2})?"

@@ -29,6 +29,7 @@ from robustkit.evidence.corruptions import (
 )
 from robustkit.evidence.distances import COLUMNS as DISTANCE_COLUMNS
 from robustkit.evidence.distances import distance_extras
+from robustkit.evidence.failed import ERRORS, error_parts, error_warnings, of_other_images, with_errors
 from robustkit.evidence.model_evidence import ModelEvidence, columns_of, read_evidence, records_under
 from robustkit.evidence.parts import Part, known, sample_frame
 from robustkit.evidence.pictures import load_pictures
@@ -78,9 +79,13 @@ def summarised(store: Store, folder: Path) -> Run:
         model, places = read_evidence(store, identity, manifest, entry)
         found = checks_of(model_facts(store, identity, level_of(manifest), model, witnesses))
         tables.clean[model.name] = model.clean
-        tables.pictures += carried_pictures(pictures, model.name, places)
-        tables.corrupted[model.name] = store.corrupted_verdicts(model.name) if "corruptions" in identity else {}
-        tables.corrupted_images += image_rows(identity.get("corruptions"), store, model.name, model.clean)
+        tables.pictures += [
+            each for each in carried_pictures(pictures, model.name, places) if each.sample not in model.failed
+        ]
+        verdicts = store.corrupted_verdicts(model.name) if "corruptions" in identity else {}
+        tables.corrupted[model.name] = {key: of_other_images(own, model.failed) for key, own in verdicts.items()}
+        images = image_rows(identity.get("corruptions"), store, model.name, model.clean)
+        tables.corrupted_images += [row for row in images if row[2] not in model.failed]
         tables.results += _results(model, identity, found, tables.corrupted[model.name])
         tables.samples += _samples(model, identity)
         tables.checks += found
@@ -105,16 +110,17 @@ def summarised(store: Store, folder: Path) -> Run:
 
 def _results(model: ModelEvidence, identity: Mapping[str, Any], found: Sequence[Check], corrupted: Verdicts) -> Rows:
     """The rows of one model in the results."""
-    waiting = max(0, identity["n"] - len(model.clean))
+    expected = identity["n"] - len(model.failed)
+    waiting = max(0, expected - len(model.clean))
     attacks = _attacks(identity)
     own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
     for threat in _threats(identity):
         own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, attacks, waiting)]
     own = [{**row, **note_on(row, found)} for row in own]
     own += _union(model, identity["threats"], attacks, waiting, own)
-    for row in corruption_rows(identity.get("corruptions"), corrupted, identity["n"]):
+    for row in corruption_rows(identity.get("corruptions"), corrupted, expected):
         own.append({"model": model.name, **row})
-    return with_sequences(own, identity, waiting)
+    return with_errors(with_sequences(own, identity, waiting), identity, model.failed, waiting)
 
 
 def _samples(model: ModelEvidence, identity: Mapping[str, Any]) -> list[Part]:
@@ -148,6 +154,7 @@ def _further(results: Rows, manifest: Mapping[str, Any]) -> list[str]:
     return [
         *(["abstained"] if _smoothed(identity) or randomized else []),
         *(["undecided"] if any(row["undecided"] for row in results) else []),
+        *([ERRORS] if any(ERRORS in row for row in results) else []),
         *(["note"] if any("note" in row for row in results) else []),
         *(RESULT_EXTRAS if randomized else ()),
         *(DISTANCE_COLUMNS if any(is_minimum(eps_text) for _, eps_text in identity["threats"]) else ()),
@@ -168,7 +175,7 @@ def _smoothed(identity: Mapping[str, Any]) -> bool:
 
 
 def _warnings(model: ModelEvidence, identity: Mapping[str, Any]) -> list[str]:
-    warnings = []
+    warnings = error_warnings(model.name, model.failed)
     if model.smoothing is not None:
         attacked = model.attacked.values()
         warnings += contradictions(model.name, model.smoothing, model.clean, model.certificates, attacked)
@@ -224,8 +231,8 @@ def _threat_samples(
     if model.smoothing is not None:
         parts.append(certified_samples(model.clean, model.certificates, threat["norm"], threat["eps"]))
     if model.draws is not None:
-        return sample_extras(model.draws, parts, groups, threat["norm"], threat["eps_text"])
-    return parts
+        parts = sample_extras(model.draws, parts, groups, threat["norm"], threat["eps_text"])
+    return parts + error_parts(groups, model.failed)
 
 
 def _queries(model: ModelEvidence, threat: Mapping[str, Any], part: Part) -> Part:
@@ -243,4 +250,4 @@ def _queries(model: ModelEvidence, threat: Mapping[str, Any], part: Part) -> Par
 def _frame(rows: Rows, columns: Sequence[str], further: Sequence[str]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=[*columns, *further])
     # Whole numbers stay whole although some rows have none.
-    return frame.astype(dict.fromkeys((name for name in further if name == "abstained"), "Int64"))
+    return frame.astype(dict.fromkeys((name for name in further if name in ("abstained", ERRORS)), "Int64"))

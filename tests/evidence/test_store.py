@@ -229,3 +229,12 @@ def test_the_evidence_of_a_finished_run_is_one_file(tmp_path):
     run(tmp_path)
 
     assert [file.name for file in tmp_path.glob("run.sqlite*")] == ["run.sqlite"]
+
+
+def test_a_file_that_is_deleted_meanwhile_is_an_error(tmp_path):
+    store = Store(tmp_path / "run")
+    (tmp_path / "run" / "run.sqlite").unlink()
+    with pytest.raises(UserError, match="was deleted"):
+        store.write([CleanRecord("net", 0, 1, 1, "2 3")])
+
+    store.close()

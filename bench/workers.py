@@ -1,0 +1,97 @@
+"""What a second worker process gains: `python bench/workers.py [--images N] [--repeats K]`.
+
+The grid is uneven: three small networks of random weights that differ in size, two radii, and an ensemble whose later
+members attack few images. `robustkit evaluate --workers 1`, the same with `--workers 2`, and two runs of one worker at
+once are started in turns, and the files of the first two are compared. On a quiet machine the efficiency is the wall
+time of one worker over twice that of two. Other people's work on the same cores slows two workers more than one; so the
+second ratio compares two workers with half the time of two independent runs at once, which have the same cores and
+twice the work.
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+NET = """
+import torch
+from torch import nn
+
+def _net(width, depth):
+    generator = torch.Generator().manual_seed(width)
+    layers = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU()]
+    for _ in range(depth):
+        layers += [nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
+    net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * width, 10)).eval()
+    with torch.no_grad():
+        for weight in net.parameters():
+            spread = (2 / max(1, weight[0].numel())) ** 0.5 if weight.dim() > 1 else 0.1
+            weight.copy_(spread * torch.randn(weight.shape, generator=generator))
+    return net
+
+def small():
+    return _net(8, 1)
+
+def middle():
+    return _net(24, 2)
+
+def large():
+    return _net(48, 4)
+"""
+
+
+def command(folder: Path, out: str, workers: int, images: int) -> list[str]:
+    models = [word for name in ("small", "middle", "large") for word in ("-m", f"net.py:{name}")]
+    return [sys.executable, "-m", "robustkit", "evaluate", "-q", *models, "-n", str(images), "--split", "train",
+            "--eps", "0.02", "--eps", "0.1", "--workers", str(workers), "--out", str(folder / out)]  # fmt: skip
+
+
+def seconds(folder: Path, outs: list[str], workers: int, images: int) -> float:
+    """Wall time of as many runs at once as there are folders."""
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    start = time.perf_counter()
+    running = [
+        subprocess.Popen(command(folder, out, workers, images), cwd=folder, env=settings, stdout=subprocess.DEVNULL)
+        for out in outs
+    ]
+    if any(each.wait() for each in running):
+        raise SystemExit("a run failed")
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=600)
+    parser.add_argument("--repeats", type=int, default=3)
+    asked = parser.parse_args()
+    print(
+        f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
+    )
+    alone, together = [], []
+    for turn in range(asked.repeats):
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            (folder / "net.py").write_text(NET)
+            one = seconds(folder, ["one"], 1, asked.images)
+            two = seconds(folder, ["two"], 2, asked.images)
+            both = seconds(folder, ["first", "second"], 1, asked.images)
+            same = all((folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
+                       for name in ("results.csv", "samples.csv"))  # fmt: skip
+        alone.append(one / (2 * two))
+        together.append(both / (2 * two))
+        times = f"one worker {one:.1f} s, two {two:.1f} s, two runs at once {both:.1f} s"
+        print(f"turn {turn + 1}: {times}; files equal: {same}")
+    print(f"efficiency over one worker: median {statistics.median(alone):.2f}")
+    print(f"efficiency over two independent runs at once: median {statistics.median(together):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What goes through the pipe between the first process of a run and a worker: lanes there, rows and notes back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from robustkit.evidence.rows import AnswerRecord, Row
+
+# Entries of a manifest that the part of a run which is about one model adds to.
+# Entries of a manifest that the part of a run which is about one model adds to.
+NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected")
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Some images of one model, for all attacks of the plan."""
+
+    model: int  # its number among the models of the run
+    images: tuple[int, ...]
+    rows: tuple[Row, ...] = ()  # what is known about them already
+    noted: Mapping[str, Any] | None = None  # entries of the manifest
+    deaths: int = 0  # of workers that had this image alone
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has loaded models and data, and has tried the models on the first images of the run."""
+
+    fingerprints: tuple[str, ...]  # of the models and surrogates
+    answers: tuple[AnswerRecord, ...]  # theirs
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Rows that belong together, in one transaction."""
+
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Entries of a manifest."""
+
+    entries: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LaneDone:
+    """All images of the lane are finished."""
+
+    seconds: Mapping[str, float]  # by stage
+
+
+@dataclass(frozen=True)
+class LaneFailed:
+    """The work cannot go on, for a reason that is not the worker's own end."""
+
+    text: str
+    mendable: bool  # by the user
+
+
+Message = Ready | NewRows | Noted | LaneDone | LaneFailed

@@ -1,0 +1,105 @@
+"""One worker process: it loads the models once, attacks the images of one lane after the other, and sends every row on.
+
+It never opens the evidence file. Its rows stand in memory until the lane is finished, because attacks read what others
+before them found. It ends with its parent, however that ends.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from robustkit.classifier.sanity_checks import checked_images
+from robustkit.evaluation.answers import Probes
+from robustkit.evaluation.fingerprint import fingerprint
+from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
+from robustkit.evaluation.plan import Plan
+from robustkit.evaluation.request import EvaluationRequest
+from robustkit.evaluation.resolved import Evaluation, resolve
+from robustkit.evaluation.runner import OPENED_WITH, ModelRun
+from robustkit.evidence.rows import AnswerRecord, Row
+from robustkit.evidence.store import Store
+from robustkit.host.failures import as_users_error, described_error
+from robustkit.host.progress import Silent
+
+
+def work(connection: Connection, request: EvaluationRequest) -> None:
+    """The whole life of a worker; called in a process of its own."""
+    # Ctrl-C reaches all processes of a terminal; the first one decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    try:
+        evaluation = without_audit(resolve(request, may_train=False))
+        connection.send(Ready(fingerprints(evaluation), _tried(evaluation)))
+        while True:
+            _carry_out(evaluation, connection.recv(), connection)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the first process has closed the pipe
+    except BaseException as error:
+        mendable = as_users_error(error)
+        connection.send(LaneFailed(described_error(error) if mendable is None else str(mendable), mendable is not None))
+
+
+def _tried(evaluation: Evaluation) -> tuple[AnswerRecord, ...]:
+    """What the models answer at the first images; whatever ends the process there ends it before any lane."""
+    probes = Probes(evaluation.data, evaluation.ids)
+    first = evaluation.ids[:OPENED_WITH]
+    x, _ = evaluation.data.batch(first)
+    for each in (*evaluation.classifiers, *evaluation.surrogates):
+        images = each.input_format().moved(checked_images(x, (0, 1), first))
+        with each.session(images, evaluation.seed):
+            pass
+    return tuple(probes.record(role, each) for role, each in evaluation.asked)
+
+
+def fingerprints(evaluation: Evaluation) -> tuple[str, ...]:
+    """Hashes of the models and surrogates."""
+    return tuple(fingerprint(each.model) for each in (*evaluation.classifiers, *evaluation.surrogates))
+
+
+def without_audit(evaluation: Evaluation) -> Evaluation:
+    """The evaluation without what needs the survivors of all images."""
+    columns = tuple(column for column in evaluation.plan.columns if column.audit is None)
+    return replace(evaluation, plan=Plan(evaluation.plan.threats, columns))
+
+
+class _Sender:
+    """Sends on what a store is told."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def written(self, rows: Sequence[Row]) -> None:
+        self.connection.send(NewRows(tuple(rows)))
+
+    def noted(self, entries: Mapping[str, Any]) -> None:
+        kept = {key: value for key, value in entries.items() if key in NOTED}
+        if kept:
+            self.connection.send(Noted(kept))
+
+
+def _carry_out(evaluation: Evaluation, lane: Lane, connection: Connection) -> None:
+    store = Store(None)
+    try:
+        store.set_manifest(**{"warnings": [], **(lane.noted or {}), "seconds": {}})
+        store.write(lane.rows)
+        store.listener = _Sender(connection)
+        part = replace(evaluation, only=lane.images)
+        ModelRun(part, evaluation.classifiers[lane.model], store, Silent()).run()
+        connection.send(LaneDone(store.manifest()["seconds"]))
+    finally:
+        store.close()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None, "a worker has a parent"
+    wait([parent.sentinel])
+    os._exit(1)
