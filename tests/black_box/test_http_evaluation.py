@@ -149,9 +149,14 @@ def test_transfer_to_a_server_asks_it_about_last_points_only():
         assert len(server.log) <= 5 + 5 + 2
 
 
-def test_checks_that_would_spend_requests_are_refused():
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [({"checks": "standard"}, "each a request"), ({"workers": 2}, "One process")],
+    ids=["checks", "workers"],
+)
+def test_what_would_spend_uncounted_requests_is_refused(asked, why):
     with serving() as server:
-        with pytest.raises(UserError, match="each a request"):
-            evaluated(server.url, None, dataset=eight_bit(2), attacks=["square"], eps="0.2", checks="standard")
+        with pytest.raises(UserError, match=why):
+            evaluated(server.url, None, dataset=eight_bit(2), attacks=["square"], eps="0.2", **asked)
 
         assert server.log == []
