@@ -15,6 +15,7 @@ WORDS = {
     "invalid": "failed", "warning": "warning", "not_run": "not run", "ok": "ok",
     "not_applicable": "not applicable",
 }  # fmt: skip
+ALARMS = {"invalid": "Not reliable", "warning": "Warning"}  # how a sentence about a check begins
 
 
 class CheckLine(NamedTuple):
@@ -27,6 +28,7 @@ class CheckLine(NamedTuple):
     status: str  # a key of WORDS
     words: str
     finding: str
+    note: str  # "Warning: the search was not finished"; empty where nothing is wrong
     remedy: str
     images: str  # numbers, shortened
 
@@ -71,7 +73,8 @@ def unreliable(checks: Iterable[Check]) -> Iterator[str]:
 def _line(check: Check) -> CheckLine:
     return CheckLine(
         printable(check.model), printable(check.threat), check.title, check.name, check.status, WORDS[check.status],
-        printable(check.finding), check.remedy, _images(check.images),
+        printable(check.finding), f"{ALARMS[check.status]}: {check.note}" if check.alarming else "", check.remedy,
+        _images(check.images),
     )  # fmt: skip
 
 

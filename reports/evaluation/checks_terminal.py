@@ -9,7 +9,7 @@ from robustkit.checks.register import warnings_of
 
 from ..shared.terminal import print_notes
 from .board import Board
-from .checks import check_summary
+from .checks import ALARMS, check_summary
 
 
 def print_unreliable(board: Board, console: Console) -> None:
@@ -33,4 +33,4 @@ def _lines(board: Board) -> Iterator[str]:
     warned = {*warnings_of(checks), *(warning for run in board.runs for warning in run.manifest["warnings"])}
     for check in checks:
         if check.severity == "major" and check.sentence not in warned:
-            yield f"{check.title}? {check.sentence}"
+            yield f"{ALARMS[check.status]}: {check.note}. {check.sentence}"

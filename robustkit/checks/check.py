@@ -35,7 +35,7 @@ class Check:
     status: Status
     severity: Severity  # of a failure
     finding: str  # one sentence
-    note: str = ""  # a few words for the headline, where the status is "invalid"
+    note: str = ""  # a few words about what is wrong, where the status is "warning" or "invalid"
     remedy: str = ""  # one sentence that names the command, where the status is "warning" or "invalid"
     images: tuple[int, ...] = ()  # numbers of the images that show it
     numbers: Mapping[str, float] = field(default_factory=dict)

@@ -98,8 +98,7 @@ def _check(rule: Rule, model: str, finding: Finding) -> Check:
     alarming = finding.status in ("warning", "invalid")
     return Check(
         model, finding.threat, rule.name, rule.title, rule.level, finding.status, rule.severity, finding.text,
-        rule.note if finding.status == "invalid" else "", rule.remedy if alarming else "", finding.images,
-        finding.numbers,
+        rule.note if alarming else "", rule.remedy if alarming else "", finding.images, finding.numbers,
     )  # fmt: skip
 
 
