@@ -187,6 +187,14 @@ def test_a_slow_drip_is_given_up():
         assert len(server.log) == 1
 
 
+def test_a_chunk_of_negative_size_is_no_answer():
+    chunks = always(b"-5\r\nabc", 200, (("Transfer-Encoding", "chunked"),))
+    with serving(in_turn(chunks, label)) as server:
+        model(server)(pictures(1))
+
+        assert len(server.log) == 2
+
+
 def test_an_answer_that_breaks_off_is_asked_for_again():
     short = always(b'{"label": 3}', 200, (("Content-Length", "500"), ("Connection", "close")))
     with serving(in_turn(short, label)) as server:
