@@ -45,7 +45,7 @@ def black_box_model(request: ModelRequest) -> PixelModel:
 
 
 def _file(request: ModelRequest) -> OnnxModel:
-    return OnnxModel(request.name, num_classes=request.num_classes, label_classes=request.classes)
+    return OnnxModel(request.name, num_classes=request.num_classes, label_classes=request.classes or None)
 
 
 def _server(request: ModelRequest) -> HttpModel:
