@@ -44,7 +44,7 @@ def known_images(
     if by_prefix is not None:
         images = by_prefix.loader.images(by_prefix.rest)
         resize, crop = (images.resize, images.side) if image_size is None else (image_size, image_size)
-        return KnownImages(None, weights, 3, resize, crop, images.class_names, IMAGENET_THREATS)
+        return KnownImages(None, weights, images.channels, resize, crop, images.class_names, IMAGENET_THREATS)
     if is_published(model, weights):
         name, version = model.removeprefix(TIMM), weights or "default"
         images = timm_images(name) if model.startswith(TIMM) else torchvision_images(name, version)

@@ -56,7 +56,10 @@ def logarithms(probabilities: Tensor, name: str) -> Tensor:
         UserError: a number is no probability.
     """
     if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
-        raise UserError(f"{name} returned numbers outside of [0, 1], which are no probabilities; say returns='logits'.")
+        raise UserError(
+            f"{name} returned numbers outside of [0, 1], which are no probabilities; if they are logits, say so "
+            "(returns='logits', or the key \"logits\" of a server's JSON)."
+        )
     return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()
 
 

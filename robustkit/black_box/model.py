@@ -51,6 +51,7 @@ class BlackBox(nn.Module):
         self.name = name or str(getattr(function, "__name__", type(function).__name__.lower())).strip("<>")
         self.code = code_of(function)  # part of a run's identity
         self._function = Shared(function)
+        self._classes = Shared(num_classes)  # of the first answer where the user does not say
         # Without any value: it says on which device the answers are wanted, as weights do for other models.
         self.place = nn.Parameter(torch.empty(0), requires_grad=False)
 
@@ -63,7 +64,9 @@ class BlackBox(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scores `[B, K]` of images; for labels 1 for the class and -1 for all others."""
         answer = self._function.value(x.detach().cpu().float().numpy())
-        return scores_of(answer, self.returns, len(x), self.num_classes, self.name).to(x.device)
+        scores = scores_of(answer, self.returns, len(x), self._classes.value, self.name)
+        self._classes.value = scores.shape[1]
+        return scores.to(x.device)
 
 
 class Shared:
@@ -89,7 +92,7 @@ def check_function(function: object, returns: str, num_classes: int | None) -> N
     if num_classes is not None:
         check_classes(num_classes)
     if returns == "labels" and num_classes is None:
-        raise UserError("Labels do not say how many classes there are; give num_classes=.")
+        raise UserError("Labels do not say how many classes there are; give num_classes (--num-classes).")
 
 
 def check_classes(num_classes: object) -> None:

@@ -92,7 +92,7 @@ class Wire:
             self._connection.request("POST", self._target, body, {**self._headers, **headers})
             response = self._connection.getresponse()
             answer = response.read(LARGEST + 1)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # a chunk of -5 bytes is a ValueError
             self.close()
             raise LostError(_reason(error)) from None
         if len(answer) > LARGEST:
@@ -207,6 +207,6 @@ def _reason(error: Exception) -> str:
         return "its host has no address"
     if isinstance(error, (http.client.RemoteDisconnected, http.client.IncompleteRead)):
         return "it closed the connection"
-    if isinstance(error, http.client.HTTPException):
+    if isinstance(error, (http.client.HTTPException, ValueError)):
         return "it does not answer in HTTP"
     return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__

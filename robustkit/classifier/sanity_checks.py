@@ -14,6 +14,8 @@ from robustkit.classifier.rows_apart import check_rows_apart
 from robustkit.classifier.session import Session
 from robustkit.errors import UserError
 
+_ROUNDING = 1e-3  # of probabilities that were computed in 16 bits
+
 
 def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int] | None = None) -> Tensor:
     """The images inside their bounds: an overshoot of 1e-6 of the range is clamped; `numbers` name them in errors.
@@ -115,12 +117,12 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
         )
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
         return ["The model answers the same query alike every time, so there is nothing to average: eot is not used."]
-    return [] if classifier.probabilities else _probabilities(logits)
+    return _about_probabilities(classifier, logits)
 
 
 def _about_server(classifier: Classifier, server: HttpModel, session: Session, images: Tensor) -> list[str]:
     """Its pictures are sent one by one, so that none depends on others; their answers are checked as they come."""
-    warnings = [] if classifier.probabilities else _probabilities(session.reference.forward(images[:4]))
+    warnings = _about_probabilities(classifier, session.reference.forward(images[:4]))
     if server.repeats_labels(images):
         return warnings
     return [
@@ -154,7 +156,14 @@ def looks_like_probabilities(scores: Tensor) -> bool:
     return bool(((scores >= 0) & (scores <= 1)).all()) and bool(((scores.sum(1) - 1).abs() < 5e-3).all())
 
 
-def _probabilities(logits: Tensor) -> list[str]:
+def _about_probabilities(classifier: Classifier, logits: Tensor) -> list[str]:
+    if classifier.probabilities:
+        if not bool(((logits > -_ROUNDING) & (logits < 1 + _ROUNDING)).all()):
+            raise UserError(
+                f"{classifier.name} returns numbers outside of [0, 1], which are no probabilities; leave out "
+                "--probabilities."
+            )
+        return []
     share = logits[:, -1]
     sigmoid = logits.shape[1] == 2 and bool((logits[:, 0] == 0).all() & (share > 0).all() & (share < 1).all())
     if sigmoid or looks_like_probabilities(logits):

@@ -116,7 +116,7 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     from robustkit.host.environment import chosen_device
 
     identity, data = run.manifest["identity"], data_of(options)
-    ids = same_data(identity, data)
+    data, ids = same_data(identity, data)
     request = EvaluationRequest(
         options["models"], weights=options["weights"] or None, names=options["names"],
         num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.memory import in_parts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
@@ -70,6 +71,11 @@ def fit_universal(
     if x.dim() < 2:
         raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+    if black_box_in(classifier.model) is not None:
+        raise UserError(
+            f"{classifier.name} gives no gradients, which {type(attack).__name__} needs; fit the perturbation to a "
+            "network of yours, and judge it on this model: --judge-on NAME."
+        )
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     state = attack.init(tuple(images.shape[1:]))
     with ExitStack() as stack:

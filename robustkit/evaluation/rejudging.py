@@ -15,6 +15,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.classifier.session import Session
 from robustkit.data import Dataset, pick
+from robustkit.data.eight_bits import EightBitImages
 from robustkit.errors import UserError, unknown
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.fingerprint import fingerprint
@@ -47,21 +48,30 @@ class _Example(NamedTuple):
     x_adv: Tensor
 
 
-def same_data(identity: Mapping[str, Any], data: Dataset) -> Sequence[int]:
-    """The numbers of a run's images.
+class RunImages(NamedTuple):
+    """The data of a run as its models got them, and the numbers of its images."""
+
+    data: Dataset
+    ids: Sequence[int]
+
+
+def same_data(identity: Mapping[str, Any], data: Dataset) -> RunImages:
+    """The images of a run: those of `data`, or those rounded to 8 bits where one of the run's models is a server.
 
     Raises:
         UserError: the data are others than those of the run.
     """
     given, count = identity["dataset"], identity["n"]
     ids = pick(len(data), count) if count <= len(data) else []
-    if not ids or data.fingerprint(ids) != given["sha256"]:
+    same = (each for each in (data, EightBitImages(data)) if ids and each.fingerprint(ids) == given["sha256"])
+    found = next(same, None)
+    if found is None:
         raise UserError(
             f"The run is about {count} images of {given['name']} {given['split']}, and these data "
             f"({data.name} {data.split}) do not have the same ones; give --dataset, --split and the like as when it "
             "was made."
         )
-    return ids
+    return RunImages(found, ids)
 
 
 def matched(identity: Mapping[str, Any], classifiers: Sequence[Classifier]) -> list[tuple[str, Classifier]]:

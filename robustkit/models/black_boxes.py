@@ -28,15 +28,12 @@ def require_black_box(name: str) -> None:
         raise no_file(f"There is no file {shortened(name)}", user_path(name), "check the path of the model")
 
 
-def black_box_model(request: ModelRequest, *, train: bool) -> PixelModel:
+def black_box_model(request: ModelRequest) -> PixelModel:
     """The model of an ONNX file, with the normalisation of the request before it, or that of a server.
 
     Raises:
-        UserError: it cannot be loaded, or is to get other weights.
+        UserError: it cannot be loaded.
     """
-    if request.weights is not None or train:
-        shown = server_address(request.name).place if is_url(request.name) else request.name
-        raise UserError(f"{shortened(shown)} is used as it is; leave out --weights, --train and --retrain.")
     network = _server(request) if is_url(request.name) else _file(request)
     source = network.source if isinstance(network, HttpModel) else user_path(request.name).name
     classes = network.num_classes or request.classes or 0
@@ -48,7 +45,7 @@ def black_box_model(request: ModelRequest, *, train: bool) -> PixelModel:
 
 
 def _file(request: ModelRequest) -> OnnxModel:
-    return OnnxModel(request.name, num_classes=request.num_classes, label_classes=request.classes)
+    return OnnxModel(request.name, num_classes=request.num_classes, label_classes=request.classes or None)
 
 
 def _server(request: ModelRequest) -> HttpModel:

@@ -30,6 +30,12 @@ class ShapeMismatch(NamedTuple):
     in_network: list[int]
 
 
+def is_checkpoint(weights: str | Path) -> bool:
+    """Whether weights are those of a file, and not published ones called by name."""
+    path = user_path(weights)
+    return isinstance(weights, Path) or path.is_file() or bool(path.suffix) or len(path.parts) > 1
+
+
 def read_state(path: Path) -> dict[str, Tensor]:
     """The state dict in a `.safetensors` or torch file, without the usual wrappers and prefixes.
 

@@ -18,7 +18,10 @@ from robustkit.limits import shortened
 Op = Callable[..., Any]
 
 _LIBRARIES = ("aten", "torchvision")
-_ON_FILES = ("from_file", "save")
+# Operators that do more than compute: on files, on the terminal, on torch's generator, on other tensors' gradients.
+_NOT_OF_NETWORKS = (
+    "from_file", "save", "_print", "warn", "manual_seed", "seed", "set_data", "backward", "_backward", "requires_grad_",
+)  # fmt: skip
 _OF_PYTHON = "add sub mul floordiv truediv mod neg getitem eq ne lt le gt ge"
 _ON_NUMBERS: dict[str, Op] = {
     **{f"_operator.{name}": getattr(operator, name) for name in _OF_PYTHON.split()},
@@ -126,7 +129,12 @@ def _operator(target: str, place: str) -> Op:
     if target in _ON_NUMBERS:
         return _ON_NUMBERS[target]
     words = target.split(".")
-    known = len(words) == 5 and words[:2] == ["torch", "ops"] and words[2] in _LIBRARIES and words[3] not in _ON_FILES
+    known = (
+        len(words) == 5
+        and words[:2] == ["torch", "ops"]
+        and words[2] in _LIBRARIES
+        and words[3] not in _NOT_OF_NETWORKS
+    )
     if known:
         if words[2] == "torchvision":
             import torchvision  # noqa: F401  # registers its operators

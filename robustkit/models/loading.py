@@ -17,10 +17,12 @@ from robustkit.primitives import user_code
 
 from . import pretrained
 from .black_boxes import black_box_model, is_black_box, require_black_box
+from .checkpoint import is_checkpoint
 from .clean_training import CleanRecipe
 from .compatibility import require_compatible
 from .image_spec import image_spec_of
 from .model_file import description_of_weights, read_description, require_name
+from .own_weights import own_weights, require_own_weights, shown_name
 from .pixels import PixelModel
 from .prefixes import prefixed
 from .programs import is_program
@@ -93,7 +95,7 @@ def load_model(
             mean, std = of_weights.mean, of_weights.std
         request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std, remote)
     elif weights is not None or train or retrain or random_init:
-        raise _own_weights(name)
+        raise own_weights(name)
     else:
         architecture, _, classes, mean, std = description
         request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std)
@@ -153,28 +155,18 @@ def _loaded(
 ) -> PixelModel:
     by_prefix = prefixed(request.name)
     if by_prefix is not None:
-        _require_own_weights(request, train or retrain)
+        require_own_weights(request, train or retrain, or_checkpoint=True)
         return by_prefix.loader.load(request)
     if is_black_box(request.name):
-        return black_box_model(request, train=train or retrain)
+        require_own_weights(request, train or retrain)
+        return black_box_model(request)
     if is_program(request.name):
-        if request.weights is not None or train or retrain:
-            raise _own_weights(request.name)
+        require_own_weights(request, train or retrain)
         return program_model(request, report)
     source = _source(request, train or retrain)
     if source == "training":
         return trained_model(request, recipe, retrain, report, may_train=may_train)
     return {"user": user_model, "checkpoint": checkpoint_model, "published": published_model}[source](request)
-
-
-def _require_own_weights(request: ModelRequest, train: bool) -> None:
-    """Refuse what would replace the weights of a model that brings its own, except a checkpoint."""
-    if train:
-        raise UserError(f"{shortened(request.name)} has weights of its own; leave out --train.")
-    if request.weights is not None and not is_checkpoint(request.weights):
-        raise UserError(
-            f"{shortened(request.name)} has weights of its own; leave out --weights {shortened(request.weights)}."
-        )
 
 
 def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint", "published", "training"]:
@@ -209,19 +201,13 @@ def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint",
     )
 
 
-def _own_weights(name: str) -> UserError:
-    return UserError(
-        f"{shortened(name)} has weights of its own; leave out --weights, --train, --retrain and --random-init."
-    )
-
-
 def _check_random(request: ModelRequest, train: bool) -> None:
     """Refuse random weights beside others, and for a model that is no architecture."""
     if request.weights is not None or train:
         raise UserError("--random-init leaves the weights random; leave out --weights, --train and --retrain.")
     if not request.name.startswith(TIMM) and request.name not in model_names():
         raise UserError(
-            f"--random-init is for architectures of torchvision and timm, not for {shortened(request.name)}; leave it "
+            f"--random-init is for architectures of torchvision and timm, not for {shown_name(request.name)}; leave it "
             "out."
         )
 
@@ -242,12 +228,6 @@ def _unknown_model(name: str) -> UserError:
             "a model is a name of robustkit list models, timm:NAME, hf:ID or FILE.py:FUNCTION",
         )
     return unknown("model", shown, model_names())
-
-
-def is_checkpoint(weights: str | Path) -> bool:
-    """Whether weights are those of a file, and not published ones called by name."""
-    path = user_path(weights)
-    return isinstance(weights, Path) or path.is_file() or bool(path.suffix) or len(path.parts) > 1
 
 
 def _silent(text: str, share: float | None) -> None:

@@ -34,6 +34,7 @@ class PublishedImages(NamedTuple):
     resize: int | None  # the short side, before the centre is cropped; None leaves it
     side: int | None
     class_names: tuple[str, ...]  # () if they are not known
+    channels: int = 3
 
 
 def torchvision_images(name: str, weights: str) -> PublishedImages:

@@ -9,10 +9,10 @@ import re
 from robustkit.errors import UserError
 from robustkit.limits import shortened
 
-# Operators of torch that read or write files, call other machines, or call Python. As words, because a method call and
-# getattr reach an operator too; a network with a layer of such a name is refused with them.
+# Operators of torch that read or write files, print, call other machines, or call Python. As words, because a method
+# call and getattr reach an operator too; a network with a layer of such a name is refused with them.
 _FORBIDDEN = re.compile(
-    r"(?<!\w)(save|from_file|read_file|write_file|rpc_async|rpc_sync|rpc_remote|PythonOp|IgnoredPythonOp)(?!\w)"
+    r"(?<!\w)(save|from_file|read_file|write_file|rpc_async|rpc_sync|rpc_remote|_?print|PythonOp|IgnoredPythonOp)(?!\w)"
 )
 _LIBRARIES = ("aten", "prim", "torchvision", "quantized")
 _OF_LIBRARY = re.compile(r"(?<![\w.])ops(?!\w)(?:\s*\.\s*(\w+))?")

@@ -11,6 +11,7 @@ from robustkit.black_box.query_ledger import QueryLedger
 from robustkit.black_box.server import QueriesSpentError
 from robustkit.black_box.wire import LARGEST
 from robustkit.errors import UserError
+from robustkit.models import load_model
 from tests.black_box.loopback import Answer, FakeClock, label, pixels_of, scores, serving
 from tests.small import data, linear
 
@@ -187,6 +188,14 @@ def test_a_slow_drip_is_given_up():
         assert len(server.log) == 1
 
 
+def test_a_chunk_of_negative_size_is_no_answer():
+    chunks = always(b"-5\r\nabc", 200, (("Transfer-Encoding", "chunked"),))
+    with serving(in_turn(chunks, label)) as server:
+        model(server)(pictures(1))
+
+        assert len(server.log) == 2
+
+
 def test_an_answer_that_breaks_off_is_asked_for_again():
     short = always(b'{"label": 3}', 200, (("Content-Length", "500"), ("Connection", "close")))
     with serving(in_turn(short, label)) as server:
@@ -267,3 +276,11 @@ def test_a_ledger_of_somebody_else_is_refused(tmp_path):
 
     with pytest.raises(UserError, match="was damaged or changed"):
         QueryLedger(tmp_path)
+
+
+@pytest.mark.parametrize("option", [{"weights": "x.pt"}, {"train": True}, {"random_init": True}])
+def test_an_option_that_a_server_does_not_take_is_refused_without_the_query_of_its_address(option):
+    with pytest.raises(UserError, match="leave") as caught:
+        load_model("http://127.0.0.1:9/classify?key=s3cret", dataset="digits", **option)
+
+    assert "s3cret" not in str(caught.value)

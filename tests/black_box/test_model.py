@@ -120,3 +120,12 @@ def test_no_check_blames_a_black_box_for_having_no_gradients():
 
     assert found["gradient_direction"] == "not_applicable"
     assert "invalid" not in found.values()
+
+
+def test_a_function_that_changes_its_number_of_classes_is_refused():
+    widths = iter([3, 4])
+    box = robustkit.BlackBox(lambda images: images.reshape(len(images), -1)[:, : next(widths)])
+    box(torch.zeros(2, 1, 8, 8))
+
+    with pytest.raises(UserError, match="4 scores for an image, but it has 3 classes"):
+        box(torch.zeros(2, 1, 8, 8))

@@ -7,6 +7,7 @@ import torch
 import robustkit
 from robustkit.black_box import OnnxModel
 from robustkit.errors import UserError
+from robustkit.models import load_model
 from tests.small import cnn, data, evaluated, linear
 
 pytest.importorskip("onnxruntime")
@@ -53,3 +54,8 @@ def test_an_unusable_file_is_one_line(tmp_path):
             robustkit.load_model(str(tmp_path / name), dataset="digits")
 
         assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_labels_asks_for_the_number_of_classes(tmp_path):
+    with pytest.raises(UserError, match="--num-classes"):
+        load_model(str(save_onnx(tmp_path / "labels.onnx", linear().eval(), labels=True)))

@@ -126,3 +126,11 @@ def test_images_are_not_changed_by_the_checks():
 
     assert torch.equal(made.x, before)
     assert torch.equal(images(12, 1, 8, 8), before)
+
+
+def test_logits_that_are_said_to_be_probabilities_are_refused():
+    made = problem("mlp", 1, 8, 8)
+    classifier = Classifier(made.model, probabilities=True)
+
+    with classifier.session(made.x) as session, pytest.raises(UserError, match=r"outside of \[0, 1\].*leave out"):
+        checked_model(classifier, session, made.x)

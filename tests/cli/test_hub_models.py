@@ -1,6 +1,7 @@
 """Commands with a Hugging Face folder as the model."""
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,16 +18,21 @@ RUN = ("evaluate", "-q", *DATA, "-a", "fgsm", "--eps", "0.1", "--out", "run")
 
 @pytest.fixture
 def vit(place) -> str:
+    save_vit(place / "runs" / "vit", 3)
+    return "hf:runs/vit"
+
+
+def save_vit(folder: Path, channels: int) -> None:
     config = transformers.ViTConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=16, patch_size=8,
-        id2label={number: f"kind {number}" for number in range(10)},
+        num_channels=channels, id2label={number: f"kind {number}" for number in range(10)},
     )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        transformers.ViTForImageClassification(config).save_pretrained(place / "runs" / "vit")
-    processor = transformers.ViTImageProcessor(size={"height": 16, "width": 16})
-    processor.save_pretrained(place / "runs" / "vit")
-    return "hf:runs/vit"
+        transformers.ViTForImageClassification(config).save_pretrained(folder)
+    half = [0.5] * channels
+    processor = transformers.ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=half, image_std=half)
+    processor.save_pretrained(folder)
 
 
 def test_a_run_goes_on_after_its_model_was_moved(robustkit, place, vit):
@@ -53,6 +59,14 @@ def test_pictures_are_resized_for_the_model_and_get_its_labels(robustkit, place,
     assert printed.status == 0, printed.err
     assert "cat.png: kind" in printed.out
     assert "size 16x16" in printed.out
+
+
+def test_a_network_of_gray_images_gets_gray_pictures(robustkit, place):
+    save_vit(place / "gray", 1)
+    save_image(torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)), place / "cat.png")
+    printed = robustkit("attack", "cat.png", "-m", "hf:gray", "--eps", "0.5", "-q")
+
+    assert printed.status == 0, printed.err
 
 
 def test_the_layers_of_a_trace_have_the_librarys_names(robustkit, place, vit):

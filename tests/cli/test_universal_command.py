@@ -89,6 +89,17 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(more, words, robustk
     assert not (place / "made").exists()
 
 
+def test_a_black_box_is_refused_by_its_name_with_the_way_out(robustkit, place):
+    (place / "box.py").write_text(
+        "import robustkit\nbox = robustkit.BlackBox(lambda images: images[:, 0, :, 0].repeat(2, 1))\n"
+    )
+    printed = robustkit("universal", "-m", "box.py:box", "--out", "never")
+
+    assert printed.status == 2
+    assert "box gives no gradients, which Universal needs" in printed.err
+    assert "--judge-on" in printed.err
+
+
 def test_an_existing_folder_is_refused(robustkit, place):
     (place / "made").mkdir()
 

@@ -8,6 +8,7 @@ import pytest
 
 from robustkit import evaluate
 from robustkit.evidence.digest import evidence_digest
+from tests.black_box.loopback import serving
 from tests.cli.conftest import DATA, MODEL
 from tests.cli.test_bad_input import refused
 from tests.small import data, linear, save
@@ -180,3 +181,14 @@ def test_corrupted_images_are_judged_again(place, robustkit):
 
     edited(place / "corrupted", "UPDATE corrupted SET pixels = pixels + 1")
     assert "60 corrupted pictures differ" in robustkit("verify", "corrupted", *MODEL, *DATA).out
+
+
+def test_a_run_of_a_server_is_judged_again_on_its_rounded_images(robustkit, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as server:
+        run = ("evaluate", "-q", "-m", server.url, *DATA, "-n", "5", "-a", "square:queries=8", "--eps", "0.3")
+        assert robustkit(*run, "--keep-adversarial", "-o", "served").status == 0
+        printed = robustkit("verify", "served", "-m", server.url, *DATA)
+
+    assert printed.status == 0
+    assert "the same model gives the stored classes at 5 clean images" in printed.out

@@ -96,7 +96,7 @@ def images(where: str) -> PublishedImages:
     require(where)
     folder = open_folder(where, weights=False)
     processing = read_processing(folder.path, where, _channels(folder.config))
-    return PublishedImages(processing.resize, processing.side, _labels(folder.config))
+    return PublishedImages(processing.resize, processing.side, _labels(folder.config), len(processing.mean))
 
 
 def pixel_model(
