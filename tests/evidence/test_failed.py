@@ -7,6 +7,7 @@ import pytest
 from robustkit import Classifier, compare, gate, load_run
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.data import pick
+from robustkit.errors import UserError
 from robustkit.evaluation.merging import merge
 from robustkit.evidence.consistency import contradictions_in
 from robustkit.evidence.kept import check_kept
@@ -142,3 +143,16 @@ def test_an_image_without_a_verdict_has_no_distance(tmp_path):
     assert (pair["n"], pair["first_farther"], pair["second_farther"]) == (10, 0, 0)
     assert (at_zero["correct"], at_zero["ci_high"]) == (results["correct"], results["ci_high"])
     assert area["ci_low"] < whole.area(1.0).set_index("attack").loc["worst-case", "area"] < area["ci_high"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sample": 99}, {"sample": -1}, {"label": 11}, {"label": -1}, {"tries": 0}, {"reason": "\x1b[31m"}],
+    ids=str,
+)
+def test_a_changed_row_is_refused(change, tmp_path):
+    failing(tmp_path)
+    fail(tmp_path, 3, **change)
+
+    with pytest.raises(UserError, match="damaged or changed"):
+        load_run(tmp_path)
