@@ -20,7 +20,16 @@ from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
 from robustkit.statistics.paired import PairedCounts, holm, mcnemar, paired_difference
 
-from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
+from .contestants import (
+    CLEAN,
+    Contestant,
+    ThreatKey,
+    called,
+    check_same_images,
+    contestants,
+    left_out,
+    verdicts_on_shared_images,
+)
 from .corrupted import corrupted_pairs, corruption_notes
 from .farther import farther
 
@@ -146,10 +155,10 @@ def _ranking(models: Sequence[Contestant], tests: Sequence[PairTest], pairs: pd.
         own = pairs[[test.threat == threat for test in tests]]
         entered = {each.name: each for each in models if each.name in {*own["first"], *own["second"]}}
         right = {name: each.right(threat) for name, each in entered.items()}
-        ordered = sorted(entered, key=lambda name: -right[name].mean())
+        ordered = sorted(entered, key=lambda name: -entered[name].share(threat).value)
         letters = _letters(ordered, own[own["verdict"] == ALIKE][["first", "second"]].to_numpy().tolist())
         for name in ordered:
-            k, n = int(right[name].sum()), len(right[name])
+            k, n = int(right[name].sum()), entered[name].count(threat)
             share = entered[name].share(threat)
             rows.append({
                 "norm": threat.norm, "eps": _eps(threat), "eps_text": _text(entered[name], threat, own), "model": name,
@@ -200,6 +209,7 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
         yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
     if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
         yield "The runs have different numbers of images; each pair is tested on those in both, told by their labels."
+    yield from left_out(models)
     stopped = [each.name for each in models if "precision" in each.run.manifest["identity"]]
     if stopped:
         yield (

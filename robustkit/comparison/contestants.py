@@ -1,7 +1,7 @@
 """The models of finished runs, and which images each gets right under which threat."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ import pandas as pd
 
 from robustkit.errors import UserError
 from robustkit.evidence import corruptions
+from robustkit.evidence.failed import ERRORS, VERDICT
 from robustkit.evidence.run import Run
 from robustkit.evidence.stopped import share_of
 from robustkit.evidence.union import UNION, members
@@ -82,7 +83,10 @@ class Contestant:
         return self.run.results["model"] == self.model
 
     def right(self, threat: ThreatKey) -> "pd.Series[bool]":
-        """By image, whether it is classified correctly: without an attack, or under all attacks of the run."""
+        """By image, whether it is classified correctly: without an attack, or under all attacks of the run.
+
+        Without the images that have no verdict.
+        """
         return self._right[threat]
 
     @cached_property
@@ -99,9 +103,20 @@ class Contestant:
         return right
 
     def share(self, threat: ThreatKey) -> Proportion:
-        """The share of its images that are right, with the interval of its run."""
-        right = self.right(threat)
-        return share_of(self.run.manifest["identity"], int(right.sum()), len(right))
+        """The share of its images that are right, with the interval of its run, as its results have it."""
+        right, errors, identity = self.right(threat), self.errors, self.run.manifest["identity"]
+        share = share_of(identity, int(right.sum()), len(right) + errors)
+        return share._replace(high=share_of(identity, int(right.sum()) + errors, len(right) + errors).high)
+
+    def count(self, threat: ThreatKey) -> int:
+        """How many images that share is of."""
+        return len(self.right(threat)) + self.errors
+
+    @cached_property
+    def errors(self) -> int:
+        """How many of its images have no verdict, because they ended every process that worked on them."""
+        results = self.run.results
+        return 0 if ERRORS not in results else int(results.loc[self._rows, ERRORS].max())
 
     def labels(self) -> Mapping[int, int]:
         """The class of each image."""
@@ -159,7 +174,8 @@ class Contestant:
     @cached_property
     def _samples(self) -> pd.DataFrame:
         samples = self.run.samples
-        return samples[(samples["model"] == self.model) & (samples["attack"] != _CERTIFIED)]
+        own = (samples["model"] == self.model) & (samples["attack"] != _CERTIFIED) & (samples["verdict"] != VERDICT)
+        return samples[own]
 
 
 def contestants(runs: Sequence[Run]) -> list[Contestant]:
@@ -204,6 +220,17 @@ def check_same_images(first: Contestant, second: Contestant) -> bool:
             "same ones."
         )
     return False
+
+
+def left_out(models: Sequence[Contestant]) -> Iterator[str]:
+    """A sentence for each model of which images have no verdict."""
+    for each in models:
+        if each.errors:
+            images = f"{each.errors} image{'s' if each.errors > 1 else ''}"
+            yield (
+                f"{each.name}: {images} ended every process and {'have' if each.errors > 1 else 'has'} no verdict: "
+                "left out of its pairs, and counted as not correct in its accuracy."
+            )
 
 
 def verdicts_on_shared_images(first: Contestant, second: Contestant, threat: ThreatKey) -> PairedCounts:

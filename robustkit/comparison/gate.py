@@ -93,7 +93,7 @@ def _loaded(run: Run | str | Path) -> Run:
 
 def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
     threat = _threat_of(model, asked)
-    found, n = model.share(threat), len(model.right(threat))
+    found, n = model.share(threat), model.count(threat)
     value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
     measured = f"{found.value:.1%} (95 %: {found.low:.1%} to {found.high:.1%}, n={n})"
     end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
@@ -122,6 +122,7 @@ class _Drop(NamedTuple):
     too_far: bool
     p: float
     n: int
+    note: str  # about images that are left out
 
 
 def _drops(models: Sequence[Contestant], before: Sequence[Contestant], most: float) -> Iterator[GateCheck]:
@@ -130,7 +131,7 @@ def _drops(models: Sequence[Contestant], before: Sequence[Contestant], most: flo
         passed = not (test.too_far and p < LEVEL)
         change = (
             f"{100 * test.change:+.1f} points against the baseline "
-            f"(95 %: {100 * test.low:+.1f} to {100 * test.high:+.1f}, n={test.n})"
+            f"(95 %: {100 * test.low:+.1f} to {100 * test.high:+.1f}, n={test.n}{test.note})"
         )
         why = (
             ""
@@ -149,6 +150,7 @@ def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
             "with other settings; evaluate both in the same way."
         )
     shared = sorted(model.threats.keys() & old.threats.keys())
+    note = ", without the images that have no verdict" if model.errors or old.errors else ""
     if shared == [CLEAN] and len(model.threats) > 1:
         raise UserError("The baseline has no norm and radius of this run; evaluate both under the same ones.")
     for threat in shared:
@@ -156,12 +158,12 @@ def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
         difference, p = paired_difference(counts), mcnemar(counts, first_is_lower=True)
         # Counts are compared, not floats: a drop of exactly the accepted size passes.
         too_far = counts.second_only - counts.first_only > most * counts.n * (1 + 1e-12)
-        yield _Drop(model.name, _name(model, threat), *difference, too_far, p, counts.n)
+        yield _Drop(model.name, _name(model, threat), *difference, too_far, p, counts.n, note)
     for pair in corruption_drops(model, old):
         test = pair.test
         too_far = -test.difference > most * (1 + 1e-12)
         name = named(pair.corruption)
-        yield _Drop(model.name, name, test.difference, test.low, test.high, too_far, test.p, test.n)
+        yield _Drop(model.name, name, test.difference, test.low, test.high, too_far, test.p, test.n, note)
 
 
 def _matched(models: Sequence[Contestant], before: Sequence[Contestant]) -> Iterator[tuple[Contestant, Contestant]]:

@@ -1,6 +1,7 @@
 """Whether runs that are merged are the shards of one run: each of them there, once, finished, of the same plan."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from robustkit.errors import UserError
@@ -45,8 +46,9 @@ def are_shards(names: Sequence[str], manifests: Sequence[Mapping[str, Any]]) -> 
 
 
 def _require_all(shards: Mapping[Shard, str]) -> None:
-    count = next(iter(shards)).count
-    missing = sorted(set(range(1, count + 1)) - {shard.index for shard in shards})
+    # The number comes from the folders, and can be as large as somebody wants: count no further than a sentence needs.
+    count, given = next(iter(shards)).count, {shard.index for shard in shards}
+    missing = list(islice((index for index in range(1, count + 1) if index not in given), _NAMED + 1))
     if missing:
         listed = ", ".join(map(str, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
         what = f"shard {listed} of {count} is" if len(missing) == 1 else f"shards {listed} of {count} are"

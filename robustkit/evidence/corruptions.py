@@ -80,6 +80,7 @@ def corruption_means(
     verdicts: Mapping[str, Verdicts],
     clean: Mapping[str, Mapping[int, CleanRecord]],
     baseline: Mapping[str, Any] | None,
+    failed: Mapping[str, int],
 ) -> Rows:
     """For each model one row for each corruption, the mean over severities, and one for the mean over all of them.
 
@@ -88,17 +89,19 @@ def corruption_means(
         verdicts: by model.
         clean: the clean images, by model.
         baseline: as in the manifest; None for none.
+        failed: how many images have no verdict, by model; they count as wrong, and the interval reaches up to where all
+            of them are right.
     """
     if described is None:
         return []
-    errors = {model: _mean_errors(described, verdicts[model], clean[model]) for model in verdicts}
+    errors = {model: _mean_errors(described, verdicts[model], clean[model], failed[model]) for model in verdicts}
     divisor = _baseline(baseline, errors)
     rows: Rows = []
     for model, own in errors.items():
         relative = None if divisor is None else corruption_errors(own, divisor)
         names = [*described["names"], *([ALL] if len(described["names"]) > 1 else [])]
         for name in names:
-            row = _mean_row(described, verdicts[model], name)
+            row = _mean_row(described, verdicts[model], name, failed[model])
             if relative is not None:
                 ce = relative.mean if name == ALL else relative.by_corruption.get(name)
                 relative_ce = relative.relative_mean if name == ALL else relative.relative.get(name)
@@ -115,25 +118,29 @@ def _cells(described: Mapping[str, Any] | None, name: str = ALL) -> list[tuple[s
     return [(each, severity) for each in names for severity in described["severities"]]
 
 
-def _mean_row(described: Mapping[str, Any], verdicts: Verdicts, name: str) -> dict[str, Any]:
-    """The mean over the cells of a corruption, of the images that have a verdict in each of them."""
+def _mean_row(described: Mapping[str, Any], verdicts: Verdicts, name: str, failed: int) -> dict[str, Any]:
+    """The mean over the cells of a corruption, of the images that have a verdict in each of them or never get one."""
     cells = [verdicts.get(cell, {}) for cell in _cells(described, name)]
     images = set(cells[0]).intersection(*cells[1:]) if cells else set[int]()
     total = sum(
         sum(cell.values()) if len(cell) == len(images) else sum(cell[image] for image in images) for cell in cells
     )
-    share = mean_of_shares(total / len(cells), len(images))
+    n, mean = len(images) + failed, total / len(cells)
+    share, most = mean_of_shares(mean, n), mean_of_shares(mean + failed, n)
     return {
-        "corruption": name, "severities": _span(described["severities"]), "n": len(images), "accuracy": share.value,
-        "ci_low": share.low, "ci_high": share.high, "ci_method": share.method, "error": 1 - share.value,
+        "corruption": name, "severities": _span(described["severities"]), "n": n, "accuracy": share.value,
+        "ci_low": share.low, "ci_high": most.high, "ci_method": share.method, "error": 1 - share.value,
     }  # fmt: skip
 
 
-def _mean_errors(described: Mapping[str, Any], verdicts: Verdicts, clean: Mapping[int, CleanRecord]) -> MeanErrors:
-    rows = {name: _mean_row(described, verdicts, name) for name in described["names"]}
+def _mean_errors(
+    described: Mapping[str, Any], verdicts: Verdicts, clean: Mapping[int, CleanRecord], failed: int
+) -> MeanErrors:
+    rows = {name: _mean_row(described, verdicts, name, failed) for name in described["names"]}
     right = sum(row.pred == row.label for row in clean.values())
     corrupted = {name: row["error"] for name, row in rows.items() if row["n"]}
-    return MeanErrors(1 - right / len(clean) if clean else None, corrupted)
+    n = len(clean) + failed
+    return MeanErrors(1 - right / n if n else None, corrupted)
 
 
 def _baseline(noted: Mapping[str, Any] | None, errors: Mapping[str, MeanErrors]) -> MeanErrors | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.errors import UserError
+from robustkit.evidence.failed import VERDICT
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.bootstrap import mean_bca
@@ -57,7 +58,7 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
     Returns:
         The columns model, norm, attack, radius, n, correct, accuracy, ci_low, ci_high. An image counts as correct at a
         radius if it is classified correctly and no error is known as near as that: an upper bound, as any robust
-        accuracy.
+        accuracy. One without a verdict does not, and `ci_high` is that of all of those being correct.
 
     Raises:
         UserError: the run did not look for distances, or `radii` is no list of numbers from zero up.
@@ -65,6 +66,7 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
     given = None if radii is None else _checked(radii)
     rows: list[dict[str, Any]] = []
     for (model, norm), group in _measured(samples).groupby(["model", "norm"], sort=False):
+        errors = group.loc[group["verdict"] == VERDICT, "sample"].nunique()
         by_attack = _by_attack(group)
         known = group["distance"][np.isfinite(group["distance"])]
         chosen = np.linspace(0, known.max() if len(known) else 1.0, _POINTS) if given is None else given
@@ -72,10 +74,10 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
             n, clean_wrong = len(distances), int((distances == 0).sum())
             for radius in chosen.tolist():
                 correct = n - max(int((distances <= radius).sum()), clean_wrong)
-                share = proportion(correct, n)
+                share, most = proportion(correct, n), proportion(correct + errors, n)
                 rows.append({"model": model, "norm": norm, "attack": attack, "radius": radius, "n": n,
                              "correct": correct, "accuracy": share.value, "ci_low": share.low,
-                             "ci_high": share.high})  # fmt: skip
+                             "ci_high": most.high})  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -102,17 +104,23 @@ def area(samples: pd.DataFrame, limit: float | None = None) -> pd.DataFrame:
         known = group["distance"][np.isfinite(group["distance"])]
         largest = limit or float(known.max() if len(known) else 0.0) or 1.0
         for model, own in group.groupby("model", sort=False):
+            failed = own["verdict"] == VERDICT
+            hopeful = _by_attack(own.assign(distance=own["distance"].mask(failed, math.inf)))
             for attack, distances in _by_attack(own).items():
-                cut = np.minimum(distances.to_numpy(), largest) / largest
-                found = mean_bca(cut)
-                rows.append({"model": model, "norm": norm, "attack": attack, "limit": largest, "n": len(cut),
-                             "area": found.value, "ci_low": found.low, "ci_high": found.high})  # fmt: skip
+                found = mean_bca(_cut(distances, largest))
+                most = mean_bca(_cut(hopeful[attack], largest)) if failed.any() else found
+                rows.append({"model": model, "norm": norm, "attack": attack, "limit": largest, "n": len(distances),
+                             "area": found.value, "ci_low": found.low, "ci_high": most.high})  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def distance_by_image(samples: pd.DataFrame, model: str, norm: str) -> "pd.Series[float]":
-    """The distance of the nearest error of each image, over all attacks; 0 where clean wrong, infinite if unknown."""
-    own = _measured(samples[(samples["model"] == model) & (samples["norm"] == norm)])
+    """The distance of the nearest error of each image, over all attacks; 0 where clean wrong, infinite if unknown.
+
+    Without the images that have no verdict.
+    """
+    mine = (samples["model"] == model) & (samples["norm"] == norm) & (samples["verdict"] != VERDICT)
+    own = _measured(samples[mine])
     return own.groupby("sample")["distance"].min()
 
 
@@ -124,8 +132,13 @@ def _measured(samples: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for norm, group in own.groupby("norm", sort=False):
         distance = group[unmasked(str(norm)).lower()].astype(float).where(group["verdict"] == "broken", math.inf)
-        parts.append(group.assign(distance=distance.where(group["verdict"] != "clean-wrong", 0.0)))
+        parts.append(group.assign(distance=distance.where(~group["verdict"].isin(["clean-wrong", VERDICT]), 0.0)))
     return pd.concat(parts)
+
+
+def _cut(distances: "pd.Series[float]", largest: float) -> NDArray[np.float64]:
+    """The distances as shares of the largest that counts."""
+    return np.minimum(distances.to_numpy(), largest) / largest
 
 
 def _by_attack(group: pd.DataFrame) -> "dict[str, pd.Series[float]]":

@@ -49,7 +49,7 @@ def read_evidence(
         UserError: rows are missing.
     """
     groups = columns_of(identity)
-    model = _model_evidence(store, entry, entry["name"] in manifest.get("randomized", {}))
+    model = _model_evidence(store, identity["n"], entry, entry["name"] in manifest.get("randomized", {}))
     places = origins(model.attacked, identity["threats"], groups)
     if "audit" in identity and model.draws is None:
         model = model._replace(audits=_audits(model, places, identity, groups))
@@ -92,7 +92,7 @@ def _audits(
     }  # fmt: skip
 
 
-def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) -> ModelEvidence:
+def _model_evidence(store: Store, images: int, entry: Mapping[str, Any], randomized: bool) -> ModelEvidence:
     name, smoothing = entry["name"], entry.get("smoothing")
     attacked = store.attack_columns(name)
     certificates = {} if smoothing is None else store.certificates(name)
@@ -106,8 +106,15 @@ def _model_evidence(store: Store, entry: Mapping[str, Any], randomized: bool) ->
     queried: dict[tuple[str, str, str], dict[int, QueryRecord]] = {}
     for each in store.query_records(name):
         queried.setdefault((each.norm, each.eps_text, each.attack), {})[each.sample] = each
-    evidence = ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried, store.failed(name))
+    failed = store.failed(name)
+    if failed and (len(failed.keys() | clean.keys()) > images or _other_labels(failed, clean)):
+        raise not_ours(store.folder, f"images of {name[:40]!r} without a verdict are none of the run")
+    evidence = ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried, failed)
     return _without_failed(evidence) if evidence.failed else evidence
+
+
+def _other_labels(failed: Failed, clean: Mapping[int, CleanRecord]) -> bool:
+    return any(number in clean and clean[number].label != row.label for number, row in failed.items())
 
 
 def _without_failed(model: ModelEvidence) -> ModelEvidence:

@@ -171,7 +171,10 @@ class Store:
         """Images that ended every process which worked on them, by image; empty in runs of versions without workers."""
         if not self._has("failed"):
             return {}
-        return {row.sample: row for row in self._records(FailedRecord, self._rows("failed", model, {}))}
+        records = self._records(FailedRecord, self._rows("failed", model, {}))
+        if any(min(row.sample, row.label, row.tries - 1) < 0 or not _REASON.fullmatch(row.reason) for row in records):
+            raise not_ours(self.folder, "an image without a verdict has no end of its processes")
+        return {row.sample: row for row in records}
 
     def certificates(self, model: str) -> dict[int, CertificateRecord]:
         """Certificates of a smoothed model, by image; empty for other models."""
@@ -435,6 +438,7 @@ _READ_BY_ATTACKS: tuple[type[Any], ...] = (
     CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, PictureRecord, CorruptedRecord,
 )  # fmt: skip
 _CHUNK = 1 << 16  # rows that are in memory as objects
+_REASON = re.compile(r"SIG[A-Z0-9+_-]{1,12}|(signal|status) -?(\d{1,10}|None)", re.ASCII)
 _RANKING = re.compile(r"(\d{1,9}( \d{1,9})*)?", re.ASCII)
 _DISTANCE = r"\d{1,9}:\d{1,12}(\.\d{1,12})?(e[+-]\d{1,2})?"
 _DISTANCES = re.compile(rf"({_DISTANCE}( {_DISTANCE})*)?", re.ASCII)

@@ -67,6 +67,7 @@ class Tables:
     pictures: list[Picture] = field(default_factory=list)
     clean: dict[str, Mapping[int, CleanRecord]] = field(default_factory=dict)  # by model
     corrupted: dict[str, Verdicts] = field(default_factory=dict)  # by model
+    failed: dict[str, int] = field(default_factory=dict)  # images without a verdict, by model
     corrupted_images: list[tuple[str | int, ...]] = field(default_factory=list)
 
 
@@ -78,7 +79,7 @@ def summarised(store: Store, folder: Path) -> Run:
     for entry in identity["models"]:
         model, places = read_evidence(store, identity, manifest, entry)
         found = checks_of(model_facts(store, identity, level_of(manifest), model, witnesses))
-        tables.clean[model.name] = model.clean
+        tables.clean[model.name], tables.failed[model.name] = model.clean, len(model.failed)
         tables.pictures += [
             each for each in carried_pictures(pictures, model.name, places) if each.sample not in model.failed
         ]
@@ -92,7 +93,7 @@ def summarised(store: Store, folder: Path) -> Run:
         tables.warnings += [*_warnings(model, identity), *warnings_of(found, manifest["warnings"])]
     tables.warnings += different_pictures(store) if len(tables.clean) > 1 and "corruptions" in identity else []
     means = corruption_means(
-        identity.get("corruptions"), tables.corrupted, tables.clean, manifest.get("corruption_baseline")
+        identity.get("corruptions"), tables.corrupted, tables.clean, manifest.get("corruption_baseline"), tables.failed
     )
     data = {"dataset": identity["dataset"]["name"], "split": identity["dataset"]["split"]}
     return Run(

@@ -151,6 +151,10 @@ TOGETHER = {
     "another attack": (lambda two, one, place: [one, other_shard(place, "2/2", attacks="pgd:steps=2")], "attack"),
     "one more radius": (lambda two, one, place: [one, other_shard(place, "2/2", eps=["0.1", "0.2"])], "radius"),
     "another seed": (lambda two, one, place: [one, other_shard(place, "2/2", seed=1)], "seed was 0, now 1"),
+    "a number that would fill the memory": (
+        lambda two, one, place: [
+            changed(half, place / f"half-{index}", shard={"index": index, "count": 10**12, "finished": "now"})
+            for index, half in enumerate((one, two), 1)], "3, 4, 5, 6, 7, 8, 9, 10, ... of 1000000000000 are missing"),
     "an unfinished one": (
         lambda two, one, place: [
             one, changed(two, place / "two", shard={"index": 2, "count": 2, "finished": None})], "unfinished"),

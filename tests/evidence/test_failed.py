@@ -1,17 +1,20 @@
 """An image without a verdict is neither robust nor broken: it is named, and every interval covers both."""
 
+from dataclasses import replace
+
 import pytest
 
-from robustkit import Classifier, compare, load_run
+from robustkit import Classifier, compare, gate, load_run
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.data import pick
+from robustkit.errors import UserError
 from robustkit.evaluation.merging import merge
 from robustkit.evidence.consistency import contradictions_in
 from robustkit.evidence.kept import check_kept
 from robustkit.evidence.planned_rows import plan_contradictions
 from robustkit.evidence.rows import FailedRecord
 from robustkit.evidence.store import Store
-from robustkit.statistics.intervals import proportion
+from robustkit.statistics.intervals import mean_of_shares, proportion
 from tests.networks import Noisy
 from tests.small import data, evaluated, evidence, linear
 
@@ -27,10 +30,16 @@ ASKED = {"dataset": data(12), "attacks": ["fgsm", "noise:queries=3"], "eps": "0.
 def failing(folder, *images, model="plain", **asked):
     """A run of which some images failed, with and without rows of theirs."""
     evaluated([MODELS[model]], folder, **{**ASKED, **asked})
-    store = Store(folder)
-    store.write(FailedRecord("net", number, int(data(12)[1][number]), 3, "SIGKILL") for number in images)
-    store.close()
+    fail(folder, *images)
     return load_run(folder)
+
+
+def fail(folder, *images, **changed):
+    store = Store(folder)
+    store.write(
+        replace(FailedRecord("net", number, int(data(12)[1][number]), 3, "SIGKILL"), **changed) for number in images
+    )
+    store.close()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -48,6 +57,15 @@ def test_the_rows_are_those_of_the_other_images_with_bounds(model, tmp_path):
         assert row.ci_low == proportion(row.correct, 12).low
         assert row.ci_high == proportion(row.correct + 2, 12).high
     assert run.manifest["finished"]
+
+
+def test_the_mean_over_corruptions_has_the_same_bounds(tmp_path):
+    run = failing(tmp_path, 3, 7)
+    mean, row = run.corruptions.iloc[0], run.results[run.results["role"] == "corruption"].iloc[0]
+
+    assert (mean["n"], mean["accuracy"]) == (12, row["accuracy"])
+    assert mean["ci_low"] < row["accuracy"] < mean["ci_high"]
+    assert mean["ci_high"] == mean_of_shares(row["correct"] + 2, 12).high
 
 
 def test_it_is_named_where_a_reader_looks(tmp_path):
@@ -72,7 +90,8 @@ def test_its_evidence_does_not_contradict_itself(tmp_path):
 
 def test_nobody_works_on_it(tmp_path):
     image = pick(12)[8]
-    failing(tmp_path, image, samples=5)
+    failing(tmp_path, samples=5)
+    fail(tmp_path, image)
     longer = failing(tmp_path)
 
     assert set(longer.samples[longer.samples["verdict"] == "error"]["sample"]) == {image}
@@ -89,3 +108,51 @@ def test_runs_with_errors_are_merged_and_compared(tmp_path):
     assert set(merged.run.samples[merged.run.samples["verdict"] == "error"]["sample"]) == {3}
     assert not list(contradictions_in(merged.run))
     assert compare(tmp_path / "a", tmp_path / "merged").pairs is not None
+
+
+def test_images_without_a_verdict_are_left_out_of_pairs(tmp_path):
+    whole, run = failing(tmp_path / "whole"), failing(tmp_path / "run", 3, 7)
+    compared = compare(run, whole)
+    row = run.results[run.results["role"] == "worst-case"].iloc[0]
+    first = compared.ranking[compared.ranking["norm"] == "Linf"].set_index("model").loc["run/net"]
+
+    assert set(compared.pairs["n"]) == {10}
+    assert set(compared.pairs["second_only"]) == {0}
+    assert any("run/net: 2 images ended every process" in note for note in compared.notes)
+    for name in ("n", "correct", "accuracy", "ci_low", "ci_high"):
+        assert first[name] == row[name]
+
+
+@pytest.mark.parametrize(("judged_by", "end"), [("point", "accuracy"), ("low", "ci_low"), ("high", "ci_high")])
+def test_a_gate_judges_by_the_interval_of_the_results(judged_by, end, tmp_path):
+    run = failing(tmp_path, 3, 7)
+    value = run.results[run.results["role"] == "worst-case"].iloc[0][end]
+
+    assert gate(run, fail_under=f"Linf@0.1>={value - 1e-6:.7f}", judged_by=judged_by, allow_unreliable=True).passed
+    assert not gate(run, fail_under=f"Linf@0.1>={value + 1e-6:.7f}", judged_by=judged_by).passed
+
+
+def test_an_image_without_a_verdict_has_no_distance(tmp_path):
+    asked = {"attacks": "deepfool", "norm": "L2", "eps": "minimum", "corruptions": (), "severities": ()}
+    whole, run = failing(tmp_path / "whole", **asked), failing(tmp_path / "run", 3, 7, **asked)
+    (pair,) = compare(run, whole).distances.to_dict("records")
+    at_zero = run.curve([0.0]).set_index("attack").loc["worst-case"]
+    results = run.results.set_index("role").loc["clean"]
+    area = run.area(1.0).set_index("attack").loc["worst-case"]
+
+    assert (pair["n"], pair["first_farther"], pair["second_farther"]) == (10, 0, 0)
+    assert (at_zero["correct"], at_zero["ci_high"]) == (results["correct"], results["ci_high"])
+    assert area["ci_low"] < whole.area(1.0).set_index("attack").loc["worst-case", "area"] < area["ci_high"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sample": 99}, {"sample": -1}, {"label": 11}, {"label": -1}, {"tries": 0}, {"reason": "\x1b[31m"}],
+    ids=str,
+)
+def test_a_changed_row_is_refused(change, tmp_path):
+    failing(tmp_path)
+    fail(tmp_path, 3, **change)
+
+    with pytest.raises(UserError, match="damaged or changed"):
+        load_run(tmp_path)
