@@ -50,6 +50,7 @@ class ResultRow:
     forwards: int
     backwards: int
     abstained: int = 0  # clean images on which a smoothed or randomized model abstains
+    errors: int = 0  # images without a verdict, because they ended every process; not among `correct`
     undecided: int = 0  # images of an unfinished run without a verdict in this row
     one_draw: float = math.nan  # accuracy of a single draw with its interval; NaN unless the model is randomized
     one_draw_low: float = math.nan
@@ -146,6 +147,7 @@ def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
             one_draw=float(row.get("draw_accuracy", math.nan)),
             one_draw_low=float(row.get("draw_ci_low", math.nan)),
             one_draw_high=float(row.get("draw_ci_high", math.nan)),
+            errors=_count(row.get("errors")),
             undecided=_count(row.get("undecided")),
             distance=float(row.get("median_distance", math.nan)),
             distance_low=float(row.get("distance_low", math.nan)),
