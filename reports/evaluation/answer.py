@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..shared.words import DASH, in_plain_words, percent, point_range, points, printable
+from ..shared.words import in_plain_words, percent, point_range, points, printable
 from .board import Board
 from .corruption_mean import answer_on_corruptions
 from .headline_threat import HeadlineThreat, headline_threat
@@ -120,9 +120,7 @@ def _without_radius(board: Board) -> tuple[str, str]:
         return f"No attack was run{f'; clean accuracy: {counts}' if counts else ''}.", ""
     norm = known[0][0]
     own = sorted((cell for other, cell in known if other == norm), key=lambda cell: -cell.distance)
-    parts = ", ".join(
-        f"{cell.model} {cell.distance_text} (95 %: {cell.distance_interval.replace('-', DASH)})" for cell in own
-    )
+    parts = ", ".join(f"{cell.model} {cell.distance_text} (95 %: {cell.distance_interval})" for cell in own)
     return (
         f"Median {norm.norm} distance of the nearest error: {parts}.",
         "An upper bound: half of the correctly classified images have an error at least as near as that, and a "

@@ -89,8 +89,8 @@ def resolution(board: Board) -> str:
     rows = [cell for cell in board.rows if cell.threat is None or not cell.threat.is_minimum]
     worst = next((cell for cell in rows if cell.role == "worst-case"), None)
     cell = worst or next((cell for cell in rows if cell.role == "clean"), None)
-    if cell is None or not cell.n:
-        return ""
+    if cell is None or not cell.n or (worst is None and board.minimums):
+        return ""  # distances have no share that a test could compare
     share = cell.correct / cell.n
     apart, together = unpaired_difference(share, n), paired_difference(n)
     if apart is None or together is None:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from robustkit.evidence.corruptions import ROLE
 
-from ..shared.words import interval, percent, printable
+from ..shared.words import DASH, interval, percent, printable
 
 _FINE = 10**6  # shares that are no counts are written as so many parts
 UNFINISHED = "unfinished"  # as `Run.results` names the method of such an interval
@@ -104,7 +104,7 @@ class ResultRow:
     def distance_interval(self) -> str:
         """Its 95 % interval as text; empty where there is a radius."""
         low, high = distance_text(self.distance_low), distance_text(self.distance_high)
-        return "" if math.isnan(self.distance) else f"{low}-{high}"
+        return "" if math.isnan(self.distance) else f"{low}{DASH}{high}"
 
     @property
     def images(self) -> int:
