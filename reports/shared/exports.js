@@ -105,7 +105,9 @@ function standalone(svg) {
   [...svg.querySelectorAll("*")].forEach((each, place) => {
     if (each.matches("defs, title, desc, clipPath, metadata")) return;
     const style = getComputedStyle(each);
-    for (const name of STYLES) copies[place].style.setProperty(name, style.getPropertyValue(name));
+    // What a shape in <defs> does not say itself comes from the place that uses it.
+    const names = each.closest("defs") ? STYLES.filter((name) => each.style.getPropertyValue(name)) : STYLES;
+    for (const name of names) copies[place].style.setProperty(name, style.getPropertyValue(name));
   });
   added?.remove();
   if (added) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);

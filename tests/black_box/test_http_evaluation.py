@@ -81,6 +81,7 @@ def test_the_ledger_is_the_log_of_the_server(tmp_path):
     assert shown[1:] == (counts["sent"], counts["answered"])
     assert read["requests"] == audit["requests"] == run.manifest["requests"]
     assert f"{counts['sent']:,} sent" in card_markdown(run)
+    assert "Rounding" not in " ".join(audit["not_tested"])
 
 
 def test_a_server_gets_the_verdicts_of_a_model_of_pictures():

@@ -177,6 +177,7 @@ def test_a_saved_figure_has_its_legend_in_it(opened, tmp_path: Path):
     assert page.locator("text").all_text_contents()[-len(names) :] == names
     assert not page.evaluate(f"[...document.querySelectorAll('text')].some((each) => {outside})")
     assert not any(word in file.read_text() for word in ("var(", "currentColor"))
+    assert not page.evaluate("[...document.querySelectorAll('defs *')].some((each) => each.style.fill)")
     assert after == before
 
 
