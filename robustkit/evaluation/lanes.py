@@ -7,7 +7,6 @@ from typing import Any, Final
 from robustkit.evidence.rows import AnswerRecord, Row
 
 # Entries of a manifest that the part of a run which is about one model adds to.
-# Entries of a manifest that the part of a run which is about one model adds to.
 NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected")
 
 
