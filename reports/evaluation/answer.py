@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..shared.words import DASH, in_plain_words, point_range, points
+from ..shared.words import in_plain_words, percent, point_range, points, printable
 from .board import Board
 from .corruption_mean import answer_on_corruptions
 from .headline_threat import HeadlineThreat, headline_threat
@@ -30,15 +30,28 @@ def answer(board: Board) -> Answer:
         return Answer(_unbroken(sentence), support, _attacker(board, None), "", comments)
     ranked = ranking(board, leading.threat)
     sentence = _of_one(board, leading.threat, ranked) if len(ranked.models) < 2 else _of_several(board, ranked)
+    if not _unreliable(board, leading.threat).isdisjoint(ranked.models[:2]):
+        sentence = f"Not reliable: {sentence}"
     support = _support(board, leading.threat, ranked)
     return Answer(_unbroken(sentence), support, _attacker(board, leading), leading.rule, comments)
+
+
+def _unreliable(board: Board, threat: ThreatLabel) -> set[str]:
+    """Models that failed a check, at this threat or as a whole."""
+    return {
+        names.get(printable(check.model), check.model)
+        for run, names in zip(board.runs, board.names, strict=True)
+        for check in run.checks
+        if check.status == "invalid" and check.threat in ("", str(threat))
+    }
 
 
 def _of_one(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     cell = board.worst(ranked.models[0], threat) if ranked.models else None
     if cell is None:
         return "No model has a result yet."
-    return f"{cell.model}: at most {cell.percent} robust accuracy at {threat} (95 %: {cell.interval}, n = {cell.n:,})."
+    most = percent(cell.correct + cell.errors, cell.n) if cell.errors else cell.percent
+    return f"{cell.model}: at most {most} robust accuracy at {threat} (95 %: {cell.interval}, n = {cell.n:,})."
 
 
 def _of_several(board: Board, ranked: Ranking) -> str:
@@ -82,9 +95,15 @@ def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     before = f" Without an attack it is {clean.correct:,}." if clean else ""
     certified = board.certified(cell.model, threat)
     least = f" At least {certified.correct:,} are certified." if certified else ""
+    missing = ""
+    if cell.errors:
+        missing = (
+            f" {cell.errors:,} of the images {'has' if cell.errors == 1 else 'have'} no verdict; tables count them as "
+            f"wrong ({cell.percent}), and intervals cover both."
+        )
     return (
         f"An upper bound: of {cell.n:,} images, {cell.model} classifies {cell.correct:,} correctly under every attack "
-        f"tried, and a stronger attack can only lower that.{least}{before}"
+        f"tried, and a stronger attack can only lower that.{missing}{least}{before}"
     )
 
 
@@ -101,9 +120,7 @@ def _without_radius(board: Board) -> tuple[str, str]:
         return f"No attack was run{f'; clean accuracy: {counts}' if counts else ''}.", ""
     norm = known[0][0]
     own = sorted((cell for other, cell in known if other == norm), key=lambda cell: -cell.distance)
-    parts = ", ".join(
-        f"{cell.model} {cell.distance_text} (95 %: {cell.distance_interval.replace('-', DASH)})" for cell in own
-    )
+    parts = ", ".join(f"{cell.model} {cell.distance_text} (95 %: {cell.distance_interval})" for cell in own)
     return (
         f"Median {norm.norm} distance of the nearest error: {parts}.",
         "An upper bound: half of the correctly classified images have an error at least as near as that, and a "

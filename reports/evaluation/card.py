@@ -78,7 +78,7 @@ def card(run: Run, thresholds: Sequence[str] = ()) -> dict[str, Any]:
             "knowledge": list(dict.fromkeys(each["knowledge"] for each in attacks)),
             "budget": [threat_entry(norm, text, identity.get("masks", {})) for norm, text in identity["threats"]],
         },
-        "attacks": attacks,
+        "attacks": attacks, "requests": manifest.get("requests", {}),
         "models": [_model(board, run, entry) for entry in identity["models"]],
         "thresholds": _thresholds(run, thresholds) or "not declared",
         "not_tested": [*_OTHER_ATTACKS, *unchecked(board)],

@@ -58,6 +58,10 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
     yield as_markdown(
         PlainTable("The attacks and all of their settings.", ["attack", "knowledge", "access", "settings"], rows)
     )
+    yield from (
+        f"- Requests to {_safe(name)}: {count['sent']:,} sent, {count['answered']:,} answered"
+        for name, count in content["requests"].items()
+    )
     yield "## What was not tested\n"
     yield from (f"- {_safe(text)}" for text in content["not_tested"])
     yield "\n## Warnings of the run\n"

@@ -1,11 +1,11 @@
-"""What each attack cost on each model, over all threats: images, passes and seconds.
+"""What each attack cost on each model, over all threats: images, passes and seconds; and requests to servers.
 
 An image that a smaller radius broke already is not attacked again, so it does not count as attacked here.
 """
 
 from typing import NamedTuple
 
-from ..shared.words import UNKNOWN, per_image
+from ..shared.words import UNKNOWN, per_image, printable
 from .board import Board
 from .result_rows import OrderedRow, ResultRow, ThreatLabel
 
@@ -28,6 +28,25 @@ class CostBlock(NamedTuple):
     model: str
     rows: list[CostRow]
     seconds: str
+
+
+class RequestRow(NamedTuple):
+    """Requests to one server, and how many of them it answered."""
+
+    model: str
+    sent: int
+    answered: int
+
+
+def requests(board: Board) -> list[RequestRow]:
+    """The requests to each server, summed over the runs, which keep one ledger each; none without a server."""
+    counts: dict[str, RequestRow] = {}
+    for run, names in zip(board.runs, board.names, strict=True):
+        for name, count in run.manifest.get("requests", {}).items():
+            model = names.get(printable(name), printable(name))  # a surrogate is no model of the board
+            before = counts.get(model, RequestRow(model, 0, 0))
+            counts[model] = RequestRow(model, before.sent + count["sent"], before.answered + count["answered"])
+    return list(counts.values())
 
 
 def cost_blocks(board: Board) -> list[CostBlock]:

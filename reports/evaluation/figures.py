@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from robustkit.evidence.distances import curve
 
-from ..shared.line_chart import ChartLine, ChartPoint, ChartTick, Drawing, LineChart, drawings
-from ..shared.words import percent, printable, radius_axis
+from ..shared.line_chart import ChartLine, ChartPoint, ChartTick, Drawing, LineChart, drawings, round_ticks
+from ..shared.words import interval, percent, printable, radius_axis
 from .board import Board
 from .overview import overview
 from .result_rows import ResultRow, ThreatLabel
@@ -73,8 +73,8 @@ def _of_distances(board: Board, table: "pd.DataFrame", norm: ThreatLabel) -> Lin
     lines = []
     for number, model in enumerate(board.models[:MOST]):
         own = table[table["model"] == model]
-        columns = zip(own["radius"], own["accuracy"], own["ci_low"], own["ci_high"], strict=True)
-        points = [ChartPoint(x, 100 * y, 100 * low, 100 * high, "") for x, y, low, high in columns]
+        columns = zip(own["radius"], own["correct"], own["n"], own["ci_low"], own["ci_high"], strict=True)
+        points = [_share_within(model, *row) for row in columns if row[2]]
         end = percent(int(own["correct"].iloc[-1]), int(own["n"].iloc[-1])) if len(own) else ""
         lines.append(ChartLine(model, end, number, points, steps=True))
     title = f"{printable(norm.norm)}: correctly classified and without a known error within the radius"
@@ -82,5 +82,11 @@ def _of_distances(board: Board, table: "pd.DataFrame", norm: ThreatLabel) -> Lin
                if (cell := board.worst(model, norm))]  # fmt: skip
     return LineChart(
         title, f"{title}. {' '.join(medians)}", radius_axis(norm.norm), "no known error, %", largest,
-        [ChartTick(place * largest / 4, f"{place * largest / 4:.3g}") for place in range(5)], lines,
+        round_ticks(largest), lines,
     )  # fmt: skip
+
+
+def _share_within(model: str, radius: float, correct: int, n: int, low: float, high: float) -> ChartPoint:
+    """The images without a known error within a radius."""
+    text = f"{model}: {percent(correct, n)} at {radius:.3g} ({interval(low, high, correct, n)})"
+    return ChartPoint(radius, 100 * correct / n, 100 * low, 100 * high, text)

@@ -25,7 +25,7 @@ from .board import Board, EvaluationProgress, boards
 from .checklist import ChecklistItem, checklist
 from .checks import CheckSummary, check_summary
 from .confusion import ConfusionTables, confusion_tables
-from .cost import CostBlock, cost_blocks
+from .cost import CostBlock, RequestRow, cost_blocks, requests
 from .distances import DistanceBlock, distance_blocks
 from .extra_parts import ExtraPart, extra_parts
 from .figures import charts
@@ -73,6 +73,7 @@ class Section(NamedTuple):
     classes: list[tables.ClassTable]
     gallery: list[GalleryEntry]
     costs: list[CostBlock]
+    requests: list[RequestRow]
     certified: list[str]
     randomized: list[str]
     audit: list[str]
@@ -140,6 +141,7 @@ def _section(board: Board, number: int) -> Section:
         classes=tables.class_tables(board),
         gallery=gallery(board),
         costs=cost_blocks(board),
+        requests=requests(board),
         certified=smoothing.notes(board),
         randomized=randomized.notes(board),
         audit=audit.notes(board),

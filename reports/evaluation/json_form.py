@@ -64,6 +64,7 @@ def _run(run: Run) -> dict[str, Any]:
         "models": json_value(identity["models"]),
         "threats": [threat_entry(norm, eps_text, identity.get("masks", {})) for norm, eps_text in identity["threats"]],
         "attacks": json_value(identity["attacks"]),
+        "requests": json_value(manifest.get("requests", {})),
         "results": json_rows(run.results),
         "manifest": json_value(manifest),
     }

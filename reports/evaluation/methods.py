@@ -7,6 +7,7 @@ from robustkit.statistics.resolution import POWER, paired_difference, unpaired_d
 from ..shared.words import percent, printable
 from . import audit, bisection, corruptions, precision, randomized, smoothing
 from .board import Board
+from .cost import requests
 from .manifest import attacks
 
 
@@ -53,8 +54,20 @@ def unchecked(board: Board) -> list[str]:
         f"Other changes of the input: {others}{_natural(norms)}{patches}{corruptions.unchecked(board.runs)}new data.",
         "Randomness of a model: an attacker who predicts its random numbers, or may try again, was not considered.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
-        "Rounding: adversarial images were not rounded to the 256 levels of an image file before the verdict.",
+        *_rounding(board),
     ]
+
+
+def _rounding(board: Board) -> Iterator[str]:
+    """That pictures have 256 levels was not checked, but for models on servers, which get nothing else."""
+    servers = {row.model for row in requests(board)}
+    others = [model for model in board.models if model not in servers]
+    if others:
+        whose = f" of {_listed(others)}" if len(others) < len(board.models) else ""
+        yield (
+            f"Rounding: adversarial images{whose} were not rounded to the 256 levels of an image file before the "
+            "verdict."
+        )
 
 
 def _natural(norms: Sequence[str]) -> str:
@@ -89,8 +102,8 @@ def resolution(board: Board) -> str:
     rows = [cell for cell in board.rows if cell.threat is None or not cell.threat.is_minimum]
     worst = next((cell for cell in rows if cell.role == "worst-case"), None)
     cell = worst or next((cell for cell in rows if cell.role == "clean"), None)
-    if cell is None or not cell.n:
-        return ""
+    if cell is None or not cell.n or (worst is None and board.minimums):
+        return ""  # distances have no share that a test could compare
     share = cell.correct / cell.n
     apart, together = unpaired_difference(share, n), paired_difference(n)
     if apart is None or together is None:

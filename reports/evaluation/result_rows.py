@@ -9,7 +9,7 @@ import pandas as pd
 
 from robustkit.evidence.corruptions import ROLE
 
-from ..shared.words import interval, percent, printable
+from ..shared.words import DASH, interval, percent, printable
 
 _FINE = 10**6  # shares that are no counts are written as so many parts
 UNFINISHED = "unfinished"  # as `Run.results` names the method of such an interval
@@ -50,6 +50,7 @@ class ResultRow:
     forwards: int
     backwards: int
     abstained: int = 0  # clean images on which a smoothed or randomized model abstains
+    errors: int = 0  # images without a verdict, because they ended every process; not among `correct`
     undecided: int = 0  # images of an unfinished run without a verdict in this row
     one_draw: float = math.nan  # accuracy of a single draw with its interval; NaN unless the model is randomized
     one_draw_low: float = math.nan
@@ -103,7 +104,7 @@ class ResultRow:
     def distance_interval(self) -> str:
         """Its 95 % interval as text; empty where there is a radius."""
         low, high = distance_text(self.distance_low), distance_text(self.distance_high)
-        return "" if math.isnan(self.distance) else f"{low}-{high}"
+        return "" if math.isnan(self.distance) else f"{low}{DASH}{high}"
 
     @property
     def images(self) -> int:
@@ -146,6 +147,7 @@ def result_rows(results: pd.DataFrame) -> tuple[ResultRow, ...]:
             one_draw=float(row.get("draw_accuracy", math.nan)),
             one_draw_low=float(row.get("draw_ci_low", math.nan)),
             one_draw_high=float(row.get("draw_ci_high", math.nan)),
+            errors=_count(row.get("errors")),
             undecided=_count(row.get("undecided")),
             distance=float(row.get("median_distance", math.nan)),
             distance_low=float(row.get("distance_low", math.nan)),

@@ -100,7 +100,7 @@ def _distances(board: Board, block: DistanceBlock, shown: list[str]) -> Table:
     for row in block.rows:
         texts = {
             "median distance": row.cell.distance_text,
-            "95 % interval": row.cell.distance_interval,
+            "95 % interval": in_ascii(row.cell.distance_interval),
             "found": row.found,
             "passes/image": row.passes,
         }

@@ -92,28 +92,31 @@ const STYLES = ["color", "fill", "fill-opacity", "stroke", "stroke-width", "stro
 
 /** A copy of a figure that needs no page: every colour and font written out, in the light colours, on white. */
 function standalone(svg) {
-  const [, , width, height] = svg.viewBox.baseVal.width
+  const [, , width, bare] = svg.viewBox.baseVal.width
     ? svg.getAttribute("viewBox").split(/[\s,]+/).map(Number)
     : [0, 0, svg.clientWidth, svg.clientHeight];
   const light = [...document.styleSheets[0].cssRules].find((rule) => rule.selectorText === ":root")?.style ?? [];
   const before = svg.getAttribute("style");
   for (const name of light) if (name.startsWith("--")) svg.style.setProperty(name, light.getPropertyValue(name));
   svg.style.color = "var(--ink)";
+  const { added, height } = drawLegend(svg, width, bare);
   const copy = svg.cloneNode(true);
   const copies = [...copy.querySelectorAll("*")];
   [...svg.querySelectorAll("*")].forEach((each, place) => {
     if (each.matches("defs, title, desc, clipPath, metadata")) return;
     const style = getComputedStyle(each);
-    for (const name of STYLES) copies[place].style.setProperty(name, style.getPropertyValue(name));
+    // What a shape in <defs> does not say itself comes from the place that uses it.
+    const names = each.closest("defs") ? STYLES.filter((name) => each.style.getPropertyValue(name)) : STYLES;
+    for (const name of names) copies[place].style.setProperty(name, style.getPropertyValue(name));
   });
+  added?.remove();
+  if (added) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const paper = getComputedStyle(svg).getPropertyValue("--paper").trim() || "#fff";
   if (before === null) svg.removeAttribute("style");
   else svg.setAttribute("style", before);
   for (const [name, value] of Object.entries({ xmlns: "http://www.w3.org/2000/svg", width, height })) copy.setAttribute(name, value);
   for (const name of ["style", "class", "aria-hidden", "focusable"]) copy.removeAttribute(name);
-  const ground = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  for (const [name, value] of Object.entries({ width: "100%", height: "100%", fill: paper })) ground.setAttribute(name, value);
-  copy.prepend(ground);
+  copy.prepend(drawn("rect", { width: "100%", height: "100%", fill: paper }));
   return { text: new XMLSerializer().serializeToString(copy), width, height };
 }
 

@@ -3,6 +3,7 @@
 Drawn twice, for wide and for narrow screens, because the letters of a scaled chart would be too small on a phone.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -97,12 +98,13 @@ class DrawnLine(NamedTuple):
     dashed: bool
     path: str
     band: str
-    marks: list[Mark]
+    marks: list[Mark]  # of a line of steps only shown where a reader points
     name: str
     end: str
     label_x: float
     label_y: float | None
     end_y: float
+    steps: bool
 
 
 class Drawing(NamedTuple):
@@ -121,6 +123,13 @@ def drawings(chart: LineChart) -> list[Drawing]:
     prefix = shared_prefix([line.name for line in chart.lines])
     chart = chart._replace(lines=[line._replace(name=line.name.removeprefix(prefix)) for line in chart.lines])
     return [_drawing(chart, _fitted(chart, frame)) for frame in (WIDE, NARROW)]
+
+
+def round_ticks(largest: float, most: int = 5) -> list[ChartTick]:
+    """Ticks from 0 at multiples of 1, 2 or 5 times a power of ten, at most `most` beside 0."""
+    power = 10.0 ** math.floor(math.log10(largest / most))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * most >= largest * (1 - 1e-9))
+    return [ChartTick(place * step, f"{place * step:.6g}") for place in range(math.floor(largest / step + 1e-9) + 1)]
 
 
 def shared_prefix(names: Sequence[str]) -> str:
@@ -162,9 +171,9 @@ def _line(chart: LineChart, frame: ChartFrame, line: ChartLine, place: int) -> D
     colour = line.number % _COLOURS
     name, x = shortened_name(line.name, frame.letters), frame.width - frame.right + 12
     if line.steps:
-        return DrawnLine(colour, line.dashed, _steps(marks), _band(marks), [], name, line.end, x, ends, ends)
+        return DrawnLine(colour, line.dashed, _steps(marks), _band(marks), marks, name, line.end, x, ends, ends, True)
     path = " ".join(f"{'M' if i == 0 else 'L'}{mark.x:.1f} {mark.y:.1f}" for i, mark in enumerate(marks))
-    return DrawnLine(colour, line.dashed, path, "", marks, name, line.end, x, ends, ends)
+    return DrawnLine(colour, line.dashed, path, "", marks, name, line.end, x, ends, ends, False)
 
 
 def _mark(chart: LineChart, frame: ChartFrame, point: ChartPoint, shift: float) -> Mark:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 REPORTS = Path(__file__).parents[1]
-SCRIPTS = ("tables.js", "exports.js", "page.js")
+SCRIPTS = ("tables.js", "legends.js", "exports.js", "page.js")
 
 
 def render(template: str, **values: Any) -> str:

@@ -36,8 +36,11 @@ def interval(low: float, high: float, k: int, n: int) -> str:
 
 
 def signed_points(difference: float) -> str:
-    """A difference of shares in points, as "+3.2"; a dash for NaN."""
-    return DASH if math.isnan(difference) else f"{100 * difference:+.1f}".replace("-", MINUS)
+    """A difference of shares in points, as "+3.2"; "0.0" has no sign; a dash for NaN."""
+    if math.isnan(difference):
+        return DASH
+    text = f"{100 * difference:+.1f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
 def in_ascii(text: str) -> str:

@@ -1,10 +1,17 @@
 """An evaluation of a server: verdicts about the pictures that were sent, a ledger, and a clean stop."""
 
+import json
 import sqlite3
 
 import pytest
 import torch
+from jsonschema import Draft202012Validator
 from robustkit.reports import write_csv
+from robustkit.reports.evaluation.board import boards
+from robustkit.reports.evaluation.card import card_json, card_schema
+from robustkit.reports.evaluation.card_markdown import card_markdown
+from robustkit.reports.evaluation.cost import requests
+from robustkit.reports.evaluation.json_form import json_text, schema
 
 import robustkit
 from robustkit.black_box import RemoteAccess
@@ -65,6 +72,16 @@ def test_the_ledger_is_the_log_of_the_server(tmp_path):
     assert rows(tmp_path, "SELECT DISTINCT outcome FROM request") == [(200,)]
     assert len(rows(tmp_path, "SELECT * FROM request")) == len(asked)
     assert not run.query_curve().empty
+
+    (shown,) = requests(boards([run])[0])
+    read, audit = json.loads(json_text([run]))["runs"][0], json.loads(card_json(run))
+    Draft202012Validator(schema()).validate(json.loads(json_text([run])))
+    Draft202012Validator(card_schema()).validate(audit)
+
+    assert shown[1:] == (counts["sent"], counts["answered"])
+    assert read["requests"] == audit["requests"] == run.manifest["requests"]
+    assert f"{counts['sent']:,} sent" in card_markdown(run)
+    assert "Rounding" not in " ".join(audit["not_tested"])
 
 
 def test_a_server_gets_the_verdicts_of_a_model_of_pictures():

@@ -162,6 +162,25 @@ def test_a_saved_figure_needs_no_page_and_is_light_in_a_dark_window(opened, tmp_
     assert shown.messages == []
 
 
+def test_a_saved_figure_has_its_legend_in_it(opened, tmp_path: Path):
+    shown = opened(PAGES["trace"](), scheme="dark")
+    names = shown.page.locator("#depth > .legend li").all_inner_texts()
+    before = shown.page.locator("figure svg").first.inner_html()
+    file = tmp_path / "figure.svg"
+    file.write_bytes(shown.saved("SVG: save "))
+    after = shown.page.locator("figure svg").first.inner_html()
+    page = opened("").page
+    page.goto(file.as_uri())
+    outside = "each.getBBox().y > document.documentElement.viewBox.baseVal.height"
+
+    assert names
+    assert page.locator("text").all_text_contents()[-len(names) :] == names
+    assert not page.evaluate(f"[...document.querySelectorAll('text')].some((each) => {outside})")
+    assert not any(word in file.read_text() for word in ("var(", "currentColor"))
+    assert not page.evaluate("[...document.querySelectorAll('defs *')].some((each) => each.style.fill)")
+    assert after == before
+
+
 def test_another_script_does_not_run_in_a_page(opened):
     shown = opened(page_of("<script>document.title = 'taken'</script>"))
 

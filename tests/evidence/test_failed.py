@@ -3,6 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from robustkit.reports.evaluation.answer import answer
+from robustkit.reports.evaluation.board import boards
+from robustkit.reports.shared.words import percent
 
 from robustkit import Classifier, compare, gate, load_run
 from robustkit.classifier.smoothing import Smoothing
@@ -78,6 +81,15 @@ def test_it_is_named_where_a_reader_looks(tmp_path):
     assert "errors" in (tmp_path / "results.csv").read_text().splitlines()[0]
     for name in ("report.json", "report.md", "report.tex"):
         run.save_report(tmp_path / name)
+
+
+def test_the_headline_is_no_lower_than_what_the_images_without_a_verdict_may_add(tmp_path):
+    run = failing(tmp_path, 3, 7)
+    worst = run.results[run.results["role"] == "worst-case"].iloc[0]
+    said = answer(boards([run])[0])
+
+    assert percent(worst.correct + 2, 12) in said.sentence.replace("\xa0", " ")
+    assert f"2 of the images have no verdict; tables count them as wrong ({percent(worst.correct, 12)})" in said.support
 
 
 def test_its_evidence_does_not_contradict_itself(tmp_path):

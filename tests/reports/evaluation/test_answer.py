@@ -8,6 +8,7 @@ from robustkit.reports.evaluation.headline_threat import headline_threat
 from robustkit.reports.evaluation.ranking import ranking
 from robustkit.reports.shared.words import DASH
 
+from robustkit.checks import Check
 from robustkit.evidence.run import Run
 
 LINF = (("Linf", 0.1, "0.1"),)
@@ -84,3 +85,17 @@ def test_one_model_has_its_number_its_interval_and_n(make_run: Callable[..., Run
     assert "n = 90" in sentence
     assert "upper bound" in found.support
     assert "white box" in found.threat
+
+
+@pytest.mark.parametrize(
+    ("model", "threat", "unreliable"),
+    [("a", "Linf 0.1", True), ("a", "", True), ("a", "L2 1", False), ("worst", "Linf 0.1", False)],
+)
+def test_a_headline_that_names_a_model_with_a_failed_check_is_called_not_reliable(
+    model: str, threat: str, unreliable: bool, make_run: Callable[..., Run]
+) -> None:
+    run = make_run(n=60, models=("worst", "b", "a"), threats=LINF)
+    failed = Check(model, threat, "zero_gradients", "Gradients are not zero", "quick", "invalid", "invalid", "All are.")
+    sentence = answer(boards([replace(run, checks=(failed,))])[0]).sentence
+
+    assert sentence.startswith("Not reliable: ") == unreliable

@@ -2,10 +2,11 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
 from robustkit.reports.evaluation.board import boards
 from robustkit.reports.evaluation.figures import charts
 from robustkit.reports.evaluation.html import page
-from robustkit.reports.shared.line_chart import NARROW, WIDE, drawings, shared_prefix, shortened_name
+from robustkit.reports.shared.line_chart import NARROW, WIDE, drawings, round_ticks, shared_prefix, shortened_name
 
 from robustkit.evidence.run import Run
 
@@ -57,3 +58,11 @@ def test_names_are_shortened_in_the_middle_and_lose_what_they_share() -> None:
     assert shared_prefix(["models.a", "models.b"]) == "models."
     assert shared_prefix(["resnet18", "resnet50"]) == ""
     assert shared_prefix(["models.a"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("largest", "texts"),
+    [(0.339, "0 0.1 0.2 0.3"), (1.0, "0 0.2 0.4 0.6 0.8 1"), (0.05, "0 0.01 0.02 0.03 0.04 0.05"), (12.0, "0 5 10")],
+)
+def test_ticks_are_round_numbers(largest: float, texts: str) -> None:
+    assert " ".join(tick.text for tick in round_ticks(largest)) == texts

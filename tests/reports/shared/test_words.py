@@ -1,5 +1,5 @@
 import pytest
-from robustkit.reports.shared.words import interval, per_image, percent, printable
+from robustkit.reports.shared.words import interval, per_image, percent, printable, signed_points
 
 from robustkit.statistics.intervals import proportion
 
@@ -27,3 +27,11 @@ def test_no_images_give_no_number() -> None:
 
 def test_control_characters_do_not_reach_a_terminal() -> None:
     assert "\x1b" not in printable("model\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.0"), (-0.0, "0.0"), (-1e-6, "0.0"), (0.1, "+10.0"), (-0.1, "\N{MINUS SIGN}10.0")],
+)
+def test_no_difference_has_no_sign(value: float, text: str) -> None:
+    assert signed_points(value) == text
