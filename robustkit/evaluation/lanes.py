@@ -7,7 +7,6 @@ from typing import Any, Final
 from robustkit.evidence.rows import AnswerRecord, Row
 
 # Entries of a manifest that the part of a run which is about one model adds to.
-# Entries of a manifest that the part of a run which is about one model adds to.
 NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected")
 
 
@@ -19,6 +18,7 @@ class Lane:
     images: tuple[int, ...]
     rows: tuple[Row, ...] = ()  # what is known about them already
     noted: Mapping[str, Any] | None = None  # entries of the manifest
+    keep_adversarial: bool = False  # as the run folder was begun
     deaths: int = 0  # of workers that had this image alone
 
 
