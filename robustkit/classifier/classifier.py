@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit import limits
-from robustkit.classifier.access import black_box_in, is_metered, require_options
+from robustkit.classifier.access import black_box_in, is_metered, only_labels, require_options
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.generators import reseed
 from robustkit.classifier.input_format import InputFormat
@@ -180,7 +180,7 @@ class Classifier(Summarised):
         if is_metered(self.model):
             return Metered(reference, search)
         if not repeats.randomized:
-            return Plain(reference, search)
+            return Plain(reference, search, says_scores=not only_labels(self.model))
         together = 1 if rows_share_draws(reference.forward, images, repeats.seed) else reference.sizes.tile
         return Randomized(reference, search, eot, self.draws, repeats.seed, together)
 

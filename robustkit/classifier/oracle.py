@@ -7,7 +7,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from robustkit.classifier.access import only_labels
 from robustkit.classifier.batch_sizes import made_up
 from robustkit.classifier.close_calls import is_sure
 from robustkit.classifier.reference import Reference
@@ -86,6 +85,7 @@ class Plain:
 
     reference: Reference
     search: Search
+    says_scores: bool = True  # False of a model that answers with labels only
 
     @property
     def cost(self) -> OracleCost:
@@ -119,7 +119,7 @@ class Plain:
 
     def confidences(self, scores: Tensor, labels: Sequence[int]) -> list[float] | None:
         """The softmax of the logits; None of a model that answers with labels only."""
-        if only_labels(self.reference.model):
+        if not self.says_scores:
             return None
         probabilities = scores if self.search.options.probabilities else scores.softmax(1)
         classes = torch.tensor(labels, device=scores.device).unsqueeze(1)

@@ -65,7 +65,8 @@ class ModelRun:
         self.left_out = left_out
         self.evaluation, self.classifier, self.watch = evaluation, classifier, watch
         self.name = classifier.name
-        self.ledger = Ledger(store, self.name, evaluation.plan, evaluation.share, evaluation.seed)
+        self.share = evaluation.share
+        self.ledger = Ledger(store, self.name, evaluation.plan, self.share, evaluation.seed)
         self.log = RunLog(store, self.name, watch)
         self.corrupted = CorruptedImages(evaluation, classifier.name, store, watch)
 
@@ -78,7 +79,7 @@ class ModelRun:
     def unfinished(self) -> tuple[int, ...]:
         """The images on which there is something left to do, in the order of work."""
         left = set(self.ledger.unfinished) | self.corrupted.unfinished
-        return tuple(number for number in self.evaluation.share if number in left)
+        return tuple(number for number in self.share if number in left)
 
     def run(self) -> None:
         """Clean accuracy, then every attack of the plan, as far as they are not in the evidence."""
@@ -117,7 +118,7 @@ class ModelRun:
 
     def _judge_clean(self, session: Session) -> None:
         ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
-        self.watch.stage(clean_stage(self.name), len(self.evaluation.share), ledger.clean_done)
+        self.watch.stage(clean_stage(self.name), len(self.share), ledger.clean_done)
         # The many copies of an image that is smoothed are worth a commit of its own.
         todo, size = ledger.clean_todo, 1 if smoothed else _JUDGED_AT_LEAST
         while todo:
@@ -174,7 +175,7 @@ class ModelRun:
             for outcome in outcomes:
                 pending.outcomes.append(outcome)
                 robust -= outcome.success
-                self.watch.advance(1, robust / len(evaluation.share))
+                self.watch.advance(1, robust / len(self.share))
         finally:
             # Also when interrupted: what is finished is kept.
             pending.write()

@@ -153,7 +153,7 @@ def test_transfer_to_a_server_asks_it_about_last_points_only():
     ("asked", "why"),
     [({"checks": "standard"}, "each a request"), ({"workers": 2}, "One process")],
     ids=["checks", "workers"],
-)
+)  # fmt: skip
 def test_what_would_spend_uncounted_requests_is_refused(asked, why):
     with serving() as server:
         with pytest.raises(UserError, match=why):
