@@ -11,7 +11,8 @@ import pandas as pd
 
 from robustkit.errors import UserError
 from robustkit.evidence import corruptions
-from robustkit.evidence.failed import ERRORS, VERDICT
+from robustkit.evidence.failed import ERRORS
+from robustkit.evidence.rows import NO_VERDICT
 from robustkit.evidence.run import Run
 from robustkit.evidence.stopped import share_of
 from robustkit.evidence.union import UNION, members
@@ -174,7 +175,7 @@ class Contestant:
     @cached_property
     def _samples(self) -> pd.DataFrame:
         samples = self.run.samples
-        own = (samples["model"] == self.model) & (samples["attack"] != _CERTIFIED) & (samples["verdict"] != VERDICT)
+        own = (samples["model"] == self.model) & (samples["attack"] != _CERTIFIED) & (samples["verdict"] != NO_VERDICT)
         return samples[own]
 
 

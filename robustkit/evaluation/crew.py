@@ -102,7 +102,7 @@ class Crew:
         Raises:
             UserError: a worker cannot start, or cannot go on for a reason that the user can mend.
         """
-        waiting = 0
+        self.evaluation, waiting = evaluation, 0
         for number in range(len(evaluation.classifiers)):
             left = unfinished(evaluation, number, self.store)
             self.lanes.extend(Lane(number, images) for images in _lanes(left, self.size))
@@ -128,7 +128,8 @@ class Crew:
             worker.lane = lane
             with suppress(OSError):  # it is lost: that is noticed next
                 noted = {key: manifest[key] for key in NOTED if key in manifest}
-                worker.connection.send(replace(lane, rows=rows, noted=noted))
+                keep = self.evaluation.keep_adversarial
+                worker.connection.send(replace(lane, rows=rows, noted=noted, keep_adversarial=keep))
 
     def _heard_of(self) -> list[Worker]:
         """The workers that have sent something or ended; waits for the first."""
@@ -189,10 +190,7 @@ class Crew:
         worker.connection.close()
         self.workers.remove(worker)
         if not worker.ready:
-            raise UserError(
-                f"A worker process ended while it loaded the models and tried the first images ({_end(worker)}); take "
-                "fewer --workers, or none."
-            )
+            self._go_on_with_fewer(worker)
         if worker.lane is None:
             return
         self.lost += 1
@@ -208,6 +206,18 @@ class Crew:
             self._try_again(lane, _end(worker))
         else:
             self.lanes.extendleft(Lane(lane.model, part) for part in _divided(left, math.ceil(len(left) / _PARTS)))
+
+    def _go_on_with_fewer(self, lost: Worker) -> None:
+        """Start no other worker in place of one that could not start: most often there is not enough memory for it.
+
+        Raises:
+            UserError: no worker is left.
+        """
+        self.size -= 1
+        what = f"A worker process ended while it loaded the models and tried the first images ({_end(lost)})"
+        if not self.workers:
+            raise UserError(f"{what}; take fewer --workers, or none.")
+        self.watch.say(f"{what}; the run goes on with {self.stage}.")
 
     def _try_again(self, lane: Lane, end: str) -> None:
         if lane.deaths < TRIES:

@@ -18,6 +18,7 @@ class Lane:
     images: tuple[int, ...]
     rows: tuple[Row, ...] = ()  # what is known about them already
     noted: Mapping[str, Any] | None = None  # entries of the manifest
+    keep_adversarial: bool = False  # as the run folder was begun
     deaths: int = 0  # of workers that had this image alone
 
 

@@ -91,7 +91,7 @@ def _carry_out(evaluation: Evaluation, lane: Lane, connection: Connection) -> No
         store.set_manifest(**{"warnings": [], **(lane.noted or {}), "seconds": {}})
         store.write(lane.rows)
         store.listener = _Sender(connection)
-        part = replace(evaluation, only=lane.images)
+        part = replace(evaluation, only=lane.images, keep_adversarial=lane.keep_adversarial)
         ModelRun(part, evaluation.classifiers[lane.model], store, Silent()).run()
         connection.send(LaneDone(store.manifest()["seconds"]))
     finally:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.errors import UserError
-from robustkit.evidence.failed import VERDICT
+from robustkit.evidence.rows import NO_VERDICT
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.bootstrap import mean_bca
@@ -66,7 +66,7 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
     given = None if radii is None else _checked(radii)
     rows: list[dict[str, Any]] = []
     for (model, norm), group in _measured(samples).groupby(["model", "norm"], sort=False):
-        errors = group.loc[group["verdict"] == VERDICT, "sample"].nunique()
+        errors = group.loc[group["verdict"] == NO_VERDICT, "sample"].nunique()
         by_attack = _by_attack(group)
         known = group["distance"][np.isfinite(group["distance"])]
         chosen = np.linspace(0, known.max() if len(known) else 1.0, _POINTS) if given is None else given
@@ -104,7 +104,7 @@ def area(samples: pd.DataFrame, limit: float | None = None) -> pd.DataFrame:
         known = group["distance"][np.isfinite(group["distance"])]
         largest = limit or float(known.max() if len(known) else 0.0) or 1.0
         for model, own in group.groupby("model", sort=False):
-            failed = own["verdict"] == VERDICT
+            failed = own["verdict"] == NO_VERDICT
             hopeful = _by_attack(own.assign(distance=own["distance"].mask(failed, math.inf)))
             for attack, distances in _by_attack(own).items():
                 found = mean_bca(_cut(distances, largest))
@@ -119,7 +119,7 @@ def distance_by_image(samples: pd.DataFrame, model: str, norm: str) -> "pd.Serie
 
     Without the images that have no verdict.
     """
-    mine = (samples["model"] == model) & (samples["norm"] == norm) & (samples["verdict"] != VERDICT)
+    mine = (samples["model"] == model) & (samples["norm"] == norm) & (samples["verdict"] != NO_VERDICT)
     own = _measured(samples[mine])
     return own.groupby("sample")["distance"].min()
 
@@ -132,7 +132,7 @@ def _measured(samples: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for norm, group in own.groupby("norm", sort=False):
         distance = group[unmasked(str(norm)).lower()].astype(float).where(group["verdict"] == "broken", math.inf)
-        parts.append(group.assign(distance=distance.where(~group["verdict"].isin(["clean-wrong", VERDICT]), 0.0)))
+        parts.append(group.assign(distance=distance.where(~group["verdict"].isin(["clean-wrong", NO_VERDICT]), 0.0)))
     return pd.concat(parts)
 
 

@@ -12,11 +12,10 @@ import numpy as np
 from robustkit.evidence.audit import AUDIT
 from robustkit.evidence.consistency import image_list
 from robustkit.evidence.parts import Part
-from robustkit.evidence.rows import FailedRecord
+from robustkit.evidence.rows import NO_VERDICT, FailedRecord
 from robustkit.evidence.stopped import share_of
 
 ERRORS: Final = "errors"  # column of the results
-VERDICT: Final = "error"
 Failed = Mapping[int, FailedRecord]  # by image
 
 
@@ -44,7 +43,8 @@ def error_parts(names: Iterable[str], failed: Failed) -> list[Part]:
     labels = np.array([failed[number].label for number in images.tolist()], np.int64)
     unknown = np.full(len(images), -1, np.int64)
     return [
-        {"attack": name, "sample": images, "label": labels, "clean_pred": unknown, "verdict": VERDICT} for name in names
+        {"attack": name, "sample": images, "label": labels, "clean_pred": unknown, "verdict": NO_VERDICT}
+        for name in names
     ]
 
 

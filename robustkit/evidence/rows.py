@@ -162,6 +162,9 @@ class OriginalRecord:
     x: bytes  # as `packed` makes them
 
 
+NO_VERDICT: Final = "error"  # what stands in the samples of such an image
+
+
 @dataclass(frozen=True)
 class FailedRecord:
     """An image that ended every process which worked on it, so that it has no verdict."""

@@ -11,7 +11,7 @@ import pytest
 from robustkit import load_run
 from robustkit.evidence.consistency import contradictions_in
 from tests.cli.conftest import DATA, NET
-from tests.small import data, save
+from tests.small import data, evidence, save
 
 pytestmark = pytest.mark.slow  # each worker imports torch
 
@@ -47,6 +47,18 @@ def poison(x):
 
 def nothing():
     return Doing(lambda x: None)
+
+def one_starts():
+    def deed(x):
+        try:
+            os.close(os.open("started", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os._exit(9)
+    return Doing(deed)
+
+def none_starts():
+    return Doing(lambda x: os._exit(9))
 
 def worker_killed():
     return Doing(once(signal.SIGKILL, "self"))
@@ -128,3 +140,21 @@ def test_an_image_that_ends_its_workers_is_an_error_and_the_others_are_finished(
     assert rest.equals(whole.samples[whole.samples["sample"] != 17].reset_index(drop=True))
     assert not list(contradictions_in(run))
     assert robustkit("poisoned", "run", "--workers", "2").stdout == done.stdout
+
+
+def test_workers_keep_adversarial_examples_if_the_folder_was_begun_so(robustkit, tmp_path):
+    for out, workers in (("one", ()), ("two", ("--workers", "2"))):
+        assert robustkit("nothing", out, "-n", "20", "--keep-adversarial").returncode == 0
+        assert robustkit("nothing", out, *workers).returncode == 0
+
+    assert evidence(tmp_path / "two")["witness"] == evidence(tmp_path / "one")["witness"]
+
+
+def test_a_run_goes_on_with_the_workers_that_could_start(robustkit, tmp_path):
+    robustkit("nothing", "whole")
+    done, none = robustkit("one_starts", "run", "--workers", "2"), robustkit("none_starts", "none", "--workers", "2")
+
+    assert done.returncode == 0
+    assert files(tmp_path / "run") == files(tmp_path / "whole")
+    assert none.returncode == 2
+    assert none.stderr.count("\n") == 1
