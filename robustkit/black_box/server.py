@@ -18,6 +18,7 @@ from .wire import Exchange, LostError, UnreachableError, Wire
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds; each pause is twice the one before
 _PATIENCE = 3600.0  # seconds that a server may ask to be left alone, for one picture
+_ASKED = 100  # times that it may ask for that: each costs a request
 _AGAIN = (408, 425, 500, 502, 503, 504)  # statuses that may pass
 
 
@@ -83,8 +84,9 @@ class Server:
 
     def _answered(self, key: bytes, body: Body) -> Exchange:
         """The first answer with status 200."""
-        headers, failures, waited = self._headers(body), 0, 0.0
+        headers, number, failures, waited = self._headers(body), 0, 0, 0.0
         while True:
+            number += 1
             try:
                 exchange = self._sent(key, body, headers)
             except (UnreachableError, LostError) as error:
@@ -93,13 +95,13 @@ class Server:
                 if exchange.status == HTTPStatus.OK:
                     return exchange
                 reason, asked = self._reason(exchange), self._pause_asked(exchange)
+            failures += asked is None
+            if failures >= self.access.tries or number >= _ASKED:
+                raise UserError(
+                    f"{self.name} gave no answer in {number} {'try' if number == 1 else 'tries'}: {reason}. "
+                    "Check the server; the same command goes on where it stopped."
+                )
             if asked is None:
-                failures += 1
-                if failures >= self.access.tries:
-                    raise UserError(
-                        f"{self.name} gave no answer in {failures} {'try' if failures == 1 else 'tries'}: {reason}. "
-                        "Check the server; the same command goes on where it stopped."
-                    )
                 asked = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
             waited += asked
             if waited > _PATIENCE:

@@ -127,6 +127,13 @@ def test_a_long_pause_ends_the_run():
         model(server)(pictures(1))
 
 
+def test_a_server_that_asks_for_pauses_without_end_is_given_up():
+    at_once = always(b"", 503, (("Retry-After", "0"),))
+
+    with serving(at_once) as server, pytest.raises(UserError, match="in 100 tries"):
+        model(server, FakeClock())(pictures(1))
+
+
 def test_requests_keep_their_distance():
     clock = FakeClock()
     with serving() as server:
