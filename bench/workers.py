@@ -1,11 +1,11 @@
-"""What a second worker process gains: `python bench/workers.py [--images N] [--repeats K]`.
+"""What a second worker process gains: `python bench/workers.py [--images N] [--repeats K] [--width W]`.
 
-The grid is uneven: three small networks of random weights that differ in size, two radii, and an ensemble whose later
-members attack few images. `robustkit evaluate --workers 1`, the same with `--workers 2`, and two runs of one worker at
-once are started in turns, and the files of the first two are compared. On a quiet machine the efficiency is the wall
-time of one worker over twice that of two. Other people's work on the same cores slows two workers more than one; so the
-second ratio compares two workers with half the time of two independent runs at once, which have the same cores and
-twice the work.
+The grid is uneven: three small networks of random weights that differ in size, two radii, a single step, a hundred
+steps, and an ensemble whose later members attack few images. `robustkit evaluate --workers 1`, the same with
+`--workers 2`, and two runs of one worker at once are started in turns, and the files of the first two are compared. On
+a quiet machine the efficiency is the wall time of one worker over twice that of two. Other people's work on the same
+cores slows two workers more than one; so the second ratio compares two workers with half the time of two independent
+runs at once, which have the same cores and twice the work.
 """
 
 import argparse
@@ -37,29 +37,30 @@ def _net(width, depth):
             weight.copy_(spread * torch.randn(weight.shape, generator=generator))
     return net
 
-def small():
-    return _net(8, 1)
+def small(width=1):
+    return _net(8 * width, 1)
 
-def middle():
-    return _net(24, 2)
+def middle(width=1):
+    return _net(24 * width, 2)
 
-def large():
-    return _net(48, 4)
+def large(width=1):
+    return _net(48 * width, 4)
 """
 
 
-def command(folder: Path, out: str, workers: int, images: int) -> list[str]:
-    models = [word for name in ("small", "middle", "large") for word in ("-m", f"net.py:{name}")]
-    return [sys.executable, "-m", "robustkit", "evaluate", "-q", *models, "-n", str(images), "--split", "train",
-            "--eps", "0.02", "--eps", "0.1", "--workers", str(workers), "--out", str(folder / out)]  # fmt: skip
+def command(folder: Path, out: str, workers: int, asked: argparse.Namespace) -> list[str]:
+    models = [word for name in ("small", "middle", "large") for word in ("-m", f"net.py:{name}(width={asked.width})")]
+    return [sys.executable, "-m", "robustkit", "evaluate", "-q", *models, "-n", str(asked.images), "--split", "train",
+            "--eps", "0.02", "--eps", "0.1", "-a", "fgsm", "-a", "apgd:steps=100", "-a", "default",
+            "--workers", str(workers), "--out", str(folder / out)]  # fmt: skip
 
 
-def seconds(folder: Path, outs: list[str], workers: int, images: int) -> float:
+def seconds(folder: Path, outs: list[str], workers: int, asked: argparse.Namespace) -> float:
     """Wall time of as many runs at once as there are folders."""
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     start = time.perf_counter()
     running = [
-        subprocess.Popen(command(folder, out, workers, images), cwd=folder, env=settings, stdout=subprocess.DEVNULL)
+        subprocess.Popen(command(folder, out, workers, asked), cwd=folder, env=settings, stdout=subprocess.DEVNULL)
         for out in outs
     ]
     if any(each.wait() for each in running):
@@ -71,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=600)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--width", type=int, default=1, help="times the channels of each network: longer runs")
     asked = parser.parse_args()
     print(
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
@@ -80,9 +82,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             (folder / "net.py").write_text(NET)
-            one = seconds(folder, ["one"], 1, asked.images)
-            two = seconds(folder, ["two"], 2, asked.images)
-            both = seconds(folder, ["first", "second"], 1, asked.images)
+            one = seconds(folder, ["one"], 1, asked)
+            two = seconds(folder, ["two"], 2, asked)
+            both = seconds(folder, ["first", "second"], 1, asked)
             same = all((folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
                        for name in ("results.csv", "samples.csv"))  # fmt: skip
         alone.append(one / (2 * two))
