@@ -6,24 +6,20 @@ alone.
 """
 
 import math
-import signal
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
 import torch
 
 from robustkit.errors import UserError
-from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, Message, NewRows, Noted, Ready
+from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
+from robustkit.evaluation.local_workers import LocalWorker, LocalWorkers
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.runner import ModelRun
-from robustkit.evaluation.worker import fingerprints, without_audit, work
+from robustkit.evaluation.worker import fingerprints, without_audit
 from robustkit.evidence.rows import AnswerRecord, AttackRecord, CleanRecord, FailedRecord, Row
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch, Silent, WorkWatch
@@ -36,12 +32,11 @@ _HOPELESS: Final = 20  # workers lost in a row
 TRIES: Final = 3  # times that an image may end its worker
 
 
-@dataclass
+@dataclass(eq=False)
 class Worker:
-    """A process with the pipe to it, and what it works on."""
+    """A worker process, and what it works on."""
 
-    process: SpawnProcess
-    connection: Connection
+    process: LocalWorker
     lane: Lane | None = None
     ready: bool = False
 
@@ -59,8 +54,9 @@ class Crew:
         assert evaluation.origin is not None, "workers need the request"
         assert evaluation.origin.workers is not None, "someone must work"
         self.evaluation, self.store, self.watch = evaluation, store, watch
-        self.request = replace(evaluation.origin, watch=Silent(), retrain=False, out=None, workers=None)
         self.size = evaluation.origin.workers
+        request = replace(evaluation.origin, watch=Silent(), retrain=False, out=None, workers=None)
+        self.place = LocalWorkers(request)
         self.workers: list[Worker] = []
         self.lanes: deque[Lane] = deque()
         self.first: Ready | None = None  # what the first worker said
@@ -78,9 +74,7 @@ class Crew:
 
     def __exit__(self, *error: object) -> None:
         for worker in self.workers:
-            worker.process.kill()
-            worker.process.join()
-            worker.connection.close()
+            worker.process.stop()
         self.workers = []
 
     def answers(self) -> tuple[AnswerRecord, ...]:
@@ -91,7 +85,7 @@ class Crew:
         """
         while self.first is None:
             useful = len(self.evaluation.classifiers) * math.ceil(len(self.evaluation.share) / _LEAST)
-            self.workers = self.workers or [_started(self.request, each) for each in range(min(self.size, useful))]
+            self._start(0 if self.workers else min(self.size, useful))
             for worker in self._heard_of():
                 self._hear(worker)
         return self.first.answers
@@ -119,30 +113,32 @@ class Crew:
     def _hand_out(self) -> None:
         idle = [worker for worker in self.workers if worker.ready and worker.lane is None]
         missing = min(len(self.lanes) - len(idle), self.size - len(self.workers))
-        self.workers += [_started(self.request, len(self.workers) + number) for number in range(missing)]
+        self._start(missing)
         for worker in idle[: len(self.lanes)]:
             lane = self.lanes.popleft()
             manifest = self.store.manifest()
             name = self.evaluation.classifiers[lane.model].name
             rows = tuple(self.store.about(name, lane.images))
             worker.lane = lane
-            with suppress(OSError):  # it is lost: that is noticed next
-                noted = {key: manifest[key] for key in NOTED if key in manifest}
-                keep = self.evaluation.keep_adversarial
-                worker.connection.send(replace(lane, rows=rows, noted=noted, keep_adversarial=keep))
+            noted = {key: manifest[key] for key in NOTED if key in manifest}
+            worker.process.send(
+                replace(lane, rows=rows, noted=noted, keep_adversarial=self.evaluation.keep_adversarial)
+            )
+
+    def _start(self, count: int) -> None:
+        for _ in range(count):
+            self.workers.append(Worker(self.place.start(len(self.workers))))
 
     def _heard_of(self) -> list[Worker]:
         """The workers that have sent something or ended; waits for the first."""
-        found = wait([worker.connection for worker in self.workers])
-        return [worker for worker in self.workers if worker.connection in found]
+        found = self.place.heard_of([worker.process for worker in self.workers])
+        return [worker for worker in self.workers if worker.process in found]
 
     def _hear(self, worker: Worker) -> None:
-        try:
-            message: Message = worker.connection.recv()
-        except (EOFError, OSError):
-            self._lost(worker)
-            return
-        if isinstance(message, Ready):
+        message = worker.process.receive()
+        if message is None:
+            self._lost(worker, worker.process.ended())
+        elif isinstance(message, Ready):
             self._check(message)
             self.first, worker.ready = message, True
         elif isinstance(message, NewRows):
@@ -184,37 +180,35 @@ class Crew:
                 "is made at random; give it fixed weights, or leave out --workers."
             )
 
-    def _lost(self, worker: Worker) -> None:
+    def _lost(self, worker: Worker, end: str) -> None:
         """Hand out the images of a worker that has ended to others."""
-        worker.process.join()
-        worker.connection.close()
         self.workers.remove(worker)
         if not worker.ready:
-            self._go_on_with_fewer(worker)
+            self._go_on_with_fewer(end)
         if worker.lane is None:
             return
         self.lost += 1
         if self.lost >= _HOPELESS:
             raise UserError(
-                f"{self.lost} worker processes ended one after the other ({_end(worker)}), and none finished its "
+                f"{self.lost} worker processes ended one after the other ({end}), and none finished its "
                 "images; is there enough memory? What is finished is stored; the same command goes on."
             )
         lane = worker.lane
         left = unfinished(replace(self.evaluation, only=lane.images), lane.model, self.store)
         if len(left) == 1:
             lane = Lane(lane.model, left, deaths=lane.deaths + (len(lane.images) == 1))
-            self._try_again(lane, _end(worker))
+            self._try_again(lane, end)
         else:
             self.lanes.extendleft(Lane(lane.model, part) for part in _divided(left, math.ceil(len(left) / _PARTS)))
 
-    def _go_on_with_fewer(self, lost: Worker) -> None:
+    def _go_on_with_fewer(self, end: str) -> None:
         """Start no other worker in place of one that could not start: most often there is not enough memory for it.
 
         Raises:
             UserError: no worker is left.
         """
         self.size -= 1
-        what = f"A worker process ended while it loaded the models and tried the first images ({_end(lost)})"
+        what = f"A worker process ended while it loaded the models and tried the first images ({end})"
         if not self.workers:
             raise UserError(f"{what}; take fewer --workers, or none.")
         self.watch.say(f"{what}; the run goes on with {self.stage}.")
@@ -267,48 +261,3 @@ def _lanes(images: Sequence[int], workers: int) -> Iterator[tuple[int, ...]]:
 def _divided(images: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
     for start in range(0, len(images), max(size, 1)):
         yield tuple(images[start : start + size])
-
-
-def _end(worker: Worker) -> str:
-    code = worker.process.exitcode
-    if code is None or code >= 0:
-        return f"status {code}"
-    with suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"signal {-code}"
-
-
-def _started(request: Any, number: int) -> Worker:
-    """A new worker process, with a GPU of its own where there are several."""
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs, _placed(request, number)), daemon=True)
-    try:
-        with _interrupts_ignored():
-            process.start()
-    except Exception as error:  # whatever the parts of a model or of data raise when they are pickled
-        raise UserError(
-            f"The evaluation cannot be sent to worker processes ({type(error).__name__}: {error}); name models and "
-            "data by texts, or leave out workers."
-        ) from None
-    theirs.close()
-    return Worker(process, ours)
-
-
-def _placed(request: Any, number: int) -> Any:
-    several = request.device in ("auto", "cuda") and request.shard is None
-    count = torch.cuda.device_count() if several else 0
-    return replace(request, device=f"cuda:{number % count}") if count else request
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """New processes ignore Ctrl-C from their first moment: they inherit it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
