@@ -98,7 +98,7 @@ class Agenda:
 
     @property
     def lanes(self) -> int:
-        """How many lanes there are to be handed out now, at least."""
+        """How many of the smallest lanes the images that wait fill."""
         return len(self._again) + sum(
             math.ceil(len(images) / LEAST) for chain in self._chains for images in chain.waiting
         )
@@ -196,7 +196,8 @@ class Agenda:
         for later in range(place, len(chain.stages)):
             wanted = self._lacking(chain.model, chain.stages[later], images)
             chain.waiting[later].extend(wanted)
-            images = [image for image in images if image not in set(wanted)]
+            placed = set(wanted)
+            images = [image for image in images if image not in placed]
 
     def _lacking(self, model: int, attack: int | None, images: Sequence[int]) -> list[int]:
         """Those of some images that are not finished at a stage."""
@@ -208,11 +209,11 @@ class Agenda:
 
     def _carry_over(self, chain: _Chain, place: int, images: Collection[int]) -> None:
         """What an attack broke at one radius is broken at the larger ones, without another pass."""
-        ledger, attacks = self.runs[chain.model].ledger, self.evaluation.plan.attacks
-        name = attacks[chain.stages[place]].name
-        for number in chain.stages[place + 1 :]:
-            if attacks[number].name == name:
-                ledger.carry_over(attacks[number], images)
+        planned = self.evaluation.plan.attacks
+        attack, *later = (planned[number] for number in chain.stages[place:] if number is not None)
+        for each in later:
+            if each.name == attack.name:
+                self.runs[chain.model].ledger.carry_over(each, images)
 
 
 def _chains(plan: Plan) -> list[list[int]]:

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -39,7 +39,7 @@ def work(connection: Connection, request: EvaluationRequest) -> None:
     try:
         evaluation = without_audit(resolve(request, may_train=False))
         connection.send(Ready(fingerprints(evaluation), _tried(evaluation)))
-        with _Bench(evaluation, connection) as bench:
+        with closing(Bench(evaluation, connection)) as bench:
             while True:
                 bench.carry_out(connection.recv())
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -87,7 +87,7 @@ class _Sender:
             self.connection.send(Noted(kept))
 
 
-class _Bench:
+class Bench:
     """Where lanes are carried out: the sessions of the last lane's model stay open for the next.
 
     Args:
@@ -101,11 +101,9 @@ class _Bench:
         self._sessions: Sessions | None = None
         self._open = ExitStack()
 
-    def __enter__(self) -> "_Bench":
-        return self
-
-    def __exit__(self, *error: Any) -> bool | None:
-        return self._open.__exit__(*error)
+    def close(self) -> None:
+        """Close the sessions."""
+        self._open.close()
 
     def carry_out(self, lane: Lane) -> None:
         """Attack the images of a lane and send its rows."""
