@@ -103,7 +103,8 @@ class Scheduler:
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
         seed: int, patience: float = math.inf, margins: Margins | None = None, late: bool = False,
     ) -> None:  # fmt: skip
-        self.queried, self.attack, self.most = queried, attack, most
+        self.queried, self.attack = queried, attack
+        self.most = min(most, queried.sizes.fit_into_memory.get(attack.sees, most))
         # That a surrogate is fooled says nothing; and without a radius the nearest error is looked for until the budget
         # is spent.
         self.judges_queries = queried is session and (attack.bisects or not attack.unlimited)
@@ -284,7 +285,8 @@ class Scheduler:
         if self.most < 2 or state is None:
             raise no_memory()
         torch.cuda.empty_cache()
-        self.most //= 2
+        # The attacks that follow in this session begin with as many.
+        self.queried.sizes.fit_into_memory[self.attack.sees] = self.most = self.most // 2
         live = self.slots.live
         for row, trial in zip(live, self.slots.release(live), strict=True):
             self.queue.pause(trial, state.take(self.slots.rows([row])))

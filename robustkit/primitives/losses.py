@@ -19,7 +19,9 @@ from robustkit.host.failures import described_error
 from robustkit.primitives.rows import whole_vectors
 from robustkit.primitives.user_code import address, user_function
 
-_ANY_CLASS: MutableMapping[Tensor, tuple[int, bool]] = WeakIdKeyDictionary()  # by tensor of targets: its version, and whether any is a class
+_ANY_CLASS: MutableMapping[Tensor, tuple[int, bool]] = (
+    WeakIdKeyDictionary()
+)  # by tensor of targets: its version, and whether any is a class
 
 
 @dataclass(frozen=True)
