@@ -49,6 +49,9 @@ class Elsewhere(Tensor):
         own = next(each for each in tree_leaves((args, kwargs)) if isinstance(each, Elsewhere))
         return _computed(function, args, kwargs or {}, own.waits)
 
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.held.untyped_storage()
+
     def tolist(self) -> list[Any]:
         self.waits.append(_asked_by("tolist"))
         return self.held.tolist()
