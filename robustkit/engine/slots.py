@@ -1,13 +1,24 @@
 """The trials in flight: one state on the device, whose rows are the slots."""
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from robustkit.engine.jobs import Trial
-from robustkit.primitives.protocol import State
-from robustkit.primitives.rows import Rows, padded
+from robustkit.engine.jobs import Trial, by_attack
+from robustkit.engine.verdicts import check_finite
+from robustkit.primitives.protocol import Seen, State
+from robustkit.primitives.rows import Rows, numbers_on, padded
+
+
+class Facts(NamedTuple):
+    """What one step showed, as sets of rows."""
+
+    without_gradient: set[int]  # all gradients are exactly zero
+    candidates: set[int]  # the query is a point of the ball that the search network gets wrong (or as targeted)
+    done: set[int]  # the budget is spent
 
 
 class Slots:
@@ -58,4 +69,42 @@ class Slots:
     def rows(self, numbers: Sequence[int]) -> Tensor:
         """Row numbers as a tensor beside the state."""
         assert self.state is not None, "there are no rows"
-        return torch.tensor(numbers, dtype=torch.int64, device=self.state.done.device)
+        return numbers_on(self.state.done.device, numbers)
+
+    def without_gradient(self, rows: Sequence[int], seen: Seen) -> set[int]:
+        """Those of the rows whose gradients are all exactly zero.
+
+        Raises:
+            UserError: a gradient is NaN or infinite.
+        """
+        if not seen.backwards:
+            return set()
+        grad = seen.all_grads
+        # Sums decide in nearly all cases: one pass over the values, which matters for small networks.
+        sums = grad.flatten(1).sum(1).tolist()
+        # A sign of NaN is zero, and would pass for "no gradient". A sum of finite values may overflow.
+        if not all(map(math.isfinite, sums)):
+            samples = [trial.job.sample for row in rows if (trial := self.trials[row]) is not None]
+            check_finite(grad[self.rows(rows)], samples, "input gradient")
+        return {row for row in rows if sums[row] == 0 and not bool(grad[row].any())}
+
+    def candidates(self, rows: Sequence[int], queried: State, label: Tensor) -> set[int]:
+        """Those of the rows whose query is a point of the ball that the search network gets wrong (or as targeted).
+
+        Args:
+            rows: to look at.
+            queried: the state with the queries.
+            label: `[B]` the classes that the network predicts there.
+        """
+        if torch.equal(label, queried.trial.y):
+            return set()
+        # On the host: there are a few labels only, and on a small network each tensor operation shows.
+        labels = label.tolist()
+        lost = [row for row in rows if (trial := self.trials[row]) is not None and trial.job.lost(labels[row])]
+        found: set[int] = set()
+        for attack, numbers in by_attack([trial for row in lost if (trial := self.trials[row]) is not None]):
+            those = [lost[number] for number in numbers]
+            x, points = (each.index_select(0, self.rows(those)) for each in (queried.trial.x, queried.query))
+            inside = attack.ball.contains(x, points).tolist()
+            found |= {row for row, within in zip(those, inside, strict=True) if within}
+        return found
