@@ -134,6 +134,8 @@ def server_options(command: Command) -> Command:
         click.option("--max-queries", type=click.IntRange(min=1), metavar="N",
                      help="Requests to an http:// model, over all runs of this folder; then stop with what there is."),
         click.option("--rate", type=float, metavar="R", help="Requests to it per second, at most."),
+        click.option("--parallel", type=click.IntRange(min=1), metavar="N",
+                     help="Requests to it under way at once. [default: 1]"),
         click.option("--token-variable", metavar="NAME",
                      help="Environment variable with its token. [default: ROBUSTKIT_TOKEN]"),
         click.option("--timeout", type=float, metavar="S", help="Seconds for one request to it. [default: 30]"),

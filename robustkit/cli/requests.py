@@ -84,7 +84,7 @@ def _remote(options: dict[str, Any]) -> "RemoteAccess | None":
     """How servers are queried; None where no option says so."""
     from robustkit.black_box import RemoteAccess
 
-    names = ("max_queries", "rate", "token_variable", "timeout")
+    names = ("max_queries", "rate", "parallel", "token_variable", "timeout")
     given = {name: options[name] for name in names if options[name] is not None}
     return RemoteAccess(**given) if given else None
 
