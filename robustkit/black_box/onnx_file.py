@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from robustkit.errors import UserError, no_file
+from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 
 from .model import BlackBox, Pixels, Shared
 

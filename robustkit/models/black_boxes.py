@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from robustkit.black_box import HttpModel, OnnxModel
 from robustkit.black_box.address import is_url, server_address
 from robustkit.black_box.onnx_file import SUFFIX
-from robustkit.errors import UserError, no_file
+from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 
 from .pixels import PixelModel
 from .sources import ModelRequest
