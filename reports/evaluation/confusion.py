@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from robustkit.evidence.rows import NO_VERDICT
+
 from .board import Board
 from .headline_threat import headline_threat
 from .image_verdicts import Numbers
@@ -15,6 +17,7 @@ from .result_rows import ThreatLabel
 MOST_CLASSES: Final = 12  # of a table that fits a page; of more only the commonest confusions are listed
 _MOST_MODELS: Final = 6
 _LISTED: Final = 10
+_UNKNOWN: Final = -2  # in the place of a class, where -1 says that the model abstains
 
 
 class ConfusionCell(NamedTuple):
@@ -64,7 +67,7 @@ def _of_model(board: Board, model: str, threat: ThreatLabel) -> Confusion:
     found = {(int(label), int(pred)): int(count) for label, pred, count in zip(*pairs, counts, strict=True)}
     classes = sorted({each for pair in found for each in pair})
     wrong = sorted(((count, pair) for pair, count in found.items() if pair[0] != pair[1]), key=lambda each: -each[0])
-    mistakes = [Mistake(board.class_name(a), board.class_name(b), count) for count, (a, b) in wrong[:_LISTED]]
+    mistakes = [Mistake(_name(board, a), _name(board, b), count) for count, (a, b) in wrong[:_LISTED]]
     if len(classes) > MOST_CLASSES:
         return Confusion(model, [], [], mistakes)
     rows = []
@@ -72,17 +75,23 @@ def _of_model(board: Board, model: str, threat: ThreatLabel) -> Confusion:
         total = sum(found.get((label, pred), 0) for pred in classes)
         row = [found.get((label, pred), 0) for pred in classes]
         rows.append([ConfusionCell(count, count / total if total else 0.0) for count in row])
-    return Confusion(model, [board.class_name(each) for each in classes], rows, mistakes)
+    return Confusion(model, [_name(board, each) for each in classes], rows, mistakes)
 
 
 def _predictions(board: Board, model: str, threat: ThreatLabel) -> Numbers:
-    """For each image the class that it has after all attacks."""
+    """For each image the class that it has after all attacks, or `_UNKNOWN`."""
     images = board.verdicts.images(model)
     predicted = images.clean_pred.copy()
     rows = board.verdicts.rows(model, threat)
     if rows is None:
         return predicted
+    failed = rows.loc[rows["verdict"] == NO_VERDICT, "sample"].to_numpy(np.int64)
+    predicted[np.isin(images.sample, failed)] = _UNKNOWN
     broken = rows[rows["verdict"] == "broken"].drop_duplicates("sample")
     places = np.searchsorted(images.sample, broken["sample"].to_numpy(np.int64))
     predicted[places] = broken["adv_pred"].to_numpy(np.int64)
     return predicted
+
+
+def _name(board: Board, label: int) -> str:
+    return "no verdict" if label == _UNKNOWN else board.class_name(label)

@@ -56,7 +56,7 @@ _RUNS = Path("robustkit-runs")
 )
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @click.option("--surrogate-ensemble", is_flag=True, help="Query all surrogates as one, the mean of their logits.")
-@server_options
+@server_options("over all runs of this folder; then stop with what there is")
 @remedy_options
 @smoothing_options
 @click.option(

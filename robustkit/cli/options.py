@@ -128,16 +128,18 @@ def remedy_options(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def server_options(command: Command) -> Command:
-    """How servers are queried, models given by an http:// address."""
+def server_options(counted: str) -> Decorator:
+    """How servers are queried, models given by an http:// address; `counted`: of what --max-queries is the limit."""
     return _all(
         click.option("--max-queries", type=click.IntRange(min=1), metavar="N",
-                     help="Requests to an http:// model, over all runs of this folder; then stop with what there is."),
+                     help=f"Requests to an http:// model, {counted}."),
         click.option("--rate", type=float, metavar="R", help="Requests to it per second, at most."),
+        click.option("--parallel", type=click.IntRange(min=1), metavar="N",
+                     help="Requests to it under way at once. [default: 1]"),
         click.option("--token-variable", metavar="NAME",
                      help="Environment variable with its token. [default: ROBUSTKIT_TOKEN]"),
         click.option("--timeout", type=float, metavar="S", help="Seconds for one request to it. [default: 30]"),
-    )(command)  # fmt: skip
+    )  # fmt: skip
 
 
 def smoothing_options(command: Command) -> Command:

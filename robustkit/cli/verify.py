@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import data_of, data_options, device_option, mask_option, weights_options
+from .options import data_of, data_options, device_option, mask_option, server_options, weights_options
+from .requests import remote_of
 from .status import MENDABLE
 from .terminal import echo
 
@@ -32,6 +33,7 @@ class _Finding(NamedTuple):
 @click.option("--weights", multiple=True, metavar="FILE|NAME", help="Its checkpoint, as when the run was made.")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="What the run calls it; one per model.")
 @weights_options
+@server_options("of this command, which needs all of its verdicts")
 @data_options
 @mask_option
 @device_option
@@ -121,6 +123,7 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         options["models"], weights=options["weights"] or None, names=options["names"],
         num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
         retrain=options["retrain"], random_init=options["random_init"], device=options["device"],
+        remote=remote_of(options),
     )  # fmt: skip
     classifiers = attacked_classifiers(request, data, chosen_device(options["device"]))
     store = Store(run.folder, reading=True)

@@ -3,9 +3,6 @@
 Evidence is copied row by row. A row that two runs have must be the same in both. Nothing is computed again.
 """
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +17,7 @@ from robustkit.errors import UserError
 from robustkit.evaluation.complete_shards import are_shards
 from robustkit.evaluation.joined_manifest import joined_identity, joined_manifest
 from robustkit.evaluation.merged_checks import notes_on_checks, rows_of_checks
+from robustkit.evaluation.new_folder import new_folder
 from robustkit.evidence.checked import level_of
 from robustkit.evidence.rows import (
     AnswerRecord,
@@ -77,18 +75,10 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> Merged:
         raise UserError("A merged run is made of two runs or more; name another one.")
     if target.exists():
         raise UserError(f"{out} exists, and a merged run gets a folder of its own; give another --out.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        with ExitStack() as stack:
-            sources = [_opened(user_path(folder), stack) for folder in folders]
-            missing = _filled(part, sources)
-            manifests = [source.manifest() for source in sources]
-        os.chmod(part, 0o755)
-        os.rename(part, target)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+    with new_folder(target) as part, ExitStack() as stack:
+        sources = [_opened(user_path(folder), stack) for folder in folders]
+        missing = _filled(part, sources)
+        manifests = [source.manifest() for source in sources]
     store = Store(target, reading=True)
     try:
         run = summarised(store, target)

@@ -108,7 +108,10 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     if servers:
         data = EightBitImages(data)
     if servers and request.workers is not None:
-        raise UserError(f"One process sends all requests to {servers[0]} and counts them; leave out --workers.")
+        raise UserError(
+            f"One process sends all requests to {servers[0]} and counts them; leave out --workers, and send several at "
+            "once with --parallel N."
+        )
     if servers and reaches("standard", request.level):
         raise UserError(
             f"Checks of the level {request.level} make thousands of passes, each a request to {servers[0]}; leave it "

@@ -9,10 +9,10 @@ import torch
 from robustkit import limits
 from robustkit.black_box import RemoteAccess
 from robustkit.data import Dataset
-from robustkit.errors import UserError, no_file, unknown
+from robustkit.errors import UserError, unknown
 from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 from robustkit.primitives import user_code
 
 from . import pretrained
@@ -219,7 +219,7 @@ def _unknown_model(name: str) -> UserError:
             f"{shown} is a folder; a Hugging Face model in it is --model hf:{shown}, and a network that another "
             "library loads from it comes from a function of yours: --model FILE.py:FUNCTION."
         )
-    if path.suffix.lower() in _CHECKPOINTS:
+    if path.suffix.lower() in _CHECKPOINTS and path.is_file():
         return UserError(f"{shown} does not say what network it is for; pass --model NAME --weights {shown}.")
     if len(path.parts) > 1 or path.suffix:
         return no_file(
