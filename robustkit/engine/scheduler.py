@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import torch
-from torch import Tensor
 
 from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
@@ -184,7 +183,7 @@ class Scheduler:
             stepped = torch.zeros_like(before.done).index_fill(0, self.slots.rows(rows), True)
             after = after.where(stepped, before)
         self.slots.state = after
-        self._release(rows, before, self._candidates(rows, before, seen.label))
+        self._release(rows, before, self._candidates(rows, before, seen))
 
     def _stepped(self, live: list[int], state: State, seen: Seen) -> State:
         """The attack's step; with bisection that of each trial's own radius."""
@@ -225,23 +224,23 @@ class Scheduler:
             check_finite(grad[self.slots.rows(live)], samples, "input gradient")
         return {row for row in live if sums[row] == 0 and not bool(grad[row].any())}
 
-    def _candidates(self, live: list[int], state: State, label: Tensor) -> set[int]:
+    def _candidates(self, live: list[int], state: State, seen: Seen) -> set[int]:
         """Rows whose query is a point of the ball that the search network gets wrong (or as targeted)."""
         if self.transfers:
             return set()  # that a surrogate is fooled says nothing, and the model itself was not queried
         if self.attack.unlimited and not self.attack.bisects:
             return set()  # the nearest error is looked for until the budget is spent
-        if torch.equal(label, state.trial.y):
+        if torch.equal(seen.label, state.trial.y):
             return set()
         # On the host: there are a few labels only, and on a small network each tensor operation shows.
-        labels = label.tolist()
+        labels = seen.label.tolist()
         lost = [row for row in live if (trial := self.slots.trials[row]) is not None and trial.job.lost(labels[row])]
         if not lost:
             return set()
         candidates: set[int] = set()
         for attack, numbers in by_attack([trial for row in lost if (trial := self.slots.trials[row]) is not None]):
             rows = self.slots.rows([lost[number] for number in numbers])
-            inside = attack.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
+            inside = attack.inside(state, seen, rows)
             candidates |= {row for row, within in zip(rows.tolist(), inside.tolist(), strict=True) if within}
         return candidates
 
