@@ -50,6 +50,7 @@ from .score.sparse_rs import SparseRS as SparseRS
 from .score.spsa import SPSA as SPSA
 from .score.square import Square as Square
 from .spatial.grid import Grid as Grid
+from .spatial.recoloradv import ReColorAdv as ReColorAdv
 from .spatial.stadv import StAdv as StAdv
 from .transfer.fia import FIA as FIA
 from .transfer.ghost import Ghost as Ghost

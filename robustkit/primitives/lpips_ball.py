@@ -5,6 +5,7 @@ each normalised over the channels at every place and divided by the root of the 
 LPIPS of Zhang et al. 2018, arXiv:1801.03924, without its learned weights.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -99,9 +100,9 @@ class Lpips(Ball):
         return (x + _START * noise.normal(key, draw, x.shape[1:]).to(x)).clamp(0, 1)
 
     def _inside(self, x: Tensor, point: Tensor) -> Tensor:
-        box: Tensor = ((point >= 0) & (point <= 1)).flatten(1).all(1)
         near: Tensor = self.distance(x, point).to(x.device) <= self.eps * (1 - _ROUNDING)
-        return box & near if self.eps > 0 else torch.zeros_like(near)
+        valid = ((point >= 0) & (point <= 1)).flatten(1).all(1)
+        return near.logical_and(valid) if self.eps > 0 else torch.zeros_like(valid)
 
 
 def normalised(layers: Sequence[Tensor]) -> Tensor:
@@ -116,4 +117,4 @@ def normalised(layers: Sequence[Tensor]) -> Tensor:
 def _of_layer(values: Tensor) -> Tensor:
     length = (values.square().sum(1, keepdim=True) + _FLAT).sqrt()
     places = values[0, 0].numel() if values.dim() > 2 else 1
-    return (values / (length * places**0.5)).flatten(1)
+    return (values / (length * math.sqrt(places))).flatten(1)

@@ -14,6 +14,7 @@ from robustkit.primitives.local_balls import Frame, Patch
 from robustkit.primitives.lpips_ball import Lpips
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.norm_balls import L0, L1, L2, Linf
+from robustkit.primitives.recolor_balls import Recolor, RecolorRGB
 from robustkit.primitives.spatial_balls import Flow, Rotation, Spatial, Translation
 
 MINIMUM: Final = "minimum"  # in place of a radius: how far away the nearest error is
@@ -25,6 +26,7 @@ _BALLS: dict[str, type[Ball]] = {
     "patch": Patch, "frame": Frame,
     "rotation": Rotation, "translation": Translation, "spatial": Spatial, "flow": Flow,
     "color": Color,
+    "recolor": Recolor, "recolor_rgb": RecolorRGB,
     "lpips": Lpips,
 }  # fmt: skip
 THREATS = tuple(_BALLS)
