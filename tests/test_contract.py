@@ -43,7 +43,7 @@ def threats(name: str, attack: type[Attack]) -> tuple[str, ...]:
     if issubclass(attack, (HookedAttack, Copies)) and name != "pgn":
         return attack.norms[:1]
     rendered = RENDERED.get(name, attack.norms[:1])
-    return tuple(norm for norm in attack.norms if norm in NORMS or norm in rendered)
+    return tuple(norm for norm in attack.norms if norm in (*NORMS, "lpips") or norm in rendered)
 
 
 CASES = [(name, norm) for name, attack in classes().items() for norm in threats(name, attack)]

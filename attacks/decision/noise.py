@@ -24,7 +24,7 @@ class Noise(LabelOnlyAttack):
     _: KW_ONLY
     queries: int = 100
 
-    norms = (*NORMS, "spatial", "rotation", "translation", "flow", "color")
+    norms = (*NORMS, "spatial", "rotation", "translation", "flow", "color", "recolor", "recolor_rgb")
     guesses = True
 
     def init(self, trials: Trials) -> State:

@@ -16,7 +16,7 @@ import torch
 from robustkit.evidence.run import Picture
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import ball, is_minimum, is_rendered, norm_name
+from robustkit.primitives.threat import ball, is_minimum, measured_in_images, norm_name
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.images import amplified, png
@@ -74,7 +74,7 @@ def gallery(board: Board) -> list[GalleryEntry]:
 def distance(picture: Picture) -> float:
     """Distance in the threat of the attack, Linf where that is no distance of images; in L0 and patches a count."""
     norm = norm_name(unmasked(picture.norm))
-    if norm not in NORMS and not is_rendered(norm):
+    if norm not in NORMS and measured_in_images(norm):
         x, x_adv = (torch.from_numpy(np.array(part)).unsqueeze(0) for part in (picture.x, picture.x_adv))
         return ball(norm, 0).distance(x, x_adv).item()
     delta = (picture.x_adv.astype(np.float64) - picture.x).ravel()
@@ -143,7 +143,7 @@ def _each_image_once(pictures: Sequence[Picture]) -> list[Picture]:
 
 def _in_words(board: Board, norm: str, length: float) -> str:
     """A distance as the user wrote radii: "1/255" where it is one, in 255ths where all radii are."""
-    if is_rendered(unmasked(norm)):
+    if not measured_in_images(unmasked(norm)):
         return f"{length:.3g} in Linf"
     threats = [threat for threat in board.threats if threat.norm == norm]
     same = next((threat for threat in threats if math.isclose(threat.eps, length, rel_tol=1e-5)), None)
@@ -180,7 +180,7 @@ def _entry(board: Board, picture: Picture) -> GalleryEntry:
         clean_pred=board.class_name(picture.clean_pred),
         adv_pred=board.class_name(picture.adv_pred),
         broken=_broken(picture),
-        norm="Linf" if is_rendered(unmasked(picture.norm)) else picture.norm,
+        norm=picture.norm if measured_in_images(unmasked(picture.norm)) else "Linf",
         distance=_in_words(board, picture.norm, length),
         nearest=_nearest(board, picture),
         factor=f"{TIMES} {scale / (2 * largest):.3g}" if largest else "no difference",

@@ -1,4 +1,4 @@
-"""What an attack may see of a network at its queries: labels, logits, the input's gradient, one layer's features.
+"""What an attack may see of a network at its queries: labels, logits, the input's gradient, features.
 
 An evaluation and a training answer their attacks' queries with this one function.
 """
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from robustkit.errors import UserError
 from robustkit.nethook import Trace
 from robustkit.nethook.gradients import gradients
+from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen
 from robustkit.primitives.protocol import (
     Attack,
     FeatureAttack,
@@ -53,8 +54,8 @@ def answered(
         network: whose layers a feature attack reads; other attacks need none.
         hooks: entered around the forward and the backward pass.
         label_of: predicted classes `[B]` of logits `[B, K]`.
-        objective: what the attack maximizes in place of its own objective; not for an attack on a layer or on several
-            objectives.
+        objective: what the attack maximizes in place of its own objective; not for an attack that sees features or has
+            several objectives.
     """
     if objective is None:
         objective = partial(attack.objective_at, state=state)
@@ -65,6 +66,8 @@ def answered(
         if isinstance(attack, FeatureAttack):
             assert network is not None, "a feature attack without the network whose layer it reads"
             return _features(attack, state, query, forward, network, label_of)
+        if isinstance(attack, PerceptualAttack):
+            return _perceived(attack, state, query, forward, label_of)
         logits = forward(_rendered(attack, state, query))
         if isinstance(attack, MultiGradientAttack):
             return _several(attack, state, query, logits, label_of)
@@ -100,6 +103,18 @@ def _features(
         grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
     return FeatureSeen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner)
+
+
+def _perceived(
+    attack: PerceptualAttack, state: State, query: Tensor, forward: Forward, label_of: LabelOf
+) -> PerceptualSeen:
+    assert attack.features is not None, "a perceptual attack outside of a session"
+    with attack.features.watching() as reading:
+        logits = forward(query)
+        features = reading(query)
+        loss = attack.perceptual_objective(logits, features, state)
+        grad = _gradients(loss, [query])[0]
+    return PerceptualSeen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach())
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
 from robustkit.nethook import bpda
+from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack, Seen, State
 
 _PROBED = 4  # images that show whether a network writes into its input
@@ -70,6 +71,8 @@ class Search:
         """What a batch size must be proven for: the same queries, asked in the same way."""
         own = self._needs_hooks(attack) or isinstance(attack, MultiGradientAttack)
         kind = f"{attack.sees} {type(attack).__name__}" if own else attack.sees
+        if isinstance(attack, PerceptualAttack) and attack.features is not None:
+            return f"{kind} {attack.features.label}"
         return f"{kind} {attack.ball.norm}" if attack.ball.renders else kind
 
     def answer(
@@ -115,7 +118,7 @@ class Search:
 
     def _needs_hooks(self, attack: Attack) -> bool:
         surrogate_gradients = bool(self.options.bpda) and attack.sees == "gradients"
-        return isinstance(attack, (HookedAttack, FeatureAttack)) or surrogate_gradients
+        return isinstance(attack, (HookedAttack, FeatureAttack, PerceptualAttack)) or surrogate_gradients
 
     def _hooks(self, attack: Attack, state: State) -> ExitStack:
         stack = ExitStack()

@@ -176,11 +176,17 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
     from robustkit.adversarial_examples.making import AttackChoice
     from robustkit.data.masks import load_mask
     from robustkit.engine.attack_tensors import attack_of
+    from robustkit.primitives.threat import needs_network
 
     if known.class_names:
         for text in filter(None, (options["label"], options["target"])):
             ClassNames(known.class_names, len(known.class_names)).number(text)
     threat = threat_of(options, known.threats)
+    if needs_network(threat.norm):
+        raise UserError(
+            f"{threat.norm} cannot be promised for pictures of 8 bits, whose features change when they are rounded; "
+            "take robustkit.evaluate, or robustkit.attack in Python."
+        )
     mask = None if options["mask"] is None else load_mask(options["mask"])
     attack_of(options["method"], threat.norm, threat.eps_text, mask)
     batch = _BATCH if options["batch_size"] == "auto" else options["batch_size"]

@@ -86,5 +86,6 @@ def _packed(attack: Attack, before: State, seen: Seen, after: State, *, judged: 
     if judged:
         trial, label = before.trial, seen.label
         lost = torch.where(trial.target < 0, (label != trial.y) & (label != ABSTAINS), label == trial.target)
-        packed = packed + (lost & attack.ball.contains(trial.x, before.query)) * _CANDIDATE
+        rows = torch.arange(len(label), device=label.device)
+        packed = packed + (lost & attack.inside(before, seen, rows)) * _CANDIDATE
     return packed.to(torch.uint8)

@@ -205,7 +205,7 @@ class Scheduler:
             after = after.where(stepped, before)
         self.slots.state = after
         done = {row for row, over in enumerate(after.done.tolist()) if over}
-        wrong = self.slots.candidates(rows, before, seen.label) if self.judges_queries else set()
+        wrong = self.slots.candidates(rows, before, seen) if self.judges_queries else set()
         self._release(rows, before, after, Facts(zero, wrong, done))
 
     def _advance_late(self, rows: list[int], seen: Seen) -> None:

@@ -88,23 +88,22 @@ class Slots:
             check_finite(grad[self.rows(rows)], samples, "input gradient")
         return {row for row in rows if sums[row] == 0 and not bool(grad[row].any())}
 
-    def candidates(self, rows: Sequence[int], queried: State, label: Tensor) -> set[int]:
+    def candidates(self, rows: Sequence[int], queried: State, seen: Seen) -> set[int]:
         """Those of the rows whose query is a point of the ball that the search network gets wrong (or as targeted).
 
         Args:
             rows: to look at.
             queried: the state with the queries.
-            label: `[B]` the classes that the network predicts there.
+            seen: what the network answered there.
         """
-        if torch.equal(label, queried.trial.y):
+        if torch.equal(seen.label, queried.trial.y):
             return set()
         # On the host: there are a few labels only, and on a small network each tensor operation shows.
-        labels = label.tolist()
+        labels = seen.label.tolist()
         lost = [row for row in rows if (trial := self.trials[row]) is not None and trial.job.lost(labels[row])]
         found: set[int] = set()
         for attack, numbers in by_attack([trial for row in lost if (trial := self.trials[row]) is not None]):
             those = [lost[number] for number in numbers]
-            x, points = (each.index_select(0, self.rows(those)) for each in (queried.trial.x, queried.query))
-            inside = attack.ball.contains(x, points).tolist()
+            inside = attack.inside(queried, seen, self.rows(those)).tolist()
             found |= {row for row, within in zip(those, inside, strict=True) if within}
         return found

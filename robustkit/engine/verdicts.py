@@ -101,6 +101,7 @@ class VerdictQueue:
         points = self._exact(groups, points)
         for trial in trials:
             trial.looks += 1
+            trial.forwards += self.attack.ball.forwards
         verdicts = self.session.oracle.verdicts(points, [look for group in groups for look in self._looks(group)])
         check_finite(verdicts.scores, samples, "output")
         for trial, forwards in zip(trials, verdicts.forwards, strict=True):

@@ -16,7 +16,7 @@ from robustkit.evidence.rows import AttackRecord
 from robustkit.evidence.store import Store
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask, unmasked
-from robustkit.primitives.threat import ball, is_minimum, is_rendered, norm_name
+from robustkit.primitives.threat import ball, is_minimum, measured_in_images, norm_name
 
 KEPT = "kept"  # entry "adversarial" of the manifest of a run that kept them
 _SLACK = 1e-9  # of float64 sums
@@ -88,7 +88,7 @@ def problems_of(witness: KeptWitness, masks: Mapping[str, Mask]) -> Iterator[str
     if any(stored[norm] is None or abs(distances[norm] - stored[norm]) > _SLACK * distances[norm] for norm in NORMS):
         yield "has another distance than its row"
     norm = norm_name(unmasked(row.norm))
-    if not is_rendered(norm) and not is_minimum(row.eps_text):
+    if measured_in_images(norm) and not is_minimum(row.eps_text):
         eps = _eps(row.norm, row.eps_text)
         if float(ball(norm, eps).distance(x, x_adv)) > eps * (1 + _SLACK):
             yield f"lies outside the ball of {row.norm} {row.eps_text}"

@@ -250,6 +250,10 @@ class Attack(CheckedFields, ABC):
     def step(self, state: State, seen: Seen) -> State:
         """The state after one answer of the model: a pure function, row by row."""
 
+    def inside(self, state: State, seen: Seen, rows: Tensor) -> Tensor:
+        """`[n]`: whether the queries in these rows `[n]` lie in the ball, up to the rounding of an fp32 projection."""
+        return self.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
+
     def guess(self, state: State) -> State:
         """The state that probably follows, whatever the answer to `state.query`; only asked if `guesses` is true.
 

@@ -1,6 +1,7 @@
 """What every attack guarantees: one function per guarantee, which raises an AssertionError where it does not hold."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 
@@ -331,7 +332,9 @@ def _unfolded(made: Problem) -> Classifier:
 
 
 def _confirm_in_ball(attack: Attack, made: Problem, result: Attacked) -> None:
-    distance = attack.ball.distance(made.x, result.parameters)
+    with _unfolded(made).session(made.x) if attack.ball.needs_network else nullcontext() as session:
+        measured = attack if session is None else session.prepared(attack, made.x)
+        distance = measured.ball.distance(made.x, result.parameters)
     confirm((distance <= attack.ball.eps).all(), "a point lies outside of the ball")
     rendered = attack.ball.render(made.x, result.parameters)
     confirm(torch.equal(rendered, result.x_adv), "a point is not what its parameters render")
