@@ -7,6 +7,7 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 import torch
@@ -15,16 +16,17 @@ from torch import Tensor
 from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
-from robustkit.engine.ahead import QueriesAhead, as_guessed
+from robustkit.engine.ahead import Ahead, QueriesAhead
 from robustkit.engine.jobs import Job, Outcome, Trial, by_attack
 from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
 from robustkit.primitives.nearest import NearestState
-from robustkit.primitives.protocol import Attack, Seen, State
+from robustkit.primitives.protocol import Attack, Seen, State, Trials
 from robustkit.primitives.queries import CHECKPOINTS
 from robustkit.primitives.rows import Rows, along
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
 
@@ -104,7 +106,7 @@ class Scheduler:
         self.slots = Slots()
         self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
         # A model that draws noise may answer a query differently in another batch.
-        guesses = attack.guesses and isinstance(queried.oracle, Plain) and not attack.bisects
+        guesses = attack.guesses and isinstance(queried.oracle, Plain) and not attack.unlimited
         self.ahead = QueriesAhead(attack, queried.sizes) if guesses else None
 
     def admit(self) -> bool:
@@ -129,13 +131,14 @@ class Scheduler:
         state, live = self.slots.state, self.slots.live
         if state is None:
             return 0
-        seen = self._seen(state if self.ahead is None else self.ahead.batch(state, live, self.most))
+        batch = None if self.ahead is None else self.ahead.batch(state, self.slots.rows(live), self.most)
+        seen = self._seen(state if batch is None else batch.state)
         if seen is None:
             self._halve()
-        elif self.ahead is None:
+        elif self.ahead is None or batch is None:
             self._advance(live, seen)
         else:
-            self._advance_along(self.ahead, live, seen)
+            self._advance_along(self.ahead, batch, live, seen)
         return 0 if seen is None else len(live)
 
     def verdicts(self) -> Iterator[Outcome]:
@@ -160,31 +163,25 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _advance_along(self, ahead: QueriesAhead, live: list[int], seen: Seen) -> None:
-        """Step after step, in the rows whose true query is still the guessed one."""
-        rows, right = live, 0
-        for guess, answer in ahead.answers(seen):
-            state = self.slots.state
-            assert state is not None
-            same = as_guessed(state, guess).tolist()
-            rows = [row for row in rows if same[row] and self.slots.trials[row] is not None]
-            if not rows:
-                break
-            self._advance(rows, answer)
-            right += len(rows)
-        ahead.learn(right)
+    def _advance_along(self, ahead: QueriesAhead, batch: Ahead, live: list[int], seen: Seen) -> None:
+        """Step after step in each row, as long as its true query is the guessed one."""
+        state, rows = self.slots.state, self.slots.rows(live)
+        assert state is not None
+        followed = ahead.followed(batch, seen, self._lost(batch.state.trial, seen.label))
+        self._count(self.slots.of(live), followed.answers, seen)
+        last = torch.tensor([answers[-1] for answers in followed.answers], device=rows.device)
+        before = replace(state, query=state.query.index_copy(0, rows, batch.state.query.index_select(0, last)))
+        label = state.trial.y.index_copy(0, rows, seen.label.index_select(0, last))
+        self.slots.state = state.overwritten(rows, followed.after)
+        self._release(live, before, self._candidates(live, before, label))
 
-    def _advance(self, rows: list[int], seen: Seen) -> None:
-        """One step of the attack in rows whose queries were answered; the others stay as they are."""
-        before, live = self.slots.state, self.slots.live
+    def _advance(self, live: list[int], seen: Seen) -> None:
+        """One step of the attack."""
+        before = self.slots.state
         assert before is not None
-        self._count(rows, seen)
-        after = self._stepped(live, before, seen)
-        if len(rows) < len(live):
-            stepped = torch.zeros_like(before.done).index_fill(0, self.slots.rows(rows), True)
-            after = after.where(stepped, before)
-        self.slots.state = after
-        self._release(rows, before, self._candidates(rows, before, seen.label))
+        self._count(self.slots.of(live), [[row] for row in live], seen)
+        self.slots.state = self._stepped(live, before, seen)
+        self._release(live, before, self._candidates(live, before, seen.label))
 
     def _stepped(self, live: list[int], state: State, seen: Seen) -> State:
         """The attack's step; with bisection that of each trial's own radius."""
@@ -192,7 +189,7 @@ class Scheduler:
             return self.attack.step(state, seen)
         idle = [row for row, trial in enumerate(self.slots.trials) if trial is None]
         parts, places = [state.take(self.slots.rows(idle))], idle
-        for attack, numbers in by_attack([trial for trial in self.slots.trials if trial is not None]):
+        for attack, numbers in by_attack(self.slots.of(live)):
             rows = [live[number] for number in numbers]
             # Sums over a row take another path in a batch of one, so a lone row is stepped together with a copy.
             several = self.slots.rows(rows if len(rows) > 1 else rows * 2)
@@ -201,19 +198,18 @@ class Scheduler:
             places = places + rows
         return Rows.cat(parts).take(self.slots.rows(places).argsort())
 
-    def _count(self, live: list[int], seen: Seen) -> None:
+    def _count(self, trials: list[Trial], answers: list[list[int]], seen: Seen) -> None:
+        """Count the answers of each trial, which are some rows of `seen`."""
         forwards = self.queried.oracle.cost.query
-        backwards, without = forwards * seen.backwards, self._without_gradient(live, seen)
-        for row in live:
-            trial = self.slots.trials[row]
-            assert trial is not None
-            trial.queries += 1
-            trial.forwards += forwards
-            trial.backwards += backwards
-            trial.zero_backwards += backwards if row in without else 0
+        backwards, without = forwards * seen.backwards, self._without_gradient(trials, answers, seen)
+        for trial, rows in zip(trials, answers, strict=True):
+            trial.queries += len(rows)
+            trial.forwards += forwards * len(rows)
+            trial.backwards += backwards * len(rows)
+            trial.zero_backwards += backwards * sum(row in without for row in rows)
 
-    def _without_gradient(self, live: list[int], seen: Seen) -> set[int]:
-        """Rows whose gradients are all exactly zero, once it is clear that none is NaN or infinite."""
+    def _without_gradient(self, trials: list[Trial], answers: list[list[int]], seen: Seen) -> set[int]:
+        """Answers whose gradients are all exactly zero, once it is clear that none is NaN or infinite."""
         if not seen.backwards:
             return set()
         grad = seen.all_grads
@@ -221,9 +217,15 @@ class Scheduler:
         sums = grad.flatten(1).sum(1).tolist()
         # A sign of NaN is zero, and would pass for "no gradient". A sum of finite values may overflow.
         if not all(map(math.isfinite, sums)):
-            samples = [trial.job.sample for trial in self.slots.trials if trial is not None]
-            check_finite(grad[self.slots.rows(live)], samples, "input gradient")
-        return {row for row in live if sums[row] == 0 and not bool(grad[row].any())}
+            samples = [trial.job.sample for trial, rows in zip(trials, answers, strict=True) for _ in rows]
+            check_finite(grad[self.slots.rows(list(chain(*answers)))], samples, "input gradient")
+        return {row for rows in answers for row in rows if sums[row] == 0 and not bool(grad[row].any())}
+
+    def _lost(self, trials: Trials, label: Tensor) -> Tensor:
+        """`[B]` bool, whether a predicted class is an error that ends a trial, if the query is in the ball."""
+        if self.transfers:
+            return torch.zeros_like(label, dtype=torch.bool)
+        return torch.where(trials.target < 0, (label != trials.y) & (label != ABSTAINS), label == trials.target)
 
     def _candidates(self, live: list[int], state: State, label: Tensor) -> set[int]:
         """Rows whose query is a point of the ball that the search network gets wrong (or as targeted)."""
@@ -235,11 +237,11 @@ class Scheduler:
             return set()
         # On the host: there are a few labels only, and on a small network each tensor operation shows.
         labels = label.tolist()
-        lost = [row for row in live if (trial := self.slots.trials[row]) is not None and trial.job.lost(labels[row])]
+        lost = [row for row, trial in zip(live, self.slots.of(live), strict=True) if trial.job.lost(labels[row])]
         if not lost:
             return set()
         candidates: set[int] = set()
-        for attack, numbers in by_attack([trial for row in lost if (trial := self.slots.trials[row]) is not None]):
+        for attack, numbers in by_attack(self.slots.of(lost)):
             rows = self.slots.rows([lost[number] for number in numbers])
             inside = attack.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
             candidates |= {row for row, within in zip(rows.tolist(), inside.tolist(), strict=True) if within}
@@ -264,9 +266,7 @@ class Scheduler:
 
     def _note_distances(self, live: list[int], state: State, done: list[bool]) -> None:
         assert isinstance(state, NearestState)
-        for row in live:
-            trial = self.slots.trials[row]
-            assert trial is not None
+        for row, trial in zip(live, self.slots.of(live), strict=True):
             if done[row] or trial.queries in CHECKPOINTS:
                 trial.note(float(state.distance[row]))
 

@@ -48,9 +48,13 @@ class Slots:
         for row, trial in zip(idle, trials, strict=True):
             self.trials[row] = trial
 
+    def of(self, rows: Sequence[int]) -> list[Trial]:
+        """The trials of some rows, none of which is idle."""
+        return [trial for row in rows if (trial := self.trials[row]) is not None]
+
     def release(self, rows: Sequence[int]) -> list[Trial]:
         """The trials of some rows, which become idle."""
-        trials = [trial for row in rows if (trial := self.trials[row]) is not None]
+        trials = self.of(rows)
         for row in rows:
             self.trials[row] = None
         return trials
