@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from robustkit.classifier.answers import Forward, answered, likeliest
 from robustkit.classifier.folding import folded, hooked
 from robustkit.classifier.logits import logits_of
+from robustkit.classifier.padding_weights import without_padding_weights
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
@@ -61,6 +62,8 @@ class Search:
             copied = copied if copied is not None else _copied(reference.model)
             self._channels_last = copied is not None
             copied = copied if copied is None else copied.to(memory_format=torch.channels_last)
+        if copied is not None and self.folded and images.device.type == "cpu" and not options.compile:
+            without_padding_weights(copied)
         searched = copied if copied is not None else reference.model
         self._takes_queries_as_they_are = not self._channels_last and self._leaves_input_alone(
             searched, images[:_PROBED]

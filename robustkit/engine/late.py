@@ -8,18 +8,25 @@ counts are those of looking at once. torchode (Lienen & Guennemann 2022, arXiv:2
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from robustkit.engine.jobs import Trial
-from robustkit.engine.slots import Facts
+from robustkit.engine.jobs import Trial, lost_rows
 from robustkit.engine.verdicts import not_finite
 from robustkit.primitives.protocol import Attack, Seen, State
-from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _INFINITE, _ZERO, _CANDIDATE, _DONE = 1, 2, 4, 8
+
+
+class Facts(NamedTuple):
+    """What one step showed, as sets of rows."""
+
+    without_gradient: set[int]  # all gradients are exactly zero
+    candidates: set[int]  # the query is a point of the ball that the search network gets wrong (or as targeted)
+    done: set[int]  # the budget is spent
 
 
 @dataclass
@@ -84,8 +91,6 @@ def _packed(attack: Attack, before: State, seen: Seen, after: State, *, judged: 
         grads = seen.all_grads.flatten(1)
         packed = packed + ~grads.isfinite().all(1) * _INFINITE + (grads == 0).all(1) * _ZERO
     if judged:
-        trial, label = before.trial, seen.label
-        lost = torch.where(trial.target < 0, (label != trial.y) & (label != ABSTAINS), label == trial.target)
-        rows = torch.arange(len(label), device=label.device)
-        packed = packed + (lost & attack.inside(before, seen, rows)) * _CANDIDATE
+        rows = torch.arange(len(seen.label), device=seen.label.device)
+        packed = packed + (lost_rows(before.trial, seen.label) & attack.inside(before, seen, rows)) * _CANDIDATE
     return packed.to(torch.uint8)

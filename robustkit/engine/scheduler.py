@@ -7,6 +7,7 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 import torch
@@ -14,11 +15,11 @@ import torch
 from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
-from robustkit.engine.ahead import QueriesAhead, as_guessed
-from robustkit.engine.jobs import Job, Outcome, Trial, by_attack
+from robustkit.engine.ahead import Ahead, QueriesAhead
+from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, lost_rows
 from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
-from robustkit.engine.slots import Facts, Slots
+from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue
 from robustkit.primitives.nearest import NearestState
@@ -114,7 +115,7 @@ class Scheduler:
         self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
         # A model that draws noise may answer a query differently in another batch.
         repeats = isinstance(queried.oracle, Plain)
-        guesses = attack.guesses and repeats and not attack.bisects
+        guesses = attack.guesses and repeats and not attack.unlimited
         self.ahead = QueriesAhead(attack, queried.sizes) if guesses else None
         # Not where queries are a caller's own function, which may be paid for.
         self.late = late and repeats and not (queried.answers_only or guesses or attack.bisects or self.approaches)
@@ -146,15 +147,16 @@ class Scheduler:
         state, live = self.slots.state, self.slots.live
         if state is None:
             return 0
-        seen = self._seen(state if self.ahead is None else self.ahead.batch(state, live, self.most))
+        batch = None if self.ahead is None else self.ahead.batch(state, self.slots.rows(live), self.most)
+        seen = self._seen(state if batch is None else batch.state)
         if seen is None:
             self._halve()
         elif self.late:
             self._advance_late(live, seen)
-        elif self.ahead is None:
+        elif self.ahead is None or batch is None:
             self._advance(live, seen)
         else:
-            self._advance_along(self.ahead, live, seen)
+            self._advance_along(self.ahead, batch, live, seen)
         return 0 if seen is None else len(live)
 
     def verdicts(self) -> Iterator[Outcome]:
@@ -179,49 +181,49 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _advance_along(self, ahead: QueriesAhead, live: list[int], seen: Seen) -> None:
-        """Step after step, in the rows whose true query is still the guessed one."""
-        rows, right = live, 0
-        for guess, answer in ahead.answers(seen):
-            state = self.slots.state
-            assert state is not None
-            same = as_guessed(state, guess).tolist()
-            rows = [row for row in rows if same[row] and self.slots.trials[row] is not None]
-            if not rows:
-                break
-            self._advance(rows, answer)
-            right += len(rows)
-        ahead.learn(right)
+    def _advance_along(self, ahead: QueriesAhead, batch: Ahead, live: list[int], seen: Seen) -> None:
+        """Step after step in each row, as long as its true query is the guessed one."""
+        state, rows = self.slots.state, self.slots.rows(live)
+        assert state is not None
+        ends = lost_rows(batch.state.trial, seen.label)
+        followed = ahead.followed(batch, seen, ends if self.judges_queries else torch.zeros_like(ends))
+        self._count(live, followed.answers, seen)
+        # The last answer of each trial, in its slot.
+        last = numbers_on(rows.device, [answers[-1] for answers in followed.answers])
+        before = replace(state, query=state.query.index_copy(0, rows, batch.state.query.index_select(0, last)))
+        label = state.trial.y.index_copy(0, rows, seen.label.index_select(0, last))
+        answered = replace(seen.take(torch.zeros_like(state.trial.y).index_copy(0, rows, last)), label=label)
+        self.slots.state = state.overwritten(rows, followed.after)
+        self._look(live, before, answered, self.slots.state)
 
-    def _advance(self, rows: list[int], seen: Seen) -> None:
-        """One step of the attack in rows whose queries were answered; the others stay as they are."""
-        before, live = self.slots.state, self.slots.live
+    def _advance(self, live: list[int], seen: Seen) -> None:
+        """One step of the attack."""
+        before = self.slots.state
         assert before is not None
-        zero = self.slots.without_gradient(rows, seen)
-        self._count(rows, seen.backwards, zero)
-        after = self._stepped(live, before, seen)
-        if len(rows) < len(live):
-            stepped = torch.zeros_like(before.done).index_fill(0, self.slots.rows(rows), True)
-            after = after.where(stepped, before)
-        self.slots.state = after
-        done = {row for row, over in enumerate(after.done.tolist()) if over}
-        wrong = self.slots.candidates(rows, before, seen) if self.judges_queries else set()
-        self._release(rows, before, after, Facts(zero, wrong, done))
+        self._count(live, [[row] for row in live], seen)
+        self.slots.state = self._stepped(live, before, seen)
+        self._look(live, before, seen, self.slots.state)
 
-    def _advance_late(self, rows: list[int], seen: Seen) -> None:
-        """One step of the attack in all rows; then what the step before it showed is acted on."""
+    def _look(self, live: list[int], before: State, seen: Seen, after: State) -> None:
+        done = {row for row, over in enumerate(after.done.tolist()) if over}
+        self._release(
+            live, before, after, self.slots.candidates(live, before, seen) if self.judges_queries else set(), done
+        )
+
+    def _advance_late(self, live: list[int], seen: Seen) -> None:
+        """One step of the attack; then what the step before it showed is acted on."""
         before, last = self.slots.state, self.unread
         assert before is not None
         after = self.attack.step(before, seen)
-        self.unread = UnreadStep.of(rows, self.attack, before, seen, after, judged=self.judges_queries)
+        self.unread = UnreadStep.of(live, self.attack, before, seen, after, judged=self.judges_queries)
         self.slots.state = after
         self._act_on(last)
 
     def _act_on(self, step: UnreadStep | None) -> None:
         if step is not None:
             facts = step.read(self.slots.trials)
-            self._count(step.rows, step.backwards, facts.without_gradient)
-            self._release(step.rows, step.before, step.after, facts)
+            self._note(step.rows, [[row] for row in step.rows], step.backwards, facts.without_gradient)
+            self._release(step.rows, step.before, step.after, facts.candidates, facts.done)
 
     def _catch_up(self) -> None:
         """Act on the last step, too, before rows change their places."""
@@ -234,7 +236,7 @@ class Scheduler:
             return self.attack.step(state, seen)
         idle = [row for row, trial in enumerate(self.slots.trials) if trial is None]
         parts, places = [state.take(self.slots.rows(idle))], idle
-        for attack, numbers in by_attack([trial for trial in self.slots.trials if trial is not None]):
+        for attack, numbers in by_attack(self.slots.of(live)):
             rows = [live[number] for number in numbers]
             # Sums over a row take another path in a batch of one, so a lone row is stepped together with a copy.
             several = self.slots.rows(rows if len(rows) > 1 else rows * 2)
@@ -243,26 +245,35 @@ class Scheduler:
             places = places + rows
         return Rows.cat(parts).take(self.slots.rows(places).argsort())
 
-    def _count(self, rows: list[int], backwards: int, without_gradient: set[int]) -> None:
-        """Note one query of each row, with so many gradients."""
-        forwards = self.queried.oracle.cost.query
-        for row in rows:
-            trial = self.slots.trials[row]
-            assert trial is not None
-            trial.queries += 1
-            trial.forwards += forwards
-            trial.backwards += forwards * backwards
-            trial.zero_backwards += forwards * backwards if row in without_gradient else 0
+    def _count(self, live: list[int], answers: list[list[int]], seen: Seen) -> None:
+        """Count the answers of each trial in flight, which are some rows of `seen`."""
+        self._note(live, answers, seen.backwards, self.slots.without_gradient(live, answers, seen))
 
-    def _release(self, rows: list[int], before: State, after: State, facts: Facts) -> None:
+    def _note(self, live: list[int], answers: list[list[int]], backwards: int, without_gradient: set[int]) -> None:
+        """Count the answers of each trial in flight.
+
+        Args:
+            live: the trials' slots.
+            answers: of each of them, the rows of the batch that were its queries.
+            backwards: gradients of each row.
+            without_gradient: rows of the batch whose gradients are all zero.
+        """
+        forwards = self.queried.oracle.cost.query
+        for trial, rows in zip(self.slots.of(live), answers, strict=True):
+            trial.queries += len(rows)
+            trial.forwards += forwards * len(rows)
+            trial.backwards += forwards * backwards * len(rows)
+            trial.zero_backwards += forwards * backwards * sum(row in without_gradient for row in rows)
+
+    def _release(self, rows: list[int], before: State, after: State, candidates: set[int], done: set[int]) -> None:
         """Decided and spent trials leave their slots and wait for a verdict."""
         if self.approaches:
-            self._note_distances(rows, after, facts.done)
-        leaving = [row for row in rows if row in facts.candidates or row in facts.done]
+            self._note_distances(rows, after, done)
+        leaving = [row for row in rows if row in candidates or row in done]
         if not leaving:
             return
         numbers = self.slots.rows(leaving)
-        final = [row not in facts.candidates for row in leaving]
+        final = [row not in candidates for row in leaving]
         states = after.take(numbers)
         last = along(numbers_on(numbers.device, final).bool(), states.query)
         points = torch.where(last, states.query, before.query.index_select(0, numbers))
@@ -272,9 +283,7 @@ class Scheduler:
 
     def _note_distances(self, rows: list[int], state: State, done: set[int]) -> None:
         assert isinstance(state, NearestState)
-        for row in rows:
-            trial = self.slots.trials[row]
-            assert trial is not None
+        for row, trial in zip(rows, self.slots.of(rows), strict=True):
             if row in done or trial.queries in CHECKPOINTS:
                 trial.note(float(state.distance[row]))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -11,14 +11,6 @@ from robustkit.engine.jobs import Trial, by_attack
 from robustkit.engine.verdicts import check_finite
 from robustkit.primitives.protocol import Seen, State
 from robustkit.primitives.rows import Rows, numbers_on, padded
-
-
-class Facts(NamedTuple):
-    """What one step showed, as sets of rows."""
-
-    without_gradient: set[int]  # all gradients are exactly zero
-    candidates: set[int]  # the query is a point of the ball that the search network gets wrong (or as targeted)
-    done: set[int]  # the budget is spent
 
 
 class Slots:
@@ -59,9 +51,13 @@ class Slots:
         for row, trial in zip(idle, trials, strict=True):
             self.trials[row] = trial
 
+    def of(self, rows: Sequence[int]) -> list[Trial]:
+        """The trials of some rows, none of which is idle."""
+        return [trial for row in rows if (trial := self.trials[row]) is not None]
+
     def release(self, rows: Sequence[int]) -> list[Trial]:
         """The trials of some rows, which become idle."""
-        trials = [trial for row in rows if (trial := self.trials[row]) is not None]
+        trials = self.of(rows)
         for row in rows:
             self.trials[row] = None
         return trials
@@ -71,8 +67,13 @@ class Slots:
         assert self.state is not None, "there are no rows"
         return numbers_on(self.state.done.device, numbers)
 
-    def without_gradient(self, rows: Sequence[int], seen: Seen) -> set[int]:
-        """Those of the rows whose gradients are all exactly zero.
+    def without_gradient(self, live: Sequence[int], answers: Sequence[Sequence[int]], seen: Seen) -> set[int]:
+        """Answers whose gradients are all exactly zero.
+
+        Args:
+            live: slots of the trials that were answered.
+            answers: of each of them, rows of `seen`.
+            seen: the answers.
 
         Raises:
             UserError: a gradient is NaN or infinite.
@@ -84,9 +85,9 @@ class Slots:
         sums = grad.flatten(1).sum(1).tolist()
         # A sign of NaN is zero, and would pass for "no gradient". A sum of finite values may overflow.
         if not all(map(math.isfinite, sums)):
-            samples = [trial.job.sample for row in rows if (trial := self.trials[row]) is not None]
-            check_finite(grad[self.rows(rows)], samples, "input gradient")
-        return {row for row in rows if sums[row] == 0 and not bool(grad[row].any())}
+            samples = [trial.job.sample for trial, rows in zip(self.of(live), answers, strict=True) for _ in rows]
+            check_finite(grad[self.rows(list(chain(*answers)))], samples, "input gradient")
+        return {row for rows in answers for row in rows if sums[row] == 0 and not bool(grad[row].any())}
 
     def candidates(self, rows: Sequence[int], queried: State, seen: Seen) -> set[int]:
         """Those of the rows whose query is a point of the ball that the search network gets wrong (or as targeted).
@@ -100,9 +101,9 @@ class Slots:
             return set()
         # On the host: there are a few labels only, and on a small network each tensor operation shows.
         labels = seen.label.tolist()
-        lost = [row for row in rows if (trial := self.trials[row]) is not None and trial.job.lost(labels[row])]
+        lost = [row for row, trial in zip(rows, self.of(rows), strict=True) if trial.job.lost(labels[row])]
         found: set[int] = set()
-        for attack, numbers in by_attack([trial for row in lost if (trial := self.trials[row]) is not None]):
+        for attack, numbers in by_attack(self.of(lost)):
             those = [lost[number] for number in numbers]
             inside = attack.inside(queried, seen, self.rows(those)).tolist()
             found |= {row for row, within in zip(those, inside, strict=True) if within}
