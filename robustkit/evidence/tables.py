@@ -47,6 +47,7 @@ from robustkit.evidence.single_draws import (
 )
 from robustkit.evidence.stopped import with_sequences
 from robustkit.evidence.store import Store
+from robustkit.evidence.stored_corruptions import corrupted_verdicts
 from robustkit.evidence.union import ThreatEvidence, members, union_row
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
@@ -83,7 +84,7 @@ def summarised(store: Store, folder: Path) -> Run:
         tables.pictures += [
             each for each in carried_pictures(pictures, model.name, places) if each.sample not in model.failed
         ]
-        verdicts = store.corrupted_verdicts(model.name) if "corruptions" in identity else {}
+        verdicts = corrupted_verdicts(store, model.name) if "corruptions" in identity else {}
         tables.corrupted[model.name] = {key: of_other_images(own, model.failed) for key, own in verdicts.items()}
         images = image_rows(identity.get("corruptions"), store, model.name, model.clean)
         tables.corrupted_images += [row for row in images if row[2] not in model.failed]
