@@ -13,7 +13,7 @@ from robustkit.evidence.valid_rows import check_values
 
 _NAMES: Final = [field.name for field in fields(AttackColumns)]
 _CELL: Final = "model = ? AND norm = ? AND eps_text = ? AND attack = ?"
-_CHUNK: Final = 1 << 16  # rows that are in memory as objects
+_CHUNK: Final = 1 << 12  # rows that are in memory as objects
 
 
 def attack_columns(store: Store, model: str) -> dict[tuple[str, str, str], AttackColumns]:
@@ -40,4 +40,4 @@ def _cell(store: Store, model: str, norm: str, eps_text: str, attack: str) -> At
         raise not_ours(store.folder, "an attack neither succeeded nor failed")
     if (np.diff(found.sample) <= 0).any():
         raise not_ours(store.folder, "an image stands twice under one attack")
-    return found
+    return found.narrow()
