@@ -31,12 +31,13 @@ from robustkit.evidence.distances import COLUMNS as DISTANCE_COLUMNS
 from robustkit.evidence.distances import distance_extras
 from robustkit.evidence.failed import ERRORS, error_parts, error_warnings, of_other_images, with_errors
 from robustkit.evidence.model_evidence import ModelEvidence, columns_of, read_evidence, records_under
-from robustkit.evidence.parts import Part, known, sample_frame
+from robustkit.evidence.parts import Part, known
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.queries import QUERY_COLUMNS
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Picture, Run
+from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.samples import CleanColumns, audit_part, sample_parts
 from robustkit.evidence.single_draws import (
     DRAW_COLUMN,
@@ -101,7 +102,9 @@ def summarised(store: Store, folder: Path) -> Run:
         folder=folder,
         manifest=manifest | {"warnings": list(dict.fromkeys([*manifest["warnings"], *tables.warnings]))},
         results=_frame([{**row, **data} for row in tables.results], RESULT_COLUMNS, _further(tables.results, manifest)),
-        samples=sample_frame(tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)]),
+        samples=SampleRows(  # type: ignore[arg-type]
+            tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)]
+        ),
         pictures=sorted(tables.pictures, key=lambda one: (one.model, one.norm, one.eps_text, one.attack, one.sample)),
         class_names=tuple(identity["class_names"]),
         corruptions=_frame([{**row, **data} for row in means], CORRUPTION_COLUMNS, []),
