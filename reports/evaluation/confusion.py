@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from robustkit.evidence.parts import column, has_verdict, is_broken
 from robustkit.evidence.rows import NO_VERDICT
 
 from .board import Board
@@ -54,7 +55,7 @@ class ConfusionTables(NamedTuple):
 def confusion_tables(board: Board) -> ConfusionTables | None:
     """What images are taken for at the headline's threat; None without one, or without rows."""
     leading = headline_threat(board)
-    if leading is None or board.samples.empty:
+    if leading is None or not len(board.samples):
         return None
     models = [model for model in board.models if board.worst(model, leading.threat)][:_MOST_MODELS]
     tables = [_of_model(board, model, leading.threat) for model in models if len(board.verdicts.images(model).sample)]
@@ -82,14 +83,15 @@ def _predictions(board: Board, model: str, threat: ThreatLabel) -> Numbers:
     """For each image the class that it has after all attacks, or `_UNKNOWN`."""
     images = board.verdicts.images(model)
     predicted = images.clean_pred.copy()
-    rows = board.verdicts.rows(model, threat)
-    if rows is None:
-        return predicted
-    failed = rows.loc[rows["verdict"] == NO_VERDICT, "sample"].to_numpy(np.int64)
-    predicted[np.isin(images.sample, failed)] = _UNKNOWN
-    broken = rows[rows["verdict"] == "broken"].drop_duplicates("sample")
-    places = np.searchsorted(images.sample, broken["sample"].to_numpy(np.int64))
-    predicted[places] = broken["adv_pred"].to_numpy(np.int64)
+    parts = board.verdicts.parts(model, threat)
+    for part in parts:
+        failed = has_verdict(part, NO_VERDICT)
+        predicted[np.searchsorted(images.sample, part["sample"][failed])] = _UNKNOWN
+    # The first attack that broke an image is written last.
+    for part in reversed(parts):
+        broken = is_broken(part)
+        places = np.searchsorted(images.sample, part["sample"][broken])
+        predicted[places] = column(part, "adv_pred")[broken].astype(np.int64)
     return predicted
 
 

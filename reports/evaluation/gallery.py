@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from robustkit.evidence.parts import column, is_broken
 from robustkit.evidence.run import Picture
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
@@ -158,11 +159,12 @@ def _nearest(board: Board, picture: Picture) -> str:
     """The distance of the nearest error that a run without a radius found."""
     name = unmasked(picture.norm).lower()
     threat = next((one for one in board.minimums if one.norm == picture.norm), None)
-    rows = board.verdicts.rows(picture.model, threat) if threat else None
-    if rows is None:
-        return ""
-    known = rows.loc[(rows["sample"] == picture.sample) & (rows["verdict"] == "broken"), name]
-    return _in_words(board, picture.norm, float(known.min())) if len(known) else ""
+    parts = board.verdicts.parts(picture.model, threat) if threat else []
+    known = [
+        distance for part in parts
+        for distance in column(part, name)[is_broken(part) & (part["sample"] == picture.sample)].tolist()
+    ]  # fmt: skip
+    return _in_words(board, picture.norm, min(known)) if known else ""
 
 
 def _entry(board: Board, picture: Picture) -> GalleryEntry:
