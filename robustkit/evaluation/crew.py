@@ -15,8 +15,9 @@ from typing import Any, Final
 import torch
 
 from robustkit.errors import UserError
-from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
-from robustkit.evaluation.local_workers import LocalWorker, LocalWorkers
+from robustkit.evaluation.lanes import HOST_LOST, NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
+from robustkit.evaluation.places import WorkerProcess, place_of
+from robustkit.evaluation.request import MOST_WORKERS
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.runner import ModelRun
 from robustkit.evaluation.worker import fingerprints, without_audit
@@ -36,7 +37,7 @@ TRIES: Final = 3  # times that an image may end its worker
 class Worker:
     """A worker process, and what it works on."""
 
-    process: LocalWorker
+    process: WorkerProcess
     lane: Lane | None = None
     ready: bool = False
 
@@ -52,17 +53,20 @@ class Crew:
 
     def __init__(self, evaluation: Evaluation, store: Store, watch: ProgressWatch) -> None:
         assert evaluation.origin is not None, "workers need the request"
-        assert evaluation.origin.workers is not None, "someone must work"
         self.evaluation, self.store, self.watch = evaluation, store, watch
-        self.size = evaluation.origin.workers
-        request = replace(evaluation.origin, watch=Silent(), retrain=False, out=None, workers=None)
-        self.place = LocalWorkers(request)
+        self.most = evaluation.origin.workers or MOST_WORKERS
+        self.place = place_of(evaluation)
         self.workers: list[Worker] = []
         self.lanes: deque[Lane] = deque()
         self.first: Ready | None = None  # what the first worker said
         self.finished = 0
         self.lost = 0  # workers since a lane was finished
         self.fallen: set[tuple[str, int]] = set()  # images that are broken, or wrong without an attack
+
+    @property
+    def size(self) -> int:
+        """How many workers may run now."""
+        return min(self.most, self.place.room())
 
     @property
     def stage(self) -> str:
@@ -76,6 +80,7 @@ class Crew:
         for worker in self.workers:
             worker.process.stop()
         self.workers = []
+        self.place.close()
 
     def answers(self) -> tuple[AnswerRecord, ...]:
         """What the models answer at fixed points, as a worker found out.
@@ -102,9 +107,10 @@ class Crew:
             self.lanes.extend(Lane(number, images) for images in _lanes(left, self.size))
             waiting += len(left)
         images = len(evaluation.classifiers) * len(evaluation.share)
+        stage = self.stage
         if isinstance(self.watch, WorkWatch):
-            self.watch.expect({self.stage: 1.0})
-        self.watch.stage(self.stage, images, images - waiting)
+            self.watch.expect({stage: 1.0})
+        self.watch.stage(stage, images, images - waiting)
         while self.lanes or any(worker.lane for worker in self.workers):
             self._hand_out()
             for worker in self._heard_of():
@@ -183,11 +189,12 @@ class Crew:
     def _lost(self, worker: Worker, end: str) -> None:
         """Hand out the images of a worker that has ended to others."""
         self.workers.remove(worker)
-        if not worker.ready:
+        own = end != HOST_LOST  # the images and the memory of a worker have nothing to do with the end of its host
+        if own and not worker.ready:
             self._go_on_with_fewer(end)
         if worker.lane is None:
             return
-        self.lost += 1
+        self.lost += own
         if self.lost >= _HOPELESS:
             raise UserError(
                 f"{self.lost} worker processes ended one after the other ({end}), and none finished its "
@@ -196,7 +203,7 @@ class Crew:
         lane = worker.lane
         left = unfinished(replace(self.evaluation, only=lane.images), lane.model, self.store)
         if len(left) == 1:
-            lane = Lane(lane.model, left, deaths=lane.deaths + (len(lane.images) == 1))
+            lane = Lane(lane.model, left, deaths=lane.deaths + (own and len(lane.images) == 1))
             self._try_again(lane, end)
         else:
             self.lanes.extendleft(Lane(lane.model, part) for part in _divided(left, math.ceil(len(left) / _PARTS)))
@@ -207,7 +214,7 @@ class Crew:
         Raises:
             UserError: no worker is left.
         """
-        self.size -= 1
+        self.most = max(len(self.workers), self.size - 1)
         what = f"A worker process ended while it loaded the models and tried the first images ({end})"
         if not self.workers:
             raise UserError(f"{what}; take fewer --workers, or none.")

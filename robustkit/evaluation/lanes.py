@@ -8,6 +8,7 @@ from robustkit.evidence.rows import AnswerRecord, Row
 
 # Entries of a manifest that the part of a run which is about one model adds to.
 NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected")
+HOST_LOST: Final = "host lost"  # how a worker ends whose host is gone, or was never there
 
 
 @dataclass(frozen=True)

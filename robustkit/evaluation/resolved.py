@@ -107,8 +107,9 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     servers = [each.name for each in (*classifiers, *surrogates) if is_metered(each.model)]
     if servers:
         data = EightBitImages(data)
-    if servers and request.workers is not None:
-        raise UserError(f"One process sends all requests to {servers[0]} and counts them; leave out --workers.")
+    if servers and request.in_workers:
+        asked = "--backend" if request.workers is None else "--workers"
+        raise UserError(f"One process sends all requests to {servers[0]} and counts them; leave out {asked}.")
     if servers and reaches("standard", request.level):
         raise UserError(
             f"Checks of the level {request.level} make thousands of passes, each a request to {servers[0]}; leave it "
@@ -123,7 +124,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     return Evaluation(
         classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
         request.keep_adversarial, tuple(request.declared), request.level, request.own_shard,
-        origin=None if request.workers is None else request,
+        origin=request if request.in_workers else None,
     )  # fmt: skip
 
 

@@ -1,24 +1,19 @@
 """One worker process: it loads the models once, attacks the images of one lane after the other, and sends every row on.
 
 It never opens the evidence file. Its rows stand in memory until the lane is finished, because attacks read what others
-before them found. It ends with its parent, however that ends.
+before them found.
 """
 
-import os
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.fingerprint import fingerprint
-from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
+from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, Message, NewRows, Noted, Ready
 from robustkit.evaluation.plan import Plan
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
@@ -29,11 +24,22 @@ from robustkit.host.failures import as_users_error, described_error
 from robustkit.host.progress import Silent
 
 
-def work(connection: Connection, request: EvaluationRequest) -> None:
+class Coordinator(Protocol):
+    """The first process of the run, as a worker sees it."""
+
+    def send(self, message: Message, /) -> None:
+        """Send it a message."""
+
+    def recv(self) -> Lane:
+        """Wait for the next lane.
+
+        Raises:
+            EOFError: it is gone.
+        """
+
+
+def work(connection: Coordinator, request: EvaluationRequest) -> None:
     """The whole life of a worker; called in a process of its own."""
-    # Ctrl-C reaches all processes of a terminal; the first one decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     try:
         evaluation = without_audit(resolve(request, may_train=False))
@@ -73,7 +79,7 @@ def without_audit(evaluation: Evaluation) -> Evaluation:
 class _Sender:
     """Sends on what a store is told."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Coordinator) -> None:
         self.connection = connection
 
     def written(self, rows: Sequence[Row]) -> None:
@@ -85,7 +91,7 @@ class _Sender:
             self.connection.send(Noted(kept))
 
 
-def _carry_out(evaluation: Evaluation, lane: Lane, connection: Connection) -> None:
+def _carry_out(evaluation: Evaluation, lane: Lane, connection: Coordinator) -> None:
     store = Store(None)
     try:
         store.set_manifest(**{"warnings": [], **(lane.noted or {}), "seconds": {}})
@@ -96,10 +102,3 @@ def _carry_out(evaluation: Evaluation, lane: Lane, connection: Connection) -> No
         connection.send(LaneDone(store.manifest()["seconds"]))
     finally:
         store.close()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None, "a worker has a parent"
-    wait([parent.sentinel])
-    os._exit(1)
