@@ -29,6 +29,10 @@ _SHARES = 4  # lanes that each worker gets of the images that are left, if they 
 _LEAST = 32  # images in a lane: fewer fill no batch
 _MOST = 2048
 _PARTS = 8  # into which the images of a lost worker are divided
+_ROUNDED: Final = (
+    "The workers of this run round differently, as other processors or libraries do: where an image is at the edge of "
+    "its class, its verdict depends on the worker that had it."
+)
 _HOPELESS: Final = 20  # workers lost in a row
 TRIES: Final = 3  # times that an image may end its worker
 
@@ -182,9 +186,11 @@ class Crew:
     def _check(self, message: Ready) -> None:
         if message.fingerprints != fingerprints(self.evaluation):
             raise UserError(
-                "A worker process loaded other weights or code than this one: a file changed meanwhile, or the model "
-                "is made at random; give it fixed weights, or leave out --workers."
+                "A worker process loaded other weights, code or images than this one: a file has changed, or its "
+                "host has another, or the model is made at random; give it fixed weights, or leave out --workers."
             )
+        if self.first is not None and message.answers != self.first.answers:
+            self._note({"warnings": [_ROUNDED]})
 
     def _lost(self, worker: Worker, end: str) -> None:
         """Hand out the images of a worker that has ended to others."""

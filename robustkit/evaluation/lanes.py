@@ -27,7 +27,7 @@ class Lane:
 class Ready:
     """A worker has loaded models and data, and has tried the models on the first images of the run."""
 
-    fingerprints: tuple[str, ...]  # of the models and surrogates
+    fingerprints: tuple[str, ...]  # of the models, the surrogates and the first images
     answers: tuple[AnswerRecord, ...]  # theirs
 
 

@@ -10,6 +10,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import time
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Final
@@ -18,7 +19,10 @@ from robustkit.errors import UserError
 
 _CONNECT: Final = 10  # seconds until something listens at the address
 _TRY: Final = 60  # seconds until it is a cluster that takes us in
+_HEAD: Final = 20  # seconds that the head may be away; after 60 Ray ends this process
 _OBJECTS: Final = 256 * 2**20  # bytes of shared memory: rows are small
+# Ray reads both when it is imported. Without the second it prints its own reports of lost processes on standard output.
+_QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 _TRIAL: Final = """
 import sys, ray
 ray.init(address=sys.argv[1], log_to_driver=False)
@@ -49,7 +53,8 @@ class Cluster:
         Raises:
             UserError: the cluster cannot be reached, or does not take us in.
         """
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
         if self.address is None:
             _shut_off()
         else:
@@ -66,6 +71,26 @@ class Cluster:
             except Exception as error:  # of many kinds
                 raise UserError(refusal(f"{type(error).__name__}: {error}", self.address)) from None
         return ray
+
+    def require_head(self) -> None:
+        """Check that the head of the cluster is there: Ray ends this process without a word to us if it is not.
+
+        Raises:
+            UserError: it has not been there for some time.
+        """
+        host, _, port = self.ray.get_runtime_context().gcs_address.rpartition(":")
+        last = time.monotonic() + _HEAD
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
+                return
+            except OSError:
+                if time.monotonic() > last:
+                    raise UserError(
+                        "The head of the Ray cluster does not answer any more. What is finished is stored; start the "
+                        "cluster, and the same command goes on."
+                    ) from None
+                time.sleep(1)
 
     def close(self) -> None:
         """End the connection, and the cluster if it was started here."""

@@ -117,6 +117,7 @@ class RayWorkers:
         Raises:
             UserError: the cluster cannot be reached.
         """
+        self.cluster.require_head()
         free = int(self.cluster.ray.available_resources().get(self.kind, 0))
         # A worker that is being started does not yet count among what is in use.
         starting = sum(not worker.up for worker in self.workers)

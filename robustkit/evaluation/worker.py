@@ -66,8 +66,9 @@ def _tried(evaluation: Evaluation) -> tuple[AnswerRecord, ...]:
 
 
 def fingerprints(evaluation: Evaluation) -> tuple[str, ...]:
-    """Hashes of the models and surrogates."""
-    return tuple(fingerprint(each.model) for each in (*evaluation.classifiers, *evaluation.surrogates))
+    """Hashes of the models and surrogates, and of the first images, which on another host may be other files."""
+    models = (fingerprint(each.model) for each in (*evaluation.classifiers, *evaluation.surrogates))
+    return (*models, evaluation.data.fingerprint(evaluation.ids[:OPENED_WITH]))
 
 
 def without_audit(evaluation: Evaluation) -> Evaluation:

@@ -438,7 +438,7 @@ _READ_BY_ATTACKS: tuple[type[Any], ...] = (
     CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, PictureRecord, CorruptedRecord,
 )  # fmt: skip
 _CHUNK = 1 << 16  # rows that are in memory as objects
-_REASON = re.compile(r"SIG[A-Z0-9+_-]{1,12}|(signal|status) -?(\d{1,10}|None)", re.ASCII)
+_REASON = re.compile(r"SIG[A-Z0-9+_-]{1,12}|(signal|status) -?(\d{1,10}|None)|worker lost|out of memory", re.ASCII)
 _RANKING = re.compile(r"(\d{1,9}( \d{1,9})*)?", re.ASCII)
 _DISTANCE = r"\d{1,9}:\d{1,12}(\.\d{1,12})?(e[+-]\d{1,2})?"
 _DISTANCES = re.compile(rf"({_DISTANCE}( {_DISTANCE})*)?", re.ASCII)
