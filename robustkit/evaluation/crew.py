@@ -60,6 +60,7 @@ class Crew:
         self.evaluation, self.store, self.watch = evaluation, store, watch
         self.most = evaluation.origin.workers or MOST_WORKERS
         self.place = place_of(evaluation)
+        self.fingerprints = fingerprints(evaluation)  # before any pass, as in a worker: a model may count its passes
         self.workers: list[Worker] = []
         self.lanes: deque[Lane] = deque()
         self.first: Ready | None = None  # what the first worker said
@@ -184,7 +185,7 @@ class Crew:
                 self.store.set_manifest(**{key: {**manifest.get(key, {}), **value}})
 
     def _check(self, message: Ready) -> None:
-        if message.fingerprints != fingerprints(self.evaluation):
+        if message.fingerprints != self.fingerprints:
             raise UserError(
                 "A worker process loaded other weights, code or images than this one: a file has changed, or its "
                 "host has another, or the model is made at random; give it fixed weights, or leave out --workers."

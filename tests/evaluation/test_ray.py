@@ -26,33 +26,31 @@ SETTINGS = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_
 DEEDS = """
 import os, time
 
-CALLS = []
-
 class Doing(torch.nn.Module):
     def __init__(self, deed):
         super().__init__()
-        self.inner, self.deed = small.cnn(), deed
+        self.inner, self.deed, self.calls = small.cnn(), deed, 0
 
     def forward(self, x):
-        CALLS.append(None)
+        self.calls += 1
         if "RAY_RAYLET_PID" in os.environ:
-            self.deed(x)
+            self.deed(x, self.calls)
         return self.inner(x)
 
 def nothing():
-    return Doing(lambda x: None)
+    return Doing(lambda x, calls: None)
 
 def waits():
-    def deed(x):
+    def deed(x, calls):
         # In the middle of its work, until it is killed or may go on.
-        if len(CALLS) == 20 and not os.path.exists("go-on"):
+        if calls == 20 and not os.path.exists("go-on"):
             open(f"waits-{os.environ['RAY_RAYLET_PID']}-{os.getpid()}", "w").close()
             while not os.path.exists("go-on"):
                 time.sleep(0.05)
     return Doing(deed)
 
 def poisoned():
-    def deed(x):
+    def deed(x, calls):
         if (x - small.data(60)[0][17]).abs().flatten(1).amax(1).lt(0.05).any():
             os._exit(3)
     return Doing(deed)
@@ -174,7 +172,7 @@ def test_a_run_goes_on_after_its_first_process_was_killed(runs, nodes, whole):
 
 
 def test_an_image_that_ends_its_workers_is_an_error_and_the_others_are_finished(runs, nodes):
-    done, alone = runs.finish("poisoned", "run", nodes, "-n", "20"), runs.finish("poisoned", "alone", None, "-n", "20")
+    done, alone = runs.finish("poisoned", "run", nodes, "-n", "40"), runs.finish("poisoned", "alone", None, "-n", "40")
     run, whole = load_run(runs.folder / "run"), load_run(runs.folder / "alone")
     errors = run.samples[run.samples["verdict"] == "error"]
     rest = run.samples[run.samples["sample"] != 17].reset_index(drop=True)
