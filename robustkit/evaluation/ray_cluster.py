@@ -157,15 +157,21 @@ def refusal(said: str, address: str | None) -> str:
             "The Ray cluster does not accept this token, or needs one; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
             "RAY_AUTH_TOKEN_PATH as on its head."
         )
-    if "ersion mismatch" in said:
-        return f"The Ray cluster has another version of Ray or Python than this machine ({_last_line(said)})."
-    if "Can't find a node" in said or "node_ip_address" in said:
-        return f"This machine is no node of the Ray cluster; run `ray start --address {address}` here first."
+    if "Version mismatch:" in said:
+        versions = _shortened(said.partition("Version mismatch:")[2])
+        return f"The Ray cluster has another version of Ray or Python than this machine ({versions}); install the same."
+    if "raylet_ipc_client" in said:
+        return "This machine is no node of the Ray cluster; run `ray start --address HOST:PORT` of its head here first."
     if "TimeoutExpired" in said:
         return f"The Ray cluster at {address} did not answer within {_TRY} s; is it a Ray head, and is it healthy?"
     return f"Ray cannot connect to {address} ({_last_line(said)})."
 
 
 def _last_line(said: str) -> str:
-    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
-    return (lines[-1] if lines else "no reason given").rstrip(".")[:200]
+    """The last line that is not part of a trace of the stack."""
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith(("/", "***"))]
+    return _shortened(lines[-1]) if lines else "no reason given"
+
+
+def _shortened(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")[:200]
