@@ -21,7 +21,7 @@ from .options import (
     server_options,
     shard_option,
     weights_options,
-    workers_option,
+    workers_options,
 )
 
 
@@ -37,7 +37,7 @@ from .options import (
 @batch_size_option
 @device_option
 @shard_option
-@workers_option
+@workers_options
 @seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
 @quiet_option

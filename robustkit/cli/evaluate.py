@@ -27,7 +27,7 @@ from .options import (
     shard_option,
     smoothing_options,
     weights_options,
-    workers_option,
+    workers_options,
 )
 from .output import EVALUATION, check_writable, remove_if_empty, write_evaluation
 from .requests import evaluation_request
@@ -84,7 +84,7 @@ _RUNS = Path("robustkit-runs")
 @click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
               help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
 @shard_option
-@workers_option
+@workers_options
 @batch_size_option
 @device_option
 @seed_option

@@ -30,12 +30,6 @@ shard_option = click.option(
     help="Only every N-th image, from the I-th on, in a folder of its own in --out; then robustkit merge. auto: as a "
          "Slurm array or torchrun says.",
 )  # fmt: skip
-workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1, 1024),
-    metavar="N",
-    help="Attack in so many processes of one thread each.",
-)
 device_option = click.option("--device", default="auto", show_default=True)
 seed_option = click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
 mask_option = click.option(
@@ -49,6 +43,20 @@ def samples_option(default: int, images: str = "Images") -> Decorator:
     """How many images are used."""
     return click.option("-n", "--samples", type=CountOr("all"), default=default, show_default=True,
                         help=f"{images}, in a fixed order.")  # fmt: skip
+
+
+def workers_options(command: Command) -> Command:
+    """The processes that attack the images, and where they run."""
+    return _all(
+        click.option("--workers", type=click.IntRange(1, 1024), metavar="N",
+                     help="Attack in so many processes of one thread each."),
+        click.option("--backend", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+                     help="Where they run: on this machine, or on the nodes of a Ray cluster, by default one for each "
+                          "processor or GPU."),
+        click.option("--ray-address", metavar="HOST:PORT|auto",
+                     help="The cluster, of which this machine is a node. [default: RAY_ADDRESS, or a cluster of this "
+                          "machine for this run]"),
+    )(command)  # fmt: skip
 
 
 def run_options(out: Path, *, seed: bool = True) -> Decorator:

@@ -32,7 +32,8 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         corruptions=options["corruptions"], severities=options["severities"], corruption_baseline=options["baseline"],
         remote=remote_of(options),
         keep_adversarial=options["keep_adversarial"], declared=options["fail_under"], checks=options["checks"],
-        shard=options["shard"], workers=options["workers"], watch=bars, **_remedies(options),
+        shard=options["shard"], workers=options["workers"], backend=options["backend"],
+        ray_address=options["ray_address"], watch=bars, **_remedies(options),
     )  # fmt: skip
 
 

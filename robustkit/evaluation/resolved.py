@@ -107,9 +107,10 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     servers = [each.name for each in (*classifiers, *surrogates) if is_metered(each.model)]
     if servers:
         data = EightBitImages(data)
-    if servers and request.workers is not None:
+    if servers and request.in_workers:
+        asked = "--backend" if request.workers is None else "--workers"
         raise UserError(
-            f"One process sends all requests to {servers[0]} and counts them; leave out --workers, and send several at "
+            f"One process sends all requests to {servers[0]} and counts them; leave out {asked}, and send several at "
             "once with --parallel N."
         )
     if servers and reaches("standard", request.level):
@@ -126,7 +127,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     return Evaluation(
         classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
         request.keep_adversarial, tuple(request.declared), request.level, request.own_shard,
-        origin=None if request.workers is None else request,
+        origin=request if request.in_workers else None,
     )  # fmt: skip
 
 
