@@ -115,7 +115,7 @@ def measured(images: int, workers: int, pace: float) -> float:
             start = time.monotonic()
             crew.run(evaluation)
             seconds = time.monotonic() - start
-        rows = len(store.attack_records()) + len(store.clean("linear"))
+        rows = len(store.rows(AttackRecord, "linear")) + len(store.rows(CleanRecord, "linear"))
         store.close()
     return rows / seconds
 

@@ -81,7 +81,9 @@ _VALID: Final[dict[Any, Callable[[Any], bool]]] = {
     int: lambda value: isinstance(value, int) and -1 <= value < 1 << 53,
     float: lambda value: value is None or isinstance(value, (int, float)),
 }
-_REASON: Final = re.compile(r"SIG[A-Z0-9+_-]{1,12}|(signal|status) -?(\d{1,10}|None)|worker lost|out of memory", re.ASCII)
+_REASON: Final = re.compile(
+    r"SIG[A-Z0-9+_-]{1,12}|(signal|status) -?(\d{1,10}|None)|worker lost|out of memory", re.ASCII
+)
 _DISTANCE = r"\d{1,9}:\d{1,12}(\.\d{1,12})?(e[+-]\d{1,2})?"
 _DISTANCES: Final = re.compile(rf"({_DISTANCE}( {_DISTANCE})*)?", re.ASCII)
 _MEANING: Final[dict[type, tuple[Callable[[Any], bool], str]]] = {
