@@ -266,7 +266,7 @@ def training(table: Table, scale: Scale, device: torch.device, end: float) -> No
     table.head(
         f"Adversarial fine-tuning with PGD-7, {network}, {scale.training_images} images of 3x32x32, batches of "
         f"{scale.training_batch}, the second epoch without validation",
-        "processes", "arithmetic", "s/epoch", "images/s", "of one process", "weights (sum)",
+        "processes", "arithmetic", "s/epoch", "images/s", "of one process", "loss",
     )  # fmt: skip
     most = torch.cuda.device_count() if device.type == "cuda" else 2
     alone = 0.0
@@ -282,7 +282,7 @@ def training(table: Table, scale: Scale, device: torch.device, end: float) -> No
         alone = alone or spent
         table.line(
             count, "bf16" if bf16 else "fp32", f"{spent:.2f}", f"{scale.training_images / spent:.0f}",
-            f"{alone / spent:.2f}", f"{result['weights']:.9f}",
+            f"{alone / spent:.2f}", f"{result['loss'][1]:.6f}",
         )  # fmt: skip
     if device.type == "cuda" and most == 1:
         table.line("")
