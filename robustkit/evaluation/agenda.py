@@ -146,18 +146,18 @@ class Agenda:
                 self._carry_over(chain, place, lane.images)
                 self._move(chain, place + 1, lane.images)
 
-    def lost(self, lane: Lane, *, by_itself: bool = True) -> Lane | None:
+    def lost(self, lane: Lane, *, blamed: bool = True) -> Lane | None:
         """A lane's worker has ended: its unfinished images are handed out again; returned if it is one image alone.
 
         Args:
-            lane: the worker had it.
-            by_itself: whether the image may be the reason, if it was alone.
+            lane: as it was handed out.
+            blamed: whether an image that was alone may have ended the worker.
         """
         left = self._lacking(lane.model, lane.attack, lane.images)
         finished = set(lane.images).difference(left)
         self.done(replace(lane, images=tuple(image for image in lane.images if image in finished)))
         if len(left) == 1:
-            return replace(lane, images=tuple(left), deaths=lane.deaths + (by_itself and len(lane.images) == 1))
+            return replace(lane, images=tuple(left), deaths=lane.deaths + (blamed and len(lane.images) == 1))
         self._again.extendleft(replace(lane, images=part) for part in _divided(left, math.ceil(len(left) / _PARTS)))
         return None
 

@@ -114,9 +114,10 @@ class Crew:
 
     def _hand_out(self, agenda: Agenda) -> None:
         idle = [worker for worker in self.workers if worker.ready and worker.lane is None]
-        self._start(min(agenda.lanes - len(idle), self.size - len(self.workers)))
+        size = self.size
+        self._start(min(agenda.lanes - len(idle), size - len(self.workers)))
         for worker in idle:
-            lane = agenda.take(self.size, worker.model)
+            lane = agenda.take(size, worker.model)
             if lane is None:
                 return
             manifest = self.store.manifest()
@@ -212,7 +213,7 @@ class Crew:
             )
         assert self.agenda is not None, "lanes come from it"
         before = self.agenda.left
-        alone = self.agenda.lost(worker.lane, by_itself=own)
+        alone = self.agenda.lost(worker.lane, blamed=own)
         if alone is not None:
             self._try_again(self.agenda, alone, end)
         self._advance(before - self.agenda.left)

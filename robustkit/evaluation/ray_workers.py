@@ -21,7 +21,8 @@ from robustkit.evaluation.ray_actor import WorkerActor, surroundings, versions
 from robustkit.evaluation.ray_cluster import Cluster
 from robustkit.evaluation.request import EvaluationRequest
 
-_POLL: Final = 5.0  # seconds after which the nodes of the cluster are looked at again
+_POLL: Final = 5.0  # seconds to wait for a message; then the nodes of the cluster are looked at again
+_LOOK: Final = 1.0  # seconds between two looks, however many messages come
 _START: Final = 120.0  # seconds for a node to start a worker; it imports torch, perhaps from a slow disk
 _PATIENCE: Final = 300.0  # seconds without any worker
 _OF_HOSTS: Final = ("NodeDiedError", "ActorUnavailableError", "ObjectLostError", "OwnerDiedError")
@@ -110,6 +111,7 @@ class RayWorkers:
         self.workers: list[RayWorker] = []
         self.alive = time.monotonic()
         self._sent: Any = None  # the request, once on each node
+        self._free, self._asked, self._looked = 0, (-1, 0), 0.0
 
     def room(self) -> int:
         """How many workers may run now: those that do, and one for each processor or GPU that is free.
@@ -117,11 +119,14 @@ class RayWorkers:
         Raises:
             UserError: the cluster cannot be reached.
         """
-        self.cluster.require_head()
-        free = int(self.cluster.ray.available_resources().get(self.kind, 0))
         # A worker that is being started does not yet count among what is in use.
         starting = sum(not worker.up for worker in self.workers)
-        return len(self.workers) + max(0, free - starting)
+        asked = (len(self.workers), starting)
+        if asked != self._asked or time.monotonic() - self._looked > _LOOK:
+            self.cluster.require_head()
+            self._free = int(self.cluster.ray.available_resources().get(self.kind, 0))
+            self._asked, self._looked = asked, time.monotonic()
+        return len(self.workers) + max(0, self._free - starting)
 
     def start(self, number: int) -> RayWorker:
         """A new worker, on the node with the fewest.
