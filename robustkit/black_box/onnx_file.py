@@ -113,7 +113,7 @@ def _session(file: Path) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # what goes wrong is said below, in one line
     try:
-        return runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:  # onnxruntime has a class of its own for each status
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"onnxruntime cannot load {shortened(file)}: {shortened(reason).rstrip('.')}.") from None

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from robustkit import limits
 from robustkit.data.decoding import Decoder
+from robustkit.data.pictures import decode
 from robustkit.errors import UserError
+from robustkit.limits import shortened
 from robustkit.paths import user_path
 from robustkit.primitives.mask import Mask
 
@@ -32,7 +34,7 @@ def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
         return Mask.of(str(given))  # which says what masks there are
     if path.suffix.lower() == ".npy":
         return Mask.of(_array(path), path.name)
-    picture, _ = Decoder((path,), (0,), mode="L")[0]
+    picture = decode(Decoder((path,), (0,), mode="L"), 0, shortened(path))
     return Mask.of(picture >= 0.5, path.name)
 
 
@@ -68,7 +70,7 @@ def _mask_of_image(number: int, mask: Tensor | NDArray[Any], source: str) -> Mas
 def _array(path: Path) -> NDArray[Any]:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError):
+    except Exception:  # a broken header makes numpy raise almost anything
         raise UserError(f"{path.name} cannot be read as an array; write it with numpy.save.") from None
     if array.size > limits.PICTURE_PIXELS:
         raise UserError(f"{path.name} is no mask: it has {array.size:,} values, more than {limits.PICTURE_PIXELS:,}.")
