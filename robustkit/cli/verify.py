@@ -77,12 +77,16 @@ _MEANING = {
 
 def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     """Contradictions between rows, and between rows and pixels."""
-    from robustkit.data.masks import load_mask
+    from robustkit.data.masks import masks_of_data
     from robustkit.evidence.consistency import contradictions_in
     from robustkit.evidence.kept import check_kept
     from robustkit.evidence.planned_rows import plan_contradictions
+    from robustkit.paths import user_path
 
-    mask = None if options["mask"] is None else load_mask(options["mask"])
+    mask = None
+    if options["mask"] is not None:
+        folder = user_path(options["mask"]).is_dir()
+        mask = masks_of_data(options["mask"], data_of(options) if folder else None)
     kept = check_kept(run, {} if mask is None else {mask.label: mask})
     contradictions = [*contradictions_in(run), *plan_contradictions(run), *kept.contradictions]
     for each in contradictions:

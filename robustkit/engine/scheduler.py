@@ -6,7 +6,7 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -22,6 +22,8 @@ from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue
+from robustkit.primitives.image_masks import ImageMasks
+from robustkit.primitives.mask import Mask
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.queries import CHECKPOINTS
@@ -67,6 +69,13 @@ def run(
     if first is None:
         return
     attack.check_images(tuple(first.x.shape))
+    if isinstance(attack.mask, ImageMasks):
+        for mask, own in _by_mask(attack.mask, [first, *jobs]):
+            yield from run(
+                session, replace(attack, mask=mask), own, slots=slots, seed=seed, tick=tick, surrogate=surrogate,
+                judge=judge, patience=patience, measure=measure, late=late,
+            )  # fmt: skip
+        return
     attack = session.in_its_levels(attack)
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
@@ -82,6 +91,13 @@ def run(
         yield from scheduler.verdicts()
         tick(live)
     yield from scheduler.verdicts()
+
+
+def _by_mask(masks: ImageMasks, jobs: Sequence[Job]) -> Iterator[tuple[Mask, list[Job]]]:
+    """The jobs of each mask."""
+    own = [masks.of_image(job.sample) for job in jobs]
+    for mask in dict.fromkeys(own):
+        yield mask, [job for job, other in zip(jobs, own, strict=True) if other == mask]
 
 
 class Scheduler:

@@ -59,8 +59,9 @@ class EvaluationRequest:
             default those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; the side of a patch and the width of a frame in
             pixels; by default the usual ones.
-        mask: the pixels that may change, of all images alike, in the ball of the norm: a `Mask`, an array `[H, W]`, a
-            file of one, or "patch:ROW,COLUMN,HEIGHT,WIDTH"; None for all pixels.
+        mask: the pixels that may change, in the ball of the norm: a `Mask`, an array `[H, W]`, a file of one, or
+            "patch:ROW,COLUMN,HEIGHT,WIDTH"; or one for each image of the data, as an array `[N, H, W]`, a file of one,
+            or a folder of pictures (`masks_of_data`); None for all pixels.
         samples: how many images, in a fixed shuffled order; None takes all.
         batch_size: images in flight; on a CPU it does not change a bit of the result.
         device: "auto", "cpu", "cuda", ...

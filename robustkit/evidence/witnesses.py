@@ -103,6 +103,7 @@ def problems_of(witness: KeptWitness, masks: Mapping[str, Mask]) -> Iterator[str
         if float(ball(norm, eps).distance(x, x_adv)) > eps * (1 + _SLACK):
             yield f"lies outside the ball of {row.norm} {row.eps_text}"
     mask = mask_of(row.norm, masks)
+    mask = None if mask is None else mask.of_image(row.sample)
     if mask is not None and not mask.placed(x, mask.inside(x_adv)).equal(x_adv):
         yield "changes pixels outside the mask"
     if row.adv_pred == witness.label or not row.success:
