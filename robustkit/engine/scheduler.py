@@ -16,7 +16,7 @@ from torch import Tensor
 from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
-from robustkit.engine.ahead import Ahead, QueriesAhead
+from robustkit.engine.ahead import GuessedBatch, QueriesAhead
 from robustkit.engine.jobs import Job, Outcome, Trial, by_attack
 from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
@@ -163,16 +163,16 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _advance_along(self, ahead: QueriesAhead, batch: Ahead, live: list[int], seen: Seen) -> None:
+    def _advance_along(self, ahead: QueriesAhead, batch: GuessedBatch, live: list[int], seen: Seen) -> None:
         """Step after step in each row, as long as its true query is the guessed one."""
         state, rows = self.slots.state, self.slots.rows(live)
         assert state is not None
-        followed = ahead.followed(batch, seen, self._lost(batch.state.trial, seen.label))
-        self._count(self.slots.of(live), followed.answers, seen)
-        last = torch.tensor([answers[-1] for answers in followed.answers], device=rows.device)
+        counted = ahead.counted(batch, seen, self._lost(batch.state.trial, seen.label))
+        self._count(self.slots.of(live), counted.answers, seen)
+        last = torch.tensor([answers[-1] for answers in counted.answers], device=rows.device)
         before = replace(state, query=state.query.index_copy(0, rows, batch.state.query.index_select(0, last)))
         label = state.trial.y.index_copy(0, rows, seen.label.index_select(0, last))
-        self.slots.state = state.overwritten(rows, followed.after)
+        self.slots.state = state.overwritten(rows, counted.after)
         self._release(live, before, self._candidates(live, before, label))
 
     def _advance(self, live: list[int], seen: Seen) -> None:
