@@ -44,6 +44,7 @@ def answered(
     hooks: Hooks = nullcontext,
     label_of: LabelOf = likeliest,
     objective: Objective | None = None,
+    most: int | None = None,
 ) -> Seen:
     """What the attack may see; a `FeatureSeen` for an attack on a layer, a `MultiGradientSeen` for several objectives.
 
@@ -56,6 +57,7 @@ def answered(
         label_of: predicted classes `[B]` of logits `[B, K]`.
         objective: what the attack maximizes in place of its own objective; not for an attack that sees features or has
             several objectives.
+        most: of several objectives, how many are differentiated, the first ones; None for all.
     """
     if objective is None:
         objective = partial(attack.objective_at, state=state)
@@ -70,7 +72,7 @@ def answered(
             return _perceived(attack, state, query, forward, label_of)
         logits = forward(_rendered(attack, state, query))
         if isinstance(attack, MultiGradientAttack):
-            return _several(attack, state, query, logits, label_of)
+            return _several(attack, state, query, logits, label_of, most)
         loss = objective(logits)
         grad = _gradients(loss, [query])[0]
     return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
@@ -82,10 +84,10 @@ def _rendered(attack: Attack, state: State, query: Tensor) -> Tensor:
 
 
 def _several(
-    attack: MultiGradientAttack, state: State, query: Tensor, logits: Tensor, label_of: LabelOf
+    attack: MultiGradientAttack, state: State, query: Tensor, logits: Tensor, label_of: LabelOf, most: int | None
 ) -> MultiGradientSeen:
     losses = attack.objectives(logits, state.trial)
-    columns = losses.unbind(1)
+    columns = losses.unbind(1)[:most]
     grads = torch.stack([_gradients(loss, [query], retain=loss is not columns[-1])[0] for loss in columns], 1)
     losses = losses.detach()
     return MultiGradientSeen(label_of(logits), logits.detach(), losses[:, 0], grads[:, 0], losses, grads)

@@ -86,6 +86,7 @@ class Search:
         forward_of: Callable[[Forward], Forward] = lambda forward: forward,
         rows: State | None = None,
         label_of: Callable[[Tensor], Tensor] = likeliest,
+        most: int | None = None,
     ) -> Seen:
         """What an attack may see of the network at `state.query`.
 
@@ -95,12 +96,13 @@ class Search:
             forward_of: turns the network's forward into the one that is differentiated, for smoothed models.
             rows: the rows as they pass the network, where they are not those of `state`.
             label_of: classes `[B]` that logits `[B, K]` speak for.
+            most: of several objectives, how many are differentiated; None for all.
         """
         rows = state if rows is None else rows
         forward = forward_of(partial(self._logits, under_hooks=self._needs_hooks(attack)))
         if attack.mask is not None:
             forward = partial(_through_mask, forward, attack, state)
-        seen = answered(attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of)
+        seen = answered(attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of, most=most)
         self.passes.backwards += len(rows) * seen.backwards
         return seen
 

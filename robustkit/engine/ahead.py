@@ -20,7 +20,7 @@ from robustkit.primitives.rows import Rows, padded
 _GROW, _SHRINK = 0.9, 0.8
 
 
-class Ahead(NamedTuple):
+class GuessedBatch(NamedTuple):
     """A batch of queries and of guesses which follow."""
 
     state: State  # [B] the true states of `live` trials, their guessed states after one answer, after two, and so on
@@ -28,7 +28,7 @@ class Ahead(NamedTuple):
     depth: int  # states of each trial; the rows after them only fill the batch
 
 
-class Followed(NamedTuple):
+class CountedAnswers(NamedTuple):
     """What counts of a batch, for each of the `n` trials that were in flight."""
 
     answers: list[list[int]]  # of each trial: the rows of the batch with its queries, one after the other
@@ -47,7 +47,7 @@ class QueriesAhead:
         self.attack, self.sizes = attack, sizes
         self._worthwhile = 0  # rows that a batch may have, even if it would do with fewer
 
-    def batch(self, state: State, live: Tensor, most: int) -> Ahead | None:
+    def batch(self, state: State, live: Tensor, most: int) -> GuessedBatch | None:
         """The rows `live` of `state` and their guesses, at most `most` rows or as many as `state` has.
 
         None where there is no room for a guess.
@@ -62,9 +62,9 @@ class QueriesAhead:
         steps = torch.arange(1, depth, device=device).repeat_interleave(count)
         rows = Rows.cat([true, self.attack.guess(true.take(numbers.repeat(depth - 1)), steps)])
         size = self.sizes.fit(len(rows), max(most, len(state)), self.attack.sees)
-        return Ahead(rows.take(padded(self.sizes.numbers(len(rows), device), size)), count, depth)
+        return GuessedBatch(rows.take(padded(self.sizes.numbers(len(rows), device), size)), count, depth)
 
-    def followed(self, batch: Ahead, seen: Seen, ends: Tensor) -> Followed:
+    def counted(self, batch: GuessedBatch, seen: Seen, ends: Tensor) -> CountedAnswers:
         """Each trial's answers, as long as its true state is the guessed one.
 
         Args:
@@ -82,7 +82,7 @@ class QueriesAhead:
         last = (counts - 1) * live + numbers[:live]
         self._learn(int(counts.sum()), depth * live)
         answers = [[step * live + trial for step in range(count)] for trial, count in enumerate(counts.tolist())]
-        return Followed(answers, after.take(last))
+        return CountedAnswers(answers, after.take(last))
 
     def _learn(self, right: int, answers: int) -> None:
         """How many answers of a batch counted decides how large the next one may be."""

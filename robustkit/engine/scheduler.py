@@ -15,7 +15,7 @@ import torch
 from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
-from robustkit.engine.ahead import Ahead, QueriesAhead
+from robustkit.engine.ahead import GuessedBatch, QueriesAhead
 from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, lost_rows
 from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
@@ -197,19 +197,19 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _advance_along(self, ahead: QueriesAhead, batch: Ahead, live: list[int], seen: Seen) -> None:
+    def _advance_along(self, ahead: QueriesAhead, batch: GuessedBatch, live: list[int], seen: Seen) -> None:
         """Step after step in each row, as long as its true query is the guessed one."""
         state, rows = self.slots.state, self.slots.rows(live)
         assert state is not None
         ends = lost_rows(batch.state.trial, seen.label)
-        followed = ahead.followed(batch, seen, ends if self.judges_queries else torch.zeros_like(ends))
-        self._count(live, followed.answers, seen)
+        counted = ahead.counted(batch, seen, ends if self.judges_queries else torch.zeros_like(ends))
+        self._count(live, counted.answers, seen)
         # The last answer of each trial, in its slot.
-        last = numbers_on(rows.device, [answers[-1] for answers in followed.answers])
+        last = numbers_on(rows.device, [answers[-1] for answers in counted.answers])
         before = replace(state, query=state.query.index_copy(0, rows, batch.state.query.index_select(0, last)))
         label = state.trial.y.index_copy(0, rows, seen.label.index_select(0, last))
         answered = replace(seen.take(torch.zeros_like(state.trial.y).index_copy(0, rows, last)), label=label)
-        self.slots.state = state.overwritten(rows, followed.after)
+        self.slots.state = state.overwritten(rows, counted.after)
         self._look(live, before, answered, self.slots.state)
 
     def _advance(self, live: list[int], seen: Seen) -> None:
