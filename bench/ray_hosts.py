@@ -36,10 +36,10 @@ class Counting(nn.Module):
 
     def forward(self, x):
         self.passes += 1
-        if self.passes % 10 == 0:
+        if self.passes % 5 == 0:
             Path(f"passes-{os.getpid()}").write_text(str(self.passes))
         if os.path.exists("slow"):
-            time.sleep(0.1)
+            time.sleep(0.5)
         return self.inner(x)
 
 def net():
@@ -145,7 +145,7 @@ class Runs:
 
     @contextmanager
     def slowed(self) -> Iterator[None]:
-        """Each pass takes a tenth of a second longer, so that there is time to kill somebody."""
+        """Each pass takes half a second longer, so that there is time to kill somebody."""
         (self.folder / "slow").touch()
         yield
         (self.folder / "slow").unlink()
@@ -173,7 +173,7 @@ def require(running: "subprocess.Popen[bytes]") -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=400)
-    parser.add_argument("--passes", type=int, default=60, help="of a worker, before its host is killed")
+    parser.add_argument("--passes", type=int, default=20, help="of a worker, before its host is killed")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, hosts():
         runs = Runs(Path(place), asked.images)

@@ -26,7 +26,7 @@ class WorkerProcess(Protocol):
         """End the process."""
 
 
-class Place(Protocol):
+class Workplace(Protocol):
     """Starts workers, and waits for what they send."""
 
     def room(self) -> int:
@@ -42,7 +42,7 @@ class Place(Protocol):
         """Release what the place holds, when all its workers are stopped."""
 
 
-def place_of(evaluation: Evaluation) -> Place:
+def place_of(evaluation: Evaluation) -> Workplace:
     """The place that the request of an evaluation names.
 
     Raises:

@@ -1,8 +1,8 @@
 """Workers on the nodes of a Ray cluster, which may join and leave during a run.
 
 Each worker is an actor that keeps its models. Ray restarts no actor and repeats no call: what is lost is handed out
-again by the crew, which knows what is stored. Only public parts of Ray are used; streaming generators are not needed,
-since a worker has at most one call for messages open.
+again by the crew, which knows what is stored. A worker has one call for messages open at a time: that needs none of
+Ray's streaming generators, whose order and back-pressure would be one more thing to know.
 """
 
 import os

@@ -1,16 +1,19 @@
 """What Ray says when something is wrong, in one line and without Ray."""
 
 import socket
+from unittest.mock import MagicMock
 
 import pytest
+import torch
 
 from robustkit import evaluate
 from robustkit.errors import UserError
-from robustkit.evaluation import ray_cluster
+from robustkit.evaluation import ray_cluster, ray_workers
 from robustkit.evaluation.command import without_addresses
 from robustkit.evaluation.lanes import HOST_LOST
 from robustkit.evaluation.ray_cluster import Cluster, refusal
-from robustkit.evaluation.ray_workers import end_of
+from robustkit.evaluation.ray_workers import RayWorker, RayWorkers, end_of
+from robustkit.evaluation.request import EvaluationRequest
 
 ADDRESS = "head:6379"
 # The ends of what Ray 2.60 wrote when these things were done to it.
@@ -68,6 +71,26 @@ def test_a_server_that_is_no_cluster_is_given_up(installed, monkeypatch):
     monkeypatch.setattr(ray_cluster, "_TRY", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(UserError, match="did not answer"):
         _ = Cluster(f"127.0.0.1:{server.getsockname()[1]}").ray
+
+
+def test_a_cluster_without_a_free_processor_is_given_up(installed, monkeypatch):
+    monkeypatch.setattr(ray_workers, "_PATIENCE", -1.0)
+    monkeypatch.setattr(ray_workers, "_POLL", 0.0)
+    workers = RayWorkers(EvaluationRequest("resnet18"), torch.device("cpu"), None)
+
+    with pytest.raises(UserError, match="free CPU"):
+        workers.heard_of([])
+
+
+def test_a_worker_that_no_node_starts_is_ended_and_blamed_on_its_host(monkeypatch):
+    monkeypatch.setattr(ray_workers, "_START", -1.0)
+    ray = MagicMock(exceptions=MagicMock(RayError=RuntimeError))
+    ray.wait.return_value = ([], ["starting"])
+    worker = RayWorker(ray, MagicMock())
+
+    assert worker.receive() is None
+    assert worker.ended() == HOST_LOST
+    ray.kill.assert_called_once_with(worker.actor)
 
 
 def test_an_address_is_for_ray():
