@@ -4,14 +4,20 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from robustkit.checks.attack_columns import Integers
 from robustkit.evaluation.plan import Plan, PlannedAttack
 from robustkit.evidence.audit import draw
 from robustkit.evidence.rows import AttackRecord, CleanRecord, DrawRecord, NearnessRecord, PictureRecord, Row
 from robustkit.evidence.store import Store
+from robustkit.evidence.stored_columns import attack_columns
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.reach import bent
 
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
+_FINISHED, _BROKEN = 1, 2  # marks: a set of images would take a hundred bytes for each
 
 
 class Ledger:
@@ -30,21 +36,23 @@ class Ledger:
         clean = store.clean(model)
         self._failed = set(store.failed(model))
         self._right = {number: row.pred == row.label for number, row in clean.items()}
-        self._finished: dict[_Key, set[int]] = {}
-        self._broken: dict[_Key, set[int]] = {}
-        if clean:
-            for row in store.rows(AttackRecord, model):
-                self._note(row)
+        self._numbers = np.unique([*ids, *clean]).astype(np.int64)
+        self._marks: dict[_Key, NDArray[np.uint8]] = {}  # for each of the numbers
+        for (norm, eps_text, name), rows in attack_columns(store, model).items() if clean else ():
+            self._note((norm, eps_text, name), rows.sample, rows.success)
 
     def write(self, rows: Iterable[Row]) -> None:
         """Commit rows of evidence."""
         rows = list(rows)
         self.store.write(rows)
+        attacked: dict[_Key, list[tuple[int, int]]] = {}
         for row in rows:
             if isinstance(row, CleanRecord):
                 self._right.setdefault(row.sample, row.pred == row.label)
             elif isinstance(row, AttackRecord):
-                self._note(row)
+                attacked.setdefault((row.norm, row.eps_text, row.attack), []).append((row.sample, row.success))
+        for key, pairs in attacked.items():
+            self._note(key, *np.array(pairs, np.int64).T)
 
     @property
     def clean_todo(self) -> list[int]:
@@ -78,7 +86,7 @@ class Ledger:
 
     def finished(self, attack: PlannedAttack) -> set[int]:
         """Images that this attack has finished."""
-        return self._finished.get(_key(attack), set())
+        return self._marked(_key(attack), _FINISHED)
 
     def robust(self, attack: PlannedAttack) -> int:
         """How many images the attack's column has left standing so far."""
@@ -117,14 +125,14 @@ class Ledger:
         radii = [each.threat for each in column] if math.isfinite(here.eps) else [here]
         smaller = {each for each in radii if each.norm == here.norm and each.eps <= here.eps}
         keys = [_key(each) for each in column if each.threat in smaller]
-        return set().union(*(self._broken.get(key, set()) for key in keys))
+        return set[int]().union(*(self._marked(key, _BROKEN) for key in keys))
 
     def carry_over(self, attack: PlannedAttack) -> None:
         """Copy what was broken at the next smaller radius: the same point breaks it here, at no cost."""
         if attack.smaller is None:
             return
         key, text = _key(attack), attack.threat.eps_text
-        fresh = self._broken.get((key[0], attack.smaller, key[2]), set()) - self._finished.get(key, set())
+        fresh = self._marked((key[0], attack.smaller, key[2]), _BROKEN) - self._marked(key, _FINISHED)
         if not fresh:
             return
         where = {"norm": attack.threat.norm, "eps_text": attack.smaller, "attack": attack.name}
@@ -188,11 +196,15 @@ class Ledger:
         column = [each for each in self.plan.attacks if each.column is attack.column and each.threat == attack.threat]
         return [each.name for each in column[: column.index(attack)]]
 
-    def _note(self, row: AttackRecord) -> None:
-        key = (row.norm, row.eps_text, row.attack)
-        self._finished.setdefault(key, set()).add(row.sample)
-        if row.success:
-            self._broken.setdefault(key, set()).add(row.sample)
+    def _note(self, key: _Key, samples: Integers, success: Integers) -> None:
+        marks = self._marks.setdefault(key, np.zeros(len(self._numbers), np.uint8))
+        known = np.isin(samples, self._numbers)  # not so in evidence that somebody changed, which the tables refuse
+        both = np.where(success[known], _FINISHED | _BROKEN, _FINISHED).astype(np.uint8)
+        marks[np.searchsorted(self._numbers, samples[known])] |= both
+
+    def _marked(self, key: _Key, mark: int) -> set[int]:
+        marks = self._marks.get(key)
+        return set() if marks is None else set(self._numbers[marks & mark > 0].tolist())
 
 
 def _key(attack: PlannedAttack) -> _Key:
