@@ -7,15 +7,19 @@
   order changes no verdict, and no passes of an image that survives. APGD-T stands for the plan here, in its own order,
   and one forward and nine gradients for the ranking are added to the passes of each image. The ranking is not computed.
 
-    python bench/plans.py --zoo DIR [--only cnn_a] [--images 64] [--start 250] [--seed 0]
+- CRAttack (Pan et al., AAAI 2025), in Linf, with `--crattack`: a folder with its authors' code.
+
+    python bench/plans.py --zoo DIR [--crattack DIR] [--only cnn_a] [--images 64] [--start 250] [--seed 0]
 """
 
 import argparse
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+import crattack
 import torch
-from default import Case, mean, subject_of, verdicts
+from default import Case, Verdicts, mean, subject_of, verdicts
 from subjects import Subject
 
 
@@ -46,6 +50,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--start", type=int, default=250, help="number of the first correctly classified image")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--crattack", type=Path, help="checkout of fzjcdt/constraint-relaxation-attack")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| network | norm | eps | n | plan | robust, % | passes | only default / only plan breaks | seconds |")
@@ -53,22 +58,33 @@ def main() -> None:
     for case in CASES:
         if options.only not in " ".join(map(str, case)):
             continue
-        compare(subject_of(options.zoo, case, options.start, options.images), case, options.seed)
+        compare(subject_of(options.zoo, case, options.start, options.images), case, options.seed, options.crattack)
 
 
-def compare(subject: Subject, case: Case, seed: int) -> None:
+def compare(subject: Subject, case: Case, seed: int, authors: Path | None) -> None:
     """Print one row for the default and one for each plan."""
     default = verdicts(subject, case, "default", seed, None)
-    for plan in (Plan("default", "default"), *PLANS):
-        result = default if plan.name == "default" else verdicts(subject, case, plan.attack, seed, None)
-        passes = mean([result.passes[image] + plan.ranking for image in result.robust])
-        only = f"{len(result.robust - default.robust)} / {len(default.robust - result.robust)}"
-        print(
-            f"| {case.network} | {case.norm} | {case.eps} | {len(subject.x)} | {plan.name} | "
-            f"{100 * len(result.robust) / len(subject.x):.1f} | {passes:.0f} | {only if plan in PLANS else '-'} | "
-            f"{result.seconds:.0f} |",
-            flush=True,
-        )
+    show(subject, case, "default", default, "-")
+    for plan in PLANS:
+        result = verdicts(subject, case, plan.attack, seed, None)
+        spent = {image: passes + plan.ranking for image, passes in result.passes.items()}
+        show(subject, case, plan.name, result._replace(passes=spent), against(default, result))
+    if authors is not None and case.norm == "Linf":
+        result = crattack.verdicts(subject, float(Fraction(case.eps)), seed, authors)
+        show(subject, case, "CRAttack", result, against(default, result))
+
+
+def against(default: Verdicts, other: Verdicts) -> str:
+    return f"{len(other.robust - default.robust)} / {len(default.robust - other.robust)}"
+
+
+def show(subject: Subject, case: Case, name: str, result: Verdicts, only: str) -> None:
+    passes = mean([result.passes[image] for image in result.robust])
+    print(
+        f"| {case.network} | {case.norm} | {case.eps} | {len(subject.x)} | {name} | "
+        f"{100 * len(result.robust) / len(subject.x):.1f} | {passes:.0f} | {only} | {result.seconds:.0f} |",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

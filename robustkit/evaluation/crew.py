@@ -1,48 +1,38 @@
 """Several worker processes for one run: they attack, and this process alone writes the evidence.
 
-Images are handed out in lanes that get smaller towards the end, so that the workers end together. A worker that is lost
-costs what it had not sent; its images are handed out again in smaller lanes, until the image that ends its worker is
-alone.
+A worker that is lost costs what it had not sent; its images are handed out again in smaller lanes, until the image that
+ends its worker is alone.
 """
 
 import math
-import signal
-import threading
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
 import torch
 
 from robustkit.errors import UserError
-from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, Message, NewRows, Noted, Ready
+from robustkit.evaluation.agenda import LEAST, Agenda
+from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
+from robustkit.evaluation.local_workers import LocalWorker, LocalWorkers
 from robustkit.evaluation.resolved import Evaluation
-from robustkit.evaluation.runner import ModelRun
-from robustkit.evaluation.worker import fingerprints, without_audit, work
+from robustkit.evaluation.worker import fingerprints, without_audit
 from robustkit.evidence.rows import AnswerRecord, AttackRecord, CleanRecord, FailedRecord, Row
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch, Silent, WorkWatch
 
-_SHARES = 4  # lanes that each worker gets of the images that are left, if they are not too small
-_LEAST = 32  # images in a lane: fewer fill no batch
-_MOST = 2048
-_PARTS = 8  # into which the images of a lost worker are divided
 _HOPELESS: Final = 20  # workers lost in a row
 TRIES: Final = 3  # times that an image may end its worker
 
 
-@dataclass
+@dataclass(eq=False)
 class Worker:
-    """A process with the pipe to it, and what it works on."""
+    """A worker process, and what it works on."""
 
-    process: SpawnProcess
-    connection: Connection
+    process: LocalWorker
     lane: Lane | None = None
+    model: int | None = None  # of its last lane
     ready: bool = False
 
 
@@ -59,14 +49,15 @@ class Crew:
         assert evaluation.origin is not None, "workers need the request"
         assert evaluation.origin.workers is not None, "someone must work"
         self.evaluation, self.store, self.watch = evaluation, store, watch
-        self.request = replace(evaluation.origin, watch=Silent(), retrain=False, out=None, workers=None)
         self.size = evaluation.origin.workers
+        request = replace(evaluation.origin, watch=Silent(), retrain=False, out=None, workers=None)
+        self.place = LocalWorkers(request)
         self.workers: list[Worker] = []
-        self.lanes: deque[Lane] = deque()
+        self.agenda: Agenda | None = None  # once the work begins
         self.first: Ready | None = None  # what the first worker said
-        self.finished = 0
         self.lost = 0  # workers since a lane was finished
-        self.fallen: set[tuple[str, int]] = set()  # images that are broken, or wrong without an attack
+        self.judged: set[tuple[str, int]] = set()  # images of models
+        self.fallen: set[tuple[str, int]] = set()  # those that are broken, or wrong without an attack
 
     @property
     def stage(self) -> str:
@@ -78,9 +69,7 @@ class Crew:
 
     def __exit__(self, *error: object) -> None:
         for worker in self.workers:
-            worker.process.kill()
-            worker.process.join()
-            worker.connection.close()
+            worker.process.stop()
         self.workers = []
 
     def answers(self) -> tuple[AnswerRecord, ...]:
@@ -90,8 +79,8 @@ class Crew:
             UserError: the worker cannot start.
         """
         while self.first is None:
-            useful = len(self.evaluation.classifiers) * math.ceil(len(self.evaluation.share) / _LEAST)
-            self.workers = self.workers or [_started(self.request, each) for each in range(min(self.size, useful))]
+            useful = len(self.evaluation.classifiers) * math.ceil(len(self.evaluation.share) / LEAST)
+            self._start(0 if self.workers else min(self.size, useful))
             for worker in self._heard_of():
                 self._hear(worker)
         return self.first.answers
@@ -102,52 +91,47 @@ class Crew:
         Raises:
             UserError: a worker cannot start, or cannot go on for a reason that the user can mend.
         """
-        self.evaluation, waiting = evaluation, 0
-        for number in range(len(evaluation.classifiers)):
-            left = unfinished(evaluation, number, self.store)
-            self.lanes.extend(Lane(number, images) for images in _lanes(left, self.size))
-            waiting += len(left)
-        images = len(evaluation.classifiers) * len(evaluation.share)
+        self.evaluation = evaluation
+        agenda = self.agenda = Agenda(without_audit(evaluation), self.store)
         if isinstance(self.watch, WorkWatch):
             self.watch.expect({self.stage: 1.0})
-        self.watch.stage(self.stage, images, images - waiting)
-        while self.lanes or any(worker.lane for worker in self.workers):
-            self._hand_out()
+        self.watch.stage(self.stage, agenda.size, agenda.size - agenda.left)
+        while agenda.left:
+            self._hand_out(agenda)
             for worker in self._heard_of():
                 self._hear(worker)
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, agenda: Agenda) -> None:
         idle = [worker for worker in self.workers if worker.ready and worker.lane is None]
-        missing = min(len(self.lanes) - len(idle), self.size - len(self.workers))
-        self.workers += [_started(self.request, len(self.workers) + number) for number in range(missing)]
-        for worker in idle[: len(self.lanes)]:
-            lane = self.lanes.popleft()
+        self._start(min(agenda.lanes - len(idle), self.size - len(self.workers)))
+        for worker in idle:
+            lane = agenda.take(self.size, worker.model)
+            if lane is None:
+                return
             manifest = self.store.manifest()
-            name = self.evaluation.classifiers[lane.model].name
-            rows = tuple(self.store.about(name, lane.images))
-            worker.lane = lane
-            with suppress(OSError):  # it is lost: that is noticed next
-                noted = {key: manifest[key] for key in NOTED if key in manifest}
-                keep = self.evaluation.keep_adversarial
-                worker.connection.send(replace(lane, rows=rows, noted=noted, keep_adversarial=keep))
+            worker.lane, worker.model = lane, lane.model
+            noted = {key: manifest[key] for key in NOTED if key in manifest}
+            keep = self.evaluation.keep_adversarial
+            worker.process.send(replace(lane, rows=agenda.known(lane), noted=noted, keep_adversarial=keep))
+
+    def _start(self, count: int) -> None:
+        for _ in range(count):
+            self.workers.append(Worker(self.place.start(len(self.workers))))
 
     def _heard_of(self) -> list[Worker]:
         """The workers that have sent something or ended; waits for the first."""
-        found = wait([worker.connection for worker in self.workers])
-        return [worker for worker in self.workers if worker.connection in found]
+        found = self.place.heard_of([worker.process for worker in self.workers])
+        return [worker for worker in self.workers if worker.process in found]
 
     def _hear(self, worker: Worker) -> None:
-        try:
-            message: Message = worker.connection.recv()
-        except (EOFError, OSError):
-            self._lost(worker)
-            return
-        if isinstance(message, Ready):
+        message = worker.process.receive()
+        if message is None:
+            self._lost(worker, worker.process.ended())
+        elif isinstance(message, Ready):
             self._check(message)
             self.first, worker.ready = message, True
         elif isinstance(message, NewRows):
-            self.store.write(message.rows)
-            self.fallen.update(_fallen(message.rows))
+            self._write(worker, message.rows)
         elif isinstance(message, Noted):
             self._note(message.entries)
         elif isinstance(message, LaneFailed):
@@ -158,12 +142,27 @@ class Crew:
     def _done(self, worker: Worker, message: LaneDone) -> None:
         lane, worker.lane = worker.lane, None
         assert lane is not None, "only a lane can be done"
+        assert self.agenda is not None, "lanes come from it"
         seconds = self.store.manifest()["seconds"]
         self.store.set_manifest(
             seconds=seconds | {key: round(seconds.get(key, 0) + spent, 3) for key, spent in message.seconds.items()}
         )
-        self.finished, self.lost = self.finished + len(lane.images), 0
-        self.watch.advance(len(lane.images), 1 - len(self.fallen) / self.finished)
+        before, self.lost = self.agenda.left, 0
+        self.agenda.done(lane)
+        self._advance(before - self.agenda.left)
+
+    def _advance(self, images: int) -> None:
+        self.watch.advance(images, 1 - len(self.fallen) / max(len(self.judged), 1))
+
+    def _write(self, worker: Worker, rows: Sequence[Row]) -> None:
+        assert self.agenda is not None, "rows are those of a lane"
+        assert worker.lane is not None, "rows are those of a lane"
+        self.agenda.write(worker.lane.model, rows)
+        for row in rows:
+            if isinstance(row, CleanRecord):
+                self.judged.add((row.model, row.sample))
+            if isinstance(row, CleanRecord | AttackRecord) and _falls(row):
+                self.fallen.add((row.model, row.sample))
 
     def _note(self, entries: Mapping[str, Any]) -> None:
         """Add to the manifest what a worker noted about its lane."""
@@ -184,52 +183,51 @@ class Crew:
                 "is made at random; give it fixed weights, or leave out --workers."
             )
 
-    def _lost(self, worker: Worker) -> None:
+    def _lost(self, worker: Worker, end: str) -> None:
         """Hand out the images of a worker that has ended to others."""
-        worker.process.join()
-        worker.connection.close()
         self.workers.remove(worker)
         if not worker.ready:
-            self._go_on_with_fewer(worker)
+            self._go_on_with_fewer(end)
         if worker.lane is None:
             return
         self.lost += 1
         if self.lost >= _HOPELESS:
             raise UserError(
-                f"{self.lost} worker processes ended one after the other ({_end(worker)}), and none finished its "
+                f"{self.lost} worker processes ended one after the other ({end}), and none finished its "
                 "images; is there enough memory? What is finished is stored; the same command goes on."
             )
-        lane = worker.lane
-        left = unfinished(replace(self.evaluation, only=lane.images), lane.model, self.store)
-        if len(left) == 1:
-            lane = Lane(lane.model, left, deaths=lane.deaths + (len(lane.images) == 1))
-            self._try_again(lane, _end(worker))
-        else:
-            self.lanes.extendleft(Lane(lane.model, part) for part in _divided(left, math.ceil(len(left) / _PARTS)))
+        assert self.agenda is not None, "lanes come from it"
+        before = self.agenda.left
+        alone = self.agenda.lost(worker.lane)
+        if alone is not None:
+            self._try_again(self.agenda, alone, end)
+        self._advance(before - self.agenda.left)
 
-    def _go_on_with_fewer(self, lost: Worker) -> None:
+    def _go_on_with_fewer(self, end: str) -> None:
         """Start no other worker in place of one that could not start: most often there is not enough memory for it.
 
         Raises:
             UserError: no worker is left.
         """
         self.size -= 1
-        what = f"A worker process ended while it loaded the models and tried the first images ({_end(lost)})"
+        what = f"A worker process ended while it loaded the models and tried the first images ({end})"
         if not self.workers:
             raise UserError(f"{what}; take fewer --workers, or none.")
         self.watch.say(f"{what}; the run goes on with {self.stage}.")
 
-    def _try_again(self, lane: Lane, end: str) -> None:
+    def _try_again(self, agenda: Agenda, lane: Lane, end: str) -> None:
         if lane.deaths < TRIES:
-            self.lanes.appendleft(lane)
+            agenda.again(lane)
             return
         name = self.evaluation.classifiers[lane.model].name
         image = lane.images[0]
         label = int(self.evaluation.data.labels[image])
-        self.store.write([FailedRecord(name, image, label, lane.deaths, end)])
-        self.finished += 1
-        self.fallen.add((name, image))
+        agenda.failed(lane, FailedRecord(name, image, label, lane.deaths, end))
         self.watch.say(f"{name}: image {image} ended {lane.deaths} worker processes ({end}) and has no verdict.")
+
+
+def _falls(row: CleanRecord | AttackRecord) -> bool:
+    return row.pred != row.label if isinstance(row, CleanRecord) else bool(row.success)
 
 
 @contextmanager
@@ -242,73 +240,3 @@ def one_thread(crew: Crew) -> Iterator[Crew]:
             yield crew
     finally:
         torch.set_num_threads(threads)
-
-
-def unfinished(evaluation: Evaluation, model: int, store: Store) -> tuple[int, ...]:
-    """The images of one model on which there is something left to do for a worker, in the order of work."""
-    run = ModelRun(without_audit(evaluation), evaluation.classifiers[model], store, Silent())
-    return run.unfinished
-
-
-def _fallen(rows: Sequence[Row]) -> Iterator[tuple[str, int]]:
-    for row in rows:
-        if (isinstance(row, CleanRecord) and row.pred != row.label) or (isinstance(row, AttackRecord) and row.success):
-            yield row.model, row.sample
-
-
-def _lanes(images: Sequence[int], workers: int) -> Iterator[tuple[int, ...]]:
-    """The images in lanes that get smaller."""
-    while images:
-        size = min(max(math.ceil(len(images) / (_SHARES * workers)), _LEAST), _MOST)
-        yield tuple(images[:size])
-        images = images[size:]
-
-
-def _divided(images: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
-    for start in range(0, len(images), max(size, 1)):
-        yield tuple(images[start : start + size])
-
-
-def _end(worker: Worker) -> str:
-    code = worker.process.exitcode
-    if code is None or code >= 0:
-        return f"status {code}"
-    with suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"signal {-code}"
-
-
-def _started(request: Any, number: int) -> Worker:
-    """A new worker process, with a GPU of its own where there are several."""
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs, _placed(request, number)), daemon=True)
-    try:
-        with _interrupts_ignored():
-            process.start()
-    except Exception as error:  # whatever the parts of a model or of data raise when they are pickled
-        raise UserError(
-            f"The evaluation cannot be sent to worker processes ({type(error).__name__}: {error}); name models and "
-            "data by texts, or leave out workers."
-        ) from None
-    theirs.close()
-    return Worker(process, ours)
-
-
-def _placed(request: Any, number: int) -> Any:
-    several = request.device in ("auto", "cuda") and request.shard is None
-    count = torch.cuda.device_count() if several else 0
-    return replace(request, device=f"cuda:{number % count}") if count else request
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """New processes ignore Ctrl-C from their first moment: they inherit it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

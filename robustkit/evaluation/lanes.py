@@ -12,9 +12,10 @@ NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected")
 
 @dataclass(frozen=True)
 class Lane:
-    """Some images of one model, for all attacks of the plan."""
+    """Some images of one model, for one attack."""
 
     model: int  # its number among the models of the run
+    attack: int | None  # its number in the plan; None for the clean and the corrupted images
     images: tuple[int, ...]
     rows: tuple[Row, ...] = ()  # what is known about them already
     noted: Mapping[str, Any] | None = None  # entries of the manifest

@@ -4,20 +4,22 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from robustkit.checks.attack_columns import Integers
 from robustkit.evaluation.plan import Plan, PlannedAttack
 from robustkit.evidence.audit import draw
-from robustkit.evidence.rows import AttackRecord, CleanRecord, DrawRecord, NearnessRecord, PictureRecord, Row
+from robustkit.evidence.rows import (
+    AttackRecord,
+    CleanRecord,
+    DrawRecord,
+    FailedRecord,
+    NearnessRecord,
+    PictureRecord,
+    Row,
+)
 from robustkit.evidence.store import Store
-from robustkit.evidence.stored_columns import attack_columns
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.reach import bent
 
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
-_FINISHED, _BROKEN = 1, 2  # marks: a set of images would take a hundred bytes for each
 
 
 class Ledger:
@@ -36,23 +38,23 @@ class Ledger:
         clean = store.clean(model)
         self._failed = set(store.failed(model))
         self._right = {number: row.pred == row.label for number, row in clean.items()}
-        self._numbers = np.unique([*ids, *clean]).astype(np.int64)
-        self._marks: dict[_Key, NDArray[np.uint8]] = {}  # for each of the numbers
-        for (norm, eps_text, name), rows in attack_columns(store, model).items() if clean else ():
-            self._note((norm, eps_text, name), rows.sample, rows.success)
+        self._finished: dict[_Key, set[int]] = {}
+        self._broken: dict[_Key, set[int]] = {}
+        if clean:
+            for row in store.rows(AttackRecord, model):
+                self._note(row)
 
     def write(self, rows: Iterable[Row]) -> None:
         """Commit rows of evidence."""
         rows = list(rows)
         self.store.write(rows)
-        attacked: dict[_Key, list[tuple[int, int]]] = {}
         for row in rows:
             if isinstance(row, CleanRecord):
                 self._right.setdefault(row.sample, row.pred == row.label)
             elif isinstance(row, AttackRecord):
-                attacked.setdefault((row.norm, row.eps_text, row.attack), []).append((row.sample, row.success))
-        for key, pairs in attacked.items():
-            self._note(key, *np.array(pairs, np.int64).T)
+                self._note(row)
+            elif isinstance(row, FailedRecord):
+                self._failed.add(row.sample)
 
     @property
     def clean_todo(self) -> list[int]:
@@ -70,23 +72,23 @@ class Ledger:
         return len(self._right)
 
     @property
-    def unfinished(self) -> set[int]:
-        """Images whose clean prediction is missing, or that an attack has to attack yet."""
-        return set(self.clean_todo).union(*(self.todo(attack) for attack in self.plan.attacks))
-
-    @property
     def complete(self) -> bool:
         """Whether every image of every attack is in the evidence, so that the model need not be touched."""
-        return not self.clean_todo and not any(self.todo(attack) for attack in self.plan.attacks)
+        return not self.clean_todo and not any(self.todo(each) or self._to_carry(each) for each in self.plan.attacks)
 
     def todo(self, attack: PlannedAttack) -> list[int]:
         """Images meant for this attack that it has not finished and its column has not broken."""
         left = self.targets(attack) - self.finished(attack) - self.broken(attack)
         return [number for number in self.ids if number in left]
 
+    def lacking(self, attack: PlannedAttack, images: Iterable[int]) -> list[int]:
+        """Those of some images that are to do for an attack which is no audit; takes no longer for a large run."""
+        settled = [self._failed, self.finished(attack), *self._breaking(attack)]
+        return [each for each in images if self._right.get(each, False) and not any(each in done for done in settled)]
+
     def finished(self, attack: PlannedAttack) -> set[int]:
         """Images that this attack has finished."""
-        return self._marked(_key(attack), _FINISHED)
+        return self._finished.get(_key(attack), set())
 
     def robust(self, attack: PlannedAttack) -> int:
         """How many images the attack's column has left standing so far."""
@@ -120,30 +122,40 @@ class Ledger:
 
         A smaller radius does not say how near the nearest error is.
         """
+        return set().union(*self._breaking(attack))
+
+    def _breaking(self, attack: PlannedAttack) -> list[set[int]]:
         here = attack.threat
         column = [each for each in self.plan.attacks if each.column is attack.column]
         radii = [each.threat for each in column] if math.isfinite(here.eps) else [here]
         smaller = {each for each in radii if each.norm == here.norm and each.eps <= here.eps}
         keys = [_key(each) for each in column if each.threat in smaller]
-        return set[int]().union(*(self._marked(key, _BROKEN) for key in keys))
+        return [self._broken[key] for key in keys if key in self._broken]
 
-    def carry_over(self, attack: PlannedAttack) -> None:
-        """Copy what was broken at the next smaller radius: the same point breaks it here, at no cost."""
+    def _to_carry(self, attack: PlannedAttack, images: Collection[int] | None = None) -> set[int]:
+        """Images that this attack broke at the next smaller radius, and that have no result here."""
         if attack.smaller is None:
-            return
-        key, text = _key(attack), attack.threat.eps_text
-        fresh = self._marked((key[0], attack.smaller, key[2]), _BROKEN) - self._marked(key, _FINISHED)
+            return set()
+        broken = self._broken.get((attack.threat.norm, attack.smaller, attack.name), set())
+        return (broken if images is None else broken.intersection(images)) - self.finished(attack)
+
+    def carry_over(self, attack: PlannedAttack, images: Collection[int] | None = None) -> None:
+        """Copy what was broken at the next smaller radius: the same point breaks it here, at no cost.
+
+        Args:
+            attack: at the larger radius.
+            images: only these; None for all.
+        """
+        text, fresh = attack.threat.eps_text, self._to_carry(attack, images)
         if not fresh:
             return
-        where = {"norm": attack.threat.norm, "eps_text": attack.smaller, "attack": attack.name}
-        records = [row for row in self.store.rows(AttackRecord, self.model, **where) if row.sample in fresh]
-        pictures = [row for row in self.store.rows(PictureRecord, self.model, **where) if row.sample in fresh]
-        draws = [row for row in self.store.rows(DrawRecord, self.model, **where) if row.sample in fresh]
-        copies: list[AttackRecord | DrawRecord | PictureRecord] = [
-            *(replace(row, eps_text=text, forwards=0, backwards=0) for row in records),
-            *(replace(row, eps_text=text) for row in draws),
-            *(replace(row, eps_text=text) for row in pictures),
-        ]
+        where = (attack.threat.norm, str(attack.smaller), attack.name)
+        copies: list[Row] = []
+        for row in self.store.about(self.model, sorted(fresh), [where]):
+            if isinstance(row, AttackRecord):
+                copies.append(replace(row, eps_text=text, forwards=0, backwards=0))
+            elif isinstance(row, DrawRecord | PictureRecord):
+                copies.append(replace(row, eps_text=text))
         self.write(copies)
 
     def passed_over(
@@ -196,15 +208,11 @@ class Ledger:
         column = [each for each in self.plan.attacks if each.column is attack.column and each.threat == attack.threat]
         return [each.name for each in column[: column.index(attack)]]
 
-    def _note(self, key: _Key, samples: Integers, success: Integers) -> None:
-        marks = self._marks.setdefault(key, np.zeros(len(self._numbers), np.uint8))
-        known = np.isin(samples, self._numbers)  # not so in evidence that somebody changed, which the tables refuse
-        both = np.where(success[known], _FINISHED | _BROKEN, _FINISHED).astype(np.uint8)
-        marks[np.searchsorted(self._numbers, samples[known])] |= both
-
-    def _marked(self, key: _Key, mark: int) -> set[int]:
-        marks = self._marks.get(key)
-        return set() if marks is None else set(self._numbers[marks & mark > 0].tolist())
+    def _note(self, row: AttackRecord) -> None:
+        key = (row.norm, row.eps_text, row.attack)
+        self._finished.setdefault(key, set()).add(row.sample)
+        if row.success:
+            self._broken.setdefault(key, set()).add(row.sample)
 
 
 def _key(attack: PlannedAttack) -> _Key:

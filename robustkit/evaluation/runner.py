@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -44,6 +45,14 @@ _JUDGED_AT_LEAST = 16  # clean images: fewer take as long on a CPU
 _READ_AT_ONCE = 64  # images read from the data set together
 OPENED_WITH = 64  # images that a session is opened with
 
+
+class Sessions(NamedTuple):
+    """The sessions of one model's part of an evaluation."""
+
+    model: Session
+    surrogates: Mapping[str, Session]  # by name
+
+
 LeftOut = Callable[[PlannedAttack, Sequence[int], OracleCost], Collection[int]]
 
 
@@ -76,15 +85,24 @@ class ModelRun:
         return self.ledger.complete and self.corrupted.complete
 
     @property
-    def unfinished(self) -> tuple[int, ...]:
-        """The images on which there is something left to do, in the order of work."""
-        left = set(self.ledger.unfinished) | self.corrupted.unfinished
-        return tuple(number for number in self.share if number in left)
+    def unjudged(self) -> list[int]:
+        """The images without a clean prediction, or not judged under every corruption, in the order of work."""
+        left = set(self.ledger.clean_todo) | self.corrupted.unfinished
+        return [number for number in self.share if number in left]
 
     def run(self) -> None:
         """Clean accuracy, then every attack of the plan, as far as they are not in the evidence."""
         if self.complete:
             return
+        with self.opened() as sessions:
+            self.judge(sessions)
+            for attack in self.evaluation.plan.attacks:
+                self.attack(sessions, attack)
+            self.look_back(sessions)
+
+    @contextmanager
+    def opened(self) -> Iterator[Sessions]:
+        """The models, ready to be queried and looked over, while the context lasts."""
         evaluation = self.evaluation
         images = self._images(evaluation.ids[:OPENED_WITH])
         with ExitStack() as stack:
@@ -100,21 +118,30 @@ class ModelRun:
             self._warn_of_misfits(session, images)
             if isinstance(session.oracle, Randomized):
                 self.log.note_randomized(session.oracle, begun=bool(self.ledger.clean_done))
-            with self.log.timed("clean"):
-                self._judge_clean(session)
-            self._warn_if_guessing()
-            if not self.corrupted.complete:
-                with self.log.timed("corruptions"):
-                    self.corrupted.judge(session, self._input)
-            for attack in evaluation.plan.attacks:
-                if attack.attack.bisects:
-                    self.log.note_bisection(attack.name, attack.attack.radii)
-                with self.log.timed(f"{attack.threat.norm} {attack.threat.eps_text} {attack.name}"):
-                    surrogate = surrogates[attack.column.surrogate] if attack.column.surrogate is not None else None
-                    self._attack(session, attack, surrogate)
-            for warning in changed_since_start(self.classifier, session):
-                self.log.warn(warning)
-                self._note_layouts(session, *surrogates.values())
+            yield Sessions(session, surrogates)
+
+    def judge(self, sessions: Sessions) -> None:
+        """Judge clean images, and corrupted ones if the run has any."""
+        with self.log.timed("clean"):
+            self._judge_clean(sessions.model)
+        self._warn_if_guessing()
+        if not self.corrupted.complete:
+            with self.log.timed("corruptions"):
+                self.corrupted.judge(sessions.model, self._input)
+
+    def attack(self, sessions: Sessions, attack: PlannedAttack) -> None:
+        """Attack the images that are neither finished nor already broken."""
+        if attack.attack.bisects:
+            self.log.note_bisection(attack.name, attack.attack.radii)
+        with self.log.timed(f"{attack.threat.norm} {attack.threat.eps_text} {attack.name}"):
+            surrogate = sessions.surrogates[attack.column.surrogate] if attack.column.surrogate is not None else None
+            self._attack(sessions.model, attack, surrogate)
+
+    def look_back(self, sessions: Sessions) -> None:
+        """Warn if a model answers otherwise than at the start, or had to be queried slowly."""
+        for warning in changed_since_start(self.classifier, sessions.model):
+            self.log.warn(warning)
+        self._note_layouts(sessions.model, *sessions.surrogates.values())
 
     def _judge_clean(self, session: Session) -> None:
         ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
@@ -154,7 +181,6 @@ class ModelRun:
         ]
 
     def _attack(self, session: Session, attack: PlannedAttack, surrogate: Session | None) -> None:
-        """Attack the images that are neither finished nor already broken."""
         ledger, evaluation = self.ledger, self.evaluation
         ledger.carry_over(attack)
         todo, near = ledger.todo(attack), ledger.near(attack)

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -22,7 +23,7 @@ from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, NewRow
 from robustkit.evaluation.plan import Plan
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
-from robustkit.evaluation.runner import OPENED_WITH, ModelRun
+from robustkit.evaluation.runner import OPENED_WITH, ModelRun, Sessions
 from robustkit.evidence.rows import AnswerRecord, Row
 from robustkit.evidence.store import Store
 from robustkit.host.failures import as_users_error, described_error
@@ -38,8 +39,9 @@ def work(connection: Connection, request: EvaluationRequest) -> None:
     try:
         evaluation = without_audit(resolve(request, may_train=False))
         connection.send(Ready(fingerprints(evaluation), _tried(evaluation)))
-        while True:
-            _carry_out(evaluation, connection.recv(), connection)
+        with closing(Bench(evaluation, connection)) as bench:
+            while True:
+                bench.carry_out(connection.recv())
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the first process has closed the pipe
     except BaseException as error:
@@ -85,17 +87,48 @@ class _Sender:
             self.connection.send(Noted(kept))
 
 
-def _carry_out(evaluation: Evaluation, lane: Lane, connection: Connection) -> None:
-    store = Store(None)
-    try:
-        store.set_manifest(**{"warnings": [], **(lane.noted or {}), "seconds": {}})
-        store.write(lane.rows)
-        store.listener = _Sender(connection)
-        part = replace(evaluation, only=lane.images, keep_adversarial=lane.keep_adversarial)
-        ModelRun(part, evaluation.classifiers[lane.model], store, Silent()).run()
-        connection.send(LaneDone(store.manifest()["seconds"]))
-    finally:
-        store.close()
+class Bench:
+    """Where lanes are carried out: the sessions of the last lane's model stay open for the next.
+
+    Args:
+        evaluation: the whole.
+        connection: to the first process.
+    """
+
+    def __init__(self, evaluation: Evaluation, connection: Connection) -> None:
+        self.evaluation, self.connection = evaluation, connection
+        self._model: int | None = None
+        self._sessions: Sessions | None = None
+        self._open = ExitStack()
+
+    def close(self) -> None:
+        """Close the sessions."""
+        self._open.close()
+
+    def carry_out(self, lane: Lane) -> None:
+        """Attack the images of a lane and send its rows."""
+        store = Store(None)
+        try:
+            store.set_manifest(**{"warnings": [], **(lane.noted or {}), "seconds": {}})
+            store.write(lane.rows)
+            store.listener = _Sender(self.connection)
+            part = replace(self.evaluation, only=lane.images, keep_adversarial=lane.keep_adversarial)
+            run = ModelRun(part, self.evaluation.classifiers[lane.model], store, Silent())
+            sessions = self._opened(lane.model, run)
+            if lane.attack is None:
+                run.judge(sessions)
+            else:
+                run.attack(sessions, self.evaluation.plan.attacks[lane.attack])
+            run.look_back(sessions)
+            self.connection.send(LaneDone(store.manifest()["seconds"]))
+        finally:
+            store.close()
+
+    def _opened(self, model: int, run: ModelRun) -> Sessions:
+        if self._sessions is None or self._model != model:
+            self._open.close()
+            self._model, self._sessions = model, self._open.enter_context(run.opened())
+        return self._sessions
 
 
 def _end_with_parent() -> None:

@@ -156,16 +156,29 @@ class Store:
         for rows in self.chunks(f"SELECT * FROM {TABLE_OF[kind]}", size=_AT_ONCE):
             yield from self.records(kind, rows)
 
-    def about(self, model: str, samples: Sequence[int]) -> Iterator[Row]:
-        """All rows about some images of a model that its attacks read, and the pictures."""
+    def about(self, model: str, samples: Sequence[int], attacks: Iterable[tuple[str, str, str]]) -> Iterator[Row]:
+        """The rows about some images of a model that attacks read, and the pictures.
+
+        Args:
+            model: its name.
+            samples: numbers of the images.
+            attacks: norm, eps_text and name of those whose rows are meant; none of them for those about clean and
+                corrupted images, of which attacks get the former, too.
+        """
+        cells = list(attacks)
         for start in range(0, len(samples), _ASKED):
             part = samples[start : start + _ASKED]
-            marks = ",".join("?" * len(part))
-            # Without a row of the clean image there is no other, and its table is the one that is searched by image.
-            if self.read(f"SELECT 1 FROM clean WHERE model = ? AND sample IN ({marks}) LIMIT 1", model, *part):
-                for kind in _READ_BY_ATTACKS:
-                    query = f"SELECT * FROM {TABLE_OF[kind]} WHERE model = ? AND sample IN ({marks})"
-                    yield from self.records(kind, self.read(query, model, *part))
+            among = f"sample IN ({','.join('?' * len(part))})"
+            for kind in _OF_ATTACKS if cells else ():
+                for cell in cells:
+                    query = f"SELECT * FROM {TABLE_OF[kind]} WHERE {_CELL} AND {among}"
+                    yield from self.records(kind, self.read(query, model, *cell, *part))
+            clean = self.read(f"SELECT * FROM clean WHERE model = ? AND {among}", model, *part)
+            yield from self.records(CleanRecord, clean)
+            # Without a row of the clean image there is no other, and not all of these tables are searched by image.
+            for kind in _OF_CLEAN_IMAGES if clean and not cells else ():
+                query = f"SELECT * FROM {TABLE_OF[kind]} WHERE model = ? AND {among}"
+                yield from self.records(kind, self.read(query, model, *part))
 
     def content(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Every row of every table, with the table's name, in one order."""
@@ -237,7 +250,7 @@ class Store:
 
 _AT_ONCE = 1000  # rows in memory as objects; those with pixels can be large
 _ASKED = 500  # images in one query: old versions of SQLite allow 999 values
-_READ_BY_ATTACKS: tuple[type[Any], ...] = (
-    CleanRecord, CertificateRecord, AttackRecord, DrawRecord, NearnessRecord, PictureRecord, CorruptedRecord,
-)  # fmt: skip
+_OF_ATTACKS: tuple[type[Any], ...] = (AttackRecord, DrawRecord, NearnessRecord, PictureRecord)
+_OF_CLEAN_IMAGES: tuple[type[Any], ...] = (CertificateRecord, CorruptedRecord)
+_CELL = "model = ? AND norm = ? AND eps_text = ? AND attack = ?"
 _RANKING = re.compile(r"(\d{1,9}( \d{1,9})*)?", re.ASCII)

@@ -1,0 +1,230 @@
+"""What is left to do in a run of several workers, and which part of it comes next.
+
+The parts are *lanes*: images of one model, for one attack. An attack belongs to a *chain*: the attacks of one column in
+one norm, each of which reads what those before it found. An image enters an attack once it has left those before it in
+the chain. Chains do not wait for each other: while one ends with a few hard images, other workers have something to do.
+"""
+
+import math
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final, NamedTuple
+
+from robustkit.evaluation.lanes import Lane
+from robustkit.evaluation.plan import Plan
+from robustkit.evaluation.resolved import Evaluation
+from robustkit.evaluation.runner import ModelRun
+from robustkit.evidence.rows import FailedRecord, Row
+from robustkit.evidence.store import Store
+from robustkit.host.progress import Silent
+
+LEAST: Final = 32  # images in a lane: fewer fill no batch
+_MOST: Final = 2048
+_SHARES: Final = 2  # lanes that each worker gets of the images of a stage, where there is little else to do
+_PARTS: Final = 8  # into which the images of a lost worker are divided
+
+
+class _Chain:
+    """Images of one model on their way through some stages.
+
+    Args:
+        model: its number.
+        stages: numbers of attacks in the plan; None stands for clean and corrupted images.
+        before: the chain whose images come to this one.
+    """
+
+    def __init__(self, model: int, stages: Sequence[int | None], before: "_Chain | None" = None) -> None:
+        self.model, self.stages, self.before = model, stages, before
+        self.waiting: list[deque[int]] = [deque() for _ in stages]
+        self.out = [0] * len(stages)  # images that are handed out
+
+    @property
+    def inside(self) -> int:
+        """How many images have not left it."""
+        return sum(map(len, self.waiting)) + sum(self.out)
+
+    def arriving(self, place: int) -> int:
+        """How many images are on their way to a stage."""
+        upstream = 0 if self.before is None else self.before.inside
+        return upstream + sum(map(len, self.waiting[:place])) + sum(self.out[:place])
+
+
+class _Choice(NamedTuple):
+    """A stage with images that wait; the best is the smallest."""
+
+    unripe: bool  # more images are on their way to it, and those that wait fill no lane
+    elsewhere: bool  # another model than the worker's last
+    behind: int  # minus the number of stages that come after it: long chains end last
+    few: int  # minus the number of images
+    chain: int
+    place: int
+
+
+class Agenda:
+    """Hands out lanes until every image is finished.
+
+    Args:
+        evaluation: the whole, without an audit.
+        store: the evidence; while there is an agenda, rows are written through it.
+    """
+
+    def __init__(self, evaluation: Evaluation, store: Store) -> None:
+        self.evaluation, self.store = evaluation, store
+        self.runs = [ModelRun(evaluation, each, store, Silent()) for each in evaluation.classifiers]
+        self._again: deque[Lane] = deque()  # of workers that were lost
+        self._chains: list[_Chain] = []
+        self._following = _chains(evaluation.plan)
+        for model, run in enumerate(self.runs):
+            clean = _Chain(model, [None])
+            clean.waiting[0].extend(run.unjudged)
+            self._chains += [clean, *(_Chain(model, stages, clean) for stages in self._following)]
+            for attack in evaluation.plan.attacks:
+                run.ledger.carry_over(attack)
+            unjudged = set(clean.waiting[0])
+            self._enter(model, [image for image in evaluation.share if image not in unjudged])
+
+    @property
+    def size(self) -> int:
+        """How many images the run has, once for each chain of each model."""
+        return len(self.runs) * len(self.evaluation.share) * (1 + len(self._following))
+
+    @property
+    def left(self) -> int:
+        """How many images are unfinished, once for each chain of each model."""
+        weights = {True: 1 + len(self._following), False: 1}
+        return sum(chain.inside * weights[chain.before is None] for chain in self._chains)
+
+    @property
+    def lanes(self) -> int:
+        """How many of the smallest lanes the images that wait fill."""
+        return len(self._again) + sum(
+            math.ceil(len(images) / LEAST) for chain in self._chains for images in chain.waiting
+        )
+
+    def take(self, workers: int, last: int | None) -> Lane | None:
+        """The next lane for a worker, if there is any.
+
+        Args:
+            workers: how many there are in all.
+            last: the model of this worker's last lane, which it has at hand.
+        """
+        if self._again:
+            return self._again.popleft()
+        choices = sorted(self._choices(last))
+        if not choices:
+            return None
+        best = choices[0]
+        chain = self._chains[best.chain]
+        waiting = chain.waiting[best.place]
+        ripe = sum(not choice.unripe for choice in choices)
+        size = len(waiting) if ripe >= 2 * workers else max(math.ceil(len(waiting) / (_SHARES * workers)), LEAST)
+        images = tuple(waiting.popleft() for _ in range(min(size, len(waiting), _MOST)))
+        chain.out[best.place] += len(images)
+        return Lane(chain.model, chain.stages[best.place], images)
+
+    def known(self, lane: Lane) -> tuple[Row, ...]:
+        """The rows that a lane's attack reads: those of the attacks before it in its chain, at its radius."""
+        planned = self.evaluation.plan.attacks
+        places = [] if lane.attack is None else [
+            (each.threat.norm, each.threat.eps_text, each.name)
+            for chain, place in self._at(lane)
+            for each in (planned[number] for number in chain.stages[:place + 1] if number is not None)
+            if each.threat == planned[lane.attack].threat
+        ]  # fmt: skip
+        name = self.evaluation.classifiers[lane.model].name
+        return tuple(self.store.about(name, lane.images, places))
+
+    def done(self, lane: Lane) -> None:
+        """All images of a lane are finished: they move on in its chain."""
+        for chain, place in self._at(lane):
+            chain.out[place] -= len(lane.images)
+            if lane.attack is None:
+                self._enter(lane.model, lane.images)
+            else:
+                self._carry_over(chain, place, lane.images)
+                self._move(chain, place + 1, lane.images)
+
+    def lost(self, lane: Lane) -> Lane | None:
+        """A lane's worker has ended: its unfinished images are handed out again; returned if it is one image alone."""
+        left = self._lacking(lane.model, lane.attack, lane.images)
+        finished = set(lane.images).difference(left)
+        self.done(replace(lane, images=tuple(image for image in lane.images if image in finished)))
+        if len(left) == 1:
+            return replace(lane, images=tuple(left), deaths=lane.deaths + (len(lane.images) == 1))
+        self._again.extendleft(replace(lane, images=part) for part in _divided(left, math.ceil(len(left) / _PARTS)))
+        return None
+
+    def again(self, lane: Lane) -> None:
+        """Hand a lane out once more, next."""
+        self._again.appendleft(lane)
+
+    def failed(self, lane: Lane, row: FailedRecord) -> None:
+        """Nobody works on the one image of a lane any more."""
+        self.write(lane.model, [row])
+        for chain in self._chains:
+            for images in chain.waiting if chain.model == lane.model else ():
+                if row.sample in images:
+                    images.remove(row.sample)
+        for chain, place in self._at(lane):
+            chain.out[place] -= 1
+
+    def write(self, model: int, rows: Sequence[Row]) -> None:
+        """Commit rows about a model."""
+        self.runs[model].ledger.write(rows)
+
+    def _choices(self, last: int | None) -> Iterator[_Choice]:
+        for number, chain in enumerate(self._chains):
+            for place, images in enumerate(chain.waiting):
+                if images:
+                    unripe = len(images) < LEAST and chain.arriving(place) > 0
+                    yield _Choice(unripe, chain.model != last, place - len(chain.stages), -len(images), number, place)
+
+    def _at(self, lane: Lane) -> Iterator[tuple[_Chain, int]]:
+        for chain in self._chains:
+            if chain.model == lane.model and lane.attack in chain.stages:
+                yield chain, chain.stages.index(lane.attack)
+
+    def _enter(self, model: int, images: Sequence[int]) -> None:
+        for chain in self._chains:
+            if chain.model == model and chain.before is not None:
+                self._move(chain, 0, images)
+
+    def _move(self, chain: _Chain, place: int, images: Sequence[int]) -> None:
+        """Let each image wait for the first stage from `place` on that has to attack it."""
+        for later in range(place, len(chain.stages)):
+            wanted = self._lacking(chain.model, chain.stages[later], images)
+            chain.waiting[later].extend(wanted)
+            placed = set(wanted)
+            images = [image for image in images if image not in placed]
+
+    def _lacking(self, model: int, attack: int | None, images: Sequence[int]) -> list[int]:
+        """Those of some images that are not finished at a stage."""
+        if attack is not None:
+            return self.runs[model].ledger.lacking(self.evaluation.plan.attacks[attack], images)
+        now = ModelRun(self.evaluation, self.evaluation.classifiers[model], self.store, Silent())
+        unjudged = set(now.unjudged)
+        return [image for image in images if image in unjudged]
+
+    def _carry_over(self, chain: _Chain, place: int, images: Collection[int]) -> None:
+        """What an attack broke at one radius is broken at the larger ones, without another pass."""
+        planned = self.evaluation.plan.attacks
+        attack, *later = (planned[number] for number in chain.stages[place:] if number is not None)
+        for each in later:
+            if each.name == attack.name:
+                self.runs[chain.model].ledger.carry_over(each, images)
+
+
+def _chains(plan: Plan) -> list[list[int]]:
+    """The numbers of a plan's attacks, by column and norm, in the order of work."""
+    chains: dict[tuple[str, str], list[int]] = {}
+    for number, attack in enumerate(plan.attacks):
+        chains.setdefault((attack.column.name, attack.threat.norm), []).append(number)
+    return list(chains.values())
+
+
+def _divided(images: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+    rest = iter(images)
+    while part := tuple(islice(rest, max(size, 1))):
+        yield part

@@ -1,0 +1,106 @@
+"""Worker processes of this machine, each at the other end of a pipe."""
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+import torch
+
+from robustkit.errors import UserError
+from robustkit.evaluation.lanes import Lane, Message
+from robustkit.evaluation.request import EvaluationRequest
+from robustkit.evaluation.worker import work
+
+
+class LocalWorker:
+    """A process with the pipe to it.
+
+    Raises:
+        UserError: the evaluation cannot be sent to another process.
+    """
+
+    def __init__(self, request: EvaluationRequest) -> None:
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=work, args=(theirs, request), daemon=True)
+        try:
+            with _interrupts_ignored():
+                process.start()
+        except Exception as error:  # whatever the parts of a model or of data raise when they are pickled
+            raise UserError(
+                f"The evaluation cannot be sent to worker processes ({type(error).__name__}: {error}); name models and "
+                "data by texts, or leave out workers."
+            ) from None
+        theirs.close()
+        self.process: SpawnProcess = process
+        self.connection: Connection = ours
+
+    def send(self, lane: Lane) -> None:
+        """Hand a lane to the worker; one that is lost gets none, which `receive` notices next."""
+        with suppress(OSError):
+            self.connection.send(lane)
+
+    def receive(self) -> Message | None:
+        """What the worker sent next, or None if it has ended."""
+        try:
+            message: Message = self.connection.recv()
+        except (EOFError, OSError):
+            return None
+        return message
+
+    def ended(self) -> str:
+        """How the process ended: the name of a signal, or its status; waits for it."""
+        self.process.join()
+        self.connection.close()
+        code = self.process.exitcode
+        if code is None or code >= 0:
+            return f"status {code}"
+        with suppress(ValueError):
+            return signal.Signals(-code).name
+        return f"signal {-code}"
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+class LocalWorkers:
+    """Starts worker processes on this machine.
+
+    Args:
+        request: what each of them resolves.
+    """
+
+    def __init__(self, request: EvaluationRequest) -> None:
+        self.request = request
+
+    def start(self, number: int) -> LocalWorker:
+        """A new worker process, with a GPU of its own where there are several."""
+        several = self.request.device in ("auto", "cuda") and self.request.shard is None
+        count = torch.cuda.device_count() if several else 0
+        return LocalWorker(replace(self.request, device=f"cuda:{number % count}") if count else self.request)
+
+    def heard_of(self, workers: Sequence[LocalWorker]) -> list[LocalWorker]:
+        """The workers that have sent something or ended; waits for the first."""
+        found = wait([worker.connection for worker in workers])
+        return [worker for worker in workers if worker.connection in found]
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """New processes ignore Ctrl-C from their first moment: they inherit it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
