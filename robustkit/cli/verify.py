@@ -93,7 +93,7 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         yield _Finding(_FAIL, f"{each.model}: {each.what}")
     if not contradictions:
         corrupted = int(run.corrupted["severities"].sum()) if len(run.corrupted) else 0
-        verdicts, pictures = len(run.samples) + corrupted, len(run.pictures)
+        verdicts, pictures = len(run.sample_rows) + corrupted, len(run.pictures)
         examples = f" and {kept.examples} adversarial examples" if kept.examples else ""
         yield _Finding(
             _PASS, f"run.sqlite: {verdicts} verdicts and {pictures} pictures{examples} agree with each other"

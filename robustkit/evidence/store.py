@@ -102,18 +102,16 @@ class Store:
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
         """Add rows in one transaction; those of which there is another row already are returned, not written."""
-        others = []
-        with self._explained(), self._connection:
-            for row in rows:
-                table, values = TABLE_OF[type(row)], VALUES_OF[type(row)](row)
-                marks = ",".join("?" * len(values))
-                written = self._connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", values)
-                if not written.rowcount:
-                    same = " AND ".join(f"{field.name} IS ?" for field in fields(row))
-                    query = f"SELECT 1 FROM {table} WHERE {same}"
-                    if self._connection.execute(query, values).fetchone() is None:
-                        others.append(row)
-        return others
+        rows = list(rows)
+        before = self._connection.total_changes
+        self.write(rows)
+        if self._connection.total_changes - before == len(rows):
+            return []
+        return [row for row in rows if not self._holds(row)]
+
+    def _holds(self, row: Row) -> bool:
+        same = " AND ".join(f"{field.name} IS ?" for field in fields(row))
+        return bool(self.read(f"SELECT 1 FROM {TABLE_OF[type(row)]} WHERE {same}", *VALUES_OF[type(row)](row)))
 
     def has(self, kind: type[Any]) -> bool:
         """Whether there is a table for such rows: evidence of older versions has fewer."""
@@ -139,7 +137,7 @@ class Store:
         check_values(kind, rows, self.folder)
         return [kind(*row) for row in rows]
 
-    def read(self, query: str, *values: str | int) -> list[Any]:
+    def read(self, query: str, *values: Any) -> list[Any]:
         """The rows of a query, unchecked."""
         with self._explained():
             return self._connection.execute(query, values).fetchall()
@@ -155,9 +153,8 @@ class Store:
         """All rows of a kind, checked, one after the other."""
         if not self.has(kind):
             return
-        with self._explained():
-            for row in self._connection.execute(f"SELECT * FROM {TABLE_OF[kind]}"):
-                yield from self.records(kind, [row])
+        for rows in self.chunks(f"SELECT * FROM {TABLE_OF[kind]}", size=_AT_ONCE):
+            yield from self.records(kind, rows)
 
     def about(self, model: str, samples: Sequence[int], attacks: Iterable[tuple[str, str, str]]) -> Iterator[Row]:
         """The rows about some images of a model that attacks read, and the pictures.
@@ -251,6 +248,7 @@ class Store:
         return errors_explained(self.folder, reading=self.reading)
 
 
+_AT_ONCE = 1000  # rows in memory as objects; those with pixels can be large
 _ASKED = 500  # images in one query: old versions of SQLite allow 999 values
 _CELL = "model = ? AND norm = ? AND eps_text = ? AND attack = ?"
 _OF_ATTACKS: tuple[type[Any], ...] = (AttackRecord, DrawRecord, NearnessRecord, PictureRecord)
