@@ -147,7 +147,7 @@ class Cheap(PGD):
     [
         (Averaging(0.1), "batches of 5 and of 64 give other results"),
         (Drawing(0.1), "give other results|gives other results"),
-        (Writing(0.1), "changes the state"),
+        (Writing(0.1), "does it change the state|changes the state"),
         (Cheap(0.1), "a trial needs more forwards than"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, PGD) else "",

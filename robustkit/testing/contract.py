@@ -80,7 +80,10 @@ def batch_size_order_and_neighbours_do_not_change_a_bit(subject: AttackUnderTest
         late = sorted(run(session, attack, jobs, slots=2, late=True), key=lambda outcome: outcome.sample)
     confirm(_same(together, reversed_order), "another order of the images gives other results")
     confirm(_same(together[:3], lone + alone), "an image attacked alone gives another result")
-    confirm(_same(together, late), "acting on each step one step late, as on a GPU, gives another result")
+    confirm(
+        _same(together, late),
+        "acting on each step one step late, as on a GPU, gives another result; does it change the state that it gets?",
+    )
 
 
 def the_same_seed_gives_the_same_bits(subject: AttackUnderTest) -> None:

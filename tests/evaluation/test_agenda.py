@@ -91,7 +91,7 @@ def begun(folder, evaluation):
     return store, Agenda(evaluation, store)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 2, pytest.param(1, marks=pytest.mark.slow)])
 def test_any_order_of_lanes_and_lost_lanes_leave_the_same_rows(seed, whole, tmp_path):
     evaluation = resolved()
     store, agenda = begun(tmp_path, evaluation)
