@@ -41,6 +41,8 @@ from .minimum_norm.fmn import FMN as FMN
 from .minimum_norm.jsma import JSMA as JSMA
 from .minimum_norm.sigma_zero import SigmaZero as SigmaZero
 from .minimum_norm.vfga import VFGA as VFGA
+from .perceptual.lpa import LPA as LPA
+from .perceptual.ppgd import PPGD as PPGD
 from .score.nes import NES as NES
 from .score.signhunter import SignHunter as SignHunter
 from .score.simba import SimBA as SimBA
@@ -48,6 +50,7 @@ from .score.sparse_rs import SparseRS as SparseRS
 from .score.spsa import SPSA as SPSA
 from .score.square import Square as Square
 from .spatial.grid import Grid as Grid
+from .spatial.recoloradv import ReColorAdv as ReColorAdv
 from .spatial.stadv import StAdv as StAdv
 from .transfer.fia import FIA as FIA
 from .transfer.ghost import Ghost as Ghost

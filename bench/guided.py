@@ -15,6 +15,7 @@ from subjects import Subject, zoo
 from torch.utils.data import TensorDataset
 
 from robustkit import evaluate
+from robustkit.evidence.rows import NearnessRecord
 from robustkit.evidence.store import Store
 from robustkit.primitives import ensembles
 
@@ -35,7 +36,7 @@ def stubborn(subject: Subject, eps: str, folder: Path) -> list[int]:
     left = set(rows["sample"][rows.verdict == "robust"])
     store = Store(folder, reading=True)
     ratios: dict[int, float] = {}
-    for row in store.nearness(subject.name):
+    for row in store.rows(NearnessRecord, subject.name):
         ratios[row.sample] = min(row.ratio, ratios.get(row.sample, row.ratio))
     store.close()
     return sorted(number for number in left if ratios.get(number, 1.0) < 0.2)

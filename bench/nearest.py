@@ -99,6 +99,10 @@ def contests(steps: int) -> Iterator[Contest]:
         yield Contest(f"pdpgd:steps={steps}", norm, {
             "adv-lib": advlib("primal_dual_gradient_descent", "pdpgd", norm=ORDER[norm], num_steps=steps),
         })  # fmt: skip
+    yield Contest(f"pdpgd:steps={steps}", "L0", {
+        "adv-lib, 2/3": advlib("primal_dual_gradient_descent", "pdpgd", norm=0, proximal_operator=23, num_steps=steps),
+        "adv-lib, 0": advlib("primal_dual_gradient_descent", "pdpgd", norm=0, num_steps=steps),
+    })  # fmt: skip
     for norm, distance in (("L2", 0.1), ("L1", 0.5)):
         yield Contest(f"alma:steps={steps}", norm, {
             "adv-lib": advlib("augmented_lagrangian", "alma", distance=norm.lower(), num_steps=steps, α=0.5,
@@ -110,7 +114,7 @@ def contests(steps: int) -> Iterator[Contest]:
     yield Contest(f"pgd:steps={steps}", "L0", {})
     for setting in ("", ",pairs=false", ",direction=up", ",direction=down"):
         yield Contest(f"jsma:steps={2 * steps}{setting}", "L0", {})
-    for norm in ("L2", "Linf", "L1"):
+    for norm in ("L2", "Linf", "L1", "L0"):
         name = f"{norm.replace('Linf', 'Linfinity')}BrendelBethgeAttack"
         yield Contest(f"brendel_bethge:steps={steps}", norm, {
             # In a batch its trust regions grow with the number of images.

@@ -69,7 +69,7 @@ def foolbox(model: nn.Module, task: Task) -> Tensor:
     import foolbox
 
     torch.manual_seed(task.seed)
-    wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
+    wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device=task.x.device)
     tool = foolbox.attacks.LinfPGD(abs_stepsize=task.step_size, steps=task.steps, random_start=True)
     # The third value is its own verdict at the points it returns.
     return ~torch.cat([tool(wrapped, x, y, epsilons=task.eps)[2] for x, y in _batches(task)])

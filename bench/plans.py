@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import crattack
+import default
 import torch
 from default import Case, Verdicts, mean, subject_of, verdicts
 from subjects import Subject
@@ -43,6 +44,9 @@ CASES = (
 )
 
 
+CHOSEN = tuple(case for case in default.CASES if case.chosen and case.norm == "Linf")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--zoo", type=Path, required=True)
@@ -51,11 +55,12 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=250, help="number of the first correctly classified image")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--crattack", type=Path, help="checkout of fzjcdt/constraint-relaxation-attack")
+    parser.add_argument("--chosen", action="store_true", help="the networks on which budgets were chosen, in Linf")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| network | norm | eps | n | plan | robust, % | passes | only default / only plan breaks | seconds |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for case in CASES:
+    for case in CHOSEN if options.chosen else CASES:
         if options.only not in " ".join(map(str, case)):
             continue
         compare(subject_of(options.zoo, case, options.start, options.images), case, options.seed, options.crattack)
@@ -63,19 +68,19 @@ def main() -> None:
 
 def compare(subject: Subject, case: Case, seed: int, authors: Path | None) -> None:
     """Print one row for the default and one for each plan."""
-    default = verdicts(subject, case, "default", seed, None)
-    show(subject, case, "default", default, "-")
+    ours = verdicts(subject, case, "default", seed, None)
+    show(subject, case, "default", ours, "-")
     for plan in PLANS:
         result = verdicts(subject, case, plan.attack, seed, None)
         spent = {image: passes + plan.ranking for image, passes in result.passes.items()}
-        show(subject, case, plan.name, result._replace(passes=spent), against(default, result))
+        show(subject, case, plan.name, result._replace(passes=spent), against(ours, result))
     if authors is not None and case.norm == "Linf":
         result = crattack.verdicts(subject, float(Fraction(case.eps)), seed, authors)
-        show(subject, case, "CRAttack", result, against(default, result))
+        show(subject, case, "CRAttack", result, against(ours, result))
 
 
-def against(default: Verdicts, other: Verdicts) -> str:
-    return f"{len(other.robust - default.robust)} / {len(default.robust - other.robust)}"
+def against(ours: Verdicts, other: Verdicts) -> str:
+    return f"{len(other.robust - ours.robust)} / {len(ours.robust - other.robust)}"
 
 
 def show(subject: Subject, case: Case, name: str, result: Verdicts, only: str) -> None:

@@ -60,6 +60,12 @@ class StandIns:
     def __init__(self, evaluation: Evaluation, pace: float) -> None:
         self.evaluation, self.pace = evaluation, pace
 
+    def room(self) -> int:
+        return 1024
+
+    def close(self) -> None:
+        pass
+
     def start(self, number: int) -> StandIn:
         return StandIn(self.evaluation, self.pace)
 
@@ -105,11 +111,11 @@ def measured(images: int, workers: int, pace: float) -> float:
         store = Store(Path(folder))
         store.set_manifest(warnings=[], seconds={})
         with Crew(evaluation, store, Silent()) as crew:
-            crew.place = StandIns(evaluation, pace)  # type: ignore[assignment]
+            crew.place = StandIns(evaluation, pace)
             start = time.monotonic()
             crew.run(evaluation)
             seconds = time.monotonic() - start
-        rows = len(store.attack_records()) + len(store.clean("linear"))
+        rows = len(store.rows(AttackRecord, "linear")) + len(store.rows(CleanRecord, "linear"))
         store.close()
     return rows / seconds
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from robustkit.attacks import PGD, Grid, Noise, StAdv
-from robustkit.attacks.spatial.stadv import roughness
+from robustkit.attacks.spatial._total_variation import roughness
 from subjects import Subject, zoo
 from torch import Tensor, nn
 

@@ -36,6 +36,7 @@ TRAININGS = 10_000  # of one ablation; at a minute each they take a week
 TRAINING_BATCH = 1_000_000  # images per step of an optimizer: most of ImageNet at once
 DRAWS = 10_000_000  # noisy copies of one image for a certificate; Cohen et al. 2019 take 100,000
 DRAWS_PER_QUERY = 10_000  # --eot; AutoAttack takes 20
+PARALLEL = 256  # requests to a server under way at once; each has a connection and a thread
 
 # ---- texts
 DIGITS = 400  # of a radius such as 8/255; no float has more

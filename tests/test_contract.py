@@ -43,7 +43,7 @@ def threats(name: str, attack: type[Attack]) -> tuple[str, ...]:
     if issubclass(attack, (HookedAttack, Copies)) and name != "pgn":
         return attack.norms[:1]
     rendered = RENDERED.get(name, attack.norms[:1])
-    return tuple(norm for norm in attack.norms if norm in NORMS or norm in rendered)
+    return tuple(norm for norm in attack.norms if norm in (*NORMS, "lpips") or norm in rendered)
 
 
 CASES = [(name, norm) for name, attack in classes().items() for norm in threats(name, attack)]
@@ -147,7 +147,7 @@ class Cheap(PGD):
     [
         (Averaging(0.1), "batches of 5 and of 64 give other results"),
         (Drawing(0.1), "give other results|gives other results"),
-        (Writing(0.1), "changes the state"),
+        (Writing(0.1), "does it change the state|changes the state"),
         (Cheap(0.1), "a trial needs more forwards than"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, PGD) else "",

@@ -8,6 +8,9 @@ Bad at: inputs of many dimensions, as expected of a baseline.
 
 from dataclasses import KW_ONLY, dataclass, replace
 
+import torch
+from torch import Tensor
+
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.protocol import Seen, State, Trials, begin
 from robustkit.primitives.queries import LabelOnlyAttack
@@ -24,17 +27,17 @@ class Noise(LabelOnlyAttack):
     _: KW_ONLY
     queries: int = 100
 
-    norms = (*NORMS, "spatial", "rotation", "translation", "flow", "color")
+    norms = (*NORMS, "spatial", "rotation", "translation", "flow", "color", "recolor", "recolor_rgb")
     guesses = True
 
     def init(self, trials: Trials) -> State:
         return begin(trials, self.ball.random(trials.x, trials.key, 0))
 
     def step(self, state: State, seen: Seen) -> State:
-        return self.guess(state)
+        return self.guess(state, torch.ones_like(state.queries))
 
-    def guess(self, state: State) -> State:
-        """The next state: no answer changes it."""
-        queries = state.queries + 1
+    def guess(self, state: State, steps: Tensor) -> State:
+        """The states that follow: no answer changes them."""
+        queries = state.queries + steps
         query = self.ball.random(state.trial.x, state.trial.key, queries)
         return replace(state, query=query, queries=queries, done=queries >= self.queries - 1)

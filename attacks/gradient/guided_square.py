@@ -78,10 +78,11 @@ class GuidedSquare(Ascent):
         )
         return GuidedState(state.trial, query, queries, queries >= self.steps, now.point, now.loss, best_grad)
 
-    def guess(self, state: State) -> State:
-        """The state after an answer that is no better, as most are once the search has begun."""
+    def guess(self, state: State, steps: Tensor) -> State:
+        """The states after answers that are no better, as most are once the search has begun."""
         assert isinstance(state, GuidedState)
-        return self.step(state, replace(no_better(state), grad=state.best_grad))
+        before = replace(state, queries=state.queries + steps - 1)
+        return self.step(before, replace(no_better(state), grad=state.best_grad))
 
     def _climbed(self, state: State, seen: Seen) -> Tensor:
         left = (1 - state.queries / max(self.ascent, 1)).clamp(min=0)

@@ -40,7 +40,7 @@ class PGD(SteepestAscent):
     random_start: bool = True
     odi_steps: int = 0
 
-    norms = (*NORMS, "frame", "spatial", "rotation", "translation", "flow", "color")
+    norms = (*NORMS, "frame", "spatial", "rotation", "translation", "flow", "color", "recolor", "recolor_rgb")
 
     def __post_init__(self) -> None:
         super().__post_init__()

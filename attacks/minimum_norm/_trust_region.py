@@ -53,7 +53,7 @@ def step_along_boundary(
     Where the hyperplane is out of reach, the point of the region that is nearest to it.
 
     Args:
-        norm: in which the point is near to `x`: "L2", "Linf" or "L1".
+        norm: in which the point is near to `x`: "L2", "Linf", "L1" or "L0".
         x: `[B, *S]` in [0, 1].
         point: `[B, *S]` in [0, 1].
         normal: `[B, *S]` gradient of a linear function.
@@ -61,7 +61,7 @@ def step_along_boundary(
         radius: `[B]` of the region, in L2.
 
     Returns:
-        `[B, *S]`; in L1 most values are exactly those of `x`.
+        `[B, *S]`; in L1 and L0 most values are exactly those of `x`.
     """
     most = normal.flatten(1).abs().amax(1).clamp(min=torch.finfo(normal.dtype).tiny)
     unit = levelled(normal).flatten(1)
@@ -140,6 +140,10 @@ def _ended(norm: NormName, region: Region, push: Tensor, pull: Tensor) -> Ended:
         inner = pushed + pull * (region.x - region.point)
         end = inner.clamp(0, 1)
         free = end == inner
+    elif norm == "L0":
+        moved = pushed.clamp(0, 1)
+        end, free = _kept(region, moved, push.unsqueeze(1), pull), moved == pushed
+        free = free & (end != region.x)
     elif norm == "Linf":
         width = (1 - pull) * region.far.unsqueeze(1)
         end = pushed.clamp(region.x - width, region.x + width).clamp(0, 1)
@@ -153,6 +157,14 @@ def _ended(norm: NormName, region: Region, push: Tensor, pull: Tensor) -> Ended:
     rise = (region.normal * step).sum(1)
     slope = (region.normal.square() * free).sum(1)
     return Ended(end, rise, step.norm(dim=1), slope)
+
+
+def _kept(region: Region, moved: Tensor, push: Tensor, pull: Tensor) -> Tensor:
+    """In L0 each value moves, or is that of the image, whichever costs less; the pull is the price of a change."""
+    price = (pull / (1 - pull)).clamp(max=_WIDEST) * region.far.square().unsqueeze(1)
+    steps = moved - region.point, region.x - region.point
+    moving, resting = (step.square() / 2 - push * region.normal * step for step in steps)
+    return torch.where(moving + price < resting, moved, region.x)
 
 
 def _towards(norm: NormName, region: Region) -> Tensor:

@@ -4,12 +4,11 @@ Papernot, McDaniel, Jha, Fredrikson, Celik & Swami 2016, arXiv:1511.07528: the s
 of algorithm 3. Ours differs: a step may raise one value and lower another, where the paper has one attack for each; a
 derivative is multiplied by the change that the box allows, which is the same for black and white pixels; the class
 aimed at is the likeliest wrong one of each query, unless the trial aims at one; and the best pair is found without
-trying all, among the values that hardly any other surpasses in both parts of the score.
+trying all (`_saliency.py`).
 Bad at: few changed values, of which sigma-zero and VFGA need a third to a half; restarts, which are all alike.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +19,8 @@ from robustkit.primitives.ball import levelled
 from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import MultiGradientAttack, MultiGradientSeen, Seen, State, TrialCost, Trials
 
-_MOST_PAIRED = 256  # values whose pairs are compared: two layers of random points have about 20
+from ._saliency import Gains, best_one, best_pair
+
 DIRECTIONS = ("both", "up", "down")
 
 
@@ -85,66 +85,12 @@ class JSMA(MultiGradientAttack):
         moves = torch.cat([up * (self.direction != "down"), down * (self.direction != "up")], 1)
         # A value that went up does not come down again: changes would undo each other for ever.
         possible = (moves != 0) & (moves * (flat - x.flatten(1)).repeat(1, 2) >= 0)
-        gains = _Gains(towards.repeat(1, 2) * moves, -others.repeat(1, 2) * moves, possible)
-        place, score = _best_one(gains)
+        gains = Gains(towards.repeat(1, 2) * moves, -others.repeat(1, 2) * moves, possible)
+        place, score = best_one(gains)
         chosen = torch.zeros_like(moves).scatter(1, place, (score > 0).to(moves))
         if self.pairs:
-            places, score = _best_pair(gains)
+            places, score = best_pair(gains)
             both = torch.zeros_like(moves).scatter(1, places, 1)
             chosen = torch.where(score > 0, both, chosen)
         raised, lowered = (moves * chosen).chunk(2, 1)
         return (flat + raised + lowered).clamp(0, 1).reshape(point.shape)
-
-
-class _Gains(NamedTuple):
-    """What each change of a value does; of n values, changes i and i + n are of one value."""
-
-    towards: Tensor  # [B, 2n] rise of the class aimed at
-    others: Tensor  # [B, 2n] fall of all other classes
-    possible: Tensor  # [B, 2n] bool
-
-
-def _score(towards: Tensor, others: Tensor) -> Tensor:
-    """The saliency: the product of both, where both are wanted."""
-    return torch.where((towards > 0) & (others > 0), towards * others, 0)
-
-
-def _best_one(gains: _Gains) -> tuple[Tensor, Tensor]:
-    """`[B, 1]` the most salient change, and its saliency."""
-    score = _score(gains.towards, gains.others) * gains.possible
-    place = score.argmax(1, keepdim=True)
-    return place, score.gather(1, place)
-
-
-def _best_pair(gains: _Gains) -> tuple[Tensor, Tensor]:
-    """`[B, 2]` the most salient pair of changes of two values, and its saliency `[B, 1]`.
-
-    Each change of the best pair is surpassed in both parts by at most two others: by its partner, and by the partner's
-    value changed the other way. All others could take its place.
-    """
-    places, values = _foremost(gains), gains.towards.shape[1] // 2
-    towards, others = gains.towards.gather(1, places), gains.others.gather(1, places)
-    score = _score(towards.unsqueeze(2) + towards.unsqueeze(1), others.unsqueeze(2) + others.unsqueeze(1))
-    possible, value = gains.possible.gather(1, places), places % values
-    allowed = possible.unsqueeze(2) & possible.unsqueeze(1) & (value.unsqueeze(2) != value.unsqueeze(1))
-    score = (score * allowed).flatten(1)
-    best = score.argmax(1, keepdim=True)
-    count = places.shape[1]
-    return places.gather(1, torch.cat([best // count, best % count], 1)), score.gather(1, best)
-
-
-def _foremost(gains: _Gains) -> Tensor:
-    """`[B, m]` the changes that at most two others surpass in both parts, in front of some that are not.
-
-    Of more than a few hundred, those that come first.
-    """
-    kept, left = torch.zeros_like(gains.possible), gains.possible
-    order = gains.towards.masked_fill(~gains.possible, -torch.inf).argsort(dim=1, descending=True, stable=True)
-    for _ in range(3):
-        others = torch.where(left, gains.others, -torch.inf).gather(1, order)
-        before = others.cummax(1).values.roll(1, 1)
-        before[:, 0] = -torch.inf
-        layer = torch.zeros_like(kept).scatter(1, order, others > before)
-        kept, left = kept | layer, left & ~layer
-    count = int(kept.sum(1).amax().clamp(1, _MOST_PAIRED))
-    return kept.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :count]

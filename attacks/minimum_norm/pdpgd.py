@@ -1,7 +1,8 @@
 """PDPGD: proximal steps of Adam for the distance against the margin, whose weights follow the label.
 
 Matyasko & Chau 2021, arXiv:2106.01538, with Adam's proximal steps (Melchior, Joseph & Moolekamp 2019,
-arXiv:1910.10094). Ours differs: a trial can aim at a class; no form for L0, where sigma-zero is better.
+arXiv:1910.10094). In L0 the proximal steps are those of the 2/3 quasi-norm, whose steps are not all or nothing. Ours
+differs: a trial can aim at a class.
 Bad at: fewer than some 100 steps, as the weights change slowly, and the last per cents: after 600 steps on a linear
 classifier its errors are 1 % too far away in Linf, 4 % in L2 and 7 % in L1, as those of adv-lib are.
 """
@@ -28,6 +29,7 @@ _LAST_DUAL_STEP = 0.1  # of the first one
 _KEPT = 0.9  # of the averaged weights in each step
 _LEAST_RATIO = 1e-6  # of one weight to the other
 _PROXIMAL_STEPS = 5
+_ROOT_STEPS = 20  # of Newton's method, which halves its distance to a double root in each
 _CONVERGED = 0.01  # relative change at which proximal steps end
 
 
@@ -57,7 +59,7 @@ class PDPGD(Attack):
     dual_step_size: float = 0.1
     first_ratio: float = 0.01
 
-    norms = ("L2", "Linf", "L1")
+    norms = ("L2", "Linf", "L1", "L0")
     seeks_nearest = True
 
     def __post_init__(self) -> None:
@@ -121,12 +123,14 @@ def proximal(norm: NormName, change: Tensor, pull: Tensor) -> Tensor:
     """`[B, *S]` the change of least `pull` times its norm plus half the squared distance to `change`.
 
     Args:
-        norm: "Linf", "L2" or "L1".
+        norm: "Linf", "L2", "L1" or "L0", for which it is the sum of the changes' absolute values to the power 2/3.
         change: `[B, *S]`.
         pull: `[B, 1, ...]`, positive.
     """
     if norm == "L1":
         return change.sign() * (change.abs() - pull).clamp(min=0)
+    if norm == "L0":
+        return _proximal_two_thirds(change, pull)
     if norm == "L2":
         length = along(change.flatten(1).norm(dim=1).clamp(min=1e-12), change)
         return change * (1 - pull / length).clamp(min=0)
@@ -135,6 +139,22 @@ def proximal(norm: NormName, change: Tensor, pull: Tensor) -> Tensor:
     centre = torch.full_like(change, 0.5)
     radius = (pull / (2 * most)).flatten().double()
     return change - project_l1(change / (2 * most), centre, radius) * (2 * most)
+
+
+def _proximal_two_thirds(change: Tensor, pull: Tensor) -> Tensor:
+    """The sum for a change c is, at t^3, least at t = 0 or at the largest root of t^4 - c t + 2/3 pull.
+
+    Newton's method comes down to the root from above: the polynomial is convex, and no change is larger than 1. No
+    power or cosine is taken, which torch rounds differently at the end of a tensor.
+    """
+    size, constant = change.abs(), 2 / 3 * pull
+    root = torch.ones_like(size)
+    for _ in range(_ROOT_STEPS):
+        slope = (4 * root * root * root - size).clamp(min=1e-12)
+        root = (root - (root * root * root * root - size * root + constant) / slope).clamp(0, 1)
+    end = root * root * root
+    better = (end - size).square() / 2 + pull * root * root < size.square() / 2
+    return torch.where(better, change.sign() * end, 0)
 
 
 def _sigmoid(value: float) -> float:

@@ -8,7 +8,7 @@ Bad at: budgets below some hundred queries.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 
 import torch
@@ -65,10 +65,10 @@ class Square(ScoreAttack):
         query = Proposal(x, point, state.trial.key, queries, side).of(self.ball).reshape(state.query.shape)
         return BestState(state.trial, query, queries, queries >= self.queries - 1, now.point, now.loss)
 
-    def guess(self, state: State) -> BestState:
-        """The state after an answer that is no better: late in a search nearly all are like that."""
+    def guess(self, state: State, steps: Tensor) -> BestState:
+        """The states after answers that are no better: late in a search nearly all are like that."""
         assert isinstance(state, BestState)
-        return self.step(state, no_better(state))
+        return self.step(replace(state, queries=state.queries + steps - 1), no_better(state))
 
 
 @cache

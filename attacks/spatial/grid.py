@@ -56,11 +56,11 @@ class Grid(Attack):
         return begin(trials, self._query(trials.x, torch.zeros_like(trials.y)))
 
     def step(self, state: State, seen: Seen) -> State:
-        return self.guess(state)
+        return self.guess(state, torch.ones_like(state.queries))
 
-    def guess(self, state: State) -> State:
-        """The next state: no answer changes it."""
-        queries = state.queries + 1
+    def guess(self, state: State, steps: Tensor) -> State:
+        """The states that follow: no answer changes them."""
+        queries = state.queries + steps
         query = self._query(state.trial.x, queries)
         return replace(state, query=query, queries=queries, done=queries >= len(self.points) - 1)
 

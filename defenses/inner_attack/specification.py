@@ -10,6 +10,7 @@ from robustkit.errors import UserError
 from robustkit.primitives import registry
 from robustkit.primitives.ascent import step_unit
 from robustkit.primitives.ball import FREE
+from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack
 from robustkit.primitives.threat import ball, norm_name
 
@@ -134,7 +135,7 @@ def _checked(attack: Attack, text: str) -> Attack:
             f"{text!r} needs several gradients per query and leaves the ball; train against an attack with one loss, "
             "such as pgd:steps=7."
         )
-    if isinstance(attack, HookedAttack | FeatureAttack):
+    if isinstance(attack, HookedAttack | FeatureAttack | PerceptualAttack):
         raise UserError(
             f"{text!r} needs hooks in the network; train against an attack without hooks, such as pgd:steps=7."
         )

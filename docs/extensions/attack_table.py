@@ -17,6 +17,7 @@ FAMILIES = {
     "score": "Scores",
     "decision": "Labels",
     "spatial": "Rotations, shifts and flow",
+    "perceptual": "Features (LPIPS)",
     "transfer": "Transfer",
     "universal": "One perturbation for all images",
 }

@@ -8,7 +8,7 @@ from .board import Board
 from .corruption_mean import answer_on_corruptions
 from .headline_threat import HeadlineThreat, headline_threat
 from .ranking import Pair, Ranking, ranking
-from .result_rows import ThreatLabel
+from .result_rows import ResultRow, ThreatLabel
 
 
 class Answer(NamedTuple):
@@ -29,7 +29,10 @@ def answer(board: Board) -> Answer:
         sentence, support = _without_radius(board)
         return Answer(_unbroken(sentence), support, _attacker(board, None), "", comments)
     ranked = ranking(board, leading.threat)
-    sentence = _of_one(board, leading.threat, ranked) if len(ranked.models) < 2 else _of_several(board, ranked)
+    several = len(ranked.models) > 1
+    sentence = _of_several(board, ranked) if several else _of_one(board, leading.threat, ranked)
+    if several and _without_verdict(board, ranked):
+        sentence = f"Counting images without a verdict as wrong: {sentence}"
     if not _unreliable(board, leading.threat).isdisjoint(ranked.models[:2]):
         sentence = f"Not reliable: {sentence}"
     support = _support(board, leading.threat, ranked)
@@ -50,8 +53,7 @@ def _of_one(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     cell = board.worst(ranked.models[0], threat) if ranked.models else None
     if cell is None:
         return "No model has a result yet."
-    most = percent(cell.correct + cell.errors, cell.n) if cell.errors else cell.percent
-    return f"{cell.model}: at most {most} robust accuracy at {threat} (95 %: {cell.interval}, n = {cell.n:,})."
+    return f"{cell.model}: at most {_most(cell)} robust accuracy at {threat} (95 %: {cell.interval}, n = {cell.n:,})."
 
 
 def _of_several(board: Board, ranked: Ranking) -> str:
@@ -95,16 +97,38 @@ def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     before = f" Without an attack it is {clean.correct:,}." if clean else ""
     certified = board.certified(cell.model, threat)
     least = f" At least {certified.correct:,} are certified." if certified else ""
-    missing = ""
-    if cell.errors:
-        missing = (
+    return (
+        f"An upper bound: of {cell.n:,} images, {cell.model} classifies {cell.correct:,} correctly under every attack "
+        f"tried, and a stronger attack can only lower that.{_missing(board, ranked)}{least}{before}"
+    )
+
+
+def _without_verdict(board: Board, ranked: Ranking) -> list[ResultRow]:
+    """The models at the headline's threat some of whose images have no verdict."""
+    cells = [board.worst(model, ranked.threat) for model in ranked.models]
+    return [cell for cell in cells if cell is not None and cell.errors]
+
+
+def _missing(board: Board, ranked: Ranking) -> str:
+    cells = _without_verdict(board, ranked)
+    if not cells:
+        return ""
+    if len(ranked.models) == 1:
+        (cell,) = cells
+        return (
             f" {cell.errors:,} of the images {'has' if cell.errors == 1 else 'have'} no verdict; tables count them as "
             f"wrong ({cell.percent}), and intervals cover both."
         )
+    counts = ", ".join(f"{cell.errors:,} of {cell.model} (up to {_most(cell)})" for cell in cells)
     return (
-        f"An upper bound: of {cell.n:,} images, {cell.model} classifies {cell.correct:,} correctly under every attack "
-        f"tried, and a stronger attack can only lower that.{missing}{least}{before}"
+        f" Without a verdict are {counts}; tables and comparisons count them as wrong, and intervals of accuracies "
+        "cover both."
     )
+
+
+def _most(cell: ResultRow) -> str:
+    """The accuracy if all images without a verdict were correct."""
+    return percent(cell.correct + cell.errors, cell.n) if cell.errors else cell.percent
 
 
 def _without_radius(board: Board) -> tuple[str, str]:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.sample_rows import SampleRows
+from robustkit.evidence.sample_rows import joined as joined_samples
 from robustkit.evidence.union import UNION
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.words import printable
-from .image_verdicts import ImageVerdicts
+from .image_verdicts import ImageVerdicts, distinct_images
 from .joined import joined_rows, parts, same_model
 from .result_rows import OrderedRow, ResultRow, ThreatLabel, in_reading_order
 
@@ -43,7 +43,7 @@ class Board:
     runs: tuple[Run, ...]
     images: SharedImages
     rows: tuple[ResultRow, ...]
-    samples: pd.DataFrame
+    samples: SampleRows
     pictures: tuple[Picture, ...]
     unfinished: dict[str, EvaluationProgress]  # by model
     smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
@@ -142,7 +142,7 @@ def boards(runs: Sequence[Run]) -> list[Board]:
 
 def images(run: Run) -> SharedImages:
     """The images of a run."""
-    chosen = frozenset(int(sample) for sample in run.samples["sample"].unique())
+    chosen = frozenset(distinct_images(part["sample"] for part in run.sample_rows.parts).tolist())
     if run.results.empty:
         return SharedImages("no data", "", 0, chosen, "")
     first, described = run.results.iloc[0], run.manifest["identity"].get("dataset")
@@ -161,7 +161,9 @@ def progress(run: Run) -> EvaluationProgress | None:
     planned = planned if isinstance(planned, int) else most
     attacks = run.results[run.results["role"] == "attack"]
     # A row of results may count images that no attack has reached yet, so the samples are counted as well.
-    attacked = run.samples.groupby(["model", "norm", "eps_text", "attack"], sort=False).size().to_dict()
+    attacked = Counter[tuple[str, ...]]()
+    for part in run.sample_rows.parts:
+        attacked[part["model"], part["norm"], part["eps_text"], part["attack"]] += len(part["sample"])
     keys = zip(attacks["model"], attacks["norm"], attacks["eps_text"], attacks["attack"], strict=True)
     counts = [int(n) for n in run.results.loc[~run.results["role"].isin(["clean", "member", "audit"]), "n"]] or [0]
     undecided = int(run.results["undecided"].max()) if "undecided" in run.results and len(run.results) else 0
@@ -187,9 +189,7 @@ def _board(key: SharedImages, runs: list[Run]) -> Board:
         for name in new.values():
             joined.setdefault(name, []).append(folder)
     contributed = parts(runs, names, folders)
-    # An empty frame has no column types, and the concatenated frame would lose those of the others.
-    frames = [part.samples for part in contributed]
-    samples = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+    samples = joined_samples([part.samples for part in contributed])
     rows = joined_rows([row for part in contributed for row in part.rows], samples)
     pictures = tuple(picture for part in contributed for picture in part.pictures)
     several = {name: where for name, where in joined.items() if len(where) > 1}
@@ -226,5 +226,5 @@ def _names(runs: list[Run], folders: list[str]) -> list[dict[str, str]]:
 
 def _models(run: Run) -> list[str]:
     pictured = [picture.model for picture in run.pictures]
-    names = [*run.results["model"], *run.samples["model"].unique(), *pictured]
+    names = [*run.results["model"], *(part["model"] for part in run.sample_rows.parts), *pictured]
     return list(dict.fromkeys(printable(str(name)) for name in names))

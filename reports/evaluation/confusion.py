@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from robustkit.evidence.parts import column, has_verdict, is_broken
+from robustkit.evidence.rows import NO_VERDICT
+
 from .board import Board
 from .headline_threat import headline_threat
 from .image_verdicts import Numbers
@@ -15,6 +18,7 @@ from .result_rows import ThreatLabel
 MOST_CLASSES: Final = 12  # of a table that fits a page; of more only the commonest confusions are listed
 _MOST_MODELS: Final = 6
 _LISTED: Final = 10
+_UNKNOWN: Final = -2  # in the place of a class, where -1 says that the model abstains
 
 
 class ConfusionCell(NamedTuple):
@@ -51,7 +55,7 @@ class ConfusionTables(NamedTuple):
 def confusion_tables(board: Board) -> ConfusionTables | None:
     """What images are taken for at the headline's threat; None without one, or without rows."""
     leading = headline_threat(board)
-    if leading is None or board.samples.empty:
+    if leading is None or not len(board.samples):
         return None
     models = [model for model in board.models if board.worst(model, leading.threat)][:_MOST_MODELS]
     tables = [_of_model(board, model, leading.threat) for model in models if len(board.verdicts.images(model).sample)]
@@ -64,7 +68,7 @@ def _of_model(board: Board, model: str, threat: ThreatLabel) -> Confusion:
     found = {(int(label), int(pred)): int(count) for label, pred, count in zip(*pairs, counts, strict=True)}
     classes = sorted({each for pair in found for each in pair})
     wrong = sorted(((count, pair) for pair, count in found.items() if pair[0] != pair[1]), key=lambda each: -each[0])
-    mistakes = [Mistake(board.class_name(a), board.class_name(b), count) for count, (a, b) in wrong[:_LISTED]]
+    mistakes = [Mistake(_name(board, a), _name(board, b), count) for count, (a, b) in wrong[:_LISTED]]
     if len(classes) > MOST_CLASSES:
         return Confusion(model, [], [], mistakes)
     rows = []
@@ -72,17 +76,24 @@ def _of_model(board: Board, model: str, threat: ThreatLabel) -> Confusion:
         total = sum(found.get((label, pred), 0) for pred in classes)
         row = [found.get((label, pred), 0) for pred in classes]
         rows.append([ConfusionCell(count, count / total if total else 0.0) for count in row])
-    return Confusion(model, [board.class_name(each) for each in classes], rows, mistakes)
+    return Confusion(model, [_name(board, each) for each in classes], rows, mistakes)
 
 
 def _predictions(board: Board, model: str, threat: ThreatLabel) -> Numbers:
-    """For each image the class that it has after all attacks."""
+    """For each image the class that it has after all attacks, or `_UNKNOWN`."""
     images = board.verdicts.images(model)
     predicted = images.clean_pred.copy()
-    rows = board.verdicts.rows(model, threat)
-    if rows is None:
-        return predicted
-    broken = rows[rows["verdict"] == "broken"].drop_duplicates("sample")
-    places = np.searchsorted(images.sample, broken["sample"].to_numpy(np.int64))
-    predicted[places] = broken["adv_pred"].to_numpy(np.int64)
+    parts = board.verdicts.parts(model, threat)
+    for part in parts:
+        failed = has_verdict(part, NO_VERDICT)
+        predicted[np.searchsorted(images.sample, part["sample"][failed])] = _UNKNOWN
+    # The first attack that broke an image is written last.
+    for part in reversed(parts):
+        broken = is_broken(part)
+        places = np.searchsorted(images.sample, part["sample"][broken])
+        predicted[places] = column(part, "adv_pred")[broken].astype(np.int64)
     return predicted
+
+
+def _name(board: Board, label: int) -> str:
+    return "no verdict" if label == _UNKNOWN else board.class_name(label)

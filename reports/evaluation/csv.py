@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
+from robustkit.evidence.run import RESULT_COLUMNS, Run
+from robustkit.host.files import write_pieces
 
 from ..shared.csv import write_frame
+from .sample_lines import sample_pieces
 
 
 def write_csv(run: Run, folder: Path) -> None:
@@ -17,4 +19,4 @@ def write_csv(run: Run, folder: Path) -> None:
         UserError: `folder` cannot be written to.
     """
     write_frame(folder / "results.csv", run.results, RESULT_COLUMNS)
-    write_frame(folder / "samples.csv", run.samples, SAMPLE_COLUMNS)
+    write_pieces(folder / "samples.csv", sample_pieces(run.sample_rows))

@@ -61,9 +61,9 @@ def _point(x: float, cell: ResultRow, eps_text: str) -> ChartPoint:
 
 
 def _against_distance(board: Board) -> list[LineChart]:
-    if not board.minimums or board.samples.empty:
+    if not board.minimums or not len(board.samples):
         return []
-    whole = curve(board.samples)
+    whole = curve(board.samples.frame)
     whole = whole[whole["attack"] == "worst-case"]
     return [_of_distances(board, whole[whole["norm"] == norm.norm], norm) for norm in board.minimums]
 

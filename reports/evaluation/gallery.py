@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from robustkit.evidence.parts import column, is_broken
 from robustkit.evidence.run import Picture
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import ball, is_minimum, is_rendered, norm_name
+from robustkit.primitives.threat import ball, is_minimum, measured_in_images, norm_name
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.images import amplified, png
@@ -74,7 +75,7 @@ def gallery(board: Board) -> list[GalleryEntry]:
 def distance(picture: Picture) -> float:
     """Distance in the threat of the attack, Linf where that is no distance of images; in L0 and patches a count."""
     norm = norm_name(unmasked(picture.norm))
-    if norm not in NORMS and not is_rendered(norm):
+    if norm not in NORMS and measured_in_images(norm):
         x, x_adv = (torch.from_numpy(np.array(part)).unsqueeze(0) for part in (picture.x, picture.x_adv))
         return ball(norm, 0).distance(x, x_adv).item()
     delta = (picture.x_adv.astype(np.float64) - picture.x).ravel()
@@ -143,7 +144,7 @@ def _each_image_once(pictures: Sequence[Picture]) -> list[Picture]:
 
 def _in_words(board: Board, norm: str, length: float) -> str:
     """A distance as the user wrote radii: "1/255" where it is one, in 255ths where all radii are."""
-    if is_rendered(unmasked(norm)):
+    if not measured_in_images(unmasked(norm)):
         return f"{length:.3g} in Linf"
     threats = [threat for threat in board.threats if threat.norm == norm]
     same = next((threat for threat in threats if math.isclose(threat.eps, length, rel_tol=1e-5)), None)
@@ -158,11 +159,12 @@ def _nearest(board: Board, picture: Picture) -> str:
     """The distance of the nearest error that a run without a radius found."""
     name = unmasked(picture.norm).lower()
     threat = next((one for one in board.minimums if one.norm == picture.norm), None)
-    rows = board.verdicts.rows(picture.model, threat) if threat else None
-    if rows is None:
-        return ""
-    known = rows.loc[(rows["sample"] == picture.sample) & (rows["verdict"] == "broken"), name]
-    return _in_words(board, picture.norm, float(known.min())) if len(known) else ""
+    parts = board.verdicts.parts(picture.model, threat) if threat else []
+    known = [
+        distance for part in parts
+        for distance in column(part, name)[is_broken(part) & (part["sample"] == picture.sample)].tolist()
+    ]  # fmt: skip
+    return _in_words(board, picture.norm, min(known)) if known else ""
 
 
 def _entry(board: Board, picture: Picture) -> GalleryEntry:
@@ -180,7 +182,7 @@ def _entry(board: Board, picture: Picture) -> GalleryEntry:
         clean_pred=board.class_name(picture.clean_pred),
         adv_pred=board.class_name(picture.adv_pred),
         broken=_broken(picture),
-        norm="Linf" if is_rendered(unmasked(picture.norm)) else picture.norm,
+        norm=picture.norm if measured_in_images(unmasked(picture.norm)) else "Linf",
         distance=_in_words(board, picture.norm, length),
         nearest=_nearest(board, picture),
         factor=f"{TIMES} {scale / (2 * largest):.3g}" if largest else "no difference",

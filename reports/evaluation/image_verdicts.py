@@ -4,18 +4,21 @@ An image counts as robust at a radius if it is classified correctly and no attac
 of the same norm: what lies in the smaller ball lies in the larger one.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+from robustkit.evidence.parts import Part, broken_images, passes
+from robustkit.evidence.sample_rows import SampleRows
 
 from ..shared.words import printable
 from .result_rows import ThreatLabel
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
+_NONE: Final = np.empty(0, np.int64)
 
 
 class ModelImages(NamedTuple):
@@ -43,46 +46,48 @@ class ImageVerdicts:
     """Rows per image of all models, indexed once: a page looks them up many times.
 
     Args:
-        samples: `Run.samples` of all runs of a board, with the board's model names.
+        samples: of all runs of a board, with the board's model names.
     """
 
-    def __init__(self, samples: pd.DataFrame) -> None:
-        keys = ["model", "norm", "eps_text"]
-        self._rows = {tuple(map(str, key)): rows for key, rows in samples.groupby(keys, sort=False)}
+    def __init__(self, samples: SampleRows) -> None:
+        self._parts: dict[tuple[str, str, str], list[Part]] = {}
+        for part in samples.parts:
+            key = str(part["model"]), str(part["norm"]), str(part["eps_text"])
+            self._parts.setdefault(key, []).append(part)
         self._images: dict[str, ModelImages] = {}
         self._robust: dict[tuple[str, ThreatLabel], Flags] = {}
         self._by_attack: dict[tuple[str, ThreatLabel], Mapping[str, AttackImages]] = {}
 
-    def rows(self, model: str, threat: ThreatLabel) -> pd.DataFrame | None:
-        """The rows of one model at one threat; None if there are none."""
-        return self._rows.get((model, threat.norm, threat.eps_text))
+    def parts(self, model: str, threat: ThreatLabel) -> list[Part]:
+        """The rows of one model at one threat, one part for each attack; empty if there are none."""
+        return self._parts.get((model, threat.norm, threat.eps_text), [])
 
     def images(self, model: str) -> ModelImages:
         """The images of one model."""
         if model not in self._images:
-            own = [rows[["sample", "label", "clean_pred"]] for key, rows in self._rows.items() if key[0] == model]
-            columns = ModelImages(*(np.empty(0, np.int64) for _ in ModelImages._fields))
-            if own:
-                table = pd.concat(own).drop_duplicates("sample").sort_values("sample")
-                columns = ModelImages(*(table[name].to_numpy(np.int64) for name in ModelImages._fields))
-            self._images[model] = columns
+            own = _different([part for key, parts in self._parts.items() if key[0] == model for part in parts])
+            columns = [np.concatenate([_NONE, *(part[name] for part in own)]) for name in ModelImages._fields]
+            _, places = np.unique(columns[0], return_index=True)
+            self._images[model] = ModelImages(*(column[places] for column in columns))
         return self._images[model]
 
     def robust(self, model: str, threat: ThreatLabel) -> Flags:
         """Whether each of the images withstood every attack; in the order of `images`."""
         key = model, threat
         if key not in self._robust:
-            images, broken = self.images(model), np.empty(0, np.int64)
-            for (name, norm, _), rows in self._rows.items():
-                if name == model and norm == threat.norm and float(rows["eps"].iloc[0]) <= threat.eps:
-                    broken = np.union1d(broken, rows.loc[rows["verdict"] == "broken", "sample"].to_numpy(np.int64))
+            images = self.images(model)
+            broken = distinct_images(
+                broken_images(part)
+                for (name, norm, _), parts in self._parts.items() if (name, norm) == (model, threat.norm)
+                for part in parts if float(part["eps"]) <= threat.eps
+            )  # fmt: skip
             self._robust[key] = images.correct & ~np.isin(images.sample, broken)
         return self._robust[key]
 
     def broken_anywhere(self, model: str) -> set[int]:
         """The images that some attack broke at some radius."""
-        own = [rows for key, rows in self._rows.items() if key[0] == model]
-        return set().union(*(rows.loc[rows["verdict"] == "broken", "sample"].tolist() for rows in own))
+        own = (part for key, parts in self._parts.items() if key[0] == model for part in parts)
+        return set(distinct_images(map(broken_images, own)).tolist())
 
     def spent(self, model: str, threat: ThreatLabel) -> Mapping[str, int]:
         """For each attack with rows on how many images it spent passes."""
@@ -101,12 +106,25 @@ class ImageVerdicts:
         """The rows of each attack, looked up once."""
         key = model, threat
         if key not in self._by_attack:
-            rows = self.rows(model, threat)
-            groups = () if rows is None else rows.groupby("attack", sort=False)
-            self._by_attack[key] = {printable(str(attack)): _attack_images(own) for attack, own in groups}
+            parts: dict[str, list[Part]] = {}
+            for part in self.parts(model, threat):
+                parts.setdefault(printable(str(part["attack"])), []).append(part)
+            self._by_attack[key] = {attack: _attack_images(own) for attack, own in parts.items()}
         return self._by_attack[key]
 
 
-def _attack_images(rows: pd.DataFrame) -> AttackImages:
-    broken = np.unique(rows.loc[rows["verdict"] == "broken", "sample"].to_numpy(np.int64))
-    return AttackImages(broken, *(rows[name].to_numpy(np.int64, na_value=0) for name in ("forwards", "backwards")))
+def distinct_images(several: Iterable[Numbers]) -> Numbers:
+    """All images that occur, ascending."""
+    arrays = {id(each): each for each in several}  # most attacks have the same ones
+    return np.unique(np.concatenate([_NONE, *arrays.values()]))
+
+
+def _different(parts: Iterable[Part]) -> list[Part]:
+    """Without parts about exactly the images of another one."""
+    return list({tuple(id(part[name]) for name in ModelImages._fields): part for part in parts}.values())
+
+
+def _attack_images(parts: Sequence[Part]) -> AttackImages:
+    broken = distinct_images(map(broken_images, parts))
+    spent = (np.concatenate([passes(part, name) for part in parts]) for name in ("forwards", "backwards"))
+    return AttackImages(broken, *spent)

@@ -13,22 +13,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from robustkit.evidence.parts import broken_images
 from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.union import UNION, described, members
 from robustkit.statistics.intervals import proportion
 
 from ..shared.words import printable
+from .image_verdicts import distinct_images
 from .result_rows import UNFINISHED, ResultRow, ThreatLabel, result_rows
 
 # Of an entry of the manifest: what it is called, and how attacks are computed.
 _NO_VERDICT = {"name", "source", "fold", "channels_last", "compile", "bf16", "bpda", "eot"}
+
+_NONE = np.empty(0, np.int64)
 
 
 class RunPart(NamedTuple):
     """What a run contributes to a board; models and attacks have the names of the board."""
 
     rows: tuple[ResultRow, ...]
-    samples: pd.DataFrame
+    samples: SampleRows
     pictures: tuple[Picture, ...]
 
 
@@ -60,7 +65,7 @@ def parts(runs: Sequence[Run], names: Sequence[Mapping[str, str]], folders: Sequ
     return [_told_apart(part, twice, folder) for part, folder in zip(plain, folders, strict=True)]
 
 
-def joined_rows(rows: Sequence[ResultRow], samples: pd.DataFrame) -> tuple[ResultRow, ...]:
+def joined_rows(rows: Sequence[ResultRow], samples: SampleRows) -> tuple[ResultRow, ...]:
     """The rows of a board, with one clean row for each model and one worst case at each threat.
 
     Args:
@@ -81,17 +86,18 @@ def joined_rows(rows: Sequence[ResultRow], samples: pd.DataFrame) -> tuple[Resul
         elif row.role != UNION or row.model not in several:
             kept.append(row)
     for model in dict.fromkeys(row.model for row in rows if row.model in several):
-        kept += _union([row for row in kept if row.model == model], samples[samples["model"] == model])
+        kept += _union([row for row in kept if row.model == model], samples, model)
     return tuple(kept)
 
 
-def _union(rows: Sequence[ResultRow], samples: pd.DataFrame) -> list[ResultRow]:
+def _union(rows: Sequence[ResultRow], samples: SampleRows, model: str) -> list[ResultRow]:
     """The row of one model about the threats of all its runs together; none if they have one norm."""
     worst = [row for row in rows if row.role == "worst-case" and row.threat and not row.threat.is_minimum]
     parts = members([(row.threat.norm, row.threat.eps_text) for row in worst if row.threat])
     if not parts:
         return []
-    broken = samples[np.isfinite(samples["eps"]) & (samples["verdict"] == "broken")]["sample"].nunique()
+    own = (part for part in samples.parts if part["model"] == model and math.isfinite(part["eps"]))
+    broken = len(distinct_images(map(broken_images, own)))
     clean = next(row for row in rows if row.role == "clean")
     correct, undecided = clean.correct - broken, max(row.undecided for row in worst)
     unattacked = min(correct, sum(row.undecided for row in worst if row.is_open))
@@ -108,11 +114,13 @@ def _in_several(model: str, rows: Sequence[ResultRow]) -> bool:
     return sum(row.model == model and row.role == "clean" for row in rows) > 1
 
 
-def _worst(row: ResultRow, same: Sequence[ResultRow], rows: Sequence[ResultRow], samples: pd.DataFrame) -> ResultRow:
+def _worst(row: ResultRow, same: Sequence[ResultRow], rows: Sequence[ResultRow], samples: SampleRows) -> ResultRow:
     """The worst case over all runs; what breaks an image at a smaller radius breaks it here too."""
     assert row.threat is not None
-    own = samples[(samples["model"] == row.model) & (samples["norm"] == row.threat.norm)]
-    broken = own[(own["eps"] <= row.threat.eps) & (own["verdict"] == "broken")]["sample"].nunique()
+    broken = len(distinct_images(
+        broken_images(part) for part in samples.parts
+        if (part["model"], part["norm"]) == (row.model, row.threat.norm) and part["eps"] <= row.threat.eps
+    ))  # fmt: skip
     clean = next(other.correct for other in rows if other.model == row.model and other.role == "clean")
     correct = clean - broken
     undecided = max(other.undecided for other in same)
@@ -134,15 +142,15 @@ def _entry(run: Run, name: str) -> dict[str, Any] | None:
 
 
 def _predictions(run: Run, name: str) -> "pd.Series[int]":
-    own = run.samples[run.samples["model"] == name].drop_duplicates("sample")
-    return own.set_index("sample")["clean_pred"].sort_index()
+    parts = [part for part in run.sample_rows.parts if part["model"] == name]
+    samples, places = np.unique(np.concatenate([_NONE, *(part["sample"] for part in parts)]), return_index=True)
+    return pd.Series(np.concatenate([_NONE, *(part["clean_pred"] for part in parts)])[places], samples)
 
 
 def _part(run: Run, names: Mapping[str, str]) -> RunPart:
-    models = run.samples["model"].unique()
     return RunPart(
         tuple(replace(row, model=names[row.model]) for row in result_rows(run.results)),
-        run.samples.assign(model=run.samples["model"].map({one: names[printable(str(one))] for one in models})),
+        run.sample_rows.renamed(lambda part: {"model": names[printable(str(part["model"]))]}),
         tuple(replace(picture, model=names[printable(picture.model)]) for picture in run.pictures),
     )
 
@@ -154,10 +162,9 @@ def _told_apart(part: RunPart, twice: set[tuple[str, str]], folder: str) -> RunP
 
     if not twice:
         return part
-    pairs = zip(part.samples["model"], part.samples["attack"], strict=True)
     return RunPart(
         tuple(replace(row, attack=named(row.model, row.attack)) if row.threat else row for row in part.rows),
-        part.samples.assign(attack=[named(model, attack) for model, attack in pairs]),
+        part.samples.renamed(lambda rows: {"attack": named(rows["model"], rows["attack"])}),
         tuple(replace(picture, attack=named(picture.model, picture.attack)) for picture in part.pictures),
     )
 

@@ -4,8 +4,10 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from robustkit.evidence.parts import column
 from robustkit.evidence.queries import checkpoints, curve
 
 from ..shared.words import UNKNOWN, interval, percent, printable
@@ -49,7 +51,7 @@ def query_table(board: Board) -> QueryTable | None:
     if not most:
         return None
     marks = checkpoints(most)[-_COLUMNS:]
-    table = curve(board.samples, marks)
+    table = curve(board.samples.frame, marks)
     threats = (*board.threats, *board.minimums)
     blocks = [_block(table, threat, model, board) for threat in threats for model in board.models]
     return QueryTable(marks, [block for block in blocks if block.rows])
@@ -57,8 +59,10 @@ def query_table(board: Board) -> QueryTable | None:
 
 def most_queries(board: Board) -> int:
     """The most queries that an image took; 0 if no attack's queries were counted."""
-    known = "queries" in board.samples and bool(board.samples["queries"].notna().any())
-    return max(1, int(board.samples["queries"].max())) if known else 0
+    parts = [part for part in board.samples.parts if "queries" in part]
+    counts = np.concatenate([np.empty(0), *(column(part, "queries") for part in parts)])
+    known = counts[~np.isnan(counts)]
+    return max(1, int(known.max())) if len(known) else 0
 
 
 def _block(table: pd.DataFrame, threat: ThreatLabel, model: str, board: Board) -> QueryBlock:

@@ -43,7 +43,7 @@ def by_queries(board: Board, prefix: str) -> list[QueryFigure]:
     most = most_queries(board)
     if not most:
         return []
-    table = curve(board.samples, _marks(most))
+    table = curve(board.samples.frame, _marks(most))
     parts = [(threat, lines) for threat in (*board.threats, *board.minimums) for lines in _sevens(board, table, threat)]
     return [_figure(threat, lines, most, f"{prefix}-q{i}-") for i, (threat, lines) in enumerate(parts[:_MOST])]
 

@@ -76,7 +76,7 @@ def class_rows(board: Board, model: str) -> list[ClassRow]:
     label, correct = images.label, images.correct
     broken = [board.verdicts.broken_by(model, threat).values() for threat in board.threats]
     robust = [correct & ~np.isin(images.sample, np.concatenate([_NONE, *each])) for each in broken]
-    was_run = [board.verdicts.rows(model, threat) is not None for threat in board.threats]
+    was_run = [bool(board.verdicts.parts(model, threat)) for threat in board.threats]
     rows = []
     for number in sorted(set(label.tolist())):
         here = label == number

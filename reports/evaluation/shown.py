@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from robustkit.errors import unknown
+from robustkit.evidence.rows import NO_VERDICT
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
 from robustkit.primitives.mask import unmasked
 from robustkit.statistics.randomized_smoothing import ABSTAINS
@@ -80,7 +81,7 @@ def _accuracy(row: ResultRow) -> str:
 def _image_table(run: Run, rows: pd.DataFrame) -> PlainTable:
     lines = [
         [printable(str(row["model"])), f"{row['norm']} {row['eps_text']}", printable(str(row["attack"])),
-         str(row["verdict"]), _class(run, row["clean_pred"]), _class(run, row["adv_pred"]), _distance(row),
+         str(row["verdict"]), _clean_class(run, row), _class(run, row["adv_pred"]), _distance(row),
          _whole(row["question"]), f"{_whole(row['forwards'])}+{_whole(row['backwards'])}"]
         for row in rows.to_dict("records")
     ]  # fmt: skip
@@ -93,6 +94,10 @@ def _image_table(run: Run, rows: pd.DataFrame) -> PlainTable:
         "attacked point, in the norm of the threat (Linf where that is none). queries: until the image was broken."
     )
     return PlainTable(caption, header, lines)
+
+
+def _clean_class(run: Run, row: "dict[object, object]") -> str:
+    return UNKNOWN if row["verdict"] == NO_VERDICT else _class(run, row["clean_pred"])
 
 
 def _class(run: Run, number: object) -> str:

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
 from robustkit.host.files import write_pieces
 from robustkit.host.text import csv_cell
 
-_CHUNK: Final = 1 << 14  # rows that are in memory as objects
+CHUNK: Final = 1 << 14  # rows that are in memory as objects
+_LOOKED_AT: Final = 64  # floats, to see whether most differ
 
 
 def write_frame(path: Path, frame: pd.DataFrame, columns: Sequence[str] | None = None) -> None:
@@ -48,31 +50,79 @@ def csv_pieces(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> Ite
         if any(csv_cell(value) is not value for value in frame[name].unique()):
             frame[name] = frame[name].map(csv_cell)
     yield str(frame.iloc[:0].to_csv(index=False, lineterminator="\n"))
-    for start in range(0, len(frame), _CHUNK):
-        yield _body(frame[start : start + _CHUNK])
+    for start in range(0, len(frame), CHUNK):
+        yield _body(frame[start : start + CHUNK])
 
 
-def _body(frame: pd.DataFrame) -> str:
-    """Rows as `DataFrame.to_csv` writes them, in a third of its time and memory."""
-    columns = [_cells(frame.iloc[:, number]) for number in range(frame.shape[1])]
-    if len(columns) == 1:
-        columns = [[text or '""' for text in columns[0]]]  # an empty line would be no row
-    return "".join(f"{row}\n" for row in map(",".join, zip(*columns, strict=True)))
+def lines(columns: Sequence[Sequence[str]], prefix: str = "") -> str:
+    """Lines of CSV out of their cells.
+
+    Args:
+        columns: the texts of each column, of one length.
+        prefix: what each line begins with.
+    """
+    between = f"\n{prefix}"
+    body = between.join(map(",".join, zip(*columns, strict=True)))
+    return f"{prefix}{body}\n"
 
 
-def _cells(column: "pd.Series[Any]") -> list[str]:
-    texts = column.to_numpy(object)
-    if is_numeric_dtype(column.dtype):
-        texts = np.array([str(value) for value in texts], object)
-    else:
-        quoted = {value: _quoted(value) for value in column.dropna().unique()}
-        texts = np.array([quoted.get(value, "") for value in texts], object)
-    texts[column.isna().to_numpy()] = ""
-    return list(texts)
+def numbers(values: NDArray[Any]) -> list[str]:
+    """Whole numbers, or floats, as texts; NaN is empty."""
+    if not len(values):
+        return []
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+        if missing.any():
+            return with_gaps(numbers(values[~missing]), ~missing)
+        # Many distances are the radius itself: where few values differ, each is written once.
+        few = len(np.unique(values[:_LOOKED_AT])) < _LOOKED_AT // 4
+        return list(map(_Written().__getitem__ if few else repr, values.tolist()))
+    least, most = int(values.min()), int(values.max())
+    if most - least > len(values):
+        return list(map(str, values.tolist()))
+    table = np.array([str(number) for number in range(least, most + 1)], object)
+    return list(table[values.astype(np.int64) - least])
 
 
-def _quoted(value: object) -> str:
+def with_gaps(texts: Sequence[str], known: NDArray[np.bool_]) -> list[str]:
+    """The texts at their places in a longer column that is empty elsewhere."""
+    cells = np.full(len(known), "", object)
+    cells[known] = texts
+    return list(cells)
+
+
+def quoted(value: object) -> str:
     """A value as the module csv writes it."""
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow([value, 0])
     return line.getvalue().removesuffix(",0\n")
+
+
+class _Written(dict[float, str]):
+    """The texts of floats, each made once."""
+
+    def __missing__(self, value: float) -> str:
+        self[value] = text = repr(value)
+        return text
+
+
+def _body(frame: pd.DataFrame) -> str:
+    """Rows as `DataFrame.to_csv` writes them, in a tenth of its time."""
+    columns = [_cells(frame.iloc[:, number]) for number in range(frame.shape[1])]
+    if len(columns) == 1:
+        columns = [[text or '""' for text in columns[0]]]  # an empty line would be no row
+    return lines(columns) if columns and len(frame) else ""
+
+
+def _cells(column: "pd.Series[Any]") -> list[str]:
+    kind = str(column.dtype)
+    if kind in ("int64", "float64"):
+        return numbers(column.to_numpy())
+    known = column.notna().to_numpy()
+    if kind == "Int64":
+        return with_gaps(numbers(column[known].to_numpy(np.int64)), known)
+    texts = column.to_numpy(object)[known]
+    if is_numeric_dtype(column.dtype):
+        return with_gaps([str(value) for value in texts], known)
+    once = {value: quoted(value) for value in column.dropna().unique()}
+    return with_gaps([once[value] for value in texts], known)

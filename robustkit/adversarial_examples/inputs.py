@@ -12,9 +12,9 @@ from robustkit.data.arrays import SUFFIXES, is_labelled, load_arrays, load_image
 from robustkit.data.decoding import Decoder
 from robustkit.data.picture_files import find_pictures, folders_in, pictures_in
 from robustkit.data.pictures import decode
-from robustkit.errors import UserError, no_file
+from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 
 from .class_names import ClassNames
 from .known_images import KnownImages

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from robustkit.black_box.address import is_url
 from robustkit.data import Dataset, LazyData
+from robustkit.data.decoding import is_gray
 from robustkit.errors import UserError
 from robustkit.models import PixelModel
 from robustkit.models.compatibility import require_compatible
@@ -57,11 +59,11 @@ def model_for_arrays(name: str, data: Dataset, known: KnownImages, load: Load) -
 
 
 def _tried(name: str, files: tuple[Path, ...], known: KnownImages, load: Load) -> ModelAndPictures:
-    """The model with pictures in colour or, if it refuses those, with gray ones."""
+    """The model with pictures in colour or, if it refuses those, with gray ones; a server gets them as they are."""
     own = _is_own(name)
     model = load(None) if own else None
     refusals: list[UserError] = []
-    for mode in _MODES_TRIED:
+    for mode in _as_they_are(files) if is_url(name) else _MODES_TRIED:
         data = pictures(files, known, mode)
         try:
             fitting = load(data) if model is None else model
@@ -70,6 +72,11 @@ def _tried(name: str, files: tuple[Path, ...], known: KnownImages, load: Load) -
         except UserError as error:
             refusals.append(error)
     raise refusals[0]
+
+
+def _as_they_are(files: tuple[Path, ...]) -> tuple[Literal["RGB", "L"]]:
+    """Gray if all pictures are."""
+    return ("L",) if all(map(is_gray, files)) else ("RGB",)
 
 
 def _is_own(name: str) -> bool:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from robustkit.engine.fitted import FittedPerturbation, JudgedPerturbation
-from robustkit.errors import UserError, no_file
+from robustkit.errors import UserError
 from robustkit.host.text import csv_cell, encodable
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 from robustkit.primitives import registry
 from robustkit.version import __version__
 

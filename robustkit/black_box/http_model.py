@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from robustkit.errors import UserError
 from robustkit.primitives.user_code import code_of
 
 from .address import server_address
@@ -15,8 +15,8 @@ from .model import BlackBox, Gives, Shared, check_classes
 from .picture import SentPicture, pictures_of
 from .query_ledger import QueryLedger
 from .remote_access import Clock, RemoteAccess, SystemClock
-from .reply import Read, Reply, ReplyFormat
-from .server import Body, Server
+from .reply import Read, ReplyFormat
+from .server import Server, UnsentPicture
 
 Write = Callable[[bytes], tuple[bytes, str]]
 _ASKED_AGAIN = 2  # pictures, to see whether the server repeats its answers
@@ -68,7 +68,6 @@ class HttpModel(BlackBox):
         self._write = write or _png
         form = ReplyFormat(name, num_classes, fewest_classes, tuple(class_names), read)
         self._server = Shared(Server(address, access or RemoteAccess(), form, clock or SystemClock()))
-        self._first: Shared = Shared(None)
 
     @property
     def server(self) -> Server:
@@ -80,40 +79,36 @@ class HttpModel(BlackBox):
     @property
     def gives(self) -> Gives:
         """What its first answer was; scores before there is one."""
-        first = self._first.value
-        return "labels" if isinstance(first, Reply) and first.gives == "labels" else "scores"
+        first = self.server.record.first
+        return "labels" if first is not None and first.gives == "labels" else "scores"
 
     @contextmanager
     def recorded_in(self, ledger: QueryLedger) -> Iterator[None]:
         """Count requests and keep answers in a ledger while the context lasts; else they are kept in memory."""
-        server, before = self.server, self.server.ledger
-        server.ledger = ledger
+        record, before = self.server.record, self.server.record.ledger
+        record.ledger = ledger
         try:
             yield
         finally:
-            server.close()
-            server.ledger = before
+            self.server.close()
+            record.ledger = before
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """Scores `[B, K]` of images; for labels 1 for the class and -1 for all others."""
-        return torch.stack([self._scores(picture, b"") for picture in pictures_of(x)]).to(x.device)
+        return self._scores(pictures_of(x), b"").to(x.device)
 
     def repeats_labels(self, images: Tensor) -> bool:
         """Whether some pictures get the same class when they are sent once more; the first answers stay."""
-        again = pictures_of(images[:_ASKED_AGAIN])
-        return all(self._scores(each, b"").argmax() == self._scores(each, b"again").argmax() for each in again)
+        some = pictures_of(images[:_ASKED_AGAIN])
+        return torch.equal(self._scores(some, b"").argmax(1), self._scores(some, b"again").argmax(1))
 
-    def _scores(self, picture: SentPicture, kind: bytes) -> Tensor:
-        reply = self.server.ask(picture.key + kind, lambda: Body(*self._write(picture.png())))
-        first = self._first.value or reply
-        self._first.value = first
-        if (reply.gives, len(reply.scores)) != (first.gives, len(first.scores)):
-            raise UserError(
-                f"{self.name} answered with {len(first.scores)} {first.gives} first and with {len(reply.scores)} "
-                f"{reply.gives} later; it must answer in one form."
-            )
-        return reply.scores
+    def _scores(self, pictures: Sequence[SentPicture], kind: bytes) -> Tensor:
+        asked = [UnsentPicture(each.key + kind, partial(self._content, each)) for each in pictures]
+        return torch.stack([reply.scores for reply in self.server.ask(asked)])
+
+    def _content(self, picture: SentPicture) -> tuple[bytes, str]:
+        return self._write(picture.png())
 
     @staticmethod
     def _never(images: object) -> None:

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from robustkit.errors import UserError, no_file
+from robustkit import limits
+from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 
 from .model import BlackBox, Pixels, Shared
 
 SUFFIX = ".onnx"
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 _CHUNK = 1 << 20
+_FREE = "a free number (dynamic_shapes)"
 
 
 class OnnxModel(BlackBox):
@@ -43,24 +45,39 @@ class OnnxModel(BlackBox):
             )
         output, labels = _output(session, file)
         super().__init__(
-            _Runner(session, inputs[0], output), returns="labels" if labels else "logits",
+            _Runner(shortened(path), session, inputs[0], output), returns="labels" if labels else "logits",
             num_classes=num_classes or (label_classes if labels else None), name=file.stem,
         )  # fmt: skip
         self.code = _sha256(file)
 
 
 class _Runner:
-    """Runs batches; a network that was exported for a fixed number of images gets so many at once."""
+    """Runs batches; a network that was exported for a fixed number of images gets so many at once.
 
-    def __init__(self, session: Any, given: Any, output: str) -> None:
-        self.session, self.output, self.input = Shared(session), output, given.name
+    Raises:
+        UserError: that number is 0.
+    """
+
+    def __init__(self, place: str, session: Any, given: Any, output: str) -> None:
+        self.place, self.session, self.output, self.input = place, Shared(session), output, given.name
         self.dtype = _TYPES[given.type]
         self.fixed = given.shape[0] if isinstance(given.shape[0], int) else None
+        self.proven = False  # whether it has run
+        if self.fixed is not None and self.fixed < 1:
+            raise UserError(f"{place} takes batches of {self.fixed} images; export it again with {_FREE}.")
 
     def __call__(self, images: Pixels) -> Any:
         images = images.astype(self.dtype)
+        if self.fixed is None and not self.proven and len(images) > 1:
+            self.fixed = self._only_one(images)
+            self.proven = True
         if self.fixed is None:
             return self._run(images)
+        if self.fixed * images[:1].nbytes > limits.ARRAY_BYTES:
+            raise UserError(
+                f"{self.place} takes batches of {self.fixed:,} images, more than {limits.ARRAY_BYTES // limits.MIB:,} "
+                f"MiB; export it again with {_FREE}."
+            )
         parts = [images[start : start + self.fixed] for start in range(0, len(images), self.fixed)]
         return np.concatenate([self._run(self._filled(part))[: len(part)] for part in parts])
 
@@ -68,8 +85,24 @@ class _Runner:
         assert self.fixed is not None
         return np.concatenate([part, np.repeat(part[:1], self.fixed - len(part), 0)])
 
+    def _only_one(self, images: Any) -> int | None:
+        """1 if the network says that it takes any number of images, and takes one only; else None."""
+        try:
+            self._run(images[:2])
+        except UserError:
+            self._run(images[:1])
+            return 1
+        return None
+
     def _run(self, images: Any) -> Any:
-        return self.session.value.run([self.output], {self.input: images})[0]
+        try:
+            return self.session.value.run([self.output], {self.input: images})[0]
+        except Exception as error:  # onnxruntime has a class of its own for each status
+            reason = shortened(str(error).rpartition(" was false. ")[2].rpartition("] : ")[2]).rstrip(".")
+            raise UserError(
+                f"{self.place} cannot be run on images {list(images.shape)} ({reason}); if it was "
+                f"exported for another number of images, export it again with {_FREE}."
+            ) from None
 
 
 def _session(file: Path) -> Any:
@@ -80,7 +113,7 @@ def _session(file: Path) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # what goes wrong is said below, in one line
     try:
-        return runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:  # onnxruntime has a class of its own for each status
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"onnxruntime cannot load {shortened(file)}: {shortened(reason).rstrip('.')}.") from None

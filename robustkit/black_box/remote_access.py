@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol
 
+from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.host.arguments import check_fields
 from robustkit.limits import shortened
@@ -23,6 +24,7 @@ class RemoteAccess:
         token_variable: the environment variable with the token that the server asks for, if it asks for one.
         timeout: seconds for one request, from connecting to the last byte of the answer.
         tries: of a request that gets no answer, with twice the pause after each; 429 is obeyed and not counted.
+        parallel: requests that may be under way at once.
 
     Raises:
         UserError: a number is out of range.
@@ -33,6 +35,7 @@ class RemoteAccess:
     token_variable: str = "ROBUSTKIT_TOKEN"
     timeout: float = 30.0
     tries: int = 6
+    parallel: int = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -44,6 +47,8 @@ class RemoteAccess:
             raise UserError(f"timeout is a number of seconds up to {_LONGEST:g}, not {self.timeout:g}.")
         if not 1 <= self.tries <= 100:
             raise UserError(f"tries must be 1 to 100, not {self.tries}.")
+        if not 1 <= self.parallel <= limits.PARALLEL:
+            raise UserError(f"parallel must be 1 to {limits.PARALLEL}, not {limits.shown(self.parallel)}.")
 
     def token(self) -> str | None:
         """The token; None if the variable is not set. It is never part of a text that is shown or stored.

@@ -12,6 +12,7 @@ import socket
 import ssl
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -108,6 +109,13 @@ class Wire:
     def close(self) -> None:
         """Close the connection; the next request opens another one."""
         self._connection.close()
+
+    def abort(self) -> None:
+        """End what another thread waits for; closing alone would not wake it."""
+        sock = self._connection.sock
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _opened(self) -> http.client.HTTPConnection:
         address, proxy = self.address, _proxy(self.address)

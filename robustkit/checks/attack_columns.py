@@ -1,14 +1,16 @@
 """The results of one attack at one threat as columns: an object for each row would take seconds and a gigabyte."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
-Integers = NDArray[np.int64]
+Integers = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]
 
 
@@ -40,11 +42,15 @@ class AttackColumns:
     @classmethod
     def valid(cls, rows: Sequence[Sequence[Any]]) -> Self | None:
         """As `of`, but None if a value is missing, of another type, or a whole number below -1 or from 2**53 on."""
-        columns = [np.array(each) for each in zip(*rows, strict=True)]
-        wanted = [_TYPES[field.type] for field in fields(cls)]
-        if [column.dtype.type for column in columns] != wanted:
+        layout = np.dtype([(field.name, _TYPES[field.type]) for field in fields(cls)])
+        try:
+            # A third of the time of twelve arrays: `pack` says at once whether all values have the right types.
+            packed = b"".join(starmap(_pack_of(cls), rows))
+        except struct.error:
             return None
-        whole = [column for column, kind in zip(columns, wanted, strict=True) if kind is np.int64]
+        values = np.frombuffer(packed, layout)
+        columns = [np.ascontiguousarray(values[name]) for name in layout.names or ()]
+        whole = [column for column in columns if column.dtype == np.int64]
         return cls(*columns) if all(each.min() >= -1 and each.max() < 1 << 53 for each in whole) else None
 
     @classmethod
@@ -54,6 +60,13 @@ class AttackColumns:
         if not given:
             return cls.of(())
         return cls(*(np.concatenate([getattr(part, field.name) for part in given]) for field in fields(cls)))
+
+    def narrow(self) -> Self:
+        """The same rows in less than half of the memory: whole numbers in the smallest type that holds a column."""
+        whole: dict[str, Any] = {
+            field.name: _narrowed(getattr(self, field.name)) for field in fields(self) if field.type is Integers
+        }
+        return replace(self, **whole)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -88,6 +101,19 @@ class AttackColumns:
     def of_images(self, images: Iterable[int]) -> Self:
         """The rows of some images."""
         return self.rows_where(np.isin(self.sample, np.fromiter(images, np.int64)))
+
+
+def _pack_of(kind: type[AttackColumns]) -> Callable[..., bytes]:
+    """Makes the bytes of one row, and raises `struct.error` if a value is of another type."""
+    return struct.Struct("=" + "".join("q" if field.type is Integers else "d" for field in fields(kind))).pack
+
+
+def _narrowed(column: Integers) -> Integers:
+    for kind in (np.int8, np.int16, np.int32):
+        limits = np.iinfo(kind)
+        if column.min(initial=0) >= limits.min and column.max(initial=0) <= limits.max:
+            return column.astype(kind)
+    return column
 
 
 _TYPES: dict[Any, type[np.generic]] = {Integers: np.int64, Floats: np.float64}

@@ -1,4 +1,4 @@
-"""What an attack may see of a network at its queries: labels, logits, the input's gradient, one layer's features.
+"""What an attack may see of a network at its queries: labels, logits, the input's gradient, features.
 
 An evaluation and a training answer their attacks' queries with this one function.
 """
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from robustkit.errors import UserError
 from robustkit.nethook import Trace
 from robustkit.nethook.gradients import gradients
+from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen
 from robustkit.primitives.protocol import (
     Attack,
     FeatureAttack,
@@ -43,6 +44,7 @@ def answered(
     hooks: Hooks = nullcontext,
     label_of: LabelOf = likeliest,
     objective: Objective | None = None,
+    most: int | None = None,
 ) -> Seen:
     """What the attack may see; a `FeatureSeen` for an attack on a layer, a `MultiGradientSeen` for several objectives.
 
@@ -53,8 +55,9 @@ def answered(
         network: whose layers a feature attack reads; other attacks need none.
         hooks: entered around the forward and the backward pass.
         label_of: predicted classes `[B]` of logits `[B, K]`.
-        objective: what the attack maximizes in place of its own objective; not for an attack on a layer or on several
-            objectives.
+        objective: what the attack maximizes in place of its own objective; not for an attack that sees features or has
+            several objectives.
+        most: of several objectives, how many are differentiated, the first ones; None for all.
     """
     if objective is None:
         objective = partial(attack.objective_at, state=state)
@@ -65,9 +68,11 @@ def answered(
         if isinstance(attack, FeatureAttack):
             assert network is not None, "a feature attack without the network whose layer it reads"
             return _features(attack, state, query, forward, network, label_of)
+        if isinstance(attack, PerceptualAttack):
+            return _perceived(attack, state, query, forward, label_of)
         logits = forward(_rendered(attack, state, query))
         if isinstance(attack, MultiGradientAttack):
-            return _several(attack, state, query, logits, label_of)
+            return _several(attack, state, query, logits, label_of, most)
         loss = objective(logits)
         grad = _gradients(loss, [query])[0]
     return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
@@ -79,10 +84,10 @@ def _rendered(attack: Attack, state: State, query: Tensor) -> Tensor:
 
 
 def _several(
-    attack: MultiGradientAttack, state: State, query: Tensor, logits: Tensor, label_of: LabelOf
+    attack: MultiGradientAttack, state: State, query: Tensor, logits: Tensor, label_of: LabelOf, most: int | None
 ) -> MultiGradientSeen:
     losses = attack.objectives(logits, state.trial)
-    columns = losses.unbind(1)
+    columns = losses.unbind(1)[:most]
     grads = torch.stack([_gradients(loss, [query], retain=loss is not columns[-1])[0] for loss in columns], 1)
     losses = losses.detach()
     return MultiGradientSeen(label_of(logits), logits.detach(), losses[:, 0], grads[:, 0], losses, grads)
@@ -100,6 +105,18 @@ def _features(
         grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
     return FeatureSeen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach(), inner)
+
+
+def _perceived(
+    attack: PerceptualAttack, state: State, query: Tensor, forward: Forward, label_of: LabelOf
+) -> PerceptualSeen:
+    assert attack.features is not None, "a perceptual attack outside of a session"
+    with attack.features.watching() as reading:
+        logits = forward(query)
+        features = reading(query)
+        loss = attack.perceptual_objective(logits, features, state)
+        grad = _gradients(loss, [query])[0]
+    return PerceptualSeen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach())
 
 
 @torch.no_grad()

@@ -50,6 +50,7 @@ class BatchSizes:
         refused: sizes with other bits.
         layouts: how the rows of each kind of query are laid out in tiles.
         filling: rows that filled up a tile so far, of each kind of query and size below the tile.
+        fit_into_memory: of what attacks may see, the most rows in flight since memory was too short for more.
     """
 
     tile: int
@@ -60,6 +61,7 @@ class BatchSizes:
     refused: Sizes = field(default_factory=set)
     layouts: Layouts = field(default_factory=dict)
     filling: Filling = field(default_factory=dict)
+    fit_into_memory: dict[str, int] = field(default_factory=dict)
     _numbers: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)  # made once: each step needs them
 
     @classmethod

@@ -37,7 +37,8 @@ class InputFormat:
     def moved(self, points: Tensor) -> Tensor:
         """Points in [0, 1] on the model's device."""
         # Never coarser than fp32, whatever the weights are: a rounded point would leave the ball.
-        return points.to(self.device, torch.float64 if self.dtype == torch.float64 else torch.float32)
+        dtype = torch.float64 if self.dtype == torch.float64 else torch.float32
+        return points.to(self.device, dtype, non_blocking=self.device.type == "cuda" and points.is_pinned())
 
     def fed(self, points: Tensor, layout: torch.memory_format = torch.preserve_format) -> Tensor:
         """What the model itself is given for points in [0, 1]: a copy in its own range and type."""

@@ -14,6 +14,8 @@ from robustkit.classifier.search import Search
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.statistics.single_draw import FreshDraws
 
+_PROVEN = 2  # of several objectives: the backward passes of all use the same kernels, and the last one frees the graph
+
 
 class OracleCost(NamedTuple):
     """Passes of one image."""
@@ -104,7 +106,8 @@ class Plain:
             return self.search.answer(attack, state if rows is everything else state.take(rows))
 
         def probe(numbers: Tensor) -> Seen:
-            return self.search.answer(attack, elsewhere(attack, state, numbers), label_of=as_they_are)
+            rows = elsewhere(attack, state, numbers)
+            return self.search.answer(attack, rows, label_of=as_they_are, most=_PROVEN)
 
         return sizes.answer(ask, len(state), self.search.kind_of(attack), device, probe)
 

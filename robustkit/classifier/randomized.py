@@ -21,6 +21,7 @@ from robustkit.classifier.oracle import Look, OracleCost, PointVerdicts
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
 from robustkit.primitives import noise
+from robustkit.primitives.perceptual import require_no_features
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import Rows
 from robustkit.statistics.randomized_smoothing import ABSTAINS, predict
@@ -67,7 +68,8 @@ class Randomized:
         return OracleCost(self.eot, FIRST_STAGE)
 
     def check(self, attack: Attack) -> None:
-        """Every attack can."""
+        """Every attack can that compares no features."""
+        require_no_features(attack)
 
     def query(self, attack: Attack, state: State) -> Seen:
         """The mean over the draws of each row; -1 for the label where the draws' votes are too close."""

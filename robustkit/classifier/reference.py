@@ -1,5 +1,6 @@
 """The reference network: the caller's own module in fp32, from which all verdicts come."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,8 +24,8 @@ class PassCount:
 
 
 @dataclass(frozen=True)
-class _Logits(Rows):
-    logits: Tensor  # [B, K]
+class _Answers(Rows):
+    values: Tensor  # [B, K]
 
 
 @dataclass(frozen=True)
@@ -49,22 +50,38 @@ class Reference:
         Raises:
             UserError: a single image does not fit into memory.
         """
-        numbers = torch.arange(len(points), device=points.device)
-        return in_parts(lambda rows: self._at_once(points.index_select(0, rows)), numbers).logits
+        return exact_answers(self.sizes, _KIND, points, self.forward)
 
-    def _at_once(self, points: Tensor) -> _Logits:
-        def probe(numbers: Tensor) -> _Logits:
-            return _Logits(self.forward(_within(points, made_up(numbers, points.shape[1:]).to(points))))
 
-        whole = self.sizes.layout(_KIND, probe).whole
-        size = self.sizes.fit(len(points), self.sizes.tile, _KIND) if whole else len(points)
-        filled = points.index_select(0, padded(torch.arange(len(points), device=points.device), size))
+def exact_answers(sizes: BatchSizes, kind: str, points: Tensor, forward: Callable[[Tensor], Tensor]) -> Tensor:
+    """What `forward` says `[n, K]` of points `[n, *S]`, bit-equal in any batch; in parts if memory is short.
 
-        def ask(rows: Tensor) -> _Logits:
-            return _Logits(self.forward(filled.index_select(0, rows)))
+    Args:
+        sizes: the batch sizes of the network.
+        kind: of query; each has proofs of its own.
+        points: `[n, *S]`.
+        forward: takes some of them, or made-up ones.
 
-        answers = self.sizes.answer(ask, size, _KIND, points.device, probe)
-        return _Logits(answers.logits[: len(points)])
+    Raises:
+        UserError: a single image does not fit into memory.
+    """
+    numbers = torch.arange(len(points), device=points.device)
+    ask: Callable[[Tensor], _Answers] = lambda rows: _at_once(sizes, kind, points.index_select(0, rows), forward)  # noqa: E731
+    return in_parts(ask, numbers).values
+
+
+def _at_once(sizes: BatchSizes, kind: str, points: Tensor, forward: Callable[[Tensor], Tensor]) -> _Answers:
+    def probe(numbers: Tensor) -> _Answers:
+        return _Answers(forward(_within(points, made_up(numbers, points.shape[1:]).to(points))))
+
+    whole = sizes.layout(kind, probe).whole
+    size = sizes.fit(len(points), sizes.tile, kind) if whole else len(points)
+    filled = points.index_select(0, padded(torch.arange(len(points), device=points.device), size))
+
+    def ask(rows: Tensor) -> _Answers:
+        return _Answers(forward(filled.index_select(0, rows)))
+
+    return _Answers(sizes.answer(ask, size, kind, points.device, probe).values[: len(points)])
 
 
 def _within(points: Tensor, images: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.rows_apart import check_rows_apart
 from robustkit.classifier.session import Session
+from robustkit.data.checks import require_channels_first
 from robustkit.errors import UserError
 
 _ROUNDING = 1e-3  # of probabilities that were computed in 16 bits
@@ -21,8 +22,9 @@ def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int
     """The images inside their bounds: an overshoot of 1e-6 of the range is clamped; `numbers` name them in errors.
 
     Raises:
-        UserError: values are not finite or lie outside the bounds.
+        UserError: values are not finite or lie outside the bounds, or the channels come last.
     """
+    require_channels_first(x.shape, "The images")
     low, high = bounds
     slack = 1e-6 * (high - low)
     if not len(x):

@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from robustkit.classifier.answers import Forward, answered, likeliest
 from robustkit.classifier.folding import folded, hooked
 from robustkit.classifier.logits import logits_of
+from robustkit.classifier.padding_weights import without_padding_weights
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
 from robustkit.nethook import bpda
+from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack, Seen, State
 
 _PROBED = 4  # images that show whether a network writes into its input
@@ -60,6 +62,8 @@ class Search:
             copied = copied if copied is not None else _copied(reference.model)
             self._channels_last = copied is not None
             copied = copied if copied is None else copied.to(memory_format=torch.channels_last)
+        if copied is not None and self.folded and images.device.type == "cpu" and not options.compile:
+            without_padding_weights(copied)
         searched = copied if copied is not None else reference.model
         self._takes_queries_as_they_are = not self._channels_last and self._leaves_input_alone(
             searched, images[:_PROBED]
@@ -70,6 +74,8 @@ class Search:
         """What a batch size must be proven for: the same queries, asked in the same way."""
         own = self._needs_hooks(attack) or isinstance(attack, MultiGradientAttack)
         kind = f"{attack.sees} {type(attack).__name__}" if own else attack.sees
+        if isinstance(attack, PerceptualAttack) and attack.features is not None:
+            return f"{kind} {attack.features.label}"
         return f"{kind} {attack.ball.norm}" if attack.ball.renders else kind
 
     def answer(
@@ -80,6 +86,7 @@ class Search:
         forward_of: Callable[[Forward], Forward] = lambda forward: forward,
         rows: State | None = None,
         label_of: Callable[[Tensor], Tensor] = likeliest,
+        most: int | None = None,
     ) -> Seen:
         """What an attack may see of the network at `state.query`.
 
@@ -89,12 +96,13 @@ class Search:
             forward_of: turns the network's forward into the one that is differentiated, for smoothed models.
             rows: the rows as they pass the network, where they are not those of `state`.
             label_of: classes `[B]` that logits `[B, K]` speak for.
+            most: of several objectives, how many are differentiated; None for all.
         """
         rows = state if rows is None else rows
         forward = forward_of(partial(self._logits, under_hooks=self._needs_hooks(attack)))
         if attack.mask is not None:
             forward = partial(_through_mask, forward, attack, state)
-        seen = answered(attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of)
+        seen = answered(attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of, most=most)
         self.passes.backwards += len(rows) * seen.backwards
         return seen
 
@@ -115,7 +123,7 @@ class Search:
 
     def _needs_hooks(self, attack: Attack) -> bool:
         surrogate_gradients = bool(self.options.bpda) and attack.sees == "gradients"
-        return isinstance(attack, (HookedAttack, FeatureAttack)) or surrogate_gradients
+        return isinstance(attack, (HookedAttack, FeatureAttack, PerceptualAttack)) or surrogate_gradients
 
     def _hooks(self, attack: Attack, state: State) -> ExitStack:
         stack = ExitStack()

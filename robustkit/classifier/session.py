@@ -8,15 +8,18 @@ from torch import Tensor, nn
 
 from robustkit.classifier.access import require_access
 from robustkit.classifier.batch_sizes import BatchSizes
+from robustkit.classifier.features import feature_map
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.metered import Metered
 from robustkit.classifier.oracle import Look, Oracle, PointVerdicts
 from robustkit.classifier.reference import PassCount, Reference
 from robustkit.classifier.repeatability import Repeatability
 from robustkit.classifier.search import Search
+from robustkit.errors import UserError
 from robustkit.nethook import Trace
 from robustkit.primitives import noise
 from robustkit.primitives.levels import at_whole_levels
+from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, ClasswiseAttack, FeatureAttack, Seen, State
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -74,8 +77,10 @@ class Session:
         """The attack at the radius that its points can use where this model judges them.
 
         Raises:
-            UserError: pictures of 8 bits have none inside the ball but the clean one.
+            UserError: pictures of 8 bits have none inside the ball but the clean one, or are not rounded into it.
         """
+        if self.metered and attack.ball.needs_network:
+            raise UserError(f"{self.name} is a server, which says no features; take a norm in place of lpips.")
         return at_whole_levels(attack) if self.metered else attack
 
     def query(self, attack: Attack, state: State) -> Seen:
@@ -114,7 +119,7 @@ class Session:
         return [Look(key) for key in keys.tolist()]
 
     def prepared(self, attack: Attack, images: Tensor) -> Attack:
-        """`attack` as it can be run on this model: it gets the number of classes or the shape of its layer, if it asks.
+        """`attack` as it can be run on this model: it gets the number of classes, or of its features, if it asks.
 
         Raises:
             UserError: the model cannot answer it.
@@ -123,6 +128,8 @@ class Session:
         self.oracle.check(attack)
         if isinstance(attack, ClasswiseAttack) and not attack.classes:
             return attack.of(self.reference.forward(images[:2]).shape[1])
+        if isinstance(attack, PerceptualAttack) and attack.features is None:
+            return attack.with_features(feature_map(attack, self.reference, images))
         if not isinstance(attack, FeatureAttack) or attack.feature_shape:
             return attack
         layer = attack.layer_in(self.network)

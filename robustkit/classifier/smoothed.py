@@ -22,6 +22,7 @@ from robustkit.classifier.search import Search
 from robustkit.classifier.smoothing import Poll, Smoothing
 from robustkit.errors import UserError
 from robustkit.primitives import noise
+from robustkit.primitives.perceptual import require_no_features
 from robustkit.primitives.protocol import Attack, FeatureAttack, Seen, State
 from robustkit.primitives.rows import Rows
 from robustkit.statistics.randomized_smoothing import ABSTAINS, predict
@@ -123,6 +124,7 @@ def check_queryable(attack: Attack) -> None:
     """
     if attack.mask is not None:
         raise UserError("A smoothed classifier is attacked, and certified, on whole images; leave the mask out.")
+    require_no_features(attack)
     if isinstance(attack, FeatureAttack):
         raise UserError(
             f"{type(attack).__name__} reads a layer, of which a smoothed classifier has one for each noisy copy; leave "

@@ -23,9 +23,11 @@ from .options import (
     remedy_options,
     require_model,
     seed_option,
+    server_options,
     threat_options,
     weights_options,
 )
+from .requests import remote_of
 from .terminal import echo
 from .training import model_of, threat_of
 
@@ -52,6 +54,7 @@ _BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of ima
 @click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, hf:ID, file.py:NAME or a tuned file.")
 @click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights. [default: published]")
 @weights_options
+@server_options("of this command; when they are spent it ends without results")
 @click.option("-d", "--dataset", metavar="NAME|PATH", help="Data of the model: their size and classes.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are.")
 @click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop pictures to this.")
@@ -173,11 +176,17 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
     from robustkit.adversarial_examples.making import AttackChoice
     from robustkit.data.masks import load_mask
     from robustkit.engine.attack_tensors import attack_of
+    from robustkit.primitives.threat import needs_network
 
     if known.class_names:
         for text in filter(None, (options["label"], options["target"])):
             ClassNames(known.class_names, len(known.class_names)).number(text)
     threat = threat_of(options, known.threats)
+    if needs_network(threat.norm):
+        raise UserError(
+            f"{threat.norm} cannot be promised for pictures of 8 bits, whose features change when they are rounded; "
+            "take robustkit.evaluate, or robustkit.attack in Python."
+        )
     mask = None if options["mask"] is None else load_mask(options["mask"])
     attack_of(options["method"], threat.norm, threat.eps_text, mask)
     batch = _BATCH if options["batch_size"] == "auto" else options["batch_size"]
@@ -193,11 +202,19 @@ def _aimed(choice: "AttackChoice", options: dict[str, Any], classes: "ClassNames
 
 @contextmanager
 def _loader(options: dict[str, Any], weights: str | None) -> "Iterator[Load]":
-    """A function that loads the model for some data; a training shows its progress while the context lasts."""
-    from robustkit.host.bars import Bars
+    """A function that loads the model for some data; a training shows its progress while the context lasts.
 
+    Raises:
+        UserError: there are options for a server, and the model is none.
+    """
+    from robustkit.host.bars import Bars
+    from robustkit.models.black_boxes import require_server
+
+    remote = remote_of(options)
+    if remote is not None:
+        require_server([options["model"]])
     with Bars(options["quiet"]) as bars:
-        yield lambda data: model_of({**options, "weights": weights}, data, bars)
+        yield lambda data: model_of({**options, "weights": weights}, data, bars, remote)
 
 
 def _classes(names: tuple[str, ...], model: "PixelModel") -> "ClassNames":

@@ -21,7 +21,7 @@ from .options import (
     server_options,
     shard_option,
     weights_options,
-    workers_option,
+    workers_options,
 )
 
 
@@ -30,14 +30,14 @@ from .options import (
 @models_options
 @weights_options
 @data_options
-@server_options
+@server_options("over all runs of this folder; then stop with what there is")
 @corruption_options(("generated",))
 @click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits.")
 @samples_option(1000)
 @batch_size_option
 @device_option
 @shard_option
-@workers_option
+@workers_options
 @seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
 @quiet_option

@@ -27,7 +27,7 @@ from .options import (
     shard_option,
     smoothing_options,
     weights_options,
-    workers_option,
+    workers_options,
 )
 from .output import EVALUATION, check_writable, remove_if_empty, write_evaluation
 from .requests import evaluation_request
@@ -56,7 +56,7 @@ _RUNS = Path("robustkit-runs")
 )
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @click.option("--surrogate-ensemble", is_flag=True, help="Query all surrogates as one, the mean of their logits.")
-@server_options
+@server_options("over all runs of this folder; then stop with what there is")
 @remedy_options
 @smoothing_options
 @click.option(
@@ -84,7 +84,7 @@ _RUNS = Path("robustkit-runs")
 @click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
               help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
 @shard_option
-@workers_option
+@workers_options
 @batch_size_option
 @device_option
 @seed_option

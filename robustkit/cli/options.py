@@ -30,17 +30,12 @@ shard_option = click.option(
     help="Only every N-th image, from the I-th on, in a folder of its own in --out; then robustkit merge. auto: as a "
          "Slurm array or torchrun says.",
 )  # fmt: skip
-workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1, 1024),
-    metavar="N",
-    help="Attack in so many processes of one thread each.",
-)
 device_option = click.option("--device", default="auto", show_default=True)
 seed_option = click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
 mask_option = click.option(
-    "--mask", metavar="FILE|patch:ROW,COLUMN,HEIGHT,WIDTH",
-    help="Only these pixels may change: those that are white in a picture, or not 0 in an .npy file.",
+    "--mask", metavar="FILE|FOLDER|patch:ROW,COLUMN,HEIGHT,WIDTH",
+    help="Only these pixels may change: those that are white in a picture, or not 0 in an .npy file. For evaluate also "
+         "a mask of each image: an .npy file [N, H, W], or a folder of pictures.",
 )  # fmt: skip
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
@@ -49,6 +44,20 @@ def samples_option(default: int, images: str = "Images") -> Decorator:
     """How many images are used."""
     return click.option("-n", "--samples", type=CountOr("all"), default=default, show_default=True,
                         help=f"{images}, in a fixed order.")  # fmt: skip
+
+
+def workers_options(command: Command) -> Command:
+    """The processes that attack the images, and where they run."""
+    return _all(
+        click.option("--workers", type=click.IntRange(1, 1024), metavar="N",
+                     help="Attack in so many processes of one thread each."),
+        click.option("--backend", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+                     help="Where they run: on this machine, or on the nodes of a Ray cluster, by default one for each "
+                          "processor or GPU."),
+        click.option("--ray-address", metavar="HOST:PORT|auto",
+                     help="The cluster, of which this machine is a node. [default: RAY_ADDRESS, or a cluster of this "
+                          "machine for this run]"),
+    )(command)  # fmt: skip
 
 
 def run_options(out: Path, *, seed: bool = True) -> Decorator:
@@ -128,16 +137,18 @@ def remedy_options(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def server_options(command: Command) -> Command:
-    """How servers are queried, models given by an http:// address."""
+def server_options(counted: str) -> Decorator:
+    """How servers are queried, models given by an http:// address; `counted`: of what --max-queries is the limit."""
     return _all(
         click.option("--max-queries", type=click.IntRange(min=1), metavar="N",
-                     help="Requests to an http:// model, over all runs of this folder; then stop with what there is."),
+                     help=f"Requests to an http:// model, {counted}."),
         click.option("--rate", type=float, metavar="R", help="Requests to it per second, at most."),
+        click.option("--parallel", type=click.IntRange(min=1), metavar="N",
+                     help="Requests to it under way at once. [default: 1]"),
         click.option("--token-variable", metavar="NAME",
                      help="Environment variable with its token. [default: ROBUSTKIT_TOKEN]"),
         click.option("--timeout", type=float, metavar="S", help="Seconds for one request to it. [default: 30]"),
-    )(command)  # fmt: skip
+    )  # fmt: skip
 
 
 def smoothing_options(command: Command) -> Command:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def print_plan(options: dict[str, Any]) -> None:
     """Print the cells of the plan with upper bounds on their forward and backward passes."""
     from robustkit.data import pick
-    from robustkit.data.masks import load_mask
+    from robustkit.data.masks import masks_of_data
     from robustkit.evaluation.check_costs import checks_at_most
     from robustkit.evaluation.classifiers import checked_names
     from robustkit.evaluation.plan import plan
@@ -29,7 +29,7 @@ def print_plan(options: dict[str, Any]) -> None:
         require_known(name)
     checked_names(options["names"], len(options["models"]))
     data = data_of(options)
-    mask = None if options["mask"] is None else load_mask(options["mask"])
+    mask = None if options["mask"] is None else masks_of_data(options["mask"], data)
     threats = threats_of(options["norms"], options["radii"], data.threats, mask)
     surrogates = options["surrogates"]
     queried = ["+".join(surrogates)] if options["surrogate_ensemble"] and surrogates else surrogates

@@ -30,9 +30,10 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         surrogate_ensemble=options["surrogate_ensemble"],
         smooth=smoothing_of(options), audit=options["audit"], precision=options["precision"],
         corruptions=options["corruptions"], severities=options["severities"], corruption_baseline=options["baseline"],
-        remote=_remote(options),
+        remote=remote_of(options),
         keep_adversarial=options["keep_adversarial"], declared=options["fail_under"], checks=options["checks"],
-        shard=options["shard"], workers=options["workers"], watch=bars, **_remedies(options),
+        shard=options["shard"], workers=options["workers"], backend=options["backend"],
+        ray_address=options["ray_address"], watch=bars, **_remedies(options),
     )  # fmt: skip
 
 
@@ -80,11 +81,11 @@ def smoothing_of(options: dict[str, Any]) -> "Smoothing | None":
     return None
 
 
-def _remote(options: dict[str, Any]) -> "RemoteAccess | None":
+def remote_of(options: dict[str, Any]) -> "RemoteAccess | None":
     """How servers are queried; None where no option says so."""
     from robustkit.black_box import RemoteAccess
 
-    names = ("max_queries", "rate", "token_variable", "timeout")
+    names = ("max_queries", "rate", "parallel", "token_variable", "timeout")
     given = {name: options[name] for name in names if options[name] is not None}
     return RemoteAccess(**given) if given else None
 

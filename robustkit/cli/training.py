@@ -9,6 +9,7 @@ from robustkit.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from robustkit.black_box import RemoteAccess
     from robustkit.data import Dataset, UsualThreat
     from robustkit.evaluation.threats import Threat
     from robustkit.models.pixels import PixelModel
@@ -71,8 +72,11 @@ def threat_of(options: dict[str, Any], usual: "Sequence[UsualThreat]") -> "Threa
     return threats_of(norms, [options["eps"]] if options["eps"] else [], usual)[0]
 
 
-def model_of(options: dict[str, Any], data: "Dataset | str | None", bars: Any) -> "PixelModel":
+def model_of(
+    options: dict[str, Any], data: "Dataset | str | None", bars: Any, remote: "RemoteAccess | None" = None
+) -> "PixelModel":
     """The model that the options name, for these images; for a training, as it is before."""
+    from robustkit.black_box import RemoteAccess
     from robustkit.evaluation.classifiers import training_reporter
     from robustkit.models import load_model
 
@@ -80,6 +84,7 @@ def model_of(options: dict[str, Any], data: "Dataset | str | None", bars: Any) -
         options["model"], dataset=data, weights=options["weights"], num_classes=options["num_classes"],
         mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
         random_init=options["random_init"], report=training_reporter(bars),
+        remote=remote or RemoteAccess(),
     )  # fmt: skip
 
 

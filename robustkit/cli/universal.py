@@ -60,14 +60,14 @@ _BATCH = 64
 def universal(**options: Any) -> None:
     """One perturbation for all images: fitted on one split, judged on another.
 
-    Writes perturbation.safetensors, perturbation.png and results.csv. An --out that exists is refused, and an
-    interrupted command writes nothing.
+    Writes perturbation.safetensors, perturbation.png and results.csv. An --out that exists is refused; after an
+    interruption or a kill, the same command goes on with the fit.
     """
     require_model(options)
     try:
         _work(options)
     except KeyboardInterrupt:
-        echo("Interrupted. Nothing was written.", err=True)
+        echo("Interrupted. The same command goes on with the fit.", err=True)
         sys.exit(130)
 
 
@@ -172,8 +172,13 @@ def _fitted(
     x, y = _images(data, options["fit_samples"])
     return fit_universal(
         model, x, y, choice.method, eps=choice.eps, norm=choice.norm or "Linf", target=target, batch_size=batch,
-        seed=options["seed"], progress=False if options["quiet"] else None,
+        seed=options["seed"], progress=False if options["quiet"] else None, checkpoint=_checkpoint(options["out"]),
     )  # fmt: skip
+
+
+def _checkpoint(out: Path) -> Path:
+    """The file from which the same command goes on after a kill; it stands beside the folder, which appears whole."""
+    return out.with_name(f"{out.name}.fit.safetensors")
 
 
 def _judged(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import data_of, data_options, device_option, mask_option, weights_options
+from .options import data_of, data_options, device_option, mask_option, server_options, weights_options
+from .requests import remote_of
 from .status import MENDABLE
 from .terminal import echo
 
@@ -32,6 +33,7 @@ class _Finding(NamedTuple):
 @click.option("--weights", multiple=True, metavar="FILE|NAME", help="Its checkpoint, as when the run was made.")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="What the run calls it; one per model.")
 @weights_options
+@server_options("of this command, which needs all of its verdicts")
 @data_options
 @mask_option
 @device_option
@@ -75,19 +77,23 @@ _MEANING = {
 
 def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     """Contradictions between rows, and between rows and pixels."""
-    from robustkit.data.masks import load_mask
+    from robustkit.data.masks import masks_of_data
     from robustkit.evidence.consistency import contradictions_in
     from robustkit.evidence.kept import check_kept
     from robustkit.evidence.planned_rows import plan_contradictions
+    from robustkit.paths import user_path
 
-    mask = None if options["mask"] is None else load_mask(options["mask"])
+    mask = None
+    if options["mask"] is not None:
+        folder = user_path(options["mask"]).is_dir()
+        mask = masks_of_data(options["mask"], data_of(options) if folder else None)
     kept = check_kept(run, {} if mask is None else {mask.label: mask})
     contradictions = [*contradictions_in(run), *plan_contradictions(run), *kept.contradictions]
     for each in contradictions:
         yield _Finding(_FAIL, f"{each.model}: {each.what}")
     if not contradictions:
         corrupted = int(run.corrupted["severities"].sum()) if len(run.corrupted) else 0
-        verdicts, pictures = len(run.samples) + corrupted, len(run.pictures)
+        verdicts, pictures = len(run.sample_rows) + corrupted, len(run.pictures)
         examples = f" and {kept.examples} adversarial examples" if kept.examples else ""
         yield _Finding(
             _PASS, f"run.sqlite: {verdicts} verdicts and {pictures} pictures{examples} agree with each other"
@@ -121,6 +127,7 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         options["models"], weights=options["weights"] or None, names=options["names"],
         num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
         retrain=options["retrain"], random_init=options["random_init"], device=options["device"],
+        remote=remote_of(options),
     )  # fmt: skip
     classifiers = attacked_classifiers(request, data, chosen_device(options["device"]))
     store = Store(run.folder, reading=True)

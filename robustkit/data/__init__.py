@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from robustkit.errors import UserError, neighbours, no_file, unknown
+from robustkit.errors import UserError, unknown
 from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import kind_of, neighbours, no_file, user_path
 from robustkit.primitives import user_code
 
 from .arrays import SUFFIXES, load_arrays
@@ -131,6 +131,6 @@ def _not_found(name: str, path: Path) -> UserError:
         return UserError(
             f"{shortened(path)} is no data set; pass a folder of pictures, or a file ending in {' or '.join(SUFFIXES)}."
         )
-    if len(path.parts) > 1 or path.suffix:
+    if len(path.parts) > 1 or path.suffix or kind_of(path) is not None:
         return no_file(f"There is no file or folder {shortened(path)}", path, "check the path of the data set")
     return unknown("data set", shortened(path), [*NAMES, *neighbours(path)])

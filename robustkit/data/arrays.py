@@ -134,7 +134,8 @@ def _class_names(array: NDArray[np.generic] | Tensor, path: Path) -> list[str]:
             f"The array class_names in {shortened(path)} has the shape {shortened(list(array.shape))}; "
             f"save one name per class, and at most {limits.CLASSES:,}."
         )
-    names = [str(name) for name in array.tolist()]
+    with _readable(path):  # letters beyond Unicode
+        names = [str(name) for name in array.tolist()]
     if max(map(len, names), default=0) > limits.CLASS_NAME:
         raise UserError(f"A class name in {shortened(path)} has more than {limits.CLASS_NAME} letters; shorten it.")
     return names

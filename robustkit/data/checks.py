@@ -3,6 +3,7 @@
 Each error names the first invalid image. A wrong scale that is not noticed here makes every result wrong.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -60,6 +61,54 @@ def checked_class_names(given: tuple[str, ...] | None, y: Tensor, source: str) -
     return given
 
 
+def require_channels_first(shape: Sequence[int], what: str) -> None:
+    """Refuse images that are almost certainly `[N, H, W, C]`; `what` names them in errors.
+
+    A float array can be `[N, 8, 3, 3]` on purpose, and a signal `[N, 12, 1000, 1]`. Refused is what would be a strip of
+    three values with many channels, or one value wide and as high as there are channels.
+
+    Raises:
+        UserError: they are.
+    """
+    if len(shape) != 4 or shape[1] <= 4:
+        return
+    if (shape[3] == 3 and shape[2] > 4) or (shape[3] == 1 and shape[1] == shape[2]):
+        raise UserError(
+            f"{what} have the shape {list(shape)}, with the channels last; give them as [N, C, H, W]: "
+            "x.permute(0, 3, 1, 2) of a tensor, x.transpose(0, 3, 1, 2) of an array."
+        )
+
+
+def checked_label(label: int, number: int, source: str) -> int:
+    """The label of image `number`, a class from 0.
+
+    Raises:
+        UserError: it is none.
+    """
+    if label < 0:
+        raise UserError(f"Labels of {source} must be 0 or more; image {number} has the label {limits.shown(label)}.")
+    if label >= limits.CLASSES:
+        raise UserError(
+            f"Labels of {source} must be below {limits.CLASSES:,}; image {number} has the label "
+            f"{limits.shown(label)}: number the classes from 0."
+        )
+    return label
+
+
+def require_classes(y: Tensor, source: str) -> Tensor:
+    """Labels `[N]`, each a class from 0.
+
+    Raises:
+        UserError: one is none; the message names the first.
+    """
+    # A name per class is made of the largest label, and a model of as many classes.
+    wrong = (y < 0) | (y >= limits.CLASSES)
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        checked_label(int(y[first]), first, source)
+    return y
+
+
 def _plain(values: Tensor, what: str, source: str) -> Tensor:
     """`values` on the CPU.
 
@@ -85,18 +134,7 @@ def _labels(y: Tensor, source: str) -> Tensor:
         raise UserError(f"The labels y of {source} must be [N], one class number per image, not {list(y.shape)}.")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise UserError(f"The labels y of {source} must be integers, not {_dtype(y)} (first: {y[:1].tolist()}).")
-    y = y.long()
-    if (y < 0).any():
-        first = int((y < 0).nonzero()[0])
-        raise UserError(f"Labels of {source} must be 0 or more; image {first} has the label {int(y[first])}.")
-    # A name per class is made of the largest label, and a model of as many classes.
-    if (y >= limits.CLASSES).any():
-        first = int((y >= limits.CLASSES).nonzero()[0])
-        raise UserError(
-            f"Labels of {source} must be below {limits.CLASSES:,}; image {first} has the label {int(y[first])}: number "
-            "the classes from 0."
-        )
-    return y
+    return require_classes(y.long(), source)
 
 
 def _channels_first(x: Tensor, source: str) -> Tensor:
@@ -109,6 +147,7 @@ def _channels_first(x: Tensor, source: str) -> Tensor:
     # Only uint8 arrays are pictures for sure; a float array could be [N, 8, 3, 3] on purpose.
     if x.dtype == torch.uint8 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
         x = x.permute(0, 3, 1, 2)
+    require_channels_first(x.shape, f"The images x of {source}")
     if x.dtype not in _OF_IMAGES:
         raise UserError(f"The images x of {source} must be floats in [0, 1] or uint8, not {_dtype(x)}.")
     if x[:1].numel() > limits.IMAGE_VALUES:

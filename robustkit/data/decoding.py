@@ -34,18 +34,11 @@ class PictureReader:
 
     def read(self, file: IO[bytes], place: str) -> Tensor:
         """The picture in an open file, `[C, H, W]` float32 in [0, 1]; `place` names it in errors."""
-        from PIL import Image, UnidentifiedImageError
         from torchvision.transforms import functional
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's, about its own limit, palettes and EXIF data
-            try:
-                picture = Image.open(file, formats=FORMATS)
-            except UnidentifiedImageError:
-                kinds = ", ".join(FORMATS)
-                raise UserError(
-                    f"{place} cannot be decoded: it is none of the kinds that are read ({kinds}); replace or remove it."
-                ) from None
+            picture = _opened(file, place)
             self._check_size(picture, place)
             pixels = _eight_bits(picture, place).convert(self.mode)
             if self.resize is not None and self.crop is not None:
@@ -82,6 +75,30 @@ class Decoder:
         with path.open("rb") as file:
             picture = PictureReader(self.resize, self.crop, self.mode).read(file, shortened(path))
         return picture, self.labels[number]
+
+
+def is_gray(path: Path) -> bool:
+    """Whether a picture file has one channel, or that and transparency; reads only its header.
+
+    Raises:
+        UserError: it is no picture.
+    """
+    with path.open("rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mode = _opened(file, shortened(path)).mode
+    return mode in ("1", "L", "LA", "La") or mode.startswith(("I", "F"))
+
+
+def _opened(file: IO[bytes], place: str) -> "Image":
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        return Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError:
+        raise UserError(
+            f"{place} cannot be decoded: it is none of the kinds that are read ({', '.join(FORMATS)}); replace or "
+            "remove it."
+        ) from None
 
 
 def _eight_bits(picture: "Image", place: str) -> "Image":

@@ -1,11 +1,17 @@
 """scikit-learn's digits: 1797 real 8x8 images that need no download.
 
-Split into 1099 / 194 / 504 for train / val / test, stratified, seed 0. Nothing is chosen on the test split.
+Split into 1099 / 194 / 504 for train / val / test, stratified, as scikit-learn's `train_test_split` does with seed 0;
+`digits_split.json` has the rows, so that no other version moves an image. Nothing is chosen on the test split.
 """
 
+import json
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .dataset import DatasetOrigin, TensorData, UsualThreat
@@ -28,13 +34,20 @@ def load_digits(split: str) -> TensorData:
 
 @cache
 def _loaded() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    from sklearn.datasets import load_digits as bundled
-    from sklearn.model_selection import train_test_split
+    values = _values()
+    images = torch.from_numpy(values[:, :-1]).float().div_(16).reshape(-1, 1, 8, 8)
+    rows = json.loads((Path(__file__).parent / "digits_split.json").read_text(encoding="utf-8"))
+    return images, torch.from_numpy(values[:, -1]).long(), {split: torch.tensor(ids) for split, ids in rows.items()}
 
-    raw = bundled()
-    y = raw.target
-    rest, test = train_test_split(range(len(y)), test_size=504, stratify=y, random_state=0)
-    train, val = train_test_split(rest, test_size=194, stratify=y[rest], random_state=0)
-    images = torch.from_numpy(raw.images).float().div_(16).unsqueeze(1)
-    rows = {"train": train, "val": val, "test": test}
-    return images, torch.from_numpy(y).long(), {split: torch.tensor(ids) for split, ids in rows.items()}
+
+def _values() -> NDArray[np.float64]:
+    """`[1797, 65]` gray levels 0..16 of each image and, last, its class."""
+    package = find_spec("sklearn")
+    # To import scikit-learn takes 0.7 s, with which the main command would begin.
+    for folder in (package and package.submodule_search_locations) or ():
+        file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if file.is_file():
+            return np.loadtxt(file, delimiter=",")
+    from sklearn.datasets import load_digits as bundled  # of a version that keeps its data elsewhere
+
+    return np.column_stack(bundled(return_X_y=True))

@@ -6,36 +6,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .dataset import Dataset, NumberedImages, UsualThreat, chunks, pixel_fingerprint
+from .dataset import chunks, pixel_fingerprint
+from .derived import DerivedImages
 
 _WHITE = 255
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EightBitImages(NumberedImages):
+class EightBitImages(DerivedImages):
     """The images of another data set, each value at the nearest of 256 levels."""
-
-    whole: Dataset
-
-    @property
-    def name(self) -> str:
-        """As in `whole`."""
-        return self.whole.name
 
     @property
     def split(self) -> str:
         """As in `whole`."""
         return self.whole.split
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """As in `whole`."""
-        return self.whole.class_names
-
-    @property
-    def threats(self) -> tuple[UsualThreat, ...]:
-        """As in `whole`."""
-        return self.whole.threats
 
     @property
     def labels(self) -> Tensor:

@@ -8,9 +8,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robustkit import limits
+from robustkit.data.dataset import Dataset
 from robustkit.data.decoding import Decoder
+from robustkit.data.pictures import LazyData, decode
 from robustkit.errors import UserError
+from robustkit.limits import shortened
 from robustkit.paths import user_path
+from robustkit.primitives.image_masks import ImageMasks
 from robustkit.primitives.mask import Mask
 
 
@@ -32,11 +36,61 @@ def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
         return Mask.of(str(given))  # which says what masks there are
     if path.suffix.lower() == ".npy":
         return Mask.of(_array(path), path.name)
-    picture, _ = Decoder((path,), (0,), mode="L")[0]
+    picture = decode(Decoder((path,), (0,), mode="L"), 0, shortened(path))
     return Mask.of(picture >= 0.5, path.name)
 
 
-def load_masks(given: Mask | str | Path | Tensor | NDArray[Any], count: int) -> list[Mask]:
+def masks_of_data(given: Mask | str | Path | Tensor | NDArray[Any], data: Dataset | None) -> Mask:
+    """The mask of all images of a data set, or `ImageMasks` where each has one of its own.
+
+    Args:
+        given: as in `load_mask`; or masks `[N, H, W]` or `[N, 1, H, W]` of all N images, also in an .npy file; or a
+            folder of pictures: FOLDER/CLASS/NAME.png or FOLDER/NAME.png for an image CLASS/NAME of a folder of
+            pictures, and FOLDER/0.png, FOLDER/1.png, ... for other data.
+        data: in the order in which the masks are; None where it is not known, so that there is no folder of pictures.
+
+    Raises:
+        UserError: as in `load_masks`; or a picture is missing.
+    """
+    if isinstance(given, Mask):
+        return given
+    if isinstance(given, (str, Path)) and not str(given).strip().startswith("patch:"):
+        path = user_path(given)
+        if path.is_dir():
+            if data is None:
+                raise UserError(f"{shortened(path)} is a folder; name the data whose images it has the masks of.")
+            return ImageMasks.of_all([load_mask(file) for file in _files(path, data)], path.name)
+        if path.suffix.lower() != ".npy" or not path.is_file():
+            return load_mask(given)
+        source, given = path.name, _array(path)
+    else:
+        source = "given as an array"
+    if isinstance(given, (str, Path)):
+        return load_mask(given)
+    several = np.ndim(given) > 2 and (len(given) > 1 or (data is not None and len(data) == 1))
+    if not several:
+        return Mask.of(given, source)
+    return ImageMasks.of_all(load_masks(given, len(given) if data is None else len(data), source), source)
+
+
+def _files(folder: Path, data: Dataset) -> list[Path]:
+    """The picture of each image's mask."""
+    images = data.files if isinstance(data, LazyData) and data.files is not None else None
+    names = [Path(str(number)) for number in range(len(data))] if images is None else [
+        Path(file.parent.name) / file.stem for file in images]  # fmt: skip
+    found = [next((file for file in (folder / f"{name}.png", folder / f"{name.name}.png") if file.is_file()), None)
+             for name in names]  # fmt: skip
+    missing = [f"{name}.png" for name, file in zip(names, found, strict=True) if file is None]
+    if missing:
+        raise UserError(
+            f"{shortened(folder)} has no mask for {len(missing)} of {len(names)} images; the first is {missing[0]}."
+        )
+    return [file for file in found if file is not None]
+
+
+def load_masks(
+    given: Mask | str | Path | Tensor | NDArray[Any], count: int, source: str = "given as an array"
+) -> list[Mask]:
     """The masks of so many images: those of an array `[count, H, W]`, also in an .npy file, or one for all of them.
 
     Raises:
@@ -44,8 +98,6 @@ def load_masks(given: Mask | str | Path | Tensor | NDArray[Any], count: int) -> 
     """
     if isinstance(given, (str, Path)) and user_path(given).suffix.lower() == ".npy" and user_path(given).is_file():
         source, given = user_path(given).name, _array(user_path(given))
-    else:
-        source = "given as an array"
     if isinstance(given, (Mask, str, Path)):
         return [load_mask(given)] * count
     masks = given if isinstance(given, Tensor) else np.asarray(given)
@@ -68,7 +120,7 @@ def _mask_of_image(number: int, mask: Tensor | NDArray[Any], source: str) -> Mas
 def _array(path: Path) -> NDArray[Any]:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError):
+    except Exception:  # a broken header makes numpy raise almost anything
         raise UserError(f"{path.name} cannot be read as an array; write it with numpy.save.") from None
     if array.size > limits.PICTURE_PIXELS:
         raise UserError(f"{path.name} is no mask: it has {array.size:,} values, more than {limits.PICTURE_PIXELS:,}.")

@@ -5,36 +5,20 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .dataset import Dataset, NumberedImages, UsualThreat
+from .derived import DerivedImages
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DatasetPart(NumberedImages):
+class DatasetPart(DerivedImages):
     """The images `ids` of the data set `whole`, numbered from 0 in this order."""
 
-    whole: Dataset
     ids: tuple[int, ...]
     split_name: str = ""  # as in `whole` if empty
-
-    @property
-    def name(self) -> str:
-        """As in `whole`."""
-        return self.whole.name
 
     @property
     def split(self) -> str:
         """Such as "val"."""
         return self.split_name or self.whole.split
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """As in `whole`."""
-        return self.whole.class_names
-
-    @property
-    def threats(self) -> tuple[UsualThreat, ...]:
-        """As in `whole`."""
-        return self.whole.threats
 
     @property
     def labels(self) -> Tensor:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from robustkit import limits
-from robustkit.errors import UserError, no_file
+from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 
 from .checks import checked_class_names
 from .dataset import DatasetOrigin, UsualThreat

@@ -20,10 +20,11 @@ from torch.utils.data import (
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataset import TensorDataset
 
+from robustkit import limits
 from robustkit.errors import UserError
 
 from .arrays import THREATS, from_tensors
-from .checks import checked_class_names, checked_images
+from .checks import checked_class_names, checked_images, checked_label, require_classes
 from .dataset import Dataset, NumberedImages, UsualThreat, pixel_fingerprint
 from .tensors import tensor_of
 
@@ -100,9 +101,11 @@ def from_torch(data: Any) -> Dataset:
     count = _length(data)
     if not count:
         raise UserError(f"{name} is empty; it must hold at least one image.")
-    labels = _labels(data, count)
-    if int(labels.min()) < 0:
-        raise UserError(f"Labels of {name} must be 0 or more; image {int(labels.argmin())} has {int(labels.min())}.")
+    if count > limits.PICTURES:
+        raise UserError(
+            f"{name} has {count:,} images, more than {limits.PICTURES:,}; give a part: Subset(data, range(1000))."
+        )
+    labels = require_classes(_labels(data, torch.arange(count)), name)
     return TorchData(_name(data), _split(data), _class_names(data, labels), data, labels)
 
 
@@ -120,10 +123,13 @@ def _of_loader(loader: "DataLoader[Any]") -> Any:
 
 
 def _length(data: Any) -> int:
+    name = type(data).__name__
     try:
         return len(data)
     except (TypeError, NotImplementedError):
-        raise UserError(f"{type(data).__name__} has no length; a data set needs __len__ and __getitem__.") from None
+        raise UserError(f"{name} has no length; a data set needs __len__ and __getitem__.") from None
+    except (ValueError, OverflowError) as error:  # below 0, or above 63 bits
+        raise UserError(f"The length of {name} cannot be read ({type(error).__name__}: {error}).") from error
 
 
 def _item(data: Any, number: int, name: str) -> tuple[Any, Any]:
@@ -140,9 +146,13 @@ def _item(data: Any, number: int, name: str) -> tuple[Any, Any]:
     if not isinstance(image, (Tensor, np.ndarray)):
         raise UserError(f"The images of {name} are {type(image).__name__}, not tensors; add transform=ToTensor().")
     try:
-        return image, _whole(label)
-    except (TypeError, ValueError):
-        raise UserError(f"The label of image {number} of {name} must be a whole number, not {label!r}.") from None
+        return image, checked_label(_whole(label), number, name)
+    except UserError:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(
+            f"The label of image {number} of {name} must be a whole number, not {limits.shown(label)}."
+        ) from None
 
 
 def _whole(label: Any) -> int:
@@ -152,20 +162,30 @@ def _whole(label: Any) -> int:
     return number
 
 
-def _labels(data: Any, count: int) -> Tensor:
-    """All labels: from `targets` or `labels` as torchvision's data sets have them, else from the items."""
+def _labels(data: Any, numbers: Tensor) -> Tensor:
+    """Labels of these items: from `targets` or `labels` as torchvision's data sets have them, else from the items."""
     if isinstance(data, Subset):
-        return _labels(data.dataset, _length(data.dataset))[torch.as_tensor(data.indices, dtype=torch.int64)]
+        return _labels(data.dataset, torch.as_tensor(data.indices, dtype=torch.int64)[numbers])
+    count = _length(data)
     if isinstance(data, ConcatDataset):
-        return torch.cat([_labels(part, _length(part)) for part in data.datasets])
+        return _labels_of_parts(data, torch.where(numbers < 0, numbers + count, numbers))
     for key in ("targets", "labels"):
         values = getattr(data, key, None)
         if isinstance(values, (list, np.ndarray, Tensor)) and len(values) == count:
             labels = tensor_of(values, f"{key} of {type(data).__name__}")
             if labels.ndim == 1 and not labels.is_floating_point() and getattr(data, "target_transform", None) is None:
-                return labels.long().cpu()
+                return labels.long().cpu()[numbers]
     name = type(data).__name__
-    return torch.tensor([_item(data, number, name)[1] for number in range(count)], dtype=torch.int64)
+    return torch.tensor([_item(data, number, name)[1] for number in numbers.tolist()], dtype=torch.int64)
+
+
+def _labels_of_parts(data: "ConcatDataset[Any]", numbers: Tensor) -> Tensor:
+    ends = torch.tensor(data.cumulative_sizes)
+    part_of, labels = torch.searchsorted(ends, numbers, right=True), torch.empty_like(numbers)
+    for number, part in enumerate(data.datasets):
+        rows = part_of == number
+        labels[rows] = _labels(part, numbers[rows] - (ends[number - 1] if number else 0))
+    return labels
 
 
 def _base(data: Any) -> Any:

@@ -6,7 +6,8 @@ outcomes and counts are those of one query after the other. Measured on a CPU: S
 takes a third of the time.
 """
 
-from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,21 @@ from robustkit.primitives.rows import Rows, padded
 _GROW, _SHRINK = 0.9, 0.8
 
 
+class GuessedBatch(NamedTuple):
+    """A batch of queries and of guesses which follow."""
+
+    state: State  # [B] the true states of `live` trials, their guessed states after one answer, after two, and so on
+    live: int
+    depth: int  # states of each trial; the rows after them only fill the batch
+
+
+class CountedAnswers(NamedTuple):
+    """What counts of a batch, for each of the `n` trials that were in flight."""
+
+    answers: list[list[int]]  # of each trial: the rows of the batch with its queries, one after the other
+    after: State  # [n] the states after them
+
+
 class QueriesAhead:
     """Fills batches with guessed queries.
 
@@ -29,43 +45,58 @@ class QueriesAhead:
 
     def __init__(self, attack: Attack, sizes: BatchSizes) -> None:
         self.attack, self.sizes = attack, sizes
-        self._states: list[State] = []  # of the last batch: the true one, and one guess after the other
-        self._rows = torch.zeros(0, dtype=torch.int64)  # that were live in it
         self._worthwhile = 0  # rows that a batch may have, even if it would do with fewer
 
-    def batch(self, state: State, live: Sequence[int], most: int) -> State:
-        """`state` and the guesses that follow it, in a batch of at most `most` rows or as many as `state` has."""
+    def batch(self, state: State, live: Tensor, most: int) -> GuessedBatch | None:
+        """The rows `live` of `state` and their guesses, at most `most` rows or as many as `state` has.
+
+        None where there is no room for a guess.
+        """
         self._worthwhile = min(self._worthwhile, most)
-        self._states = [state]
-        while len(self._states) < max(self._worthwhile, len(state)) // len(live):
-            self._states.append(self.attack.guess(self._states[-1]))
-        self._rows = torch.tensor(live, device=state.query.device)
-        if len(self._states) == 1:
-            return state
-        rows = Rows.cat([each.take(self._rows) for each in self._states])
+        count, device = len(live), state.query.device
+        depth = max(self._worthwhile, len(state)) // count
+        if depth == 1:
+            self._learn(count, count)
+            return None
+        true, numbers = state.take(live), self.sizes.numbers(count, device)
+        steps = torch.arange(1, depth, device=device).repeat_interleave(count)
+        rows = Rows.cat([true, self.attack.guess(true.take(numbers.repeat(depth - 1)), steps)])
         size = self.sizes.fit(len(rows), max(most, len(state)), self.attack.sees)
-        return rows.take(padded(self.sizes.numbers(len(rows), state.query.device), size))
+        return GuessedBatch(rows.take(padded(self.sizes.numbers(len(rows), device), size)), count, depth)
 
-    def answers(self, seen: Seen) -> Iterator[tuple[State, Seen]]:
-        """Each state of the last batch with its answer; what stands in an idle row means nothing."""
-        if len(self._states) == 1:
-            yield self._states[0], seen
-            return
-        count = len(self._rows)
-        numbers = self.sizes.numbers(count, self._rows.device)
-        places = torch.zeros_like(self._states[0].queries).index_copy(0, self._rows, numbers)
-        for number, state in enumerate(self._states):
-            yield state, seen.take(places + number * count)
+    def counted(self, batch: GuessedBatch, seen: Seen, ends: Tensor) -> CountedAnswers:
+        """Each trial's answers, as long as its true state is the guessed one.
 
-    def learn(self, right: int) -> None:
-        """How many answers of the last batch counted decides how large the next one may be."""
-        answers = len(self._rows) * len(self._states)
+        Args:
+            batch: was answered.
+            seen: the answers.
+            ends: `[B]` bool, answers after which a trial leaves, so that no later one counts.
+        """
+        state, live, depth = batch
+        numbers = self.sizes.numbers(len(state), state.query.device)
+        # One step in all rows: it is a true one where the state before it is.
+        after = self.attack.step(state, seen)
+        goes_on = _equal(after.take(numbers[: (depth - 1) * live]), state.take(numbers[live : depth * live]))
+        goes_on &= ~(ends | after.done)[: len(goes_on)]
+        counts = goes_on.reshape(depth - 1, live).cumprod(0).sum(0) + 1
+        last = (counts - 1) * live + numbers[:live]
+        self._learn(int(counts.sum()), depth * live)
+        answers = [[step * live + trial for step in range(count)] for trial, count in enumerate(counts.tolist())]
+        return CountedAnswers(answers, after.take(last))
+
+    def _learn(self, right: int, answers: int) -> None:
+        """How many answers of a batch counted decides how large the next one may be."""
         if right >= _GROW * answers:
             self._worthwhile = 2 * max(self._worthwhile, answers)
         elif right < _SHRINK * answers:
             self._worthwhile //= 2
 
 
-def as_guessed(state: State, guess: State) -> Tensor:
-    """`[B]` bool, whether the query is the guessed one."""
-    return (state.query == guess.query).flatten(1).all(1)
+def _equal(one: Rows, other: Rows) -> Tensor:
+    """`[B]` bool, whether two structs have the same values in a row."""
+    pairs = [(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)]  # type: ignore[arg-type]
+    same = [
+        _equal(mine, theirs) if isinstance(mine, Rows) else (mine == theirs).reshape(len(mine), -1).all(1)
+        for mine, theirs in pairs
+    ]
+    return torch.stack(same).all(0)

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +20,12 @@ from robustkit.classifier.memory import in_parts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
 from robustkit.data import tensor_of
+from robustkit.engine.fit_checkpoint import FitCheckpoint, fit_identity
 from robustkit.engine.fitted import Array, FittedPerturbation
 from robustkit.engine.verdicts import check_finite
 from robustkit.errors import UserError
 from robustkit.host.progress import shown_progress
+from robustkit.paths import user_path
 from robustkit.primitives import noise, registry
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rounding import Bounds
@@ -43,6 +47,7 @@ def fit_universal(
     batch_size: int = 64,
     seed: int = 0,
     progress: bool | None = False,
+    checkpoint: str | Path | None = None,
 ) -> FittedPerturbation:
     """One perturbation for all images, fitted to those of `x` that the model classifies correctly.
 
@@ -60,6 +65,8 @@ def fit_universal(
         batch_size: rows in flight. On a CPU it does not change a bit of the result; the attack's `batch` does.
         seed: of the order of the images, and of all places.
         progress: show a bar on standard error; None shows it in a terminal only.
+        checkpoint: a file that is written every half minute and removed at the end: after a kill, the same call goes
+            on from there with the same bits. None keeps nothing.
 
     Raises:
         UserError: something about images, labels or model is wrong; the sentence names the fix.
@@ -89,11 +96,20 @@ def fit_universal(
         size = min(attack.batch, len(fitted))
         watch.stage(f"{classifier.name} {type(attack).__name__.lower()}", attack.steps * size, 0)
         fit = _Fit(session, attack, images.cpu(), y, -1 if target is None else target, batch_size, seed)
-        chosen = mini_batches(seed, fitted, size)
-        for _ in range(attack.steps):
-            grad, broken = fit.gradient(state, next(chosen))
+        settings = {"target": target, "bounds": classifier.bounds, "seed": seed, "eot": classifier.eot,
+                    "bpda": sorted(classifier.bpda), "smoothing": classifier.smoothing}  # fmt: skip
+        identity = "" if checkpoint is None else fit_identity(
+            classifier.model, attack, settings, {"x": images, "y": y})  # fmt: skip
+        kept = FitCheckpoint(None if checkpoint is None else user_path(checkpoint), identity)
+        state = kept.resumed(state)
+        chosen = islice(mini_batches(seed, fitted, size), state.steps, attack.steps)
+        watch.advance(size * state.steps, 1.0)
+        for numbers in chosen:
+            grad, broken = fit.gradient(state, numbers)
             state = attack.step(state, grad)
             watch.advance(size, 1 - broken)
+            kept.keep(state)
+        kept.remove()
         for warning in changed_since_start(classifier, session):
             warnings.warn(warning, stacklevel=2)
     rows = attack.steps * size * attack.draws * session.oracle.cost.query

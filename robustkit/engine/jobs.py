@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from robustkit.engine.bisection import Bisection
 from robustkit.engine.nearness import Nearness
 from robustkit.engine.originals import Original
-from robustkit.primitives.protocol import Attack
+from robustkit.primitives.protocol import Attack, Trials
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -103,6 +104,11 @@ class Trial:
         """Note how far away the nearest error of this trial is after the queries so far."""
         before = self.approach[-1].distance if self.approach else math.inf
         self.approach.append(Approach(self.queries, min(distance, before)))
+
+
+def lost_rows(trials: Trials, label: Tensor) -> Tensor:
+    """`[B]` bool: `Job.lost` of each trial for the class `label` `[B]`."""
+    return torch.where(trials.target < 0, (label != trials.y) & (label != ABSTAINS), label == trials.target)
 
 
 def by_attack(trials: Sequence[Trial]) -> list[tuple[Attack, list[int]]]:

@@ -6,25 +6,28 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import torch
-from torch import Tensor
 
 from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
-from robustkit.engine.ahead import QueriesAhead, as_guessed
-from robustkit.engine.jobs import Job, Outcome, Trial, by_attack
+from robustkit.engine.ahead import GuessedBatch, QueriesAhead
+from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, lost_rows
+from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
-from robustkit.engine.verdicts import Candidates, VerdictQueue, check_finite
+from robustkit.engine.verdicts import Candidates, VerdictQueue
+from robustkit.primitives.image_masks import ImageMasks
+from robustkit.primitives.mask import Mask
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.queries import CHECKPOINTS
-from robustkit.primitives.rows import Rows, along
+from robustkit.primitives.rows import Rows, along, numbers_on
 
 _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
 
@@ -41,6 +44,7 @@ def run(
     judge: Session | None = None,
     patience: float = math.inf,
     measure: bool = False,
+    late: bool | None = None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
 
@@ -57,25 +61,43 @@ def run(
         patience: seconds that a point waits for others to be judged with; outcomes do not depend on it.
         measure: how near images that are not broken are to the wrong classes (`robustkit.engine.nearness`). Only for an
             attack that keeps its best point, on a model that always answers alike; of others nothing is measured.
+        late: whether the engine acts on each step one step later, so that a GPU does not wait for the host; outcomes do
+            not depend on it. None: on a GPU.
     """
     jobs = iter(jobs)
     first = next(jobs, None)
     if first is None:
         return
     attack.check_images(tuple(first.x.shape))
+    if isinstance(attack.mask, ImageMasks):
+        for mask, own in _by_mask(attack.mask, [first, *jobs]):
+            yield from run(
+                session, replace(attack, mask=mask), own, slots=slots, seed=seed, tick=tick, surrogate=surrogate,
+                judge=judge, patience=patience, measure=measure, late=late,
+            )  # fmt: skip
+        return
     attack = session.in_its_levels(attack)
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
     measurable = measure and plain and attack.keeps_best and not attack.ball.renders
     margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measurable else None
+    late = first.x.device.type == "cuda" if late is None else late
     scheduler = Scheduler(
-        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience, margins
-    )
+        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience, margins,
+        late,
+    )  # fmt: skip
     while scheduler.admit():
         live = scheduler.step()
         yield from scheduler.verdicts()
         tick(live)
     yield from scheduler.verdicts()
+
+
+def _by_mask(masks: ImageMasks, jobs: Sequence[Job]) -> Iterator[tuple[Mask, list[Job]]]:
+    """The jobs of each mask."""
+    own = [masks.of_image(job.sample) for job in jobs]
+    for mask in dict.fromkeys(own):
+        yield mask, [job for job, other in zip(jobs, own, strict=True) if other == mask]
 
 
 class Scheduler:
@@ -91,21 +113,29 @@ class Scheduler:
         seed: of all noise.
         patience: seconds that a point waits for others to be judged with.
         margins: to measure nearness with.
+        late: whether each step is acted on one step later (`robustkit.engine.late`), where the attack allows it.
     """
 
     def __init__(
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
-        seed: int, patience: float = math.inf, margins: Margins | None = None,
+        seed: int, patience: float = math.inf, margins: Margins | None = None, late: bool = False,
     ) -> None:  # fmt: skip
-        self.queried, self.attack, self.most = queried, attack, most
-        self.transfers = queried is not session
+        self.queried, self.attack = queried, attack
+        self.most = min(most, queried.sizes.fit_into_memory.get(attack.sees, most))
+        # That a surrogate is fooled says nothing; and without a radius the nearest error is looked for until the budget
+        # is spent.
+        self.judges_queries = queried is session and (attack.bisects or not attack.unlimited)
         self.approaches = attack.unlimited and not attack.bisects and attack.sees != "gradients"
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
         self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
         # A model that draws noise may answer a query differently in another batch.
-        guesses = attack.guesses and isinstance(queried.oracle, Plain) and not attack.bisects
+        repeats = isinstance(queried.oracle, Plain)
+        guesses = attack.guesses and repeats and not attack.unlimited
         self.ahead = QueriesAhead(attack, queried.sizes) if guesses else None
+        # Not where queries are a caller's own function, which may be paid for.
+        self.late = late and repeats and not (queried.answers_only or guesses or attack.bisects or self.approaches)
+        self.unread: UnreadStep | None = None  # the last step, if what it showed is read late
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
@@ -120,7 +150,11 @@ class Scheduler:
         if not live and not arriving:
             slots.clear()
             return bool(len(self.waiting))
-        slots.resize(self.queried.sizes.fit(live + arriving, self.most, self.attack.sees))
+        size = self.queried.sizes.fit(live + arriving, self.most, self.attack.sees)
+        if self.unread is not None and size != len(slots.trials):
+            self._catch_up()
+            return self.admit()
+        slots.resize(size)
         self._fill(arriving)
         return True
 
@@ -129,13 +163,16 @@ class Scheduler:
         state, live = self.slots.state, self.slots.live
         if state is None:
             return 0
-        seen = self._seen(state if self.ahead is None else self.ahead.batch(state, live, self.most))
+        batch = None if self.ahead is None else self.ahead.batch(state, self.slots.rows(live), self.most)
+        seen = self._seen(state if batch is None else batch.state)
         if seen is None:
             self._halve()
-        elif self.ahead is None:
+        elif self.late:
+            self._advance_late(live, seen)
+        elif self.ahead is None or batch is None:
             self._advance(live, seen)
         else:
-            self._advance_along(self.ahead, live, seen)
+            self._advance_along(self.ahead, batch, live, seen)
         return 0 if seen is None else len(live)
 
     def verdicts(self) -> Iterator[Outcome]:
@@ -160,31 +197,54 @@ class Scheduler:
             # The traceback holds on to what was computed; memory is freed only after this block.
             return None
 
-    def _advance_along(self, ahead: QueriesAhead, live: list[int], seen: Seen) -> None:
-        """Step after step, in the rows whose true query is still the guessed one."""
-        rows, right = live, 0
-        for guess, answer in ahead.answers(seen):
-            state = self.slots.state
-            assert state is not None
-            same = as_guessed(state, guess).tolist()
-            rows = [row for row in rows if same[row] and self.slots.trials[row] is not None]
-            if not rows:
-                break
-            self._advance(rows, answer)
-            right += len(rows)
-        ahead.learn(right)
+    def _advance_along(self, ahead: QueriesAhead, batch: GuessedBatch, live: list[int], seen: Seen) -> None:
+        """Step after step in each row, as long as its true query is the guessed one."""
+        state, rows = self.slots.state, self.slots.rows(live)
+        assert state is not None
+        ends = lost_rows(batch.state.trial, seen.label)
+        counted = ahead.counted(batch, seen, ends if self.judges_queries else torch.zeros_like(ends))
+        self._count(live, counted.answers, seen)
+        # The last answer of each trial, in its slot.
+        last = numbers_on(rows.device, [answers[-1] for answers in counted.answers])
+        before = replace(state, query=state.query.index_copy(0, rows, batch.state.query.index_select(0, last)))
+        label = state.trial.y.index_copy(0, rows, seen.label.index_select(0, last))
+        answered = replace(seen.take(torch.zeros_like(state.trial.y).index_copy(0, rows, last)), label=label)
+        self.slots.state = state.overwritten(rows, counted.after)
+        self._look(live, before, answered, self.slots.state)
 
-    def _advance(self, rows: list[int], seen: Seen) -> None:
-        """One step of the attack in rows whose queries were answered; the others stay as they are."""
-        before, live = self.slots.state, self.slots.live
+    def _advance(self, live: list[int], seen: Seen) -> None:
+        """One step of the attack."""
+        before = self.slots.state
         assert before is not None
-        self._count(rows, seen)
-        after = self._stepped(live, before, seen)
-        if len(rows) < len(live):
-            stepped = torch.zeros_like(before.done).index_fill(0, self.slots.rows(rows), True)
-            after = after.where(stepped, before)
+        self._count(live, [[row] for row in live], seen)
+        self.slots.state = self._stepped(live, before, seen)
+        self._look(live, before, seen, self.slots.state)
+
+    def _look(self, live: list[int], before: State, seen: Seen, after: State) -> None:
+        done = {row for row, over in enumerate(after.done.tolist()) if over}
+        self._release(
+            live, before, after, self.slots.candidates(live, before, seen) if self.judges_queries else set(), done
+        )
+
+    def _advance_late(self, live: list[int], seen: Seen) -> None:
+        """One step of the attack; then what the step before it showed is acted on."""
+        before, last = self.slots.state, self.unread
+        assert before is not None
+        after = self.attack.step(before, seen)
+        self.unread = UnreadStep.of(live, self.attack, before, seen, after, judged=self.judges_queries)
         self.slots.state = after
-        self._release(rows, before, self._candidates(rows, before, seen.label))
+        self._act_on(last)
+
+    def _act_on(self, step: UnreadStep | None) -> None:
+        if step is not None:
+            facts = step.read(self.slots.trials)
+            self._note(step.rows, [[row] for row in step.rows], step.backwards, facts.without_gradient)
+            self._release(step.rows, step.before, step.after, facts.candidates, facts.done)
+
+    def _catch_up(self) -> None:
+        """Act on the last step, too, before rows change their places."""
+        last, self.unread = self.unread, None
+        self._act_on(last)
 
     def _stepped(self, live: list[int], state: State, seen: Seen) -> State:
         """The attack's step; with bisection that of each trial's own radius."""
@@ -192,7 +252,7 @@ class Scheduler:
             return self.attack.step(state, seen)
         idle = [row for row, trial in enumerate(self.slots.trials) if trial is None]
         parts, places = [state.take(self.slots.rows(idle))], idle
-        for attack, numbers in by_attack([trial for trial in self.slots.trials if trial is not None]):
+        for attack, numbers in by_attack(self.slots.of(live)):
             rows = [live[number] for number in numbers]
             # Sums over a row take another path in a batch of one, so a lone row is stepped together with a copy.
             several = self.slots.rows(rows if len(rows) > 1 else rows * 2)
@@ -201,82 +261,57 @@ class Scheduler:
             places = places + rows
         return Rows.cat(parts).take(self.slots.rows(places).argsort())
 
-    def _count(self, live: list[int], seen: Seen) -> None:
+    def _count(self, live: list[int], answers: list[list[int]], seen: Seen) -> None:
+        """Count the answers of each trial in flight, which are some rows of `seen`."""
+        self._note(live, answers, seen.backwards, self.slots.without_gradient(live, answers, seen))
+
+    def _note(self, live: list[int], answers: list[list[int]], backwards: int, without_gradient: set[int]) -> None:
+        """Count the answers of each trial in flight.
+
+        Args:
+            live: the trials' slots.
+            answers: of each of them, the rows of the batch that were its queries.
+            backwards: gradients of each row.
+            without_gradient: rows of the batch whose gradients are all zero.
+        """
         forwards = self.queried.oracle.cost.query
-        backwards, without = forwards * seen.backwards, self._without_gradient(live, seen)
-        for row in live:
-            trial = self.slots.trials[row]
-            assert trial is not None
-            trial.queries += 1
-            trial.forwards += forwards
-            trial.backwards += backwards
-            trial.zero_backwards += backwards if row in without else 0
+        for trial, rows in zip(self.slots.of(live), answers, strict=True):
+            trial.queries += len(rows)
+            trial.forwards += forwards * len(rows)
+            trial.backwards += forwards * backwards * len(rows)
+            trial.zero_backwards += forwards * backwards * sum(row in without_gradient for row in rows)
 
-    def _without_gradient(self, live: list[int], seen: Seen) -> set[int]:
-        """Rows whose gradients are all exactly zero, once it is clear that none is NaN or infinite."""
-        if not seen.backwards:
-            return set()
-        grad = seen.all_grads
-        # Sums decide in nearly all cases: one pass over the values, which matters for small networks.
-        sums = grad.flatten(1).sum(1).tolist()
-        # A sign of NaN is zero, and would pass for "no gradient". A sum of finite values may overflow.
-        if not all(map(math.isfinite, sums)):
-            samples = [trial.job.sample for trial in self.slots.trials if trial is not None]
-            check_finite(grad[self.slots.rows(live)], samples, "input gradient")
-        return {row for row in live if sums[row] == 0 and not bool(grad[row].any())}
-
-    def _candidates(self, live: list[int], state: State, label: Tensor) -> set[int]:
-        """Rows whose query is a point of the ball that the search network gets wrong (or as targeted)."""
-        if self.transfers:
-            return set()  # that a surrogate is fooled says nothing, and the model itself was not queried
-        if self.attack.unlimited and not self.attack.bisects:
-            return set()  # the nearest error is looked for until the budget is spent
-        if torch.equal(label, state.trial.y):
-            return set()
-        # On the host: there are a few labels only, and on a small network each tensor operation shows.
-        labels = label.tolist()
-        lost = [row for row in live if (trial := self.slots.trials[row]) is not None and trial.job.lost(labels[row])]
-        if not lost:
-            return set()
-        candidates: set[int] = set()
-        for attack, numbers in by_attack([trial for row in lost if (trial := self.slots.trials[row]) is not None]):
-            rows = self.slots.rows([lost[number] for number in numbers])
-            inside = attack.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
-            candidates |= {row for row, within in zip(rows.tolist(), inside.tolist(), strict=True) if within}
-        return candidates
-
-    def _release(self, live: list[int], before: State, candidates: set[int]) -> None:
+    def _release(self, rows: list[int], before: State, after: State, candidates: set[int], done: set[int]) -> None:
         """Decided and spent trials leave their slots and wait for a verdict."""
-        state = self.slots.state
-        assert state is not None
-        done = state.done.tolist()
         if self.approaches:
-            self._note_distances(live, state, done)
-        leaving = [row for row in live if row in candidates or done[row]]
+            self._note_distances(rows, after, done)
+        leaving = [row for row in rows if row in candidates or row in done]
         if not leaving:
             return
-        rows = self.slots.rows(leaving)
+        numbers = self.slots.rows(leaving)
         final = [row not in candidates for row in leaving]
-        states = state.take(rows)
-        last = along(torch.tensor(final, device=rows.device), states.query)
-        points = torch.where(last, states.query, before.query.index_select(0, rows))
+        states = after.take(numbers)
+        last = along(numbers_on(numbers.device, final).bool(), states.query)
+        points = torch.where(last, states.query, before.query.index_select(0, numbers))
         self.waiting.add(Candidates(self.slots.release(leaving), states, points, final))
+        if self.unread is not None:
+            self.unread.rows = [row for row in self.unread.rows if self.slots.trials[row] is not None]
 
-    def _note_distances(self, live: list[int], state: State, done: list[bool]) -> None:
+    def _note_distances(self, rows: list[int], state: State, done: set[int]) -> None:
         assert isinstance(state, NearestState)
-        for row in live:
-            trial = self.slots.trials[row]
-            assert trial is not None
-            if done[row] or trial.queries in CHECKPOINTS:
+        for row, trial in zip(rows, self.slots.of(rows), strict=True):
+            if row in done or trial.queries in CHECKPOINTS:
                 trial.note(float(state.distance[row]))
 
     def _halve(self) -> None:
         """After an out-of-memory: half the slots; all trials in flight go on later."""
+        self._catch_up()
         state = self.slots.state
         if self.most < 2 or state is None:
             raise no_memory()
         torch.cuda.empty_cache()
-        self.most //= 2
+        # The attacks that follow in this session begin with as many.
+        self.queried.sizes.fit_into_memory[self.attack.sees] = self.most = self.most // 2
         live = self.slots.live
         for row, trial in zip(live, self.slots.release(live), strict=True):
             self.queue.pause(trial, state.take(self.slots.rows([row])))

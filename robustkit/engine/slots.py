@@ -1,13 +1,16 @@
 """The trials in flight: one state on the device, whose rows are the slots."""
 
+import math
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from robustkit.engine.jobs import Trial
-from robustkit.primitives.protocol import State
-from robustkit.primitives.rows import Rows, padded
+from robustkit.engine.jobs import Trial, by_attack
+from robustkit.engine.verdicts import check_finite
+from robustkit.primitives.protocol import Seen, State
+from robustkit.primitives.rows import Rows, numbers_on, padded
 
 
 class Slots:
@@ -48,9 +51,13 @@ class Slots:
         for row, trial in zip(idle, trials, strict=True):
             self.trials[row] = trial
 
+    def of(self, rows: Sequence[int]) -> list[Trial]:
+        """The trials of some rows, none of which is idle."""
+        return [trial for row in rows if (trial := self.trials[row]) is not None]
+
     def release(self, rows: Sequence[int]) -> list[Trial]:
         """The trials of some rows, which become idle."""
-        trials = [trial for row in rows if (trial := self.trials[row]) is not None]
+        trials = self.of(rows)
         for row in rows:
             self.trials[row] = None
         return trials
@@ -58,4 +65,46 @@ class Slots:
     def rows(self, numbers: Sequence[int]) -> Tensor:
         """Row numbers as a tensor beside the state."""
         assert self.state is not None, "there are no rows"
-        return torch.tensor(numbers, dtype=torch.int64, device=self.state.done.device)
+        return numbers_on(self.state.done.device, numbers)
+
+    def without_gradient(self, live: Sequence[int], answers: Sequence[Sequence[int]], seen: Seen) -> set[int]:
+        """Answers whose gradients are all exactly zero.
+
+        Args:
+            live: slots of the trials that were answered.
+            answers: of each of them, rows of `seen`.
+            seen: the answers.
+
+        Raises:
+            UserError: a gradient is NaN or infinite.
+        """
+        if not seen.backwards:
+            return set()
+        grad = seen.all_grads
+        # Sums decide in nearly all cases: one pass over the values, which matters for small networks.
+        sums = grad.flatten(1).sum(1).tolist()
+        # A sign of NaN is zero, and would pass for "no gradient". A sum of finite values may overflow.
+        if not all(map(math.isfinite, sums)):
+            samples = [trial.job.sample for trial, rows in zip(self.of(live), answers, strict=True) for _ in rows]
+            check_finite(grad[self.rows(list(chain(*answers)))], samples, "input gradient")
+        return {row for rows in answers for row in rows if sums[row] == 0 and not bool(grad[row].any())}
+
+    def candidates(self, rows: Sequence[int], queried: State, seen: Seen) -> set[int]:
+        """Those of the rows whose query is a point of the ball that the search network gets wrong (or as targeted).
+
+        Args:
+            rows: to look at.
+            queried: the state with the queries.
+            seen: what the network answered there.
+        """
+        if torch.equal(seen.label, queried.trial.y):
+            return set()
+        # On the host: there are a few labels only, and on a small network each tensor operation shows.
+        labels = seen.label.tolist()
+        lost = [row for row, trial in zip(rows, self.of(rows), strict=True) if trial.job.lost(labels[row])]
+        found: set[int] = set()
+        for attack, numbers in by_attack(self.of(lost)):
+            those = [lost[number] for number in numbers]
+            inside = attack.inside(queried, seen, self.rows(those)).tolist()
+            found |= {row for row, within in zip(those, inside, strict=True) if within}
+        return found

@@ -11,7 +11,7 @@ from robustkit.engine.bisection import Bisection
 from robustkit.engine.jobs import Job, Trial, by_attack
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, MaskedTrials, State, Trials
-from robustkit.primitives.rows import Rows, padded
+from robustkit.primitives.rows import Rows, numbers_on, padded
 
 
 class TrialQueue:
@@ -89,7 +89,7 @@ class TrialQueue:
         device = trials[0].job.x.device
 
         def column(values: list[int]) -> torch.Tensor:
-            return torch.tensor(values, device=device)
+            return numbers_on(device, values)
 
         restart = column([trial.restart for trial in trials])
         loss_target = column([trial.loss_target for trial in trials])

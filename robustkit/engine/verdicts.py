@@ -101,6 +101,7 @@ class VerdictQueue:
         points = self._exact(groups, points)
         for trial in trials:
             trial.looks += 1
+            trial.forwards += self.attack.ball.forwards
         verdicts = self.session.oracle.verdicts(points, [look for group in groups for look in self._looks(group)])
         check_finite(verdicts.scores, samples, "output")
         for trial, forwards in zip(trials, verdicts.forwards, strict=True):
@@ -277,7 +278,12 @@ def check_finite(values: Tensor, samples: list[int], what: str) -> None:
     """
     bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
     if bad:
-        raise UserError(
-            f"The model's {what} is not finite (NaN or infinite) for image {samples[bad[0]]}, "
-            "so no attack can be trusted on it; mend the model first."
-        )
+        raise not_finite(samples[bad[0]], what)
+
+
+def not_finite(sample: int, what: str) -> UserError:
+    """The error where a gradient or an output of the model is NaN or infinite."""
+    return UserError(
+        f"The model's {what} is not finite (NaN or infinite) for image {sample}, "
+        "so no attack can be trusted on it; mend the model first."
+    )

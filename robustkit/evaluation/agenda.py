@@ -146,13 +146,18 @@ class Agenda:
                 self._carry_over(chain, place, lane.images)
                 self._move(chain, place + 1, lane.images)
 
-    def lost(self, lane: Lane) -> Lane | None:
-        """A lane's worker has ended: its unfinished images are handed out again; returned if it is one image alone."""
+    def lost(self, lane: Lane, *, blamed: bool = True) -> Lane | None:
+        """A lane's worker has ended: its unfinished images are handed out again; returned if it is one image alone.
+
+        Args:
+            lane: as it was handed out.
+            blamed: whether an image that was alone may have ended the worker.
+        """
         left = self._lacking(lane.model, lane.attack, lane.images)
         finished = set(lane.images).difference(left)
         self.done(replace(lane, images=tuple(image for image in lane.images if image in finished)))
         if len(left) == 1:
-            return replace(lane, images=tuple(left), deaths=lane.deaths + (len(lane.images) == 1))
+            return replace(lane, images=tuple(left), deaths=lane.deaths + (blamed and len(lane.images) == 1))
         self._again.extendleft(replace(lane, images=part) for part in _divided(left, math.ceil(len(left) / _PARTS)))
         return None
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustkit.checks.check import reaches
-from robustkit.checks.facts import Level, ModelFacts, RunThreat, StoredWitness
+from robustkit.checks.facts import Level, ModelFacts, ProbeRecord, RunThreat, StoredWitness
 from robustkit.checks.probing import CLEAN, Wanted
 from robustkit.checks.register import probes_of
 from robustkit.classifier.classifier import Classifier
@@ -84,7 +84,7 @@ def predicted_checks(
     facts = replace(facts, n=len(evaluation.ids))  # some probes are named after it
     ModelChecks(alone, classifier, facts, store, watch, most=_TRIED).run()
     measured: dict[tuple[str, str, str], list[Passes]] = {}
-    for row in store.probe_records(classifier.name):
+    for row in store.rows(ProbeRecord, classifier.name):
         measured.setdefault((row.norm, row.eps_text, row.probe), []).append(Passes(row.forwards, row.backwards))
     models = [classifier.name, *(each.name for each in evaluation.classifiers if each is not classifier)]
     costs = _predicted(facts, models, evaluation, pilot, measured)

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from robustkit.black_box import RemoteAccess
-from robustkit.black_box.address import is_url
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
@@ -19,6 +18,7 @@ from robustkit.errors import UserError
 from robustkit.evaluation.request import EvaluationRequest, Model
 from robustkit.host.progress import ProgressWatch
 from robustkit.models import is_checkpoint, load_model
+from robustkit.models.black_boxes import require_server
 from robustkit.models.prefixes import prefixed
 from robustkit.models.sources import file_of
 from robustkit.paths import user_path
@@ -116,8 +116,8 @@ def _check_loading_options(request: EvaluationRequest, models: Sequence[Model]) 
         "train": request.train or None, "retrain": request.retrain or None,
         "random_init": request.random_init or None,
     }  # fmt: skip
-    if request.remote is not None and not any(is_url(each) for each in models if isinstance(each, str)):
-        raise UserError("max_queries, rate and the like are for servers, and no model is an http:// address.")
+    if request.remote is not None:
+        require_server(models)
     given = [name for name, value in values.items() if value is not None]
     if given and not any(isinstance(model, str) for model in models):
         raise UserError(

@@ -12,6 +12,7 @@ from robustkit.common_corruptions.suite import CorruptionLevel, hash_of, images_
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evidence.rows import CorruptedRecord
 from robustkit.evidence.store import Store
+from robustkit.evidence.stored_corruptions import corrupted_verdicts
 from robustkit.host.progress import ProgressWatch
 
 _READ_AT_ONCE = 64  # images read from the data set together
@@ -33,7 +34,7 @@ class CorruptedImages:
         self.cells = () if evaluation.suite is None else evaluation.suite.cells
         self._done: dict[CorruptionLevel, set[int]] = {}
         self._failed = set(store.failed(model))
-        for level, verdicts in store.corrupted_verdicts(model).items() if self.cells else ():
+        for level, verdicts in corrupted_verdicts(store, model).items() if self.cells else ():
             self._done[CorruptionLevel(*level)] = set(verdicts)
 
     @property

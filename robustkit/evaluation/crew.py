@@ -14,14 +14,19 @@ import torch
 
 from robustkit.errors import UserError
 from robustkit.evaluation.agenda import LEAST, Agenda
-from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
-from robustkit.evaluation.local_workers import LocalWorker, LocalWorkers
+from robustkit.evaluation.lanes import HOST_LOST, NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
+from robustkit.evaluation.places import WorkerProcess, place_of
+from robustkit.evaluation.request import MOST_WORKERS
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.worker import fingerprints, without_audit
 from robustkit.evidence.rows import AnswerRecord, AttackRecord, CleanRecord, FailedRecord, Row
 from robustkit.evidence.store import Store
-from robustkit.host.progress import ProgressWatch, Silent, WorkWatch
+from robustkit.host.progress import ProgressWatch, WorkWatch
 
+_ROUNDED: Final = (
+    "The workers of this run round differently, as other processors or libraries do: where an image is at the edge of "
+    "its class, its verdict depends on the worker that had it."
+)
 _HOPELESS: Final = 20  # workers lost in a row
 TRIES: Final = 3  # times that an image may end its worker
 
@@ -30,7 +35,7 @@ TRIES: Final = 3  # times that an image may end its worker
 class Worker:
     """A worker process, and what it works on."""
 
-    process: LocalWorker
+    process: WorkerProcess
     lane: Lane | None = None
     model: int | None = None  # of its last lane
     ready: bool = False
@@ -47,17 +52,21 @@ class Crew:
 
     def __init__(self, evaluation: Evaluation, store: Store, watch: ProgressWatch) -> None:
         assert evaluation.origin is not None, "workers need the request"
-        assert evaluation.origin.workers is not None, "someone must work"
         self.evaluation, self.store, self.watch = evaluation, store, watch
-        self.size = evaluation.origin.workers
-        request = replace(evaluation.origin, watch=Silent(), retrain=False, out=None, workers=None)
-        self.place = LocalWorkers(request)
+        self.most = evaluation.origin.workers or MOST_WORKERS
+        self.place = place_of(evaluation)
+        self.fingerprints = fingerprints(evaluation)  # before any pass, as in a worker: a model may count its passes
         self.workers: list[Worker] = []
         self.agenda: Agenda | None = None  # once the work begins
         self.first: Ready | None = None  # what the first worker said
         self.lost = 0  # workers since a lane was finished
         self.judged: set[tuple[str, int]] = set()  # images of models
         self.fallen: set[tuple[str, int]] = set()  # those that are broken, or wrong without an attack
+
+    @property
+    def size(self) -> int:
+        """How many workers may run now."""
+        return min(self.most, self.place.room())
 
     @property
     def stage(self) -> str:
@@ -71,6 +80,7 @@ class Crew:
         for worker in self.workers:
             worker.process.stop()
         self.workers = []
+        self.place.close()
 
     def answers(self) -> tuple[AnswerRecord, ...]:
         """What the models answer at fixed points, as a worker found out.
@@ -93,9 +103,10 @@ class Crew:
         """
         self.evaluation = evaluation
         agenda = self.agenda = Agenda(without_audit(evaluation), self.store)
+        stage = self.stage
         if isinstance(self.watch, WorkWatch):
-            self.watch.expect({self.stage: 1.0})
-        self.watch.stage(self.stage, agenda.size, agenda.size - agenda.left)
+            self.watch.expect({stage: 1.0})
+        self.watch.stage(stage, agenda.size, agenda.size - agenda.left)
         while agenda.left:
             self._hand_out(agenda)
             for worker in self._heard_of():
@@ -103,9 +114,10 @@ class Crew:
 
     def _hand_out(self, agenda: Agenda) -> None:
         idle = [worker for worker in self.workers if worker.ready and worker.lane is None]
-        self._start(min(agenda.lanes - len(idle), self.size - len(self.workers)))
+        size = self.size
+        self._start(min(agenda.lanes - len(idle), size - len(self.workers)))
         for worker in idle:
-            lane = agenda.take(self.size, worker.model)
+            lane = agenda.take(size, worker.model)
             if lane is None:
                 return
             manifest = self.store.manifest()
@@ -177,20 +189,23 @@ class Crew:
                 self.store.set_manifest(**{key: {**manifest.get(key, {}), **value}})
 
     def _check(self, message: Ready) -> None:
-        if message.fingerprints != fingerprints(self.evaluation):
+        if message.fingerprints != self.fingerprints:
             raise UserError(
-                "A worker process loaded other weights or code than this one: a file changed meanwhile, or the model "
-                "is made at random; give it fixed weights, or leave out --workers."
+                "A worker process loaded other weights, code or images than this one: a file has changed, or its "
+                "host has another, or the model is made at random; give it fixed weights, or leave out --workers."
             )
+        if self.first is not None and message.answers != self.first.answers:
+            self._note({"warnings": [_ROUNDED]})
 
     def _lost(self, worker: Worker, end: str) -> None:
         """Hand out the images of a worker that has ended to others."""
         self.workers.remove(worker)
-        if not worker.ready:
+        own = end != HOST_LOST  # the images and the memory of a worker have nothing to do with the end of its host
+        if own and not worker.ready:
             self._go_on_with_fewer(end)
         if worker.lane is None:
             return
-        self.lost += 1
+        self.lost += own
         if self.lost >= _HOPELESS:
             raise UserError(
                 f"{self.lost} worker processes ended one after the other ({end}), and none finished its "
@@ -198,7 +213,7 @@ class Crew:
             )
         assert self.agenda is not None, "lanes come from it"
         before = self.agenda.left
-        alone = self.agenda.lost(worker.lane)
+        alone = self.agenda.lost(worker.lane, blamed=own)
         if alone is not None:
             self._try_again(self.agenda, alone, end)
         self._advance(before - self.agenda.left)
@@ -209,7 +224,7 @@ class Crew:
         Raises:
             UserError: no worker is left.
         """
-        self.size -= 1
+        self.most = max(len(self.workers), self.size - 1)
         what = f"A worker process ended while it loaded the models and tried the first images ({end})"
         if not self.workers:
             raise UserError(f"{what}; take fewer --workers, or none.")

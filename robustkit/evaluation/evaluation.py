@@ -5,7 +5,6 @@ that; a smoothed classifier has its certified accuracy beside it, a lower bound.
 """
 
 import inspect
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -19,6 +18,7 @@ from robustkit.checks.facts import Level
 from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.checking import ModelChecks
+from robustkit.evaluation.command import this_command
 from robustkit.evaluation.crew import Crew, one_thread
 from robustkit.evaluation.identity import compared, digest, identity_of
 from robustkit.evaluation.precision import looks
@@ -218,7 +218,7 @@ def _keeping(store: Store, evaluation: Evaluation) -> Evaluation:
 def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> None:
     manifest, here = store.manifest(), environment(evaluation.device)
     if store.empty:
-        store.set_manifest(created=_now(), command=_command(), seconds={}, warnings=[])
+        store.set_manifest(created=_now(), command=this_command(), seconds={}, warnings=[])
         store.set_manifest(**({"adversarial": KEPT} if evaluation.keep_adversarial else {}))
         store.set_manifest(**({"declared": list(evaluation.declared)} if evaluation.declared else {}))
         manifest = {}
@@ -243,12 +243,6 @@ def _remember_answers(store: Store, evaluation: Evaluation, probes: Probes, crew
         store.set_answers(each for each in crew.answers() if (each.role, each.model) in names)
         return
     store.set_answers(probes.record(role, each) for role, each in missing)
-
-
-def _command() -> str:
-    return (
-        " ".join(["robustkit", *sys.argv[1:]]) if Path(sys.argv[0]).stem == "robustkit" else "robustkit.evaluate(...)"
-    )
 
 
 def _now() -> str:

@@ -8,6 +8,7 @@ from robustkit.evidence.rows import AnswerRecord, Row
 
 # Entries of a manifest that the part of a run which is about one model adds to.
 NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected")
+HOST_LOST: Final = "host lost"  # how a worker ends whose host is gone, or was never there
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Lane:
 class Ready:
     """A worker has loaded models and data, and has tried the models on the first images of the run."""
 
-    fingerprints: tuple[str, ...]  # of the models and surrogates
+    fingerprints: tuple[str, ...]  # of the models, the surrogates and the first images
     answers: tuple[AnswerRecord, ...]  # theirs
 
 

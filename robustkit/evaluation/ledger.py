@@ -41,7 +41,7 @@ class Ledger:
         self._finished: dict[_Key, set[int]] = {}
         self._broken: dict[_Key, set[int]] = {}
         if clean:
-            for row in store.attack_records(model):
+            for row in store.rows(AttackRecord, model):
                 self._note(row)
 
     def write(self, rows: Iterable[Row]) -> None:
@@ -176,8 +176,12 @@ class Ledger:
     def leave_out(self, attack: PlannedAttack, images: Collection[int]) -> None:
         """Leave images out of a later member of an ensemble: their results stay as they are, at no cost."""
         if images:
-            records = {row.sample: row for name in self._before(attack)
-                       for row in self.store.attack_records(self.model, attack=name, **_threat(attack))}  # fmt: skip
+            where = _threat(attack)
+            records = {
+                row.sample: row
+                for name in self._before(attack)
+                for row in self.store.rows(AttackRecord, self.model, attack=name, **where)
+            }
             self.write(
                 replace(records[number], attack=attack.name, question=0, forwards=0, backwards=0)
                 for number in sorted(images)
@@ -192,7 +196,7 @@ class Ledger:
         if attack.threshold == Threshold():
             return found
         for name in self._before(attack):
-            for row in self.store.nearness(self.model, attack=name, **_threat(attack)):
+            for row in self.store.rows(NearnessRecord, self.model, attack=name, **_threat(attack)):
                 before = found.get(row.sample, row)
                 classes = dict.fromkeys([*row.classes.split(), *before.classes.split()])
                 ratio = min(row.ratio, before.ratio)

@@ -1,11 +1,12 @@
 """Worker processes of this machine, each at the other end of a pipe."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -13,7 +14,7 @@ import torch
 
 from robustkit.errors import UserError
 from robustkit.evaluation.lanes import Lane, Message
-from robustkit.evaluation.request import EvaluationRequest
+from robustkit.evaluation.request import MOST_WORKERS, EvaluationRequest
 from robustkit.evaluation.worker import work
 
 
@@ -27,7 +28,7 @@ class LocalWorker:
     def __init__(self, request: EvaluationRequest) -> None:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=(theirs, request), daemon=True)
+        process = context.Process(target=_work_and_end_with_parent, args=(theirs, request), daemon=True)
         try:
             with _interrupts_ignored():
                 process.start()
@@ -81,6 +82,10 @@ class LocalWorkers:
     def __init__(self, request: EvaluationRequest) -> None:
         self.request = request
 
+    def room(self) -> int:
+        """How many workers may run: as many as were asked for."""
+        return MOST_WORKERS
+
     def start(self, number: int) -> LocalWorker:
         """A new worker process, with a GPU of its own where there are several."""
         several = self.request.device in ("auto", "cuda") and self.request.shard is None
@@ -91,6 +96,9 @@ class LocalWorkers:
         """The workers that have sent something or ended; waits for the first."""
         found = wait([worker.connection for worker in workers])
         return [worker for worker in workers if worker.connection in found]
+
+    def close(self) -> None:
+        """Nothing is left when the workers are stopped."""
 
 
 @contextmanager
@@ -104,3 +112,18 @@ def _interrupts_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _work_and_end_with_parent(connection: Connection, request: EvaluationRequest) -> None:
+    """Work until the first process closes the pipe, or ends in whatever way."""
+    # Ctrl-C reaches all processes of a terminal; the first one decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    work(connection, request)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None, "a worker has a parent"
+    wait([parent.sentinel])
+    os._exit(1)

@@ -3,9 +3,6 @@
 Evidence is copied row by row. A row that two runs have must be the same in both. Nothing is computed again.
 """
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +17,7 @@ from robustkit.errors import UserError
 from robustkit.evaluation.complete_shards import are_shards
 from robustkit.evaluation.joined_manifest import joined_identity, joined_manifest
 from robustkit.evaluation.merged_checks import notes_on_checks, rows_of_checks
+from robustkit.evaluation.new_folder import new_folder
 from robustkit.evidence.checked import level_of
 from robustkit.evidence.rows import (
     AnswerRecord,
@@ -77,18 +75,10 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> Merged:
         raise UserError("A merged run is made of two runs or more; name another one.")
     if target.exists():
         raise UserError(f"{out} exists, and a merged run gets a folder of its own; give another --out.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        with ExitStack() as stack:
-            sources = [_opened(user_path(folder), stack) for folder in folders]
-            missing = _filled(part, sources)
-            manifests = [source.manifest() for source in sources]
-        os.chmod(part, 0o755)
-        os.rename(part, target)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+    with new_folder(target) as part, ExitStack() as stack:
+        sources = [_opened(user_path(folder), stack) for folder in folders]
+        missing = _filled(part, sources)
+        manifests = [source.manifest() for source in sources]
     store = Store(target, reading=True)
     try:
         run = summarised(store, target)
@@ -119,9 +109,10 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[str, ...]:
     target = Store(part)
     try:
         for source in sources:
+            carried = set() if shards else _carried(source)
             for kind in (*_KINDS, *(_KEPT if all(keeps) else ())):
-                _copy(source, target, kind, with_carried=shards)
-            _copy_rows(source, target, rows_of_checks(source, manifests, set() if shards else _carried(source)))
+                _copy_rows(source, target, (row for row in source.every(kind) if _key(row) not in carried))
+            _copy_rows(source, target, rows_of_checks(source, manifests, carried))
             _copy_answers(source, target, identity)
         entries = joined_manifest(names, manifests, identity)
         target.set_manifest(**entries, finished=None)
@@ -140,24 +131,12 @@ def _notes(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "Not all of the runs kept their adversarial examples, so the merged run has none."
 
 
-def _copy(source: Store, target: Store, kind: type[Any], *, with_carried: bool) -> None:
-    """Copy all rows of a kind.
-
-    Args:
-        source: of the rows.
-        target: gets them.
-        kind: of the rows.
-        with_carried: also those that were copied from a smaller radius; runs with other radii have others.
+def _copy_rows(source: Store, target: Store, given: Iterator[Row]) -> None:
+    """Copy rows.
 
     Raises:
         UserError: there is another row of the same image already.
     """
-    may_be_carried = kind in _CARRIED and not with_carried
-    carried = _carried(source) if may_be_carried else set()
-    _copy_rows(source, target, (row for row in source.every(kind) if not _key(row) & carried))
-
-
-def _copy_rows(source: Store, target: Store, given: Iterator[Row]) -> None:
     for rows in _parts(given):
         for row in target.add(rows):
             raise UserError(
@@ -167,18 +146,16 @@ def _copy_rows(source: Store, target: Store, given: Iterator[Row]) -> None:
 
 
 def _carried(source: Store) -> set[tuple[object, ...]]:
-    """Keys of rows that were copied from a smaller radius, which the tables find there themselves."""
-    return {
-        (row.model, row.norm, row.eps_text, row.attack, row.sample)
-        for row in source.every(AttackRecord)
-        if row.success and not row.forwards and not row.backwards
-    }
+    """Keys of rows that were copied from a smaller radius, which the tables find there themselves.
+
+    Runs with other radii have others, so they are not copied again, unless the runs are shards of one.
+    """
+    key = "model, norm, eps_text, attack, sample"
+    return set(source.read(f"SELECT {key} FROM attacked WHERE success AND NOT forwards AND NOT backwards"))
 
 
-def _key(row: Row) -> set[tuple[object, ...]]:
-    if isinstance(row, _CARRIED):
-        return {(row.model, row.norm, row.eps_text, row.attack, row.sample)}
-    return set()
+def _key(row: Row) -> tuple[object, ...] | None:
+    return (row.model, row.norm, row.eps_text, row.attack, row.sample) if isinstance(row, _CARRIED) else None
 
 
 def _described(row: Row) -> str:

@@ -4,6 +4,7 @@ Within a norm the radii ascend, because an image that is broken at a smaller rad
 same point. Where distances are asked for, every image is attacked, and to the end.
 """
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,8 @@ from robustkit.evaluation.threats import Threat
 from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.ensembles import Threshold
+from robustkit.primitives.hyper_parameters import json_value
+from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.threat import MINIMUM
 
@@ -179,6 +182,7 @@ def plan(
                 "An audit attacks the models themselves, not a surrogate; leave out --audit or --surrogate."
             )
         columns = (*columns, Column(AUDIT, tuple(_members(ENSEMBLE, AUDIT)), audit=audit))
+    _check_features(columns)
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:
@@ -205,6 +209,14 @@ def _check_norms_of_ensembles(attacks: Sequence[str | Attack], threats: Sequence
     for attack, threat in product(attacks, threats):
         if isinstance(attack, str) and ensembles.is_ensemble(attack):
             ensembles.check_norm(attack, threat.ball_name)
+
+
+def _check_features(columns: Sequence[Column]) -> None:
+    """One threat has one distance, and features of two networks are two distances."""
+    attacks = [member.attack for column in columns for member in column.members]
+    perceptual = [each for each in attacks if isinstance(each, PerceptualAttack)]
+    if len({json.dumps(json_value([each.network, each.weights, each.layers])) for each in perceptual}) > 1:
+        raise UserError("These attacks compare features of different networks or layers; make a run for each.")
 
 
 def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Column:

@@ -18,6 +18,7 @@ from robustkit.evaluation.runner import ModelRun
 from robustkit.evaluation.thinning import Counted, Thinning
 from robustkit.evidence.audit import draw
 from robustkit.evidence.certificates import certificate_passes
+from robustkit.evidence.rows import AttackRecord, DrawRecord
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
 
@@ -109,7 +110,7 @@ def _with_fewer_audited(plan: Plan) -> Plan:
 
 
 def _clean_forwards(classifier: Classifier, store: Store, images: int) -> int:
-    draws = [row.forwards for row in store.draw_records(classifier.name, attack="clean")]
+    draws = [row.forwards for row in store.rows(DrawRecord, classifier.name, attack="clean")]
     if draws:
         return sum(draws)
     return images * certificate_passes(None if classifier.smoothing is None else vars(classifier.smoothing))
@@ -124,7 +125,7 @@ def _audit_scale(run: ModelRun, attack: PlannedAttack, audited: int, scale: floa
 def _cost(store: Store, model: str, attack: PlannedAttack, counted: Counted, scale: float) -> tuple[ExpectedCost, int]:
     """The expected cost of one attack in the run, and the passes that it needed in the pilot."""
     norm, eps_text = attack.threat.norm, attack.threat.eps_text
-    rows = store.attack_records(model, norm=norm, eps_text=eps_text, attack=attack.name)
+    rows = store.rows(AttackRecord, model, norm=norm, eps_text=eps_text, attack=attack.name)
     passes = {row.sample: counted.charged or Passes(row.forwards, row.backwards) for row in rows}
     of_all = [(weight, passes[image]) for image, weight in counted.weights.items()]
     images = scale * sum(weight for weight, _ in of_all)

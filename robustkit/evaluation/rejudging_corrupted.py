@@ -64,7 +64,7 @@ def rejudged_corrupted(
         ids: numbers of the run's images.
     """
     rows: dict[CorruptionLevel, dict[int, CorruptedRecord]] = {}
-    for row in store.corrupted_records(name):
+    for row in store.rows(CorruptedRecord, name):
         rows.setdefault(CorruptionLevel(row.corruption, row.severity), {})[row.sample] = row
     asked, others, wrong = 0, 0, set[int]()
     given = classifier.input_format()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -27,10 +27,11 @@ from robustkit.primitives.protocol import Attack
 
 Model = str | nn.Module | Classifier
 Array = Tensor | NDArray[Any]
+Backend = Literal["local", "ray"]
 Data = str | Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
 
 _NOBODY = Silent()
-_MOST_WORKERS = 1024
+MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ class EvaluationRequest:
             default those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; the side of a patch and the width of a frame in
             pixels; by default the usual ones.
-        mask: the pixels that may change, of all images alike, in the ball of the norm: a `Mask`, an array `[H, W]`, a
-            file of one, or "patch:ROW,COLUMN,HEIGHT,WIDTH"; None for all pixels.
+        mask: the pixels that may change, in the ball of the norm: a `Mask`, an array `[H, W]`, a file of one, or
+            "patch:ROW,COLUMN,HEIGHT,WIDTH"; or one for each image of the data, as an array `[N, H, W]`, a file of one,
+            or a folder of pictures (`masks_of_data`); None for all pixels.
         samples: how many images, in a fixed shuffled order; None takes all.
         batch_size: images in flight; on a CPU it does not change a bit of the result.
         device: "auto", "cpu", "cuda", ...
@@ -108,6 +110,10 @@ class EvaluationRequest:
             (docs/large-runs.md).
         workers: so many processes of one thread each attack the images, and this one writes the evidence; None attacks
             in this process. In a script, put the call under `if __name__ == "__main__":`.
+        backend: where these processes run: "local" on this machine, "ray" on the nodes of a Ray cluster, where
+            `workers` is the most of them and None takes all processors, or all GPUs.
+        ray_address: HOST:PORT of the cluster, of which this machine is a node, or "auto" for the one that `ray start`
+            started here; None takes that of RAY_ADDRESS, or starts a cluster of this machine for this run.
         watch: is told of the progress.
         progress: without a `watch`, show bars on standard error; None shows them in a terminal only.
 
@@ -154,6 +160,8 @@ class EvaluationRequest:
     declared: Sequence[str] = ()
     shard: str | None = None
     workers: int | None = None
+    backend: Backend = "local"
+    ray_address: str | None = None
     watch: ProgressWatch = _NOBODY
     progress: bool | None = None
 
@@ -167,8 +175,12 @@ class EvaluationRequest:
             raise UserError(f"A precision is a share above 0 and below 0.5, such as 0.01, not {self.precision!r}.")
         if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):
             raise UserError(f"An audit attacks a whole number of at least 1 survivors, not {self.audit!r}.")
-        if self.workers is not None and (not isinstance(self.workers, int) or not 1 <= self.workers <= _MOST_WORKERS):
-            raise UserError(f"Workers are a whole number from 1 to {_MOST_WORKERS}, not {self.workers!r}.")
+        if self.workers is not None and (not isinstance(self.workers, int) or not 1 <= self.workers <= MOST_WORKERS):
+            raise UserError(f"Workers are a whole number from 1 to {MOST_WORKERS}, not {self.workers!r}.")
+        if self.backend not in get_args(Backend):
+            raise unknown("backend", str(self.backend), get_args(Backend))
+        if self.ray_address is not None and self.backend != "ray":
+            raise UserError("A Ray address is for the backend ray; add --backend ray, or leave the address out.")
         _ = self.level, self.own_shard
 
     @contextmanager
@@ -179,6 +191,11 @@ class EvaluationRequest:
             return
         with shown_progress(self.progress) as watch:
             yield replace(self, watch=watch)
+
+    @property
+    def in_workers(self) -> bool:
+        """Whether other processes than this one attack the images."""
+        return self.workers is not None or self.backend != "local"
 
     @property
     def level(self) -> Level:

@@ -18,7 +18,7 @@ from robustkit.common_corruptions.choice import corruption_suite
 from robustkit.common_corruptions.suite import CorruptionSuite
 from robustkit.data import Dataset, given_dataset, load_dataset, pick
 from robustkit.data.eight_bits import EightBitImages
-from robustkit.data.masks import load_mask
+from robustkit.data.masks import masks_of_data
 from robustkit.errors import UntrainedError, UserError
 from robustkit.evaluation.classifiers import attacked_classifiers, listed, surrogate_classifiers
 from robustkit.evaluation.plan import Plan, plan
@@ -94,7 +94,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
         _require_no_threat(request)
         threats, early = [], Plan((), ())
     else:
-        threats = threats_of(norms, radii, data.threats, _mask(request, attacks))
+        threats = threats_of(norms, radii, data.threats, _mask(request, attacks, data))
         early = plan(attacks, threats, audit=request.audit)  # before the models, which take longer
     _check_images(early, data, ids)
     if request.precision is not None:
@@ -107,8 +107,12 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     servers = [each.name for each in (*classifiers, *surrogates) if is_metered(each.model)]
     if servers:
         data = EightBitImages(data)
-    if servers and request.workers is not None:
-        raise UserError(f"One process sends all requests to {servers[0]} and counts them; leave out --workers.")
+    if servers and request.in_workers:
+        asked = "--backend" if request.workers is None else "--workers"
+        raise UserError(
+            f"One process sends all requests to {servers[0]} and counts them; leave out {asked}, and send several at "
+            "once with --parallel N."
+        )
     if servers and reaches("standard", request.level):
         raise UserError(
             f"Checks of the level {request.level} make thousands of passes, each a request to {servers[0]}; leave it "
@@ -123,7 +127,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     return Evaluation(
         classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
         request.keep_adversarial, tuple(request.declared), request.level, request.own_shard,
-        origin=None if request.workers is None else request,
+        origin=request if request.in_workers else None,
     )  # fmt: skip
 
 
@@ -235,10 +239,10 @@ def _check_images(planned: Plan, data: Dataset, ids: Sequence[int]) -> None:
         each.attack.check_images(tuple(x.shape[1:]))
 
 
-def _mask(request: EvaluationRequest, attacks: Sequence[Any]) -> Mask | None:
+def _mask(request: EvaluationRequest, attacks: Sequence[Any], data: Dataset) -> Mask | None:
     """The mask of the request; attack objects bring their own, which must be the same."""
     own = {attack.mask for attack in attacks if isinstance(attack, Attack) and attack.mask is not None}
-    mask = load_mask(request.mask) if request.mask is not None else next(iter(own), None)
+    mask = masks_of_data(request.mask, data) if request.mask is not None else next(iter(own), None)
     if len({*own, mask}) > 1:
         raise UserError("These attacks have different masks; give the same one to all, or only mask=.")
     return mask

@@ -18,6 +18,8 @@ from robustkit.classifier.sanity_checks import changed_since_start, checked_imag
 from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
 from robustkit.data.eight_bits import EightBitImages
+from robustkit.data.pictures import LazyData
+from robustkit.data.read_ahead import read_ahead
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
 from robustkit.evaluation.corrupted import CorruptedImages
@@ -217,14 +219,23 @@ class ModelRun:
         self, todo: Sequence[int], attack: PlannedAttack, near: Mapping[int, NearnessRecord], surrogate: Session | None
     ) -> Iterator[Job]:
         """The images one after the other, read a few at a time; targeted attacks aim at near classes, if known."""
-        for part in _parts(todo, _READ_AT_ONCE):
-            x, y = self.evaluation.data.batch(part)
-            images = self._checked(x, part)
+        parts = _parts(todo, _READ_AT_ONCE)
+        # On a GPU files are decoded while it works. On a CPU the decoder would take the time from the model.
+        ahead = self._input.device.type == "cuda" and isinstance(self.evaluation.data, LazyData)
+        read = read_ahead(self._read, parts) if ahead else ((part, self._read(part)) for part in parts)
+        for part, (x, y) in read:
+            images = self._input.moved(x)
             rankings = self._rankings(images, y, part, surrogate)
             for number, image, label in zip(part, images, y.tolist(), strict=True):
                 nearest = self.ledger.store.near_classes(near[number]) if number in near else []
                 ranking = nearest or rankings[number]
                 yield Job(number, image, label, loss_targets_of(attack.attack, ranking))
+
+    def _read(self, part: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Images and labels in the host's memory; pinned for a GPU, so that the copy to it waits for nothing."""
+        x, y = self.evaluation.data.batch(part)
+        x = checked_images(x, (0, 1), part)
+        return x.pin_memory() if self._input.device.type == "cuda" else x, y
 
     def _rankings(
         self, images: Tensor, y: Tensor, part: Sequence[int], surrogate: Session | None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from robustkit.black_box import HttpModel
 from robustkit.black_box.query_ledger import QueryLedger
-from robustkit.black_box.server import QueriesSpentError
+from robustkit.black_box.record import QueriesSpentError
 from robustkit.classifier.access import black_box_in
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.runner import ModelRun
@@ -30,13 +30,12 @@ def recorded_servers(evaluation: Evaluation, store: Store, out: Path | None, wat
         stack.callback(ledger.close)
         for box in servers.values():
             stack.enter_context(box.recorded_in(ledger))
-        before = {name: box.server.requests for name, box in servers.items()}
+        records = {name: box.server.record for name, box in servers.items()}
+        before = {name: record.requests for name, record in records.items()}
         try:
             yield
         finally:
-            counts = {
-                name: {"sent": box.server.requests, "answered": box.server.answered} for name, box in servers.items()
-            }
+            counts = {name: {"sent": record.requests, "answered": record.answered} for name, record in records.items()}
             if not store.empty:
                 store.set_manifest(requests=counts)
             for name, count in counts.items():

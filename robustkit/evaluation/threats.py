@@ -12,6 +12,7 @@ from robustkit.primitives.threat import MINIMUM, exact, is_minimum, norm_name, r
 _EXAMPLE = {
     "Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "10", "patch": "5", "frame": "2",
     "spatial": "30", "rotation": "30", "translation": "3", "flow": "1", "color": "0.5",
+    "recolor": "0.06", "recolor_rgb": "0.06", "lpips": "0.5",
 }  # fmt: skip
 
 

@@ -1,25 +1,20 @@
 """One worker process: it loads the models once, attacks the images of one lane after the other, and sends every row on.
 
 It never opens the evidence file. Its rows stand in memory until the lane is finished, because attacks read what others
-before them found. It ends with its parent, however that ends.
+before them found.
 """
 
-import os
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.fingerprint import fingerprint
-from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
+from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, Message, NewRows, Noted, Ready
 from robustkit.evaluation.plan import Plan
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
@@ -30,11 +25,22 @@ from robustkit.host.failures import as_users_error, described_error
 from robustkit.host.progress import Silent
 
 
-def work(connection: Connection, request: EvaluationRequest) -> None:
+class Coordinator(Protocol):
+    """The first process of the run, as a worker sees it."""
+
+    def send(self, message: Message, /) -> None:
+        """Send it a message."""
+
+    def recv(self) -> Lane:
+        """Wait for the next lane.
+
+        Raises:
+            EOFError: it is gone.
+        """
+
+
+def work(connection: Coordinator, request: EvaluationRequest) -> None:
     """The whole life of a worker; called in a process of its own."""
-    # Ctrl-C reaches all processes of a terminal; the first one decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     try:
         evaluation = without_audit(resolve(request, may_train=False))
@@ -62,8 +68,9 @@ def _tried(evaluation: Evaluation) -> tuple[AnswerRecord, ...]:
 
 
 def fingerprints(evaluation: Evaluation) -> tuple[str, ...]:
-    """Hashes of the models and surrogates."""
-    return tuple(fingerprint(each.model) for each in (*evaluation.classifiers, *evaluation.surrogates))
+    """Hashes of the models and surrogates, and of the first images, which on another host may be other files."""
+    models = (fingerprint(each.model) for each in (*evaluation.classifiers, *evaluation.surrogates))
+    return (*models, evaluation.data.fingerprint(evaluation.ids[:OPENED_WITH]))
 
 
 def without_audit(evaluation: Evaluation) -> Evaluation:
@@ -75,7 +82,7 @@ def without_audit(evaluation: Evaluation) -> Evaluation:
 class _Sender:
     """Sends on what a store is told."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Coordinator) -> None:
         self.connection = connection
 
     def written(self, rows: Sequence[Row]) -> None:
@@ -95,7 +102,7 @@ class Bench:
         connection: to the first process.
     """
 
-    def __init__(self, evaluation: Evaluation, connection: Connection) -> None:
+    def __init__(self, evaluation: Evaluation, connection: Coordinator) -> None:
         self.evaluation, self.connection = evaluation, connection
         self._model: int | None = None
         self._sessions: Sessions | None = None
@@ -129,10 +136,3 @@ class Bench:
             self._open.close()
             self._model, self._sessions = model, self._open.enter_context(run.opened())
         return self._sessions
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None, "a worker has a parent"
-    wait([parent.sentinel])
-    os._exit(1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError, unknown
 from robustkit.evidence.store import Store
-from robustkit.evidence.witnesses import pixels_of
+from robustkit.evidence.witnesses import pixels_of, witness_places
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import canonical, norm_name, radius
 
@@ -76,7 +76,7 @@ def read_examples(folder: Path, samples: pd.DataFrame, choice: Choice) -> Advers
     ]  # fmt: skip
     store = Store(folder, reading=True)
     try:
-        kept = set(store.witnesses(choice.model))
+        kept = set(witness_places(store, choice.model))
         found: dict[int, _Place] = {}
         for attack in choice.attacks:
             own = rows[rows["attack"].isin([attack, attack.partition("/")[0]])]  # an audit has rows of its own only

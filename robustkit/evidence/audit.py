@@ -6,6 +6,8 @@ It estimates what the attacks of the run miss. An image that the audit breaks is
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.carried import Origins
 from robustkit.evidence.rows import CleanRecord
@@ -76,8 +78,8 @@ def audit_of(
 
 def counted(places: Origins, audits: Mapping[tuple[str, str], Audit]) -> Origins:
     """The places without those of audited images that no longer count."""
-    kept = {(*threat, name): rows.images for threat, audit in audits.items() for name, rows in audit.records.items()}
+    kept = {(*threat, name): rows.sample for threat, audit in audits.items() for name, rows in audit.records.items()}
     return {
-        key: {image: radius for image, radius in images.items() if key not in kept or image in kept[key]}
-        for key, images in places.items()
+        key: {radius: images[np.isin(images, kept[key])] if key in kept else images for radius, images in radii.items()}
+        for key, radii in places.items()
     }

@@ -7,22 +7,25 @@ asked for at once.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from robustkit.checks.attack_columns import AttackColumns
+from robustkit.checks.attack_columns import AttackColumns, Integers
 from robustkit.evidence.rows import QueryRecord
 from robustkit.evidence.run import Picture
 from robustkit.primitives.threat import is_minimum
 
 Columns = dict[tuple[str, str, str], AttackColumns]  # by norm, eps_text and attack
-Origins = dict[tuple[str, str, str], dict[int, str]]  # for each image the radius at which it was attacked
+# By norm, eps_text and attack: by the radius at which they were attacked, images; no image twice.
+Origins = dict[tuple[str, str, str], dict[str, Integers]]
 
+Key = TypeVar("Key")
 _NONE = AttackColumns.of(())
 
 
 def origins(attacked: Columns, threats: Sequence[Sequence[str]], groups: Mapping[str, Sequence[str]]) -> Origins:
-    """The images of each attack at each threat, each with the radius whose row counts.
+    """The images of each attack at each threat, by the radius whose rows count.
 
     Args:
         attacked: rows of one model.
@@ -31,33 +34,35 @@ def origins(attacked: Columns, threats: Sequence[Sequence[str]], groups: Mapping
     """
     places: Origins = {}
     for names in groups.values():
-        broken: dict[str, dict[int, tuple[str, str]]] = {}  # by norm and image: the attack, and its radius
+        broken: dict[str, dict[tuple[str, str], Integers]] = {}  # by norm: by attack and radius, images
         for norm, eps_text in threats:
             # How near the nearest error is does not follow from what is broken at some radius.
             before = {} if is_minimum(eps_text) else broken.setdefault(norm, {})
-            fresh: dict[int, tuple[str, str]] = {}
+            known = _joined(before.values())
+            fresh: dict[tuple[str, str], Integers] = {}
             for name in names:
-                key = norm, eps_text, name
-                own = attacked.get(key, _NONE)
-                own = own.rows_where(~np.isin(own.sample, np.fromiter(before, np.int64)))
-                fresh = dict.fromkeys(own.broken, (name, eps_text)) | fresh
-                places[key] = dict.fromkeys(own.sample.tolist(), eps_text)
-                places[key] |= {image: radius for image, (attack, radius) in before.items() if attack == name}
-            before |= fresh
+                own = attacked.get((norm, eps_text, name), _NONE)
+                own = own.rows_where(~np.isin(own.sample, known)) if len(known) else own
+                errors = own.sample[own.success > 0]
+                fresh[name, eps_text] = errors[~np.isin(errors, _joined(fresh.values()))]
+                earlier = {radius: images for (attack, radius), images in before.items() if attack == name}
+                places[norm, eps_text, name] = _some({eps_text: own.sample} | earlier)
+            before |= _some(fresh)
     return places
 
 
 def carried_columns(attacked: Columns, places: Origins) -> Columns:
     """The rows that count, those of a smaller radius without passes."""
     carried: Columns = {}
-    for (norm, eps_text, name), images in places.items():
+    for (norm, eps_text, name), radii in places.items():
         parts = []
-        for radius in dict.fromkeys(images.values()):
-            part = attacked[norm, radius, name].of_images(image for image, place in images.items() if place == radius)
-            none = np.zeros(len(part), np.int64)
+        for radius, images in radii.items():
+            rows = attacked[norm, radius, name]
+            part = rows if len(images) == len(rows) else rows.rows_where(np.isin(rows.sample, images))
+            none = np.zeros(len(part), np.int8)
             parts.append(part if radius == eps_text else replace(part, forwards=none, backwards=none))
         together = AttackColumns.joined(parts)
-        carried[norm, eps_text, name] = together.rows_where(np.argsort(together.sample))
+        carried[norm, eps_text, name] = together.rows_where(np.argsort(together.sample)) if len(parts) > 1 else together
     return carried
 
 
@@ -69,10 +74,10 @@ def carried_queries(
         return {}
     return {
         (norm, eps_text, name): {
-            image: found for image, radius in images.items()
+            image: found for radius, images in radii.items() for image in images.tolist()
             if (found := queried.get((norm, radius, name), {}).get(image)) is not None
         }
-        for (norm, eps_text, name), images in places.items()
+        for (norm, eps_text, name), radii in places.items()
     }  # fmt: skip
 
 
@@ -84,8 +89,17 @@ def carried_pictures(pictures: Iterable[Picture], model: str, places: Origins) -
             given.setdefault((one.norm, one.eps_text, one.attack), []).append(one)
     return [
         replace(one, eps_text=eps_text)
-        for (norm, eps_text, name), images in places.items()
-        for radius in dict.fromkeys(images.values())
+        for (norm, eps_text, name), radii in places.items()
+        for radius, images in radii.items()
         for one in given.get((norm, radius, name), ())
-        if images.get(one.sample) == radius
+        if (images == one.sample).any()
     ]
+
+
+def _some(images: dict[Key, Integers]) -> dict[Key, Integers]:
+    """Without the entries that have no image."""
+    return {key: own for key, own in images.items() if len(own)}
+
+
+def _joined(parts: Iterable[Integers]) -> Integers:
+    return np.concatenate([np.empty(0, np.int64), *parts])

@@ -46,8 +46,9 @@ def certified_samples(
     numbers = sorted(clean)
     rows = [(clean[number], certificates[number]) for number in numbers]
     return {
-        "attack": "certified", "sample": np.array(numbers), "label": np.array([row.label for row, _ in rows]),
-        "clean_pred": np.array([row.pred for row, _ in rows]),
+        "attack": "certified", "sample": np.array(numbers, np.int64),
+        "label": np.array([row.label for row, _ in rows], np.int64),
+        "clean_pred": np.array([row.pred for row, _ in rows], np.int64),
         "verdict": np.array([
             "clean-wrong" if row.pred != row.label else "certified" if number in certified else "uncertified"
             for number, (row, _) in zip(numbers, rows, strict=True)

@@ -43,7 +43,7 @@ def model_facts(
 ) -> ModelFacts:  # fmt: skip
     """The facts of one model, whose rows are carried over already."""
     probes: dict[tuple[str, str, str], dict[int, ProbeRecord]] = {}
-    for row in store.probe_records(model.name):
+    for row in store.rows(ProbeRecord, model.name):
         if row.sample in model.failed:
             continue
         probes.setdefault((row.norm, row.eps_text, row.probe), {})[row.sample] = row
@@ -63,7 +63,7 @@ def model_facts(
 
 
 def _nearness(store: Store, model: ModelEvidence) -> tuple[NearnessRecord, ...]:
-    return tuple(each for each in store.nearness(model.name) if each.sample not in model.failed)
+    return tuple(each for each in store.rows(NearnessRecord, model.name) if each.sample not in model.failed)
 
 
 def witnesses_of(pictures: Iterable[Picture]) -> tuple[StoredWitness, ...]:

@@ -5,16 +5,20 @@ only the model itself, asked again at the stored points, can tell those.
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-import pandas as pd
+import numpy as np
+from numpy.typing import NDArray
 
+from robustkit.evidence.parts import Part, column
+from robustkit.evidence.rows import NO_VERDICT
 from robustkit.evidence.run import Picture, Run
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum
 
 _DISTANCES = {"Linf": "linf", "L2": "l2", "L1": "l1", "L0": "l0"}
+_IMAGE: Final = ("sample", "label", "clean_pred")
 _SLACK = 1 + 1e-9  # distances are rounded when they are stored
 _SHOWN = 5  # image numbers in a sentence
 
@@ -28,61 +32,74 @@ class Contradiction(NamedTuple):
 
 def contradictions_in(run: Run) -> Iterator[Contradiction]:
     """Everything in a run's evidence that cannot be true."""
-    for model, rows in run.samples[run.samples["attack"] != "certified"].groupby("model", sort=False):
-        name = str(model)
+    by_model: dict[str, list[Part]] = {}
+    for part in run.sample_rows.parts:
+        if part["attack"] != "certified":
+            by_model.setdefault(str(part["model"]), []).append(part)
+    for name, parts in by_model.items():
         always_answers = name not in run.manifest.get("randomized", {}) and not _smoothed(run, name)
-        for problem, wrong in _wrong_rows(rows, always_answers=always_answers).items():
-            if len(wrong):
-                yield Contradiction(name, f"{problem} ({_images(wrong)})")
-        if (rows.groupby("sample")[["label", "clean_pred"]].nunique() > 1).any(axis=None):
+        found: dict[str, set[int]] = {}
+        for part in parts:
+            for problem, wrong in _wrong_rows(part, always_answers=always_answers).items():
+                found.setdefault(problem, set()).update(part["sample"][wrong].tolist())
+        for problem, images in found.items():
+            if images:
+                yield Contradiction(name, f"{problem} ({image_list(images)})")
+        if _contradict(parts):
             yield Contradiction(name, "an image has several labels or clean predictions")
     for picture in run.pictures:
-        yield from _wrong_picture(picture, run.samples)
+        yield from _wrong_picture(picture, run.sample_rows.parts)
 
 
-def _wrong_rows(rows: pd.DataFrame, *, always_answers: bool) -> dict[str, pd.DataFrame]:
-    clean_wrong, broken = rows["verdict"] == "clean-wrong", rows["verdict"] == "broken"
-    attacked = rows["adv_pred"].notna()
-    within = pd.Series(True, index=rows.index)
-    for norm, column in _DISTANCES.items():
-        own = (rows["norm"].map(unmasked) == norm) & ~rows["eps_text"].map(is_minimum) & attacked
-        within &= ~own | (rows[column].astype(float) <= rows["eps"] * _SLACK)
-    robust_elsewhere = (rows["verdict"] == "robust") & (rows["adv_pred"] != rows["label"])
+def _wrong_rows(part: Part, *, always_answers: bool) -> dict[str, NDArray[np.bool_]]:
+    """For each problem which rows have it."""
+    verdict, label, clean_pred = (column(part, name) for name in ("verdict", "label", "clean_pred"))
+    clean_wrong, broken, robust, error = (
+        np.asarray(verdict == word, bool) for word in ("clean-wrong", "broken", "robust", NO_VERDICT)
+    )
+    adv_pred, forwards, backwards = (column(part, name).astype(float) for name in ("adv_pred", "forwards", "backwards"))
+    attacked, away = ~np.isnan(adv_pred), np.zeros(len(label), bool)
+    norm = _DISTANCES.get(unmasked(part["norm"]))
+    if norm is not None and not is_minimum(part["eps_text"]):
+        away = attacked & ~(column(part, norm).astype(float) <= part["eps"] * _SLACK)
     return {
-        "a correctly classified image counts as wrong": rows[clean_wrong & (rows["clean_pred"] == rows["label"])],
-        "a wrongly classified image was attacked": rows[
-            ~clean_wrong & (rows["clean_pred"] != rows["label"]) & (rows["verdict"] != "error")
-        ],
-        "a broken image is still classified as its label": rows[broken & (rows["adv_pred"] == rows["label"])],
-        "a robust image is classified as another class": rows[robust_elsewhere & always_answers],
-        "an adversarial example is farther away than eps": rows[~within],
-        "fewer than no passes were made": rows[(rows["forwards"] < 0) | (rows["backwards"] < 0)],
+        "a correctly classified image counts as wrong": clean_wrong & (clean_pred == label),
+        "a wrongly classified image was attacked": ~clean_wrong & (clean_pred != label) & ~error,
+        "a broken image is still classified as its label": broken & (adv_pred == label),
+        "a robust image is classified as another class": robust & attacked & (adv_pred != label) & always_answers,
+        "an adversarial example is farther away than eps": away,
+        "fewer than no passes were made": (forwards < 0) | (backwards < 0),
     }
 
 
-def _wrong_picture(picture: Picture, samples: pd.DataFrame) -> Iterator[Contradiction]:
+def _contradict(parts: Sequence[Part]) -> bool:
+    """Whether an image has another label or clean prediction in one part than in another."""
+    images = {tuple(id(part[name]) for name in _IMAGE): part for part in parts}.values()
+    rows = np.concatenate([np.stack([part[name] for name in _IMAGE], axis=1) for part in images])
+    return len(np.unique(rows, axis=0)) > len(np.unique(rows[:, 0]))
+
+
+def _wrong_picture(picture: Picture, parts: Iterable[Part]) -> Iterator[Contradiction]:
     """Contradictions between the pixels of an adversarial example and its row."""
     change = picture.x_adv.astype("float64") - picture.x.astype("float64")
-    rows = samples[
-        (samples["model"] == picture.model) & (samples["norm"] == picture.norm)
-        & (samples["eps_text"] == picture.eps_text) & (samples["attack"] == picture.attack)
-        & (samples["sample"] == picture.sample)
-    ]  # fmt: skip
-    for row in rows[rows["adv_pred"].notna()].itertuples():
-        if not math.isclose(abs(change).max(), float(str(row.linf)), rel_tol=1e-5, abs_tol=1e-7):
-            what = (
-                f"the stored picture of image {picture.sample} under {picture.attack} has another distance than its row"
-            )
-            yield Contradiction(picture.model, what)
+    place = picture.model, picture.norm, picture.eps_text, picture.attack
+    for part in parts:
+        if (part["model"], part["norm"], part["eps_text"], part["attack"]) != place:
+            continue
+        here = np.flatnonzero((part["sample"] == picture.sample) & ~np.isnan(column(part, "adv_pred").astype(float)))
+        for row in here.tolist():
+            linf = float(column(part, "linf")[row])
+            if not math.isclose(abs(change).max(), linf, rel_tol=1e-5, abs_tol=1e-7):
+                what = (
+                    f"the stored picture of image {picture.sample} under {picture.attack} has another distance than "
+                    "its row"
+                )
+                yield Contradiction(picture.model, what)
 
 
 def _smoothed(run: Run, model: str) -> bool:
     entries = {entry["name"]: entry for entry in run.manifest["identity"]["models"]}
     return "smoothing" in entries.get(model, {})
-
-
-def _images(rows: pd.DataFrame) -> str:
-    return image_list(rows["sample"].tolist())
 
 
 def image_list(samples: Iterable[int]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from robustkit.evidence.results import result_row
 from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.store import Store
+from robustkit.evidence.stored_corruptions import corrupted_images, differing_picture
 from robustkit.statistics.corruption_error import MeanErrors, corruption_errors
 from robustkit.statistics.intervals import mean_of_shares
 
@@ -28,7 +29,7 @@ Verdicts = Mapping[tuple[str, int], Mapping[int, bool]]  # by corruption and sev
 
 def different_pictures(store: Store) -> list[str]:
     """A sentence if two models of a run were asked about other corrupted pictures, else nothing."""
-    found = store.differing_picture()
+    found = differing_picture(store)
     if found is None:
         return []
     name, severity, image = found
@@ -55,7 +56,7 @@ def image_rows(
     rows: list[tuple[str | int, ...]] = [
         (model, CLEAN, number, row.label, 1, int(row.pred == row.label), 0) for number, row in sorted(clean.items())
     ]
-    return rows + [(model, *row) for row in store.corrupted_images(model) if row[0] in names and row[3] == count]
+    return rows + [(model, *row) for row in corrupted_images(store, model) if row[0] in names and row[3] == count]
 
 
 def corruption_rows(described: Mapping[str, Any] | None, verdicts: Verdicts, planned: int) -> Rows:

@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,20 @@ def evidence_digest(folder: Path) -> str:
     store, digest = Store(folder, reading=True), hashlib.sha256()
     try:
         for table, row in store.content():
-            digest.update(_framed(table.encode()))
-            for value in row:
-                digest.update(_framed(_encoded(value)))
+            digest.update(b"".join([_framed(table.encode()), *map(_part, row)]))
     finally:
         store.close()
     return digest.hexdigest()
+
+
+def _part(value: Any) -> bytes:
+    # Most rows have the same few texts and whole numbers.
+    return _framed(_encoded(value)) if type(value) in (float, bytes) else _common(value)
+
+
+@lru_cache(1 << 16, typed=True)
+def _common(value: Any) -> bytes:
+    return _framed(_encoded(value))
 
 
 def _framed(content: bytes) -> bytes:

@@ -8,9 +8,10 @@ from robustkit.evidence.audit import Audit, audit_of, counted
 from robustkit.evidence.carried import Origins, carried_columns, carried_queries, origins
 from robustkit.evidence.failed import Failed, of_other_images
 from robustkit.evidence.opening import not_ours
-from robustkit.evidence.rows import CertificateRecord, CleanRecord, QueryRecord
+from robustkit.evidence.rows import CertificateRecord, CleanRecord, DrawRecord, QueryRecord
 from robustkit.evidence.single_draws import SingleDraws, single_draws
 from robustkit.evidence.store import Store
+from robustkit.evidence.stored_columns import attack_columns
 
 
 class ModelEvidence(NamedTuple):
@@ -94,17 +95,17 @@ def _audits(
 
 def _model_evidence(store: Store, images: int, entry: Mapping[str, Any], randomized: bool) -> ModelEvidence:
     name, smoothing = entry["name"], entry.get("smoothing")
-    attacked = store.attack_columns(name)
-    certificates = {} if smoothing is None else store.certificates(name)
+    attacked = attack_columns(store, name)
+    certificates = {} if smoothing is None else {row.sample: row for row in store.rows(CertificateRecord, name)}
     clean = store.clean(name)
     without_clean = set[int]().union(*(rows.images for rows in attacked.values())) - set(clean)
     if without_clean or (smoothing is not None and set(certificates) != set(clean)):
         raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of the clean image, or no certificate")
-    draws = single_draws(store.draw_records(name)) if randomized else None
+    draws = single_draws(store.rows(DrawRecord, name)) if randomized else None
     if draws is not None and set(draws.clean) != set(clean):
         raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of single draws")
     queried: dict[tuple[str, str, str], dict[int, QueryRecord]] = {}
-    for each in store.query_records(name):
+    for each in store.rows(QueryRecord, name):
         queried.setdefault((each.norm, each.eps_text, each.attack), {})[each.sample] = each
     failed = store.failed(name)
     if failed and (len(failed.keys() | clean.keys()) > images or _other_labels(failed, clean)):

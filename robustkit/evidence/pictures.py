@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.evidence.opening import not_ours
-from robustkit.evidence.rows import CLEAN_CELL, CleanRecord, PictureRecord
+from robustkit.evidence.rows import CLEAN_CELL, AttackRecord, CleanRecord, ConfidenceRecord, PictureRecord
 from robustkit.evidence.run import Picture
 from robustkit.evidence.store import Store
 
@@ -18,13 +18,13 @@ _SHAPE = re.compile(r"\d{1,9}( \d{1,9}){2}", re.ASCII)
 def load_pictures(store: Store) -> list[Picture]:
     """All pictures of a store, with the classes that were predicted before and after the attack, with confidences."""
     clean: dict[str, dict[int, CleanRecord]] = {}
-    attacked = {(row.model, row.norm, row.eps_text, row.attack, row.sample): row for row in store.pictured_records()}
+    attacked = {(row.model, row.norm, row.eps_text, row.attack, row.sample): row for row in _pictured_rows(store)}
     confidences = {
         (row.model, row.norm, row.eps_text, row.attack, row.sample): row.probability
-        for row in store.confidence_records()
+        for row in store.rows(ConfidenceRecord)
     }
     pictures = []
-    for record in store.picture_records():
+    for record in store.rows(PictureRecord):
         key = record.model, record.norm, record.eps_text, record.attack, record.sample
         if record.model not in clean:
             clean[record.model] = store.clean(record.model)
@@ -35,6 +35,13 @@ def load_pictures(store: Store) -> list[Picture]:
         confident = (confidences.get(one) for one in ((record.model, *CLEAN_CELL, record.sample), key))
         pictures.append(Picture(*key, before.label, before.pred, after.adv_pred, x, x_adv, *confident))
     return pictures
+
+
+def _pictured_rows(store: Store) -> list[AttackRecord]:
+    """The attacked images of which there are pictures."""
+    key = "model, norm, eps_text, attack, sample"
+    # CROSS: SQLite is to begin with the few pictures, and not to look for one of each row.
+    return store.records(AttackRecord, store.read(f"SELECT attacked.* FROM picture CROSS JOIN attacked USING ({key})"))
 
 
 def _pixels(record: PictureRecord, data: bytes) -> NDArray[np.floating[Any]] | None:

@@ -19,10 +19,10 @@ def plan_contradictions(run: Run) -> Iterator[Contradiction]:
     attacks = {str(entry["name"]) for entry in identity["attacks"]}
     store = Store(run.folder, reading=True)
     try:
-        for model, norm, eps_text, attack in store.attacked_cells():
+        for model, norm, eps_text, attack in store.read("SELECT DISTINCT model, norm, eps_text, attack FROM attacked"):
             if model not in models or (norm, eps_text) not in threats or attack not in attacks:
-                what = f"there are results of {attack[:40]!r} at {norm[:40]} {eps_text[:40]}, which is not in the plan"
-                yield Contradiction(model[:80], what)
+                found = f"{str(attack)[:40]!r} at {str(norm)[:40]} {str(eps_text)[:40]}"
+                yield Contradiction(str(model)[:80], f"there are results of {found}, which is not in the plan")
     finally:
         store.close()
     if run.manifest["finished"] is not None and "undecided" in run.results:

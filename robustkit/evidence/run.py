@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from robustkit.checks.check import Check
 from robustkit.errors import UserError
+from robustkit.evidence.sample_rows import SampleRows
 from robustkit.paths import user_path
 
 if TYPE_CHECKING:
@@ -138,6 +139,12 @@ class Run:
     checks: tuple[Check, ...] = ()  # of all models, in the order of the register; none if they were switched off
     corrupted: pd.DataFrame = field(default_factory=pd.DataFrame)
 
+    @property
+    def sample_rows(self) -> SampleRows:
+        """The rows of `samples`, without a data frame of them."""
+        rows: SampleRows = vars(self)["sample_rows"]
+        return rows
+
     def __repr__(self) -> str:
         """One line: models, data, radii, and whether it is unfinished."""
         models = list(dict.fromkeys(self.results["model"]))
@@ -225,6 +232,20 @@ class Run:
         if folder is None and self.folder == Path():
             raise UserError("This run is in memory; name a folder: run.write('folder').")
         _reports().write_files(self, self.folder if folder is None else Path(folder))
+
+
+class _SamplesField:
+    """`Run.samples`: given as a data frame, or as rows that become one when it is asked for."""
+
+    def __get__(self, run: Run | None, owner: type) -> pd.DataFrame:
+        return pd.DataFrame() if run is None else run.sample_rows.frame
+
+    def __set__(self, run: Run, given: pd.DataFrame | SampleRows) -> None:
+        vars(run)["sample_rows"] = given if isinstance(given, SampleRows) else SampleRows.of_frame(given)
+
+
+# After the class was made: a field with a default could not stand before those without one.
+Run.samples = _SamplesField()  # type: ignore[assignment]
 
 
 def _reports() -> ModuleType:

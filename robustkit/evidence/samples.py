@@ -1,6 +1,5 @@
 """The parts of `Run.samples`: the verdicts of one attack at one threat, by image."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -10,11 +9,11 @@ from typing_extensions import Self
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.audit import AUDIT, Audit
-from robustkit.evidence.parts import Part
+from robustkit.evidence.parts import Gaps, Part, Words
 from robustkit.evidence.results import combined
 from robustkit.evidence.rows import CleanRecord
 
-_VERDICTS: Final = np.array(["robust", "broken", "clean-wrong"], object)
+_VERDICTS: Final = ("robust", "broken", "clean-wrong")
 _CLEAN_WRONG: Final = 2
 _MEASURED: Final = ("adv_pred", "question", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards")
 
@@ -70,17 +69,14 @@ def audit_part(clean: CleanColumns, audit: Audit) -> Part:
 
 def _part(attack: str, clean: CleanColumns, attacked: AttackColumns, shown: NDArray[np.bool_]) -> Part:
     """The rows of the images that are shown; those that were not attacked are wrong already."""
+    images = clean if shown.all() else CleanColumns(*(values[shown] for values in clean))
     places = clean.rows_of(attacked)[shown]
     known = places >= 0
-    found = attacked.rows_where(places[known])
-    outcome = np.full(len(places), _CLEAN_WRONG)
+    rows = places[known]
+    found = attacked if len(rows) == len(attacked) else attacked.rows_where(rows)  # both ascend by image
+    outcome = np.full(len(places), _CLEAN_WRONG, np.int8)
     outcome[known] = found.success
-    part: Part = {
-        "attack": attack, "sample": clean.sample[shown], "label": clean.label[shown], "clean_pred": clean.pred[shown],
-        "verdict": _VERDICTS[outcome],
+    return {
+        "attack": attack, "sample": images.sample, "label": images.label, "clean_pred": images.pred,
+        "verdict": Words(outcome, _VERDICTS), **{name: Gaps(getattr(found, name), known) for name in _MEASURED},
     }  # fmt: skip
-    for name in _MEASURED:
-        values = np.full(len(places), math.nan)
-        values[known] = getattr(found, name)
-        part[name] = values
-    return part

@@ -7,6 +7,7 @@ import pandas as pd
 
 from robustkit.errors import UserError, unknown
 from robustkit.evidence.run import Run
+from robustkit.evidence.sample_rows import PLACE, SampleRows
 from robustkit.primitives.threat import canonical, exact, is_minimum
 
 
@@ -31,7 +32,7 @@ def selected(
     identity = run.manifest["identity"]
     for what, given, known in (
         ("model of the run", models, [entry["name"] for entry in identity["models"]]),
-        ("attack of the run", attacks, [*dict.fromkeys(run.samples["attack"])]),
+        ("attack of the run", attacks, [*dict.fromkeys(part["attack"] for part in run.sample_rows.parts)]),
         ("norm of the run", [canonical(each) for each in norms], [norm for norm, _ in identity["threats"]]),
     ):
         for name in given:
@@ -53,8 +54,12 @@ def selected(
             attacked &= frame["eps_text"].isin(texts)
         return kept & (attacked | (frame["norm"] == "-"))
 
-    results, samples = run.results[keep(run.results)], run.samples[keep(run.samples)]
-    return replace(run, results=results.reset_index(drop=True), samples=samples.reset_index(drop=True))
+    results = run.results[keep(run.results)].reset_index(drop=True)
+    rows = run.sample_rows
+    places = pd.DataFrame([{name: part[name] for name in PLACE} for part in rows.parts], columns=[*PLACE])
+    kept = keep(places.astype({"attack": str})).tolist()
+    samples = SampleRows([part for part, stays in zip(rows.parts, kept, strict=True) if stays], rows.columns)
+    return replace(run, results=results, samples=samples)  # type: ignore[arg-type]
 
 
 def of_image(run: Run, image: int) -> pd.DataFrame:

@@ -37,10 +37,11 @@ class SingleDraws(NamedTuple):
         attacked = {
             (norm, eps_text, name): {
                 image: self.attacked[norm, radius, name][image]
-                for image, radius in images.items()
+                for radius, images in radii.items()
+                for image in images.tolist()
                 if image in self.attacked.get((norm, radius, name), {})
             }
-            for (norm, eps_text, name), images in places.items()
+            for (norm, eps_text, name), radii in places.items()
         }
         return self._replace(attacked=attacked)
 

@@ -31,12 +31,13 @@ from robustkit.evidence.distances import COLUMNS as DISTANCE_COLUMNS
 from robustkit.evidence.distances import distance_extras
 from robustkit.evidence.failed import ERRORS, error_parts, error_warnings, of_other_images, with_errors
 from robustkit.evidence.model_evidence import ModelEvidence, columns_of, read_evidence, records_under
-from robustkit.evidence.parts import Part, known, sample_frame
+from robustkit.evidence.parts import Part, known
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.queries import QUERY_COLUMNS
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Picture, Run
+from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.samples import CleanColumns, audit_part, sample_parts
 from robustkit.evidence.single_draws import (
     DRAW_COLUMN,
@@ -47,6 +48,7 @@ from robustkit.evidence.single_draws import (
 )
 from robustkit.evidence.stopped import with_sequences
 from robustkit.evidence.store import Store
+from robustkit.evidence.stored_corruptions import corrupted_verdicts
 from robustkit.evidence.union import ThreatEvidence, members, union_row
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
@@ -83,7 +85,7 @@ def summarised(store: Store, folder: Path) -> Run:
         tables.pictures += [
             each for each in carried_pictures(pictures, model.name, places) if each.sample not in model.failed
         ]
-        verdicts = store.corrupted_verdicts(model.name) if "corruptions" in identity else {}
+        verdicts = corrupted_verdicts(store, model.name) if "corruptions" in identity else {}
         tables.corrupted[model.name] = {key: of_other_images(own, model.failed) for key, own in verdicts.items()}
         images = image_rows(identity.get("corruptions"), store, model.name, model.clean)
         tables.corrupted_images += [row for row in images if row[2] not in model.failed]
@@ -100,7 +102,9 @@ def summarised(store: Store, folder: Path) -> Run:
         folder=folder,
         manifest=manifest | {"warnings": list(dict.fromkeys([*manifest["warnings"], *tables.warnings]))},
         results=_frame([{**row, **data} for row in tables.results], RESULT_COLUMNS, _further(tables.results, manifest)),
-        samples=sample_frame(tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)]),
+        samples=SampleRows(  # type: ignore[arg-type]
+            tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)]
+        ),
         pictures=sorted(tables.pictures, key=lambda one: (one.model, one.norm, one.eps_text, one.attack, one.sample)),
         class_names=tuple(identity["class_names"]),
         corruptions=_frame([{**row, **data} for row in means], CORRUPTION_COLUMNS, []),

@@ -12,11 +12,11 @@ import torch
 from robustkit.errors import UserError
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.pixels import Pixels, unpacked
-from robustkit.evidence.rows import AttackRecord
+from robustkit.evidence.rows import AttackRecord, OriginalRecord, WitnessRecord
 from robustkit.evidence.store import Store
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask, unmasked
-from robustkit.primitives.threat import ball, is_minimum, is_rendered, norm_name
+from robustkit.primitives.threat import ball, is_minimum, measured_in_images, norm_name
 
 KEPT = "kept"  # entry "adversarial" of the manifest of a run that kept them
 _SLACK = 1e-9  # of float64 sums
@@ -31,15 +31,23 @@ class KeptWitness(NamedTuple):
     x_adv: Pixels  # [*S]
 
 
+def witness_places(store: Store, model: str) -> list[tuple[str, str, str, int]]:
+    """Norm, eps_text, attack and image of each adversarial example that was kept of a model, without its pixels."""
+    if not store.has(WitnessRecord):
+        return []
+    found = store.read("SELECT norm, eps_text, attack, sample FROM witness WHERE model = ?", model)
+    return [(str(norm), str(eps_text), str(attack), int(sample)) for norm, eps_text, attack, sample in found]
+
+
 def kept_witnesses(store: Store, model: str) -> Iterator[KeptWitness]:
     """The adversarial examples of a model, one after the other.
 
     Raises:
         UserError: one cannot be read, or has no row.
     """
-    rows = {(row.norm, row.eps_text, row.attack, row.sample): row for row in store.attack_records(model)}
+    rows = {(row.norm, row.eps_text, row.attack, row.sample): row for row in store.rows(AttackRecord, model)}
     clean = store.clean(model)
-    for key in sorted(store.witnesses(model)):
+    for key in sorted(witness_places(store, model)):
         if key not in rows or key[3] not in clean:
             raise not_ours(store.folder, f"an adversarial example of image {key[3]} has no verdict")
         pixels = pixels_of(store, model, *key)
@@ -52,7 +60,9 @@ def pixels_of(store: Store, model: str, norm: str, eps_text: str, attack: str, s
     Raises:
         UserError: one of them is missing, or no picture of that shape.
     """
-    found, clean = store.witness(model, norm, eps_text, attack, sample), store.original(sample)
+    place: dict[str, str | int] = {"norm": norm, "eps_text": eps_text, "attack": attack, "sample": sample}
+    found = next(iter(store.rows(WitnessRecord, model, **place)), None)
+    clean = next(iter(store.rows(OriginalRecord, sample=sample)), None)
     x_adv = None if found is None else unpacked(found.x_adv, found.shape, found.kind)
     x = None if clean is None else unpacked(clean.x, clean.shape, clean.kind)
     if x is None or x_adv is None or x.shape != x_adv.shape:
@@ -63,10 +73,10 @@ def pixels_of(store: Store, model: str, norm: str, eps_text: str, attack: str, s
 def missing_witnesses(store: Store, model: str) -> list[AttackRecord]:
     """Broken images whose adversarial example is stored neither at their radius nor at a smaller one."""
     kept: dict[tuple[str, str, int], list[float]] = {}
-    for norm, eps_text, attack, sample in store.witnesses(model):
+    for norm, eps_text, attack, sample in witness_places(store, model):
         kept.setdefault((norm, attack, sample), []).append(_eps(norm, eps_text))
     return [
-        row for row in store.attack_records(model)
+        row for row in store.rows(AttackRecord, model)
         if row.success and not any(eps <= _eps(row.norm, row.eps_text)
                                    for eps in kept.get((row.norm, row.attack, row.sample), ()))
     ]  # fmt: skip
@@ -88,11 +98,12 @@ def problems_of(witness: KeptWitness, masks: Mapping[str, Mask]) -> Iterator[str
     if any(stored[norm] is None or abs(distances[norm] - stored[norm]) > _SLACK * distances[norm] for norm in NORMS):
         yield "has another distance than its row"
     norm = norm_name(unmasked(row.norm))
-    if not is_rendered(norm) and not is_minimum(row.eps_text):
+    if measured_in_images(norm) and not is_minimum(row.eps_text):
         eps = _eps(row.norm, row.eps_text)
         if float(ball(norm, eps).distance(x, x_adv)) > eps * (1 + _SLACK):
             yield f"lies outside the ball of {row.norm} {row.eps_text}"
     mask = mask_of(row.norm, masks)
+    mask = None if mask is None else mask.of_image(row.sample)
     if mask is not None and not mask.placed(x, mask.inside(x_adv)).equal(x_adv):
         yield "changes pixels outside the mask"
     if row.adv_pred == witness.label or not row.success:

@@ -45,6 +45,25 @@ def locked(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+def nobody_locks(folder: Path) -> bool:
+    """Whether it is certain that no process holds the lock of a folder."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
 def _lock(place: Path, folder: Path) -> int | None:
     """The open folder, locked until it is closed."""
     try:

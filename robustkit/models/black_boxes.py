@@ -1,11 +1,13 @@
 """Models that are no network of torch, by name: ONNX files and servers."""
 
+from collections.abc import Iterable
+
 from robustkit.black_box import HttpModel, OnnxModel
 from robustkit.black_box.address import is_url, server_address
 from robustkit.black_box.onnx_file import SUFFIX
-from robustkit.errors import UserError, no_file
+from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 
 from .pixels import PixelModel
 from .sources import ModelRequest
@@ -26,6 +28,16 @@ def require_black_box(name: str) -> None:
         server_address(name)
     elif not user_path(name).is_file():
         raise no_file(f"There is no file {shortened(name)}", user_path(name), "check the path of the model")
+
+
+def require_server(models: Iterable[object]) -> None:
+    """Check that a model is a server, because there are options for one.
+
+    Raises:
+        UserError: none is.
+    """
+    if not any(is_url(each) for each in models if isinstance(each, str)):
+        raise UserError("max_queries, rate and the like are for servers, and no model is an http:// address.")
 
 
 def black_box_model(request: ModelRequest) -> PixelModel:

@@ -9,28 +9,25 @@ import torch
 from robustkit import limits
 from robustkit.black_box import RemoteAccess
 from robustkit.data import Dataset
-from robustkit.errors import UserError, no_file, unknown
+from robustkit.errors import UserError, unknown
 from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 from robustkit.primitives import user_code
 
 from . import pretrained
-from .black_boxes import black_box_model, is_black_box, require_black_box
 from .checkpoint import is_checkpoint
 from .clean_training import CleanRecipe
 from .compatibility import require_compatible
 from .image_spec import image_spec_of
 from .model_file import description_of_weights, read_description, require_name
+from .own_loaders import own_loader
 from .own_weights import own_weights, require_own_weights, shown_name
 from .pixels import PixelModel
-from .prefixes import prefixed
-from .programs import is_program
 from .sources import (
     TIMM,
     ModelRequest,
     checkpoint_model,
-    program_model,
     published_model,
     random_model,
     trained_model,
@@ -87,7 +84,7 @@ def load_model(
     require_known(name)
     if num_classes is not None:
         limits.require_at_most("num_classes", num_classes, limits.CLASSES)
-    description = read_description(name)
+    description = None if own_loader(name) else read_description(name)
     if description is None:
         # The normalisation belongs to the weights, whoever names the network.
         of_weights = description_of_weights(weights)
@@ -126,20 +123,16 @@ def require_known(name: str) -> None:
     Raises:
         UserError: there is none.
     """
-    if is_black_box(name):
-        require_black_box(name)
+    loader = own_loader(name)
+    if loader is not None:
+        loader.require(name)
         return
     description = read_description(name)
     if description is not None:
         require_name(description, name)
         name = description.architecture
-    by_prefix = prefixed(name)
-    if by_prefix is not None:
-        by_prefix.loader.require(by_prefix.rest)
-    elif name.startswith(TIMM):
+    if name.startswith(TIMM):
         pretrained.require_timm(name.removeprefix(TIMM))
-    elif description is None and is_program(name):
-        return
     elif user_code.address(name) is None and name not in model_names():
         raise _unknown_model(name) if description is None else unknown("model", shortened(name), model_names())
 
@@ -153,16 +146,10 @@ def _loaded(
     *,
     may_train: bool,
 ) -> PixelModel:
-    by_prefix = prefixed(request.name)
-    if by_prefix is not None:
-        require_own_weights(request, train or retrain, or_checkpoint=True)
-        return by_prefix.loader.load(request)
-    if is_black_box(request.name):
-        require_own_weights(request, train or retrain)
-        return black_box_model(request)
-    if is_program(request.name):
-        require_own_weights(request, train or retrain)
-        return program_model(request, report)
+    loader = own_loader(request.name)
+    if loader is not None:
+        require_own_weights(request, train or retrain, or_checkpoint=loader.or_checkpoint)
+        return loader.load(request, report)
     source = _source(request, train or retrain)
     if source == "training":
         return trained_model(request, recipe, retrain, report, may_train=may_train)
@@ -219,7 +206,7 @@ def _unknown_model(name: str) -> UserError:
             f"{shown} is a folder; a Hugging Face model in it is --model hf:{shown}, and a network that another "
             "library loads from it comes from a function of yours: --model FILE.py:FUNCTION."
         )
-    if path.suffix.lower() in _CHECKPOINTS:
+    if path.suffix.lower() in _CHECKPOINTS and path.is_file():
         return UserError(f"{shown} does not say what network it is for; pass --model NAME --weights {shown}.")
     if len(path.parts) > 1 or path.suffix:
         return no_file(

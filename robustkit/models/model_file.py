@@ -12,10 +12,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from robustkit import limits
-from robustkit.errors import UserError, no_file
+from robustkit.errors import UserError
 from robustkit.host.files import check_no_special_file
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 from robustkit.primitives import user_code
 
 from . import cache

@@ -9,11 +9,12 @@ from torch import nn
 
 from robustkit.paths import user_path
 
-from .batch_range import BatchRange, in_range
+from .batch_range import BatchesInRange, BatchRange, in_range
 from .exported_file import SUFFIX, load_exported
+from .exported_graph import ExportedNetwork
 from .image_spec import ImageSpec
 from .preprocessing import placement
-from .script_file import is_script, load_script
+from .script_file import ScriptedNetwork, is_script, load_script
 
 _SCRIPTS = (".pt", ".pth", ".ts", ".jit", ".torchscript")
 _ANY, _ONE = BatchRange(1, None), BatchRange(1, 1)
@@ -44,6 +45,12 @@ def load_program(path: Path, images: ImageSpec | None, report: Callable[[str, fl
     if not batches.free:
         report(f"{path.name} takes batches of {batches} images, so others are cut and filled up: slower", None)
     return in_range(network, batches)
+
+
+def is_from_file(network: nn.Module) -> bool:
+    """Whether a network is one of these, whose layers cannot be opened."""
+    inner = network.network if isinstance(network, BatchesInRange) else network
+    return isinstance(inner, (ScriptedNetwork, ExportedNetwork))
 
 
 class _Script(NamedTuple):

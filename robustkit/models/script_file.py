@@ -27,7 +27,7 @@ def is_script(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any("/code/" in name for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile, NotImplementedError):
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # names in it that are no text
         return False
 
 

@@ -36,6 +36,12 @@ class Ball(ABC):
     measure: ClassVar[str] = ""  # what a radius is a number of, where that is not the norm
     attacks: ClassVar[str] = ""  # that are made for it, in words for messages; "" for a norm
     renders: ClassVar[bool] = False  # whether attacks query parameters of which `render` makes images
+    needs_network: ClassVar[bool] = False  # whether distances are those of features, known in a session only
+
+    @property
+    def forwards(self) -> int:
+        """Forward passes of the attacked model that the exact projection of one point takes."""
+        return 0
 
     def check(self, shape: Sequence[int]) -> None:  # noqa: B027 - a norm has a ball around every image
         """Check that there is such a ball around images of shape `S`.

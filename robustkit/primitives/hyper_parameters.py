@@ -19,7 +19,7 @@ from robustkit.primitives.universal import UniversalAttack
 from robustkit.primitives.user_code import address, instructions
 
 # The threat model, and what a session measures on the model.
-_NO_HYPER_PARAMETERS = ("eps", "norm", "mask", "feature_shape", "classes")
+_NO_HYPER_PARAMETERS = ("eps", "norm", "mask", "feature_shape", "classes", "features")
 
 
 def parameters(attack: type[Attack] | type[UniversalAttack]) -> Mapping[str, "Field[Any]"]:

@@ -6,17 +6,22 @@ gradients have the same direction; but the gradient of cross-entropy vanishes in
 that of log-odds never does. `softmax-margin` is the margin of the probabilities in the same manner.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.weak import WeakIdKeyDictionary
 
 from robustkit.errors import UserError, unknown
 from robustkit.host.failures import described_error
 from robustkit.primitives.rows import whole_vectors
 from robustkit.primitives.user_code import address, user_function
+
+_ANY_CLASS: MutableMapping[Tensor, tuple[int, bool]] = (
+    WeakIdKeyDictionary()
+)  # by tensor of targets: its version, and whether any is a class
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,23 @@ class Loss:
 
     def __call__(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
         """The targeted form in rows whose `target` is a class, the untargeted one where it is -1."""
-        has_target = target >= 0
         untargeted = self.untargeted(logits, y)
-        if not bool(has_target.any()):  # saves time and changes no row's value
+        if not any_class(target):  # saves time and changes no row's value
             return untargeted
-        return torch.where(has_target, self.targeted(logits, y, target.clamp(min=0)), untargeted)
+        return torch.where(target >= 0, self.targeted(logits, y, target.clamp(min=0)), untargeted)
+
+
+def any_class(target: Tensor) -> bool:
+    """Whether any row of `target` `[B]` is a class, and not -1."""
+    if target.device.type == "cpu" or target.is_inference():
+        return bool((target >= 0).any())
+    # A GPU answers once it has computed all that was queued before. Targets change only where a trial takes the slot of
+    # another one, which writes into the tensor or makes a new one; so the answer is remembered for as long.
+    version, answer = _ANY_CLASS.get(target, (-1, False))
+    if version != target._version:
+        answer = bool((target >= 0).any())
+        _ANY_CLASS[target] = target._version, answer
+    return answer
 
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # logits [B, K] and classes [B] -> [B]

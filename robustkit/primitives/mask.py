@@ -20,7 +20,7 @@ from robustkit.errors import UserError
 from robustkit.limits import shortened
 
 _RECTANGLE = re.compile(r"patch:(\d{1,6}),(\d{1,6}),(\d{1,6}),(\d{1,6})", re.ASCII)
-_LABEL = re.compile(r"mask-[0-9a-f]{12}|patch(-\d{1,6}){4}", re.ASCII)
+_LABEL = re.compile(r"masks?-[0-9a-f]{12}|patch(-\d{1,6}){4}", re.ASCII)
 _SEPARATOR = "-in-"
 
 
@@ -65,8 +65,8 @@ class Mask:
             pixels = pixels[0]
         if pixels.dim() != 2:
             raise UserError(
-                f"A mask has height and width, not the shape {list(pixels.shape)}; give one [H, W] for all images. "
-                "Masks [N, H, W], one for each image, are for robustkit.attack."
+                f"A mask has height and width, not the shape {list(pixels.shape)}; give one [H, W] for all images, or "
+                "[N, H, W] or [N, 1, H, W], one for each image of the data."
             )
         values = torch.unique(pixels[pixels != 0])
         if len(values) > 1 or not bool((values > 0).all()):
@@ -107,6 +107,10 @@ class Mask:
         """Its size, and where it is from."""
         size = "" if self.pixels is None else f" of {self.pixels.shape[0]}x{self.pixels.shape[1]}"
         return f"{self.area:,}{size} pixels, {self.source}"
+
+    def of_image(self, number: int) -> "Mask":
+        """The mask of one image of a data set, by its number: the same for all."""
+        return self
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Check that images of a shape have this part.

@@ -250,10 +250,18 @@ class Attack(CheckedFields, ABC):
     def step(self, state: State, seen: Seen) -> State:
         """The state after one answer of the model: a pure function, row by row."""
 
-    def guess(self, state: State) -> State:
-        """The state that probably follows, whatever the answer to `state.query`; only asked if `guesses` is true.
+    def inside(self, state: State, seen: Seen, rows: Tensor) -> Tensor:
+        """`[n]`: whether the queries in these rows `[n]` lie in the ball, up to the rounding of an fp32 projection."""
+        return self.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
 
-        The engine queries ahead with it where rows of a batch are free. No outcome depends on it.
+    def guess(self, state: State, steps: Tensor) -> State:
+        """The states that probably follow, whatever the answers; only asked if `guesses` is true.
+
+        The engine queries ahead with them where rows of a batch are free. No outcome depends on them.
+
+        Args:
+            state: `[B]` rows.
+            steps: `[B]` int64, 1 for the next state of a row.
         """
         return state
 

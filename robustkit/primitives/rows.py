@@ -78,6 +78,13 @@ def along(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(len(values), *[1] * (like.dim() - 1))
 
 
+def numbers_on(device: torch.device, values: Sequence[int]) -> Tensor:
+    """`[n]` int64 the values on a device; the host does not wait until a GPU has them."""
+    numbers = torch.tensor(values, dtype=torch.int64, device="cpu")
+    # A copy from memory that is not pinned waits until the GPU has computed everything before it.
+    return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers.to(device)
+
+
 def whole_vectors(function: Callable[..., object], *columns: Tensor) -> object:
     """What `function` returns for columns `[B, ...]`, called on so many rows that none is left over from a vector.
 

@@ -11,8 +11,10 @@ from robustkit.limits import shortened
 from robustkit.primitives.ball import NORMS, Ball, NormName
 from robustkit.primitives.color_ball import Color
 from robustkit.primitives.local_balls import Frame, Patch
+from robustkit.primitives.lpips_ball import Lpips
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.norm_balls import L0, L1, L2, Linf
+from robustkit.primitives.recolor_balls import Recolor, RecolorRGB
 from robustkit.primitives.spatial_balls import Flow, Rotation, Spatial, Translation
 
 MINIMUM: Final = "minimum"  # in place of a radius: how far away the nearest error is
@@ -24,6 +26,8 @@ _BALLS: dict[str, type[Ball]] = {
     "patch": Patch, "frame": Frame,
     "rotation": Rotation, "translation": Translation, "spatial": Spatial, "flow": Flow,
     "color": Color,
+    "recolor": Recolor, "recolor_rgb": RecolorRGB,
+    "lpips": Lpips,
 }  # fmt: skip
 THREATS = tuple(_BALLS)
 # What a radius counts, where it is a whole number.
@@ -64,6 +68,17 @@ def attacks_for(norm: str) -> str:
 def is_rendered(norm: str) -> bool:
     """Whether a threat changes images by parameters, so that distances between images do not bound it."""
     return _BALLS[norm_name(norm)].renders
+
+
+def measured_in_images(norm: str) -> bool:
+    """Whether two images alone say their distance in a threat: it is not one of parameters, nor of features."""
+    kind = _BALLS[norm_name(norm)]
+    return not kind.renders and not kind.needs_network
+
+
+def needs_network(norm: str) -> bool:
+    """Whether distances in a threat are those of a network's features."""
+    return _BALLS[norm_name(norm)].needs_network
 
 
 def require_norm(norm: str, what: str) -> str:

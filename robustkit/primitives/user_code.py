@@ -14,11 +14,11 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import NamedTuple, cast
 
-from robustkit.errors import UserError, no_file
+from robustkit.errors import UserError
 from robustkit.host.failures import described_error
 from robustkit.host.text import encodable
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 
 # `path/file.py:NAME(...)`: the file ends at the first ".py:" that a call follows, because a value may be a path too.
 _CALL = re.compile(r"(?P<file>.+?\.py):(?P<call>[^\W\d]\w*\(.*\))", re.DOTALL)

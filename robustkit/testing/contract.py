@@ -1,6 +1,7 @@
 """What every attack guarantees: one function per guarantee, which raises an AssertionError where it does not hold."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 
@@ -67,7 +68,7 @@ def every_success_is_confirmed_by_a_fresh_forward(subject: AttackUnderTest) -> N
 
 
 def batch_size_order_and_neighbours_do_not_change_a_bit(subject: AttackUnderTest) -> None:
-    """Batches of 1 and 5, the reverse order and lone images give the same bits."""
+    """Batches of 1 and 5, the reverse order, lone images, and steps acted on late as on a GPU give the same bits."""
     confirm(_equal(subject.run(batch_size=5), subject.usual), "batches of 5 and of 64 give other results")
     made = subject.images()
     jobs, classifier, attack = _jobs(made), Classifier(made.model), subject.made(restarts=2)
@@ -76,8 +77,13 @@ def batch_size_order_and_neighbours_do_not_change_a_bit(subject: AttackUnderTest
         reversed_order = _outcomes(session, attack, jobs[::-1], slots=3)
         lone = _outcomes(session, attack, jobs[:2], slots=1)
         alone = _outcomes(session, attack, jobs[2:3])
+        late = sorted(run(session, attack, jobs, slots=2, late=True), key=lambda outcome: outcome.sample)
     confirm(_same(together, reversed_order), "another order of the images gives other results")
     confirm(_same(together[:3], lone + alone), "an image attacked alone gives another result")
+    confirm(
+        _same(together, late),
+        "acting on each step one step late, as on a GPU, gives another result; does it change the state that it gets?",
+    )
 
 
 def the_same_seed_gives_the_same_bits(subject: AttackUnderTest) -> None:
@@ -329,7 +335,9 @@ def _unfolded(made: Problem) -> Classifier:
 
 
 def _confirm_in_ball(attack: Attack, made: Problem, result: Attacked) -> None:
-    distance = attack.ball.distance(made.x, result.parameters)
+    with _unfolded(made).session(made.x) if attack.ball.needs_network else nullcontext() as session:
+        measured = attack if session is None else session.prepared(attack, made.x)
+        distance = measured.ball.distance(made.x, result.parameters)
     confirm((distance <= attack.ball.eps).all(), "a point lies outside of the ball")
     rendered = attack.ball.render(made.x, result.parameters)
     confirm(torch.equal(rendered, result.x_adv), "a point is not what its parameters render")

@@ -1,12 +1,15 @@
 """Modules around a network that count, refuse or distort its passes."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from robustkit.models.preprocessing import Preprocessed
+from robustkit.primitives.lpips_ball import Reading
 
 
 class _Around(nn.Module):
@@ -91,3 +94,24 @@ class FailingLater(_Around):
         if self.left < 0:
             raise RuntimeError("no more forwards")
         return self.network(x)
+
+
+@dataclass(frozen=True)
+class PixelFeatures:
+    """Features that are the values of an image: the distance is that in L2.
+
+    Args:
+        size: how many values an image has.
+    """
+
+    size: int
+    forwards: int = 0
+    label: str = "pixels"
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """The values of each point."""
+        return points.flatten(1)
+
+    def watching(self) -> AbstractContextManager[Reading]:
+        """The same."""
+        return nullcontext(self)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 EPS = {
     "Linf": 0.03, "L2": 0.15, "L1": 0.8, "L0": 2.0, "patch": 2.0, "frame": 2.0,
     "spatial": 3.0, "rotation": 4.0, "translation": 0.3, "flow": 0.1, "color": 0.1,
+    "recolor": 0.1, "recolor_rgb": 0.1, "lpips": 0.1,
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives.nearest import NearestState
+from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen
 from robustkit.primitives.protocol import (
     Attack,
     BestState,
@@ -21,6 +22,7 @@ from robustkit.primitives.protocol import (
 )
 from robustkit.primitives.rows import Rows
 
+from .doubles import PixelFeatures
 from .problems import images
 from .subject import GREY, AttackUnderTest, confirm
 
@@ -117,6 +119,8 @@ def without_model(subject: AttackUnderTest) -> Attack:
     attack = subject.made()
     if isinstance(attack, ClasswiseAttack):
         return attack.of(_CLASSES)
+    if isinstance(attack, PerceptualAttack):
+        return attack.with_features(PixelFeatures(torch.Size(_FEATURES).numel()))
     return attack.at(_FEATURES) if isinstance(attack, FeatureAttack) else attack
 
 
@@ -141,9 +145,11 @@ def made_up(state: State, turn: int, attack: Attack) -> Seen:
         losses = attack.objectives((wave.reshape(-1, 1) + torch.arange(_CLASSES)).sin().float(), state.trial)
         grads = torch.stack([grad.roll(place, -1) for place in range(losses.shape[1])], 1)
         return MultiGradientSeen(seen.label, seen.logits, losses[:, 0], grads[:, 0], losses, grads)
-    if not isinstance(attack, FeatureAttack):
+    if not isinstance(attack, (FeatureAttack, PerceptualAttack)):
         return seen
     features = (wave.reshape(-1, 1, 1) * 3 + torch.arange(6).reshape(_FEATURES)).sin().float()
+    if isinstance(attack, PerceptualAttack):
+        return PerceptualSeen(**vars(seen), features=features.flatten(1))
     return FeatureSeen(**vars(seen), features=features, feature_grad=features.flip(1))
 
 

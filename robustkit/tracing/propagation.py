@@ -19,6 +19,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
+from robustkit.models.programs import is_from_file
 from robustkit.nethook import select, unwrap
 from robustkit.primitives.protocol import Attack
 
@@ -69,6 +70,11 @@ def trace(
     if not isinstance(x, Tensor) or not isinstance(y, Tensor) or not isinstance(x_adv, Tensor | None):
         raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+    if is_from_file(classifier.network):
+        raise UserError(
+            f"{classifier.name} was saved as a program, whose layers cannot be opened; trace the module that it was "
+            "saved from: --model FILE.py:NAME --weights FILE."
+        )
     if layers is not None:
         select(classifier.network, layers)  # report a wrong name before the attack runs
     origin = PerturbationOrigin(GIVEN, "", "", 0)

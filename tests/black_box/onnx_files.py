@@ -2,13 +2,19 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 
-def save_onnx(path: Path, network: nn.Sequential, *, batch: int | str = "images", labels: bool = False) -> Path:
-    """Convolutions, BatchNorm, ReLU, Flatten and linear layers of 1 x 8 x 8 images; `labels` adds an ArgMax."""
+def save_onnx(
+    path: Path, network: nn.Sequential, *, batch: int | str = "images", labels: bool = False, flattened_to: int = 0
+) -> Path:
+    """Convolutions, BatchNorm, ReLU, Flatten and linear layers of 1 x 8 x 8 images; `labels` adds an ArgMax.
+
+    `flattened_to` writes a number of images into the network, whatever its input says.
+    """
     nodes, weights, last = [], [], "pixels"
     for number, layer in enumerate(module for module in network.modules() if not isinstance(module, nn.Sequential)):
         names = [f"{number}.{name}" for name in _tensors(layer)]
@@ -18,6 +24,10 @@ def save_onnx(path: Path, network: nn.Sequential, *, batch: int | str = "images"
         ]
         nodes.append(helper.make_node(_KIND[type(layer)], [last, *names], [str(number)], **_settings(layer)))
         last = str(number)
+    if flattened_to:
+        weights.append(numpy_helper.from_array(np.array([flattened_to, 10]), "rows"))
+        nodes.append(helper.make_node("Reshape", [last, "rows"], ["flat"]))
+        last = "flat"
     if labels:
         nodes.append(helper.make_node("ArgMax", [last], ["class"], axis=1, keepdims=0))
         output = helper.make_tensor_value_info("class", TensorProto.INT64, [batch])

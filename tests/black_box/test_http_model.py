@@ -8,7 +8,7 @@ import torch
 
 from robustkit.black_box import HttpModel, RemoteAccess
 from robustkit.black_box.query_ledger import QueryLedger
-from robustkit.black_box.server import QueriesSpentError
+from robustkit.black_box.record import QueriesSpentError
 from robustkit.black_box.wire import LARGEST
 from robustkit.errors import UserError
 from robustkit.models import load_model
@@ -70,7 +70,7 @@ def test_no_picture_is_sent_twice_and_every_request_is_counted():
         box(x)
         box(torch.cat([x, x]))
 
-        assert box.server.requests == box.server.answered == len(server.log) == 4
+        assert box.server.record.requests == box.server.record.answered == len(server.log) == 4
 
 
 def test_answers_are_found_again_in_the_folder(tmp_path):
@@ -96,7 +96,7 @@ def test_a_server_that_asks_for_a_pause_gets_it():
         box(pictures(1))
 
         assert clock.slept == [7, 7, 6]
-        assert box.server.requests == len(server.log) == 4
+        assert box.server.record.requests == len(server.log) == 4
 
 
 def test_failures_are_tried_again_after_longer_and_longer_pauses():
@@ -107,7 +107,7 @@ def test_failures_are_tried_again_after_longer_and_longer_pauses():
             box(pictures(1))
 
         assert clock.slept == [1, 2, 4, 8]
-        assert box.server.requests == len(server.log) == 5
+        assert box.server.record.requests == len(server.log) == 5
 
 
 def test_a_server_that_is_not_there_is_no_request():
@@ -117,7 +117,7 @@ def test_a_server_that_is_not_there_is_no_request():
 
     with pytest.raises(UserError, match="in 2 tries: Connection refused"):
         box(pictures(1))
-    assert box.server.requests == 0
+    assert box.server.record.requests == 0
 
 
 def test_a_long_pause_ends_the_run():

@@ -37,6 +37,28 @@ def test_a_fixed_number_of_images_is_filled_up(tmp_path):
     torch.testing.assert_close(logits, network(x).detach())
 
 
+def test_a_file_that_takes_one_image_and_claims_to_take_any_number_gets_one(tmp_path):
+    x, _ = data(5)
+    network = linear().eval()
+
+    logits = OnnxModel(save_onnx(tmp_path / "one.onnx", network, flattened_to=1))(x)
+
+    torch.testing.assert_close(logits, network(x).detach())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"batch": 0}, "batches of 0 images"), ({"batch": 10**9}, "1,000,000,000 images, more than 4,096 MiB"),
+     ({"flattened_to": 3}, r"cannot be run on images \[1, 1, 8, 8\] .* export it again")],
+)  # fmt: skip
+def test_a_number_of_images_that_nobody_can_give_is_one_line(tmp_path, settings, words):
+    file = save_onnx(tmp_path / "net.onnx", linear().eval(), **settings)
+    with pytest.raises(UserError, match=words) as caught:
+        load_model(str(file), dataset="digits")
+
+    assert "\n" not in str(caught.value)
+
+
 def test_labels_alone_are_enough_for_decision_attacks(tmp_path):
     x, y = data(6)
     model = robustkit.load_model(str(save_onnx(tmp_path / "net.onnx", linear(), labels=True)), dataset="digits")

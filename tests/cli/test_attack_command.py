@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from robustkit.models import pretrained
+from tests.black_box.loopback import pixels_of, serving
 from tests.cli.conftest import DATA, MODEL
 from tests.cli.test_bad_input import refused
 from tests.small import data, linear
@@ -334,3 +335,33 @@ def test_weights_of_float64_are_attacked(pictures, robustkit, place):
     printed = robustkit("attack", "-q", "-m", "double.py:make", "photos", "--eps", "0.1", "--out", "made")
 
     assert printed.status == 0
+
+
+def test_a_server_gets_gray_pictures_gray(pictures, robustkit, place, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    limits = ("--rate", "1e5", "--parallel", "2", "--timeout", "9")
+    with serving() as server:
+        printed = robustkit(
+            "attack", "-q", "-m", server.url, "--num-classes", "10", "photos", "-a", "square:queries=60",
+            "--eps", "0.4", *limits, "--out", "made",
+        )  # fmt: skip
+        shapes = {pixels_of(each.body).shape for each in server.log}
+    made = pd.read_csv(place / "made" / "results.csv")
+
+    assert printed.status == 0
+    assert shapes == {(1, 1, 8, 8)}
+    assert (made.outcome == "success").any()
+
+
+def test_the_requests_of_an_attack_are_limited(pictures, robustkit, place, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as server:
+        command = ("attack", "-q", "-m", server.url, "--num-classes", "10", "photos", "-a", "square", "--eps", "0.2")
+        refused(robustkit(*command, "--max-queries", "15", "--out", "made"), "allow more with --max-queries")
+
+        assert len(server.log) == 15
+    assert not (place / "made").exists()
+
+
+def test_limits_of_requests_are_refused_without_a_server(pictures, robustkit):
+    refused(robustkit(*RUN, "photos", "--rate", "3"), "no model is an http:// address")

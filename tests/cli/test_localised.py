@@ -5,10 +5,12 @@ import pandas as pd
 from PIL import Image
 from safetensors.torch import load_file
 
-from robustkit import load_mask
+from robustkit import evaluate, load_mask, load_run
+from robustkit.evidence.store import Store
+from robustkit.evidence.witnesses import kept_witnesses
 from tests.cli.conftest import DATA, MODEL
 from tests.cli.test_bad_input import refused
-from tests.small import data
+from tests.small import data, linear
 
 MASK = np.zeros((8, 8), np.uint8)
 MASK[2:6, 3] = MASK[4] = 255
@@ -29,6 +31,81 @@ def test_a_mask_is_read_from_a_picture_and_named_everywhere(robustkit, place):
     assert f"{label} 0.1" in printed.out
     assert set(pd.read_csv(place / "run" / "results.csv").norm) == {"-", label}
     assert label in (place / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def image_masks(count: int) -> np.ndarray:
+    """One row of each image, another from image to image."""
+    masks = np.zeros((count, 1, 8, 8), bool)
+    masks[np.arange(count), 0, np.arange(count) % 3] = True
+    return masks
+
+
+def test_each_image_has_its_own_mask_and_verify_knows_it(robustkit, place):
+    masks = image_masks(30)
+    np.save(place / "masks.npy", masks)
+    words = ("evaluate", "-q", *MODEL, *DATA, "-a", "pgd:steps=5", "--eps", "0.5", "--keep-adversarial", "--mask")
+    assert robustkit(*words, "masks.npy", "-o", "run").status == 0
+    run = load_run(place / "run")
+    (threat,) = set(run.results.norm) - {"-"}
+    store = Store(place / "run", reading=True)
+    changed = {
+        each.row.sample: np.flatnonzero((each.x != each.x_adv).any((0, 2)))
+        for each in kept_witnesses(store, run.manifest["identity"]["models"][0]["name"])
+    }
+    store.close()
+
+    assert threat.startswith("Linf-in-masks-")
+    assert changed
+    assert all(rows.tolist() == [sample % 3] for sample, rows in changed.items())
+    assert "not checked" not in robustkit("verify", "run", "--mask", "masks.npy").out
+    assert "give the mask with --mask" in robustkit("verify", "run").out
+
+
+def test_the_result_of_an_image_is_that_of_its_mask_alone():
+    x, y = data(9)
+    masks = image_masks(9)
+    method = ("pgd:steps=5", "apgd:steps=5")
+    together = evaluate(linear(), dataset=(x, y), attacks=method, eps=0.3, mask=masks, progress=False).samples
+    for row in range(3):
+        alone = evaluate(linear(), dataset=(x, y), attacks=method, eps=0.3, mask=masks[row], progress=False).samples
+        names = ["sample", "attack", "verdict", "question", "linf", "forwards"]
+        mine, theirs = (each[each["sample"] % 3 == row][names].reset_index(drop=True) for each in (together, alone))
+
+        assert mine.equals(theirs)
+
+
+def test_a_folder_of_masks_has_the_names_of_the_images(robustkit, place):
+    (place / "masks").mkdir()
+    for number, mask in enumerate(image_masks(30)):
+        picture(place / "masks" / f"{number}.png", mask[0].astype(np.uint8) * 255)
+    np.save(place / "masks.npy", image_masks(30))
+    words = ("evaluate", "-q", *MODEL, *DATA, "-a", "pgd:steps=2", "--eps", "0.3", "--mask")
+    for name in ("masks", "masks.npy"):
+        assert robustkit(*words, name, "-o", f"run-{name}").status == 0
+    tables = [pd.read_csv(place / f"run-{name}" / "results.csv").norm.tolist() for name in ("masks", "masks.npy")]
+    (place / "masks" / "7.png").unlink()
+
+    assert tables[0] == tables[1]
+    refused(robustkit(*words, "masks", "-o", "other"), "masks has no mask for 1 of 30 images; the first is 7.png")
+
+
+def test_masks_of_other_data_are_one_line(robustkit, place):
+    np.save(place / "few.npy", image_masks(7))
+    np.save(place / "small.npy", image_masks(30)[:, :, :5])
+    words = ("evaluate", "-q", *MODEL, *DATA, "-a", "pgd", "--eps", "0.1", "-o", "run", "--mask")
+
+    refused(robustkit(*words, "few.npy"), "There are 7 masks and 30 images")
+    refused(robustkit(*words, "small.npy"), "The mask has 5x8 pixels and the images have 8x8")
+
+
+def test_a_run_is_not_continued_with_other_masks(robustkit, place):
+    words = ("evaluate", "-q", *MODEL, *DATA, "-a", "pgd:steps=2", "--eps", "0.1", "-o", "run", "--mask", "masks.npy")
+    np.save(place / "masks.npy", image_masks(30))
+    assert robustkit(*words, "-n", "9").status == 0
+    assert robustkit(*words).status == 0
+    np.save(place / "masks.npy", image_masks(30)[::-1])
+
+    assert robustkit(*words).status == 2
 
 
 def test_pictures_are_attacked_in_a_patch_and_under_a_mask(robustkit, place):

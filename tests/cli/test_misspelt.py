@@ -1,5 +1,7 @@
 """A name that is almost right: the message says what the name is, and what was meant."""
 
+import os
+
 import pytest
 import torch
 
@@ -55,3 +57,24 @@ def test_a_module_in_a_file_is_a_model(robustkit, place):
     assert by_name.status == by_function.status == 0
     results = [(place / out / "results.csv").read_text() for out in "ab"]
     assert results[0].replace("instance.model", "net.factory") == results[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "{}.onnx"], ["-m", "{}.pt2"], ["-m", "{}.pt"], ["-m", "{}.safetensors"], ["-m", "{}.py:make"],
+        ["-m", "net.py:factory", "--weights", "{}.pt"], ["-m", "net.py:factory", "--weights", "{}.safetensors"],
+        ["-m", "net.py:factory", "-d", "{}.npz"], ["-m", "net.py:factory", "-d", "{}"],
+    ],
+)  # fmt: skip
+def test_a_pipe_or_a_device_is_called_what_it_is(words, robustkit, place):
+    """It was said to be missing, and to be what was meant."""
+    option, name = words[-2:]
+    suffix = name.removeprefix("{}").partition(":")[0]
+    os.mkfifo(place / f"pipe{suffix}")
+    (place / f"zero{suffix}").symlink_to("/dev/zero")
+    (place / f"gone{suffix}").symlink_to("nowhere")
+
+    for stem, kind in [("pipe", "is a pipe"), ("zero", "is a device"), ("gone", "is a link to nothing")]:
+        refused(robustkit(*RUN, *words[:-2], option, name.format(stem)), f"{stem}{suffix} {kind}")

@@ -188,7 +188,10 @@ def test_a_run_of_a_server_is_judged_again_on_its_rounded_images(robustkit, monk
     with serving() as server:
         run = ("evaluate", "-q", "-m", server.url, *DATA, "-n", "5", "-a", "square:queries=8", "--eps", "0.3")
         assert robustkit(*run, "--keep-adversarial", "-o", "served").status == 0
-        printed = robustkit("verify", "served", "-m", server.url, *DATA)
+        again = ("verify", "served", "-m", server.url, *DATA)
+        printed = robustkit(*again)
+        limited = robustkit(*again, "--max-queries", "3", "--parallel", "2")
 
+    refused(limited, "3 requests", "allow more with --max-queries")
     assert printed.status == 0
     assert "the same model gives the stored classes at 5 clean images" in printed.out

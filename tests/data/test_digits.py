@@ -1,7 +1,10 @@
 import pytest
 import torch
+from sklearn.datasets import load_digits as bundled
+from sklearn.model_selection import train_test_split
 
 from robustkit.data import load_dataset
+from robustkit.data.digits import _values
 from robustkit.errors import UserError
 
 
@@ -21,6 +24,21 @@ def test_digits_are_gray_levels_between_0_and_1():
     assert torch.equal((x * 16).round(), x * 16)
     assert (float(x.min()), float(x.max())) == (0.0, 1.0)
     assert y.dtype == torch.int64
+
+
+def test_digits_and_their_splits_are_those_of_scikit_learn(monkeypatch):
+    pixels, y = bundled(return_X_y=True)
+    rest, test = train_test_split(range(len(y)), test_size=504, stratify=y, random_state=0)
+    train, val = train_test_split(rest, test_size=194, stratify=y[rest], random_state=0)
+    from_file = _values()
+    monkeypatch.setattr("robustkit.data.digits.find_spec", lambda name: None)  # the data file is elsewhere
+
+    assert (_values() == from_file).all()
+    for split, rows in {"train": train, "val": val, "test": test}.items():
+        data = load_dataset("digits", split)
+        x, labels = data.batch(range(len(data)))
+        assert torch.equal(x.flatten(1) * 16, torch.from_numpy(pixels[rows]).float())
+        assert torch.equal(labels, torch.from_numpy(y[rows]))
 
 
 def test_the_fingerprint_changes_with_order_labels_and_pixels():

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 from robustkit.attacks import Square
+from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.engine.jobs import Outcome
@@ -21,12 +22,12 @@ def ran(made: Problem, attack: Square, slots: int = 32, first: int = 0) -> tuple
     return sorted(ended, key=lambda outcome: outcome.sample), len(batches)
 
 
-def wrong(self: Square, state: State) -> State:
+def wrong(self: Square, state: State, steps: Tensor) -> State:
     return replace(state, query=state.query.flip(-1))
 
 
-def partly_wrong(self: Square, state: State) -> State:
-    guessed = GUESS(self, state)
+def partly_wrong(self: Square, state: State, steps: Tensor) -> State:
+    guessed = GUESS(self, state, steps)
     return guessed.take(torch.arange(len(state)).clamp(max=1))
 
 

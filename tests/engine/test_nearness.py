@@ -8,7 +8,8 @@ from robustkit.engine.jobs import Outcome
 from robustkit.engine.nearness import Margins
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
-from tests.problems import jobs_of, problem, same
+from robustkit.primitives.protocol import begin
+from tests.problems import jobs_of, problem, same, trials
 
 
 def measured(count: int = 40, slots: int = 16) -> list[Outcome]:
@@ -56,3 +57,14 @@ def test_an_image_that_never_fits_is_an_error(monkeypatch):
 
     with pytest.raises(UserError, match="does not fit into memory"):
         measured(5)
+
+
+def test_the_proof_of_a_batch_size_takes_two_gradients_of_each_image():
+    made = problem("cnn", 1, 8, 8, count=64)
+    attack, state = Margins(0.1), begin(trials(made.x, made.y), made.x)
+    with Classifier(made.model).session(made.x) as session:
+        classes, tile = made.model(made.x).shape[1], session.sizes.tile
+        for proofs in (2, 0):  # batches of made-up images, the first time
+            before = session.passes.backwards
+            session.query(attack, state.take(torch.arange(tile)))
+            assert session.passes.backwards - before == tile * (classes - 1 + 2 * proofs)

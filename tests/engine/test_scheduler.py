@@ -200,6 +200,29 @@ def test_out_of_memory_halves_the_slots_and_changes_nothing(monkeypatch, failure
     assert max(rows[max(failures) + 1 :]) == 32 // 2 ** len(failures)
 
 
+def test_the_next_attack_begins_with_as_many_rows_as_fitted_into_memory(monkeypatch):
+    made, sizes = grey(40), []
+    reference = outcomes(Classifier(made.model), APGD(0.02, steps=3), jobs_of(made), slots=64)
+    answered = Plain.query
+
+    def query(self, attack, state):
+        sizes.append(len(state))
+        if len(state) > 16:
+            raise torch.OutOfMemoryError("too many rows")
+        return answered(self, attack, state)
+
+    monkeypatch.setattr(Plain, "query", query)
+    with Classifier(made.model).session(made.x) as session:
+        list(run(session, SHORT, jobs_of(made), slots=64))
+        failures = [size for size in sizes if size > 16]
+        sizes.clear()
+        ended = list(run(session, APGD(0.02, steps=3), jobs_of(made), slots=64))
+
+    assert len(failures) == 2
+    assert max(sizes) <= 16
+    assert equal(sorted(ended, key=lambda outcome: outcome.sample), reference)
+
+
 def test_a_model_that_never_fits_is_an_error_and_not_a_loop(monkeypatch):
     made = grey(9)
 

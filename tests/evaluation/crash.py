@@ -88,7 +88,8 @@ def main(folder: Path, moments: int) -> None:
         if ended != signal.SIGKILL:
             break
         after += max(3, after // 2)
-    sys.stdout.write(json.dumps(killed_by_a_server(folder / "server")) + "\n")
+    for parallel in (1, 4):
+        sys.stdout.write(json.dumps(killed_by_a_server(folder / f"server {parallel}", parallel)) + "\n")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def begun(folder, evaluation):
     return store, Agenda(evaluation, store)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 2, pytest.param(1, marks=pytest.mark.slow)])
 def test_any_order_of_lanes_and_lost_lanes_leave_the_same_rows(seed, whole, tmp_path):
     evaluation = resolved()
     store, agenda = begun(tmp_path, evaluation)
@@ -136,3 +136,13 @@ def test_a_poisonous_image_holds_up_nothing_else(whole, tmp_path):
     assert {(model, sample) for model, sample, *_ in rows["failed"]} == {("linear", 7), ("cnn", 7)}
     for name, column in place.items():
         assert rows[name] == [row for row in whole[name] if row[column] != 7]
+
+
+def test_the_end_of_a_host_is_blamed_on_no_image(tmp_path):
+    store, agenda = begun(tmp_path, resolved(1))
+    alone = agenda.lost(agenda.take(1, None), blamed=False)
+    agenda.again(alone)
+    twice = agenda.lost(agenda.take(1, None))
+    store.close()
+
+    assert (alone.deaths, twice.deaths) == (0, 1)

@@ -19,7 +19,7 @@ def test_a_run_killed_at_any_moment_is_resumed_to_the_same_evidence(tmp_path):
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     # One process for both, because importing torch takes longer than all of these runs.
-    *moments, server = [json.loads(line) for line in done.stdout.splitlines()]
+    *moments, server, parallel = [json.loads(line) for line in done.stdout.splitlines()]
 
     assert [moment for moment in moments if not moment["same"]] == []
     assert len([moment for moment in moments if moment["killed"]]) >= 10
@@ -29,3 +29,9 @@ def test_a_run_killed_at_any_moment_is_resumed_to_the_same_evidence(tmp_path):
     assert server["ledger"] == server["log"]
     # Two pictures are sent twice on purpose; the same command again sends none.
     assert server == {**server, "killed": 5, "twice": 2, "again": 0, "same": True}
+    # Of four requests at once, those that were under way when the process was killed are sent again.
+    under_way = 4 * parallel["killed"]
+    assert parallel == {**parallel, "again": 0, "same": True}
+    assert parallel["killed"] >= 3
+    assert 0 <= parallel["ledger"] - parallel["log"] <= under_way
+    assert parallel["twice"] <= 2 + under_way

@@ -21,6 +21,7 @@ from torch.utils.data import (
 
 import robustkit
 from robustkit import UserError, evaluate, load_run
+from robustkit.data import given_dataset
 from tests.small import cnn, csv, data, linear
 
 ASK = {"attacks": "fgsm", "eps": "0.1"}
@@ -38,6 +39,20 @@ class Items(Dataset):
 
     def __getitem__(self, number: int):
         return self.change(self.x[number], self.y[number])
+
+
+class Claiming(Items):
+    """Says that it has more images than anybody could read."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int):
+        return super().__getitem__(number % 12)
 
 
 class Stream(IterableDataset):
@@ -107,6 +122,15 @@ REFUSED = {
     "images of two sizes": (Items(change=lambda x, y: (x[:, : 4 + int(y)], int(y))), "size"),
     "a broken item": (Items(change=lambda x, y: 1 / 0), "ZeroDivisionError"),
     "no items": (Items(0), "empty"),
+    "images without end": (Claiming(10**9), "more than 20,000,000"),
+    "two data sets without end": (ConcatDataset([Claiming(10**9)] * 2), "more than 20,000,000"),
+    "more images than an index can count": (Claiming(2**70), "length of Claiming cannot be read"),
+    "a label beyond all classes": (Items(change=lambda x, y: (x, 2**60)), "below 50,000"),
+    "a label beyond all types": (Items(change=lambda x, y: (x, 2**70)), "below 50,000"),
+    "a listed label beyond all types": ((X[:2], [0, 2**70]), "63 bits"),
+    "a label that turns negative": ((X[:2], np.array([0, 2**63 + 5], dtype=np.uint64)), "63 bits"),
+    "channels last": ((torch.rand(2, 12, 9, 3), Y[:2]), "permute"),
+    "channels last of one channel": ((torch.rand(2, 12, 12, 1).numpy(), Y[:2]), "transpose"),
 }
 
 
@@ -117,6 +141,17 @@ def test_other_data_are_refused_in_one_line(kind):
         evaluate(linear(), dataset=given, **ASK)
 
     assert "\n" not in str(error.value)
+
+
+def test_of_a_part_only_the_labels_of_its_items_are_read():
+    part = Subset(ConcatDataset([Items(), Claiming(10**9)]), [-1, 3, 14, 10**9 - 1])
+
+    assert given_dataset(part).labels.tolist() == Y[[(10**9 - 1) % 12, 3, 2, (10**9 - 13) % 12]].tolist()
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 3, 3), (4, 12, 40, 1), (4, 3, 5, 3), (4, 1, 6, 1)])
+def test_narrow_images_with_many_channels_are_not_taken_for_channels_last(shape):
+    assert given_dataset((torch.rand(shape), Y[:4])).batch([0])[0].shape == (1, *shape[1:])
 
 
 def test_attack_takes_a_text_and_arrays():
@@ -138,6 +173,7 @@ ATTACKS = {
     "a function for the model": ((lambda x: x, X, Y, "pgd"), {"eps": 0.1}, "robustkit.BlackBox"),
     "one number for the images": ((linear(), torch.tensor(0.5), Y, "pgd"), {"eps": 0.1}, "an axis"),
     "targets as texts": ((linear(), X, Y, "pgd"), {"eps": 0.1, "target": ["a"]}, "numbers"),
+    "channels last": ((linear(), X.permute(0, 2, 3, 1), Y, "pgd"), {"eps": 0.1}, "permute"),
 }
 
 

@@ -1,15 +1,19 @@
 """Runs that are merged have the bytes of one run that was asked for everything, or are refused."""
 
 import json
+import os
 import shutil
+import signal
 import sqlite3
 
 import pytest
 
 from robustkit import Classifier, UserError, load_run
+from robustkit.evaluation import merging
 from robustkit.evaluation.merging import merge
 from robustkit.evidence.consistency import contradictions_in
 from robustkit.evidence.kept import check_kept
+from robustkit.host.lock import locked
 from tests.small import cnn, csv, data, evaluated, evidence, linear
 
 ATTACKS = ["default", "noise:queries=3"]
@@ -151,3 +155,28 @@ def test_a_folder_that_exists_is_left_alone(first, tmp_path):
         merge([first, first], tmp_path)
     with pytest.raises(UserError, match="two runs"):
         merge([first], tmp_path / "merged")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and locks")
+def test_what_a_killed_merge_left_is_removed_and_nothing_else(first, tmp_path, monkeypatch):
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(merging, "_copy_answers", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        try:
+            merge([first, first], tmp_path / "merged")
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+    (left,) = tmp_path.iterdir()
+    at_work, of_somebody, empty = (
+        left.with_name(f"{left.name[:-8]}{name}") for name in ("working1", "somebody", "empty000")
+    )
+    for folder in (at_work, of_somebody):
+        shutil.copytree(left, folder)
+    (of_somebody / "notes.txt").write_text("mine")
+    empty.mkdir()
+
+    with locked(at_work):
+        merge([first, first], tmp_path / "merged")
+
+    assert set(tmp_path.iterdir()) == {tmp_path / "merged", at_work, of_somebody, empty}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from robustkit import Classifier, UserError, evaluate, load_run
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.engine.certify import certify
+from robustkit.evidence.rows import AttackRecord, CertificateRecord
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.statistics.randomized_smoothing import ABSTAINS, lower_bound
@@ -164,8 +165,8 @@ def test_a_point_on_which_the_copies_disagree_is_not_broken():
 def test_a_witness_within_the_certified_radius_is_reported_as_a_contradiction(tmp_path):
     run(tmp_path, eps=["0.2"])
     store = Store(tmp_path)
-    certified = {number: proof for number, proof in store.certificates("linear").items() if proof.l2 > 0.05}
-    number = min(set(certified) & {row.sample for row in store.attack_records()})
+    certified = {proof.sample: proof for proof in store.rows(CertificateRecord, "linear") if proof.l2 > 0.05}
+    number = min(set(certified) & {row.sample for row in store.rows(AttackRecord)})
     with store._connection:
         store._connection.execute(
             "UPDATE attacked SET success = 1, adv_pred = 0, l2 = 0.04 WHERE sample = ?", (number,)

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from robustkit.reports.evaluation.answer import answer
 from robustkit.reports.evaluation.board import boards
+from robustkit.reports.evaluation.confusion import confusion_tables
+from robustkit.reports.evaluation.shown import shown_image
 from robustkit.reports.shared.words import percent
 
 from robustkit import Classifier, compare, gate, load_run
@@ -16,6 +18,7 @@ from robustkit.evidence.consistency import contradictions_in
 from robustkit.evidence.kept import check_kept
 from robustkit.evidence.planned_rows import plan_contradictions
 from robustkit.evidence.rows import FailedRecord
+from robustkit.evidence.selection import of_image
 from robustkit.evidence.store import Store
 from robustkit.statistics.intervals import mean_of_shares, proportion
 from tests.networks import Noisy
@@ -90,6 +93,28 @@ def test_the_headline_is_no_lower_than_what_the_images_without_a_verdict_may_add
 
     assert percent(worst.correct + 2, 12) in said.sentence.replace("\xa0", " ")
     assert f"2 of the images have no verdict; tables count them as wrong ({percent(worst.correct, 12)})" in said.support
+
+
+def test_a_headline_about_several_models_says_how_it_counts_images_without_a_verdict(tmp_path):
+    evaluated([MODELS["plain"], Classifier(linear(), name="twin")], tmp_path, **ASKED)
+    fail(tmp_path, 3, 7)
+    run = load_run(tmp_path)
+    worst = run.results[(run.results["role"] == "worst-case") & (run.results["model"] == "net")].iloc[0]
+    said = answer(boards([run])[0])
+
+    assert said.sentence.startswith("Counting images without a verdict as wrong: ")
+    assert f"Without a verdict are 2 of net (up to {percent(worst.correct + 2, 12)});" in said.support
+
+
+def test_what_an_image_without_a_verdict_is_taken_for_is_no_class(tmp_path):
+    """It stood in the table as an image for which the model abstains."""
+    run = failing(tmp_path, 3, 7)
+    (table,) = confusion_tables(boards([run])[0]).tables
+
+    assert "no verdict" in table.classes
+    assert "no class" not in table.classes
+    assert sum(cell.images for row in table.rows for cell in row) == 12
+    assert "no class" not in shown_image(run, of_image(run, 3), "table")
 
 
 def test_its_evidence_does_not_contradict_itself(tmp_path):

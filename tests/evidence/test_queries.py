@@ -17,7 +17,7 @@ def test_distances_are_read_as_they_were_written(text):
     store, record = Store(None), QueryRecord("m", "L2", "minimum", "rays", 0, 20, text)
     store.write([record])
 
-    assert store.query_records("m") == [record]
+    assert store.rows(QueryRecord, "m") == [record]
 
 
 @pytest.mark.parametrize("text", ["1", "a:b", "1:0.5;", "1:nan", "1:-1", "\u0661:1"])
@@ -26,4 +26,4 @@ def test_distances_that_we_did_not_write_are_refused(text):
     store.write([QueryRecord("m", "L2", "minimum", "rays", 0, 20, text)])
 
     with pytest.raises(UserError, match="no numbers"):
-        store.query_records("m")
+        store.rows(QueryRecord, "m")

@@ -82,7 +82,7 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_path_that_cannot_be_looked_up_is_refused_in_one_line(place, reader):
-    servers = reader in ("model", "code")  # whose addresses name a model
+    servers = reader in ("model", "code", "model file")  # whose addresses name a model
     paths = [path for path in PATHS if "\n" not in path and not (servers and path.startswith("http"))]
 
     assert not not_refused((path, lambda path=path: READERS[reader](path)) for path in paths)

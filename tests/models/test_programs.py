@@ -13,6 +13,7 @@ from robustkit import Classifier, attack, diagnose
 from robustkit.data import load_dataset
 from robustkit.errors import UserError
 from robustkit.models import load_model
+from robustkit.tracing import trace
 from tests.small import cnn, data
 
 RANGE = {"fixed": None, "free": {0: torch.export.Dim("batch")}, "few": {0: torch.export.Dim("batch", min=3, max=5)}}
@@ -93,6 +94,13 @@ def test_a_saved_network_is_diagnosed_as_a_whole(files, name):
         diagnosis = diagnose(load_model(str(files / name), dataset="digits"), *data(8), eps="0.1", prove=False)
 
     assert not diagnosis.masked
+
+
+@pytest.mark.parametrize("name", ["script.pt", "free.pt2", "fixed.pt2", "one.pt"])
+def test_a_trace_of_a_saved_network_says_that_it_needs_the_module(files, name):
+    """One layer, or a word about hooks of Python, was no answer."""
+    with pytest.raises(UserError, match=r"the module .*--model FILE\.py:NAME"):
+        trace(load_model(str(files / name), dataset="digits"), *data(4), eps="0.1")
 
 
 def changed(source: Path, path: Path, edit) -> str:

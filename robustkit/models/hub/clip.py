@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from robustkit import limits
-from robustkit.errors import UserError, no_file, unknown
+from robustkit.errors import UserError, unknown
 from robustkit.limits import shortened
 from robustkit.models import checkpoint
 from robustkit.models.pixels import PixelModel
 from robustkit.models.pretrained import PublishedImages
 from robustkit.models.sources import ModelRequest
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 
 from .building import built, require_plain
 from .classifier import classes_of, pixel_model

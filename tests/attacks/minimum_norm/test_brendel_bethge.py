@@ -5,7 +5,7 @@ from robustkit.attacks.minimum_norm._trust_region import step_along_boundary
 from scipy.optimize import minimize
 
 from tests.attacks.driving import last_state, towards, untargeted
-from tests.attacks.linear import linear
+from tests.attacks.linear import linear, sparse_linear
 
 NORMS = ["L2", "Linf", "L1"]
 
@@ -72,6 +72,24 @@ def solved(norm, x, point, normal, rise, radius):
         constraints=[{"type": "ineq", "fun": each} for each in constraints],
     )  # fmt: skip
     return found.fun if bounds else max(found.fun, 0.0) ** 0.5
+
+
+def test_few_values_are_changed_in_l0():
+    made = sparse_linear(2, count=10)
+    state = last_state(BrendelBethge(1, "L0", steps=60), made.model, untargeted(made.x, made.y))
+
+    assert (state.distance >= made.fewest).all()
+    assert state.distance.median() <= 8  # of 40; the steps are bounded in L2, and the fewest values change the most
+
+
+def test_a_step_in_l0_crosses_the_boundary_within_the_radius_and_brings_values_back():
+    x, point, normal = torch.rand(3, 5, 30, generator=torch.Generator().manual_seed(0))
+    normal = normal * 2 - 1
+    end = step_along_boundary("L0", x, point, normal, torch.full((5,), 0.1), torch.full((5,), 1.0))
+
+    assert ((normal * (end - point)).sum(1) >= 0.1 - 1e-6).all()
+    assert ((end - point).norm(dim=1) <= 1 + 1e-6).all()
+    assert ((end == x).sum(1) >= 3).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from robustkit.attacks import JSMA
-from robustkit.attacks.minimum_norm.jsma import _best_pair, _Gains
+from robustkit.attacks.minimum_norm._saliency import Gains, best_pair
 
 from robustkit import UserError
 from robustkit.classifier.answers import answered
@@ -39,7 +39,7 @@ def test_the_best_pair_is_that_of_all_pairs(shape):
     source = torch.Generator().manual_seed(0)
     towards, others = torch.randn(2, rows, size, generator=source)
     possible = torch.rand(rows, size, generator=source) < 0.9
-    score = _best_pair(_Gains(towards, others, possible))[1]
+    score = best_pair(Gains(towards, others, possible))[1]
 
     for row in range(rows):
         best = 0.0

@@ -10,7 +10,7 @@ from robustkit.classifier.answers import answered
 from robustkit.errors import UserError
 from robustkit.primitives.rows import along
 from tests.attacks.driving import last_state, nearest_of_all_classes, towards, untargeted
-from tests.attacks.linear import linear
+from tests.attacks.linear import linear, sparse_linear
 from tests.problems import images
 
 ORDER = {"Linf": math.inf, "L2": 2.0, "L1": 1.0}
@@ -40,6 +40,28 @@ def test_the_proximal_point_is_better_than_all_points_around_it(norm):
     for size in (1e-3, 1e-1):
         around = point + size * torch.randn(500, 5, 6, generator=torch.Generator().manual_seed(0))
         assert (value(around) >= value(point) - 1e-6).all()
+
+
+def test_in_l0_the_proximal_point_is_the_best_of_all():
+    change = torch.linspace(-1, 1, 41).double().reshape(41, 1)
+    grid = torch.linspace(-1, 1, 20001).double()
+    for strength in (1e-4, 0.01, 0.1, 0.3):
+        pull = torch.full((41, 1), strength).double()
+        point = proximal("L0", change, pull)
+
+        def value(there, pull=strength):
+            return pull * there.abs() ** (2 / 3) + (there - change) ** 2 / 2
+
+        assert (value(point) <= value(grid).amin(1, keepdim=True) + 1e-9).all()
+        assert (point == 0).any()
+
+
+def test_few_values_are_changed_in_l0():
+    made = sparse_linear(3)
+    state = last_state(PDPGD(1, "L0", steps=200), made.model, untargeted(made.x, made.y))
+
+    assert (state.distance >= made.fewest).all()
+    assert (state.distance - made.fewest).median() <= 1
 
 
 def test_the_weight_of_the_distance_falls_without_an_error_and_rises_with_one():

@@ -1,6 +1,6 @@
 import torch
 from robustkit.attacks import PGD, StAdv
-from robustkit.attacks.spatial.stadv import roughness, roughness_slope
+from robustkit.attacks.spatial._total_variation import roughness, roughness_slope
 
 from robustkit import attack
 from tests.problems import images, problem

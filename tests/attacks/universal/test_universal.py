@@ -233,3 +233,55 @@ def test_an_unknown_judge_gets_the_very_tensor_that_apply_returns():
 
     assert any(torch.equal(seen[: len(x)], fitted.apply(x)) for seen in recording.inputs)
     assert replace(fitted, seed=9).apply(x).equal(fitted.apply(x))
+
+
+class KilledError(Exception):
+    """Stands for the end of a process in the middle of a fit."""
+
+
+def test_a_fit_that_is_killed_goes_on_with_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr("robustkit.engine.fit_checkpoint._SECONDS", 0.0)
+    model, (x, y), file = linear(), data(20), tmp_path / "fit.safetensors"
+    method = Universal(0.2, steps=9, batch=4)
+    whole = fit_universal(model, x, y, method)
+    steps = []
+
+    def step(self, state, grad, original=Universal.step):
+        steps.append(state.steps)
+        if len(steps) == 6:
+            raise KilledError
+        return original(self, state, grad)
+
+    monkeypatch.setattr(Universal, "step", step)
+    with pytest.raises(KilledError):
+        fit_universal(model, x, y, method, checkpoint=file)
+    fitted = fit_universal(model, x, y, method, checkpoint=file)
+
+    assert torch.equal(fitted.perturbation, whole.perturbation)
+    assert steps == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8]
+    assert (fitted.forwards, fitted.backwards) == (whole.forwards, whole.backwards)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("change", ["seed", "images", "weights", "steps"])
+def test_the_checkpoint_of_another_fit_is_refused(tmp_path, monkeypatch, change):
+    monkeypatch.setattr("robustkit.engine.fit_checkpoint._SECONDS", 0.0)
+    monkeypatch.setattr("robustkit.engine.fit_checkpoint.FitCheckpoint.remove", lambda self: None)
+    model, (x, y), file = linear(), data(20), tmp_path / "fit.safetensors"
+    fit_universal(model, x, y, Universal(0.2, steps=2, batch=4), checkpoint=file)
+    if change == "images":
+        x = x.flip(3)
+    if change == "weights":
+        with torch.no_grad():
+            next(model.parameters())[0, 0] += 1e-6
+    method = Universal(0.2, steps=3 if change == "steps" else 2, batch=4)
+
+    with pytest.raises(UserError, match="checkpoint of another fit"):
+        fit_universal(model, x, y, method, checkpoint=file, seed=int(change == "seed"))
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
+    (tmp_path / "fit.safetensors").write_bytes(b"nothing")
+
+    with pytest.raises(UserError, match="no checkpoint of a fit"):
+        fit_universal(linear(), *data(20), Universal(0.2, steps=1), checkpoint=tmp_path / "fit.safetensors")

@@ -8,6 +8,7 @@ from robustkit.reports.evaluation.queries import query_table
 from robustkit.reports.evaluation.query_figures import by_queries
 
 from robustkit import evaluate
+from robustkit.evidence.sample_rows import SampleRows
 from tests.reports.pages import Page
 from tests.small import cnn, data
 
@@ -47,6 +48,6 @@ def test_the_page_stays_small_and_safe(run):
 def test_eight_attacks_take_two_figures(run):
     frames = [run.samples.assign(attack=f"rays-{number}") for number in range(8)]
     board = boards([run])[0]
-    many = type(board)(**{**vars(board), "samples": pd.concat(frames, ignore_index=True)})
+    many = type(board)(**{**vars(board), "samples": SampleRows.of_frame(pd.concat(frames))})
 
     assert [len(one.legend) for one in by_queries(many, "s0")] == [7, 1, 7, 1]

@@ -1,0 +1,1 @@
+"""Attacks that keep an image like it was to a network's features."""

@@ -1,0 +1,82 @@
+"""samples.csv out of the parts of a run, some thousand rows at a time: the bytes of its data frame, without it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustkit.evidence.parts import WHOLE, Gaps, Part, Words
+from robustkit.evidence.run import SAMPLE_COLUMNS
+from robustkit.evidence.sample_rows import PLACE, SampleRows
+from robustkit.host.text import csv_cell
+
+from ..shared.csv import CHUNK, csv_pieces, lines, numbers, quoted, with_gaps
+
+
+def sample_pieces(rows: SampleRows) -> Iterator[str]:
+    """The file piece by piece; see `csv_pieces`."""
+    if rows.given is not None or not len(rows):
+        yield from csv_pieces(rows.frame, SAMPLE_COLUMNS)
+        return
+    names = [*SAMPLE_COLUMNS, *sorted(set(rows.columns) - set(SAMPLE_COLUMNS))]
+    yield f"{','.join(names)}\n"
+    images = _ImageCells()
+    for part in rows.parts:
+        # `SAMPLE_COLUMNS` begins with the place, and then the image.
+        prefix = "".join(f"{_cell(part[name])}," for name in PLACE)
+        for start in range(0, len(part["sample"]), CHUNK):
+            here = slice(start, start + CHUNK)
+            cells = [_cells(part, name, here) for name in names[len(PLACE) + len(_IMAGE) :]]
+            yield lines([images.of(part, here), *cells], prefix)
+
+
+_IMAGE = ("sample", "label", "clean_pred")
+
+
+class _ImageCells:
+    """The cells about the images themselves, which many parts share: the last ones are kept."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, list[str]] = {}  # by first row
+        self._arrays: list[NDArray[Any]] = []
+
+    def of(self, part: Part, here: slice) -> list[str]:
+        """Number, label and clean prediction of each image, as one text."""
+        arrays = [part[name] for name in _IMAGE]
+        if len(self._arrays) != len(arrays) or any(a is not b for a, b in zip(arrays, self._arrays, strict=True)):
+            self._arrays, self._made = arrays, {}
+        if here.start not in self._made:
+            columns = [numbers(np.asarray(each[here])) for each in arrays]
+            self._made[here.start] = list(map(",".join, zip(*columns, strict=True)))
+        return self._made[here.start]
+
+
+def _cells(part: Part, name: str, here: slice) -> Sequence[str]:
+    value = part.get(name, "")
+    if isinstance(value, Gaps):
+        first = int(value.known[: here.start].sum())
+        known = value.known[here]
+        texts = numbers(value.values[first : first + int(known.sum())])
+        return texts if len(texts) == len(known) else with_gaps(texts, known)
+    if isinstance(value, Words):
+        return list(np.array([_cell(text) for text in value.texts], object)[value.codes[here]])
+    if not isinstance(value, np.ndarray):
+        return [_cell(value)] * len(part["sample"][here])
+    own = value[here]
+    return [_cell(each) for each in own.tolist()] if own.dtype == object else _whole_or_float(name, own)
+
+
+def _whole_or_float(name: str, values: NDArray[Any]) -> list[str]:
+    """Numbers as the data frame has them: whole ones may be stored as floats, where some are missing."""
+    if values.dtype.kind != "f" or name not in WHOLE:
+        return numbers(values)
+    known = ~np.isnan(values)
+    return with_gaps(numbers(values[known].astype(np.int64)), known)
+
+
+def _cell(value: str | float) -> str:
+    """A text or number as a cell; missing ones are empty."""
+    if isinstance(value, str):
+        return quoted(csv_cell(value))
+    return "" if value != value else repr(float(value))

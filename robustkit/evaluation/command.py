@@ -1,0 +1,19 @@
+"""The command of a run as its evidence shows it, which others read: without the address of a cluster."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def this_command() -> str:
+    """The command that this process carries out, or the Python call."""
+    if Path(sys.argv[0]).stem != "robustkit":
+        return "robustkit.evaluate(...)"
+    return " ".join(["robustkit", *without_addresses(sys.argv[1:])])
+
+
+def without_addresses(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with dots in place of addresses."""
+    words = [re.sub(r"(?<=^--ray-address=).*", "...", word, flags=re.DOTALL) for word in words]
+    return ["..." if before == "--ray-address" else word for before, word in zip(["", *words], words, strict=False)]

@@ -1,0 +1,73 @@
+"""Where the host waits for a GPU, seen on a stand-in for one; and that the engine runs on another device than a CPU."""
+
+from itertools import pairwise
+
+import pytest
+from robustkit.attacks import APGD, PGD, Square
+
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.oracle import Plain
+from robustkit.engine.jobs import Job
+from robustkit.engine.scheduler import run
+from robustkit.primitives.registry import classes
+from tests.problems import jobs_of, problem, same
+from tests.stand_in import DEVICE, moved, stand_in
+from tests.test_contract import subject
+
+QUERY = "query"
+
+
+def on_stand_in(monkeypatch, made, attack, *, slots=64, **more):
+    """The outcomes, and what the host waited for between one query and the next."""
+    with stand_in() as waits, Classifier(moved(made.model), fold=False).session(made.x.to(DEVICE)) as session:
+        queried = Plain.query
+        with monkeypatch.context() as patch:
+            patch.setattr(Plain, "query", lambda *given: waits.append(QUERY) or queried(*given))
+            jobs = [Job(job.sample, job.x.to(DEVICE), job.y) for job in jobs_of(made)]
+            waits.clear()
+            ended = sorted(run(session, attack, jobs, slots=slots, **more), key=lambda outcome: outcome.sample)
+        places = [place for place, each in enumerate(waits) if each == QUERY]
+        return ended, [waits[start + 1 : end] for start, end in pairwise(places)]
+
+
+def on_cpu(made, attack, slots):
+    with Classifier(made.model, fold=False, channels_last=False).session(made.x) as session:
+        session.sizes.exact = False  # the same batch sizes
+        return sorted(run(session, attack, jobs_of(made), slots=slots), key=lambda outcome: outcome.sample)
+
+
+ASCENTS = [PGD(0.0, steps=6), PGD(0.0, "L2", steps=6), APGD(0.0, steps=6), APGD(0.0, "L2", steps=6)]
+
+
+@pytest.mark.parametrize("attack", ASCENTS, ids=lambda attack: f"{type(attack).__name__} {attack.norm}")
+def test_a_gpu_does_not_wait_for_the_host_between_two_steps(monkeypatch, attack):
+    _, waits = on_stand_in(monkeypatch, problem("cnn", 1, 8, 8, count=6), attack, late=True)
+
+    # The targets are read once, when the first trials take their slots; the last query is the one that is not counted.
+    assert [len(each) for each in waits] == [1, 0, 0, 0, 0, 0]
+
+
+def test_acting_at_once_waits_three_times_in_each_step(monkeypatch):
+    _, waits = on_stand_in(monkeypatch, problem("cnn", 1, 8, 8, count=6), PGD(0.0, steps=6), late=False)
+
+    assert [len(each) for each in waits[1:]] == [3] * 4
+
+
+@pytest.mark.parametrize("attack", [PGD(0.03, steps=5, restarts=2), APGD(0.03, steps=5), Square(0.05, queries=10)])
+def test_another_device_gives_the_outcomes_of_the_cpu(monkeypatch, attack):
+    made = problem("cnn", 1, 8, 8, count=8)
+    elsewhere, _ = on_stand_in(monkeypatch, made, attack, slots=3, late=True)
+    here = on_cpu(made, attack, slots=3)
+
+    assert all(same(*pair) for pair in zip(here, elsewhere, strict=True))
+    assert {outcome.success for outcome in here} == {True, False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", classes())
+def test_every_attack_runs_on_another_device(monkeypatch, name):
+    under_test = subject(name, classes()[name].norms[0])
+    made, attack = under_test.images(), under_test.made(restarts=2)
+    elsewhere, _ = on_stand_in(monkeypatch, made, attack, slots=3, late=True)
+
+    assert all(same(*pair) for pair in zip(on_cpu(made, attack, slots=3), elsewhere, strict=True))

@@ -1,0 +1,26 @@
+"""Which device a worker process gets."""
+
+import pytest
+import torch
+from robustkit.attacks import PGD
+
+from robustkit.evaluation import local_workers
+from robustkit.evaluation.local_workers import LocalWorkers
+from robustkit.evaluation.request import EvaluationRequest
+from tests.problems import problem
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "own"),
+    [
+        ("auto", 2, ["cuda:0", "cuda:1", "cuda:0"]), ("cuda", 3, ["cuda:0", "cuda:1", "cuda:2"]),
+        ("cuda:1", 2, ["cuda:1"] * 3), ("auto", 0, ["auto"] * 3), ("cpu", 2, ["cpu"] * 3),
+    ],
+)  # fmt: skip
+def test_each_worker_gets_a_gpu_in_turn(monkeypatch, device, gpus, own):
+    made = problem("linear", 1, 8, 8)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(local_workers, "LocalWorker", lambda request: request.device)
+    workers = LocalWorkers(EvaluationRequest(made.model, attacks=PGD(0.1), device=device))
+
+    assert [workers.start(number) for number in range(3)] == own

@@ -1,0 +1,64 @@
+"""Rows per image as parts: a data frame only where somebody asks for it, and samples.csv without one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from robustkit.reports import write_csv
+from robustkit.reports.evaluation import sample_lines
+from robustkit.reports.shared.csv import csv_text
+
+from robustkit import evaluate, load_run
+from robustkit.evidence.certificates import certified_samples
+from robustkit.evidence.run import SAMPLE_COLUMNS
+from robustkit.evidence.selection import selected
+from tests.small import cnn, data
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """An ensemble, an attack whose queries are counted, images that are wrong without an attack, and two radii."""
+    folder, attacks = tmp_path_factory.mktemp("run"), ["fgsm", "rk-1", "square:queries=20"]
+    x, y = data(40)
+    y = torch.where(torch.arange(40) % 5 == 0, (y + 1) % 3, y)
+    evaluate(cnn(), dataset=(x, y), attacks=attacks, eps=["0.05", "0.1"], out=folder)
+    return load_run(folder)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 14])
+def test_the_file_has_the_bytes_of_the_data_frame(chunk, run, monkeypatch, tmp_path):
+    monkeypatch.setattr(sample_lines, "CHUNK", chunk)
+    write_csv(run, tmp_path)
+
+    assert (tmp_path / "samples.csv").read_text() == csv_text(run.samples, SAMPLE_COLUMNS)
+    assert {"clean-wrong", "broken"} <= set(run.samples["verdict"])
+
+
+def test_files_and_pages_are_made_without_the_data_frame(run, tmp_path):
+    again = load_run(run.folder)
+    again.write(tmp_path)
+
+    assert "frame" not in vars(again.sample_rows)
+    assert len(again.sample_rows) == len(run.samples)
+
+
+def test_a_part_of_a_run_has_the_rows_of_its_data_frame(run):
+    chosen = selected(run, attacks=["fgsm"], radii=["0.1"]).samples
+    own = run.samples[(run.samples["attack"] == "fgsm") & (run.samples["eps_text"] == "0.1")]
+
+    assert len(chosen)
+    assert chosen.equals(own.reset_index(drop=True))
+
+
+def test_other_samples_take_the_place_of_those_of_the_evidence(run):
+    other = replace(run, samples=run.samples.iloc[::-1])
+
+    assert other.samples["sample"].tolist() == run.samples["sample"].tolist()[::-1]
+    assert len(run.samples) == len(other.samples)
+
+
+def test_images_keep_whole_numbers_beside_a_smoothed_model_without_any():
+    part = certified_samples({}, {}, "L2", 0.5)
+
+    assert {part[name].dtype for name in ("sample", "label", "clean_pred")} == {np.dtype(np.int64)}

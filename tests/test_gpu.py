@@ -1,0 +1,127 @@
+"""What only a GPU can show. Nothing here has run yet: no GPU was to be had when it was written."""
+
+import warnings
+
+import pytest
+import torch
+from robustkit.attacks import APGD, PGD, Square
+from torch.utils.data import TensorDataset
+
+from robustkit import evaluate
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.oracle import Plain
+from robustkit.engine.jobs import Job
+from robustkit.engine.scheduler import run
+from tests.problems import digits, problem
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+GPU = torch.device("cuda")
+ATTACKS = [PGD(0.1, steps=10, restarts=2), APGD(0.1, steps=10), Square(0.1, queries=50)]
+NEAR = 2  # of 100 images, whose verdict rounding may change
+
+
+def ended(made, attack, device, slots=64, **more):
+    model = made.model.to(device)
+    try:
+        jobs = [Job(number, x.to(device), int(y)) for number, (x, y) in enumerate(zip(made.x, made.y, strict=True))]
+        with Classifier(model).session(made.x.to(device)) as session:
+            return sorted(run(session, attack, jobs, slots=slots, **more), key=lambda outcome: outcome.sample)
+    finally:
+        model.cpu()
+
+
+def hundred_digits():
+    model, x, y = digits()
+    with torch.no_grad():
+        right = (model(x).argmax(1) == y).nonzero().flatten()[:100]
+    return digits()._replace(x=x[right], y=y[right])
+
+
+def differing(one, other):
+    return sum(first.success != second.success for first, second in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+def test_a_gpu_gives_the_verdicts_of_the_cpu(attack):
+    made = hundred_digits()
+
+    assert differing(ended(made, attack, GPU), ended(made, attack, torch.device("cpu"))) <= NEAR
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+def test_the_batch_size_does_not_change_verdicts(attack):
+    made = hundred_digits()
+
+    assert differing(ended(made, attack, GPU, slots=64), ended(made, attack, GPU, slots=7)) <= NEAR
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+def test_acting_late_changes_nothing(attack):
+    made = hundred_digits()
+    late, at_once = (ended(made, attack, GPU, late=late) for late in (True, False))
+
+    assert differing(late, at_once) == 0
+    assert [each.queries for each in late] == [each.queries for each in at_once]
+
+
+def test_each_success_is_one_for_the_callers_own_forward():
+    made = hundred_digits()
+    outcomes = [outcome for outcome in ended(made, ATTACKS[0], GPU) if outcome.success]
+    model = made.model.to(GPU)
+    try:
+        with torch.no_grad():
+            labels = model(torch.stack([outcome.x_adv for outcome in outcomes]).to(GPU)).argmax(1).tolist()
+    finally:
+        model.cpu()
+
+    assert outcomes
+    assert labels == [outcome.label for outcome in outcomes]
+
+
+@pytest.mark.parametrize("attack", [PGD, APGD])
+def test_the_host_waits_as_often_in_many_steps_as_in_few(attack):
+    made = problem("cnn", 1, 8, 8, count=8)
+
+    def waits(steps):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                ended(made, attack(0.0, steps=steps), GPU)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        return sum("synchronizing" in str(each.message) for each in said)
+
+    assert waits(10) == waits(40) > 0
+
+
+def test_memory_that_is_too_short_changes_no_verdict(monkeypatch):
+    made = hundred_digits()
+    expected = ended(made, ATTACKS[0], GPU)
+    answered, failed = Plain.query, []
+
+    def query(self, attack, state):
+        if len(state) > 20:
+            failed.append(len(state))
+            torch.empty(1 << 50, dtype=torch.uint8, device=GPU)
+        return answered(self, attack, state)
+
+    monkeypatch.setattr(Plain, "query", query)
+
+    assert differing(ended(made, ATTACKS[0], GPU), expected) <= NEAR
+    assert failed
+
+
+@pytest.mark.parametrize("options", [{"bf16": True}, {"compile": True}], ids=["bf16", "compile"])
+def test_a_faster_search_is_judged_in_fp32(options):
+    made = hundred_digits()
+    run_ = evaluate(
+        Classifier(made.model.to(GPU), **options), dataset=TensorDataset(made.x, made.y), attacks="pgd:steps=10",
+        norm="Linf", eps=0.1, samples=None, device="cuda",
+    )  # fmt: skip
+    made.model.cpu()
+    robust = run_.results.query("role == 'worst-case'")["correct"].item()
+    expected = sum(not outcome.success for outcome in ended(made, PGD(0.1, steps=10), GPU))
+
+    assert abs(robust - expected) <= NEAR
