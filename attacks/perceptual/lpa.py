@@ -11,8 +11,8 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from robustkit.primitives.ball import levelled
-from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen, PerceptualState, outwards
+from robustkit.primitives.ball import unit
+from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen, PerceptualState
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
@@ -21,7 +21,6 @@ from .._schedules import at, exponential
 _FIRST_WEIGHT, _GROWTH = 0.01, 10.0  # of the distance beyond the radius
 _LAST_STEP = 0.1  # of the first one, in each search
 _PROBE = 0.1  # L2 length of the step that shows how fast features change
-_OVERSHOOT = 0.01  # of the radius, in the way back; the authors lose 0.1 of their 0.5
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class LPA(PerceptualAttack):
         excess = self.distance(state, features) - self.ball.eps
 
         point = torch.where(along(looking, x), state.query, state.point)
-        direction = torch.where(along(looking, x), _unit(seen.grad), state.direction)
+        direction = torch.where(along(looking, x), unit(seen.grad), state.direction)
         anchor = torch.where(along(looking, features), features, state.anchor)
         turn = (state.queries - 1).clamp(min=0) // 2
         last = looking & (turn % self.steps == self.steps - 1)
@@ -101,7 +100,7 @@ class LPA(PerceptualAttack):
         speed = (features - anchor).norm(dim=1) / _PROBE
         length = self._length * at(turn % self.steps, exponential(_LAST_STEP, self.steps), x)
         moved = (point + along(length / speed.clamp(min=1e-8), x) * direction).clamp(0, 1)
-        back = (state.query + outwards(excess, -seen.grad, _OVERSHOOT * self.ball.eps)).clamp(0, 1)
+        back = self.stepped_back(state.query, excess, -seen.grad)
         query = torch.where(along(looking, x), point + _PROBE * direction, moved)
         query = torch.where(along(first, x), self.ball.random(x, state.trial.key, 0), query)
         query = torch.where(along(returning, x), back, query)
@@ -115,8 +114,3 @@ class LPA(PerceptualAttack):
 
     def _returning(self, state: State) -> Tensor:
         return state.queries > 2 * self._turns
-
-
-def _unit(grad: Tensor) -> Tensor:
-    grad = levelled(grad)
-    return grad / along(grad.flatten(1).norm(dim=1).clamp(min=1e-12), grad)

@@ -13,12 +13,11 @@ from dataclasses import KW_ONLY, dataclass, replace
 import torch
 from torch import Tensor
 
-from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen, PerceptualState, outwards
+from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen, PerceptualState
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
 _AWAY = 0.01  # L2 length of the way along which features are compared
-_OVERSHOOT = 0.01  # of the radius, in the way back; the authors lose 0.1 of their 0.5
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class PPGD(PerceptualAttack):
         turn = torch.where(begins, 0, torch.where(solving, state.turn + 1, state.turn))
         ends = solving & (turn >= self.solver_steps)
 
-        back = (state.query + outwards(excess, -seen.grad, _OVERSHOOT * self.ball.eps)).clamp(0, 1)
+        back = self.stepped_back(state.query, excess, -seen.grad)
         back = torch.where(along(state.tried < self.projections, x), back, torch.where(
             along(state.taken > 0, x), state.point, x))  # fmt: skip
         query = torch.where(along(outside, x), back, state.query)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustkit.evidence.parts import WHOLE, Gaps, Part, Words
+from robustkit.evidence.parts import IMAGE, WHOLE, Gaps, Part, Words
 from robustkit.evidence.run import SAMPLE_COLUMNS
 from robustkit.evidence.sample_rows import PLACE, SampleRows
 from robustkit.host.text import csv_cell
@@ -27,11 +27,8 @@ def sample_pieces(rows: SampleRows) -> Iterator[str]:
         prefix = "".join(f"{_cell(part[name])}," for name in PLACE)
         for start in range(0, len(part["sample"]), CHUNK):
             here = slice(start, start + CHUNK)
-            cells = [_cells(part, name, here) for name in names[len(PLACE) + len(_IMAGE) :]]
+            cells = [_cells(part, name, here) for name in names[len(PLACE) + len(IMAGE) :]]
             yield lines([images.of(part, here), *cells], prefix)
-
-
-_IMAGE = ("sample", "label", "clean_pred")
 
 
 class _ImageCells:
@@ -43,7 +40,7 @@ class _ImageCells:
 
     def of(self, part: Part, here: slice) -> list[str]:
         """Number, label and clean prediction of each image, as one text."""
-        arrays = [part[name] for name in _IMAGE]
+        arrays = [part[name] for name in IMAGE]
         if len(self._arrays) != len(arrays) or any(a is not b for a, b in zip(arrays, self._arrays, strict=True)):
             self._arrays, self._made = arrays, {}
         if here.start not in self._made:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +102,7 @@ def feature_map(attack: PerceptualAttack, reference: Reference, images: Tensor) 
         network = network_in(reference.model)
         layers = _layers(network, attack.layers, lambda: reference.forward(images[:2]))
         own = OwnFeatures(reference, network, layers, 0)
-        return OwnFeatures(reference, network, layers, own._measured(images[:2]).shape[1])
+        return replace(own, size=own._measured(images[:2]).shape[1])
     model = _other_network(attack).to(images.device, images.dtype)
     sizes = BatchSizes.of(model, reference.sizes.tile, reference.sizes.exact, images.shape[1:])
     try:
@@ -113,7 +113,7 @@ def feature_map(attack: PerceptualAttack, reference: Reference, images: Tensor) 
             "another network=."
         ) from error
     other = OtherFeatures(model, layers, 0, sizes)
-    return OtherFeatures(model, layers, other(images[:2]).shape[1], sizes)
+    return replace(other, size=other(images[:2]).shape[1])
 
 
 def _other_network(attack: PerceptualAttack) -> nn.Module:

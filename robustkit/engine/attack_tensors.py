@@ -1,7 +1,7 @@
 """Attack tensors with one attack: the library's short way in."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from robustkit.classifier.session import Session
 from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
 from robustkit.data import tensor_of
 from robustkit.data.masks import load_masks
-from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
+from robustkit.engine.jobs import Job, Outcome, by_mask, likeliest, loss_targets_of
 from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
@@ -178,7 +178,9 @@ def attack(
         watch = stack.enter_context(shown_progress(progress))
         watch.stage(f"{classifier.name} {type(method).__name__.lower()}", len(jobs), 0)
         outcomes, robust = [], len(jobs)
-        for masked, part in _by_mask(method, jobs, dict(zip(names, masks, strict=False))):
+        mask_of = dict(zip(names, masks, strict=False))
+        groups = ((replace(method, mask=each), part) for each, part in by_mask(jobs, mask_of.__getitem__))
+        for masked, part in groups if masks else [(method, jobs)]:
             for outcome in run(session, masked, part, slots=batch_size, seed=seed, surrogate=other, judge=exact):
                 outcomes.append(outcome)
                 robust -= outcome.success
@@ -271,14 +273,6 @@ def _job(
         return Job(number, x, y, (target,), target, original)
     loss_targets = loss_targets_of(method, likeliest(logits, y)) if method.targets else (-1,)
     return Job(number, x, y, loss_targets, original=original)
-
-
-def _by_mask(method: Attack, jobs: list[Job], masks: Mapping[int, Mask]) -> Iterator[tuple[Attack, list[Job]]]:
-    """The jobs of each mask, and the attack confined to it; `masks` are by the numbers of the images."""
-    if not masks:
-        yield method, jobs
-    for mask in dict.fromkeys(masks.values()):
-        yield replace(method, mask=mask), [job for job in jobs if masks[job.sample] == mask]
 
 
 def _gathered(images: Tensor, y: Tensor, clean: PointVerdicts, outcomes: list[Outcome]) -> Attacked:

@@ -1,7 +1,7 @@
 """What the engine is given and what it returns: one job per image, one outcome per job, trials in between."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from robustkit.engine.bisection import Bisection
 from robustkit.engine.nearness import Nearness
 from robustkit.engine.originals import Original
+from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack, Trials
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 from robustkit.statistics.single_draw import FreshDraws
@@ -104,6 +105,13 @@ class Trial:
         """Note how far away the nearest error of this trial is after the queries so far."""
         before = self.approach[-1].distance if self.approach else math.inf
         self.approach.append(Approach(self.queries, min(distance, before)))
+
+
+def by_mask(jobs: Sequence[Job], mask_of: Callable[[int], Mask]) -> Iterator[tuple[Mask, list[Job]]]:
+    """The jobs of each mask; `mask_of` gives that of an image by its number."""
+    own = [mask_of(job.sample) for job in jobs]
+    for mask in dict.fromkeys(own):
+        yield mask, [job for job, other in zip(jobs, own, strict=True) if other == mask]
 
 
 def lost_rows(trials: Trials, label: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -16,14 +16,13 @@ from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch, QueriesAhead
-from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, lost_rows
+from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_rows
 from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue
 from robustkit.primitives.image_masks import ImageMasks
-from robustkit.primitives.mask import Mask
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.queries import CHECKPOINTS
@@ -70,7 +69,7 @@ def run(
         return
     attack.check_images(tuple(first.x.shape))
     if isinstance(attack.mask, ImageMasks):
-        for mask, own in _by_mask(attack.mask, [first, *jobs]):
+        for mask, own in by_mask([first, *jobs], attack.mask.of_image):
             yield from run(
                 session, replace(attack, mask=mask), own, slots=slots, seed=seed, tick=tick, surrogate=surrogate,
                 judge=judge, patience=patience, measure=measure, late=late,
@@ -91,13 +90,6 @@ def run(
         yield from scheduler.verdicts()
         tick(live)
     yield from scheduler.verdicts()
-
-
-def _by_mask(masks: ImageMasks, jobs: Sequence[Job]) -> Iterator[tuple[Mask, list[Job]]]:
-    """The jobs of each mask."""
-    own = [masks.of_image(job.sample) for job in jobs]
-    for mask in dict.fromkeys(own):
-        yield mask, [job for job, other in zip(jobs, own, strict=True) if other == mask]
 
 
 class Scheduler:

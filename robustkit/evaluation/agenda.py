@@ -130,7 +130,7 @@ class Agenda:
         places = [] if lane.attack is None else [
             (each.threat.norm, each.threat.eps_text, each.name)
             for chain, place in self._at(lane)
-            for each in (planned[number] for number in chain.stages[:place + 1] if number is not None)
+            for each in (planned[number] for number in chain.stages[:place] if number is not None)
             if each.threat == planned[lane.attack].threat
         ]  # fmt: skip
         name = self.evaluation.classifiers[lane.model].name
@@ -154,8 +154,8 @@ class Agenda:
             blamed: whether an image that was alone may have ended the worker.
         """
         left = self._lacking(lane.model, lane.attack, lane.images)
-        finished = set(lane.images).difference(left)
-        self.done(replace(lane, images=tuple(image for image in lane.images if image in finished)))
+        unfinished = set(left)
+        self.done(replace(lane, images=tuple(image for image in lane.images if image not in unfinished)))
         if len(left) == 1:
             return replace(lane, images=tuple(left), deaths=lane.deaths + (blamed and len(lane.images) == 1))
         self._again.extendleft(replace(lane, images=part) for part in _divided(left, math.ceil(len(left) / _PARTS)))

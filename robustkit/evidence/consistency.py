@@ -6,19 +6,18 @@ only the model itself, asked again at the stored points, can tell those.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustkit.evidence.parts import Part, column
+from robustkit.evidence.parts import IMAGE, Part, column
 from robustkit.evidence.rows import NO_VERDICT
 from robustkit.evidence.run import Picture, Run
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum
 
 _DISTANCES = {"Linf": "linf", "L2": "l2", "L1": "l1", "L0": "l0"}
-_IMAGE: Final = ("sample", "label", "clean_pred")
 _SLACK = 1 + 1e-9  # distances are rounded when they are stored
 _SHOWN = 5  # image numbers in a sentence
 
@@ -74,8 +73,8 @@ def _wrong_rows(part: Part, *, always_answers: bool) -> dict[str, NDArray[np.boo
 
 def _contradict(parts: Sequence[Part]) -> bool:
     """Whether an image has another label or clean prediction in one part than in another."""
-    images = {tuple(id(part[name]) for name in _IMAGE): part for part in parts}.values()
-    rows = np.concatenate([np.stack([part[name] for name in _IMAGE], axis=1) for part in images])
+    images = {tuple(id(part[name]) for name in IMAGE): part for part in parts}.values()
+    rows = np.concatenate([np.stack([part[name] for name in IMAGE], axis=1) for part in images])
     return len(np.unique(rows, axis=0)) > len(np.unique(rows[:, 0]))
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 # By column its values, [n], or the one value of all rows. `column` gives them as one array.
 Part = dict[str, Any]
 
+IMAGE: Final = ("sample", "label", "clean_pred")  # columns about the image alone
 WHOLE: Final = ("adv_pred", "question", "restart", "target", "l0", "forwards", "backwards", "queries")
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Self
 
-from robustkit.evidence.parts import Part, sample_frame
+from robustkit.evidence.parts import IMAGE, Part, sample_frame
 
 PLACE: Final = ("model", "norm", "eps", "eps_text", "attack")  # columns in which all rows of a part are equal
-_IMAGE: Final = ("sample", "label", "clean_pred")
 
 
 class SampleRows:
@@ -63,9 +62,9 @@ def joined(several: Sequence[SampleRows]) -> SampleRows:
 
 
 def _columns(rows: pd.DataFrame) -> Part:
-    values: dict[str, Any] = {name: rows[name].to_numpy(np.int64) for name in _IMAGE}
+    values: dict[str, Any] = {name: rows[name].to_numpy(np.int64) for name in IMAGE}
     for name in map(str, rows.columns):
-        if name in PLACE or name in _IMAGE:
+        if name in PLACE or name in IMAGE:
             continue
         texts = not pd.api.types.is_numeric_dtype(rows[name].dtype)
         values[name] = rows[name].to_numpy(object) if texts else rows[name].to_numpy(float, na_value=np.nan)

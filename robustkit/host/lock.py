@@ -48,19 +48,12 @@ def locked(folder: Path) -> Iterator[None]:
 def nobody_locks(folder: Path) -> bool:
     """Whether it is certain that no process holds the lock of a folder."""
     try:
-        import fcntl
-    except ImportError:
+        handle = _lock(folder, folder)
+    except (UserError, OSError):
         return False
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
+    if handle is None:
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
+    os.close(handle)
     return True
 
 

@@ -117,6 +117,12 @@ def levelled(grad: Tensor) -> Tensor:
     return grad / along(most, grad)
 
 
+def unit(grad: Tensor) -> Tensor:
+    """Each row at length 1 in L2. Zero stays zero."""
+    grad = levelled(grad)
+    return grad / along(grad.flatten(1).norm(dim=1).clamp(min=1e-12), grad)
+
+
 def finer(key: Tensor) -> Tensor:
     """The key of a second stream, for a draw that needs two independent sets of numbers."""
     return noise.finalise(key + 1)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
-from robustkit.primitives.ball import Ball, levelled
+from robustkit.primitives.ball import Ball, unit
 from robustkit.primitives.rounding import Bounds, inward, wide
 from robustkit.primitives.rows import along
 
@@ -92,8 +92,7 @@ class Lpips(Ball):
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
         """The gradient at unit length in L2."""
-        grad = levelled(grad)
-        return grad / along(grad.flatten(1).norm(dim=1).clamp(min=1e-12), grad)
+        return unit(grad)
 
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
         """A valid point near the image, as the authors' attacks begin: it need not lie in the ball."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from robustkit.primitives import noise
-from robustkit.primitives.ball import Ball, finer, levelled
+from robustkit.primitives.ball import Ball, finer, levelled, unit
 from robustkit.primitives.rounding import rounded_towards, wide
 from robustkit.primitives.rows import along
 
@@ -92,8 +92,7 @@ class L2(NormBall):
         return delta.mul_(along(scale, x)).add_(x).clamp_(0, 1)
 
     def steepest(self, grad: Tensor, point: Tensor) -> Tensor:
-        grad = levelled(grad)
-        return grad / along(grad.flatten(1).norm(dim=1).clamp(min=1e-12), grad)
+        return unit(grad)
 
     def random(self, x: Tensor, key: Tensor, draw: Tensor | int) -> Tensor:
         gauss = noise.normal(key, draw, (x[0].numel() + 1,)).to(x)
