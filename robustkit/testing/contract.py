@@ -31,6 +31,10 @@ from .rows import (
 )
 from .subject import USUAL, AttackUnderTest, confirm, fail
 
+_ALONE = "an image attacked alone gives another result"
+_REVERSED = "another order of the images gives other results"
+_LATE = "acting on each step one step late, as on a GPU, gives another result; does it change the state that it gets?"
+
 
 def check_attack(attack: Attack, *, flat: str = "mlp", spatial: str = "cnn") -> None:
     """Run all checks on an attack in its norm; they take a few seconds.
@@ -74,16 +78,11 @@ def batch_size_order_and_neighbours_do_not_change_a_bit(subject: AttackUnderTest
     jobs, classifier, attack = _jobs(made), Classifier(made.model), subject.made(restarts=2)
     with classifier.session(made.x) as session:
         together = _outcomes(session, attack, jobs)
-        reversed_order = _outcomes(session, attack, jobs[::-1], slots=3)
-        lone = _outcomes(session, attack, jobs[:2], slots=1)
-        alone = _outcomes(session, attack, jobs[2:3])
-        late = sorted(run(session, attack, jobs, slots=2, late=True), key=lambda outcome: outcome.sample)
-    confirm(_same(together, reversed_order), "another order of the images gives other results")
-    confirm(_same(together[:3], lone + alone), "an image attacked alone gives another result")
-    confirm(
-        _same(together, late),
-        "acting on each step one step late, as on a GPU, gives another result; does it change the state that it gets?",
-    )
+        confirm(_same(together[1:3], _outcomes(session, attack, jobs[1:3], slots=1)), _ALONE)
+        # In reverse and late at once: what differs is asked again without being late, to name the cause.
+        if not _same(together, _outcomes(session, attack, jobs[::-1], slots=3, late=True)):
+            confirm(_same(together, _outcomes(session, attack, jobs[::-1], slots=3)), _REVERSED)
+            fail(_LATE)
 
 
 def the_same_seed_gives_the_same_bits(subject: AttackUnderTest) -> None:
@@ -98,13 +97,14 @@ def another_seed_gives_other_noise_where_there_is_noise(subject: AttackUnderTest
     # All images: an attack whose first restart draws nothing shows its noise on those that it does not break, so the
     # radius must not break them all.
     eps = subject.eps / 2 if subject.usual.success.all() else subject.eps
-    differs = not torch.equal(subject.run(eps=eps).x_adv, subject.run(seed=1, eps=eps).x_adv)
+    first = subject.usual if eps == subject.eps else subject.run(eps=eps)
+    differs = not torch.equal(first.x_adv, subject.run(seed=1, eps=eps).x_adv)
     confirm(noisy == differs, "the seed changes the results and not the noise, or the noise and not the results")
 
 
 def inputs_of_any_shape_are_attacked(subject: AttackUnderTest) -> None:
-    """Vectors, grey and colour images that are not square, and volumes."""
-    for shape in filter(subject.takes, ((12,), (1, 5, 9), (3, 9, 5), (2, 3, 3, 4))):
+    """Vectors, images that are not square, and volumes."""
+    for shape in filter(subject.takes, ((12,), (3, 9, 5), (2, 3, 3, 4))):
         _confirm_moves(subject.made(), subject.inputs(*shape))
     _confirm_moves(subject.made(), subject.images(3, 8, 8))
 
@@ -136,18 +136,18 @@ def the_machine_never_does_less_than_what_is_counted(subject: AttackUnderTest) -
 
 
 def no_image_costs_more_than_the_attack_declares(subject: AttackUnderTest) -> None:
-    """`cost` is an upper bound for a trial, here of two restarts and two classes."""
+    """`cost` is an upper bound for a trial, here of two restarts that aim at a class."""
     made, attack = subject.images(), subject.made(eps=0, restarts=2)
     with _unfolded(made).session(made.x) as session:
-        jobs = _jobs(made, loss_targets=(1, 2))
+        jobs = _jobs(made, loss_targets=(1,))
         ended = _outcomes(session, attack, jobs)
     confirm(not any(each.success for each in ended), "an image is broken in a ball of radius 0")
     confirm(
-        max(each.forwards for each in ended) <= 4 * attack.cost.forwards,
+        max(each.forwards for each in ended) <= 2 * attack.cost.forwards,
         "a trial needs more forwards than its cost declares",
     )
     confirm(
-        max(each.backwards for each in ended) <= 4 * attack.cost.backwards,
+        max(each.backwards for each in ended) <= 2 * attack.cost.backwards,
         "a trial needs more backwards than its cost declares",
     )
 
@@ -367,9 +367,11 @@ def _jobs(made: Problem, loss_targets: tuple[int, ...] = (-1,)) -> list[Job]:
     return [Job(number, x, y, loss_targets) for number, (x, y) in enumerate(rows)]
 
 
-def _outcomes(session: Session, attack: Attack, jobs: list[Job], slots: int = 64) -> list[Outcome]:
+def _outcomes(
+    session: Session, attack: Attack, jobs: list[Job], slots: int = 64, late: bool | None = None
+) -> list[Outcome]:
     """The outcomes of a run within a session, by image."""
-    return sorted(run(session, attack, jobs, slots=slots), key=lambda outcome: outcome.sample)
+    return sorted(run(session, attack, jobs, slots=slots, late=late), key=lambda outcome: outcome.sample)
 
 
 def _equal(one: Attacked, other: Attacked) -> bool:

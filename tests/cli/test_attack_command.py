@@ -95,7 +95,7 @@ def test_the_target_is_reached(pictures, robustkit, place):
 
 
 def test_the_nearest_error_is_found_without_a_radius(pictures, robustkit, place):
-    robustkit(*RUN, "photos", "--eps", "minimum", "-a", "fab", "--norm", "L2")
+    robustkit(*RUN, "photos", "--eps", "minimum", "-a", "fab:steps=20", "--norm", "L2")
     table = pd.read_csv(place / "made" / "results.csv")
     weights, biases = linear()[-1].weight.double(), linear()[-1].bias.double()
     for row in table.itertuples():

@@ -1,13 +1,15 @@
 """Every verdict in the evidence is recomputed from its picture: the prediction and the distance."""
 
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from robustkit import Classifier, evaluate
-from robustkit.evidence.run import Run
+from robustkit.evidence.run import Picture, Run
 from robustkit.primitives.threat import radius
 from tests.networks import Changed, Constant
 from tests.small import cnn, data, linear
@@ -27,16 +29,21 @@ def run(norm: str) -> Run:
     return evaluate(cnn(), dataset=data(24), attacks=attacks, norm=norm, eps=eps)
 
 
+MODEL = cnn()
+
+
 def answers(points: np.ndarray) -> torch.Tensor:
     with torch.no_grad():
-        return cnn()(torch.from_numpy(points.copy()).unsqueeze(0)).argmax(1)
+        return MODEL(torch.from_numpy(points.copy()).unsqueeze(0)).argmax(1)
 
 
-def row_of(run: Run, picture):
-    table = run.samples
-    chosen = (table.eps_text == picture.eps_text) & (table.attack == picture.attack)
-    (row,) = table[chosen & (table["sample"] == picture.sample)].itertuples()
-    return row
+def shown(norm: str) -> Iterator[tuple[Picture, Any]]:
+    """The pictures of a run with their rows in the table."""
+    table = run(norm).samples
+    rows = {(row.eps_text, row.attack, row.sample): row for row in table.itertuples()}
+    assert len(rows) == len(table)
+    for picture in run(norm).pictures:
+        yield picture, rows[picture.eps_text, picture.attack, picture.sample]
 
 
 @every_norm
@@ -47,9 +54,7 @@ def test_some_images_are_broken_and_some_are_not(norm):
 @every_norm
 def test_each_picture_shows_its_image_and_the_prediction_in_the_evidence(norm):
     x, y = data(24)
-    for picture in run(norm).pictures:
-        row = row_of(run(norm), picture)
-
+    for picture, row in shown(norm):
         assert np.array_equal(picture.x, x[picture.sample].numpy())
         assert answers(picture.x) == picture.clean_pred == picture.label == y[picture.sample]
         assert answers(picture.x_adv) == picture.adv_pred == row.adv_pred
@@ -58,8 +63,7 @@ def test_each_picture_shows_its_image_and_the_prediction_in_the_evidence(norm):
 
 @every_norm
 def test_each_picture_lies_in_the_ball_at_the_distances_in_the_table(norm):
-    for picture in run(norm).pictures:
-        row = row_of(run(norm), picture)
+    for picture, row in shown(norm):
         delta = (picture.x_adv.astype(np.float64) - picture.x.astype(np.float64)).ravel()
         lengths = {"Linf": np.abs(delta).max(), "L2": np.sqrt((delta**2).sum()), "L1": np.abs(delta).sum()}
         lengths["L0"] = np.count_nonzero(delta)

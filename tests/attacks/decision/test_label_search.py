@@ -55,7 +55,7 @@ def test_more_queries_never_lead_further_away(kind, norm):
 @every_search
 def test_only_the_order_of_the_logits_matters(kind, norm):
     made = problem("mlp", 12)
-    plain, other = (driven(kind(0.1, norm, queries=100), model, aimed(made.x, made.y))
+    plain, other = (driven(kind(0.1, norm, queries=60), model, aimed(made.x, made.y))
                     for model in (made.model, Distorted(made.model)))  # fmt: skip
 
     assert torch.equal(plain.nearest, other.nearest)
@@ -64,7 +64,7 @@ def test_only_the_order_of_the_logits_matters(kind, norm):
 @every_search
 def test_the_radius_does_not_lead_the_search(kind, norm):
     made = problem("mlp", 12)
-    small, large = (driven(kind(eps, norm, queries=100), made.model, aimed(made.x, made.y)) for eps in (0.001, 1))
+    small, large = (driven(kind(eps, norm, queries=60), made.model, aimed(made.x, made.y)) for eps in (0.001, 1))
 
     assert torch.equal(small.nearest, large.nearest)
 
