@@ -38,7 +38,7 @@ from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Picture, Run
 from robustkit.evidence.sample_rows import SampleRows
-from robustkit.evidence.samples import CleanColumns, audit_part, sample_parts
+from robustkit.evidence.samples import audit_part, sample_parts
 from robustkit.evidence.single_draws import (
     DRAW_COLUMN,
     RESULT_EXTRAS,
@@ -131,11 +131,10 @@ def _results(model: ModelEvidence, identity: Mapping[str, Any], found: Sequence[
 def _samples(model: ModelEvidence, identity: Mapping[str, Any]) -> list[Part]:
     """The rows of one model in the samples."""
     attacks = _attacks(identity)
-    clean = CleanColumns.of(model.clean)
     return [
         {"model": model.name, **threat, **part}
         for threat in _threats(identity)
-        for part in _threat_samples(model, clean, threat, attacks)
+        for part in _threat_samples(model, threat, attacks)
     ]
 
 
@@ -198,8 +197,8 @@ def _threat_results(
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
         rows.append(result_row("certified", "certified", len(model.clean), len(images), waiting=waiting))
     if is_minimum(threat["eps_text"]):
-        correct = [number for number, row in model.clean.items() if row.pred == row.label]
-        rows = distance_extras(threat["norm"], rows, groups, records_under(model, threat, groups), correct)
+        records = records_under(model, threat, groups)
+        rows = distance_extras(threat["norm"], rows, groups, records, model.clean.correct)
     if model.draws is not None:
         return threat_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows
@@ -225,14 +224,12 @@ def _union(
     return [{"model": model.name, **row, **extras, **(notes[0] if notes else {})}]
 
 
-def _threat_samples(
-    model: ModelEvidence, clean: CleanColumns, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
-) -> list[Part]:
+def _threat_samples(model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> list[Part]:
     records = records_under(model, threat, groups)
-    parts = [part for column, names in groups.items() for part in sample_parts(clean, column, names, records)]
+    parts = [part for column, names in groups.items() for part in sample_parts(model.clean, column, names, records)]
     parts = [{**part, **_queries(model, threat, part)} for part in parts]
     audit = model.audits.get((threat["norm"], threat["eps_text"]))
-    parts += [] if audit is None else [audit_part(clean, audit)]
+    parts += [] if audit is None else [audit_part(model.clean, audit)]
     if model.smoothing is not None:
         parts.append(certified_samples(model.clean, model.certificates, threat["norm"], threat["eps"]))
     if model.draws is not None:
