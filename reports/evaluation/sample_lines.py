@@ -1,6 +1,7 @@
 """samples.csv out of the parts of a run, some thousand rows at a time: the bytes of its data frame, without it."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from robustkit.evidence.sample_rows import PLACE, SampleRows
 from robustkit.host.text import csv_cell
 
 from ..shared.csv import CHUNK, csv_pieces, lines, numbers, quoted, with_gaps
+from .whole_cells import Digits, joined_cells, text_digits, whole_digits
 
 
 def sample_pieces(rows: SampleRows) -> Iterator[str]:
@@ -27,8 +29,7 @@ def sample_pieces(rows: SampleRows) -> Iterator[str]:
         prefix = "".join(f"{_cell(part[name])}," for name in PLACE)
         for start in range(0, len(part["sample"]), CHUNK):
             here = slice(start, start + CHUNK)
-            cells = [_cells(part, name, here) for name in names[len(PLACE) + len(IMAGE) :]]
-            yield lines([images.of(part, here), *cells], prefix)
+            yield lines([images.of(part, here), *_columns(part, names[len(PLACE) + len(IMAGE) :], here)], prefix)
 
 
 class _ImageCells:
@@ -49,15 +50,36 @@ class _ImageCells:
         return self._made[here.start]
 
 
+def _columns(part: Part, names: Sequence[str], here: slice) -> Iterator[Sequence[str]]:
+    """The cells of some columns; neighbours of whole numbers or few texts are joined."""
+    for is_whole, group in groupby(names, lambda name: _is_whole(part.get(name, ""))):
+        if is_whole:
+            yield from joined_cells([_digits(part[name], here) for name in group])
+        else:
+            yield from (_cells(part, name, here) for name in group)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Words) or (isinstance(value, Gaps) and value.values.dtype.kind == "i")
+
+
+def _digits(value: Words | Gaps, here: slice) -> Digits:
+    if isinstance(value, Words):
+        return text_digits(value.codes[here], [_cell(text) for text in value.texts])
+    return whole_digits(*_part_of(value, here))
+
+
+def _part_of(value: Gaps, here: slice) -> Gaps:
+    """Some rows of a column."""
+    first, known = int(value.known[: here.start].sum()), value.known[here]
+    return Gaps(value.values[first : first + int(known.sum())], known)
+
+
 def _cells(part: Part, name: str, here: slice) -> Sequence[str]:
     value = part.get(name, "")
     if isinstance(value, Gaps):
-        first = int(value.known[: here.start].sum())
-        known = value.known[here]
-        texts = numbers(value.values[first : first + int(known.sum())])
-        return texts if len(texts) == len(known) else with_gaps(texts, known)
-    if isinstance(value, Words):
-        return list(np.array([_cell(text) for text in value.texts], object)[value.codes[here]])
+        values, known = _part_of(value, here)
+        return numbers(values) if len(values) == len(known) else with_gaps(numbers(values), known)
     if not isinstance(value, np.ndarray):
         return [_cell(value)] * len(part["sample"][here])
     own = value[here]
