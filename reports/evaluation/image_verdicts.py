@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robustkit.checks.image_set import ImageSet, different
 from robustkit.evidence.parts import Part, broken_images, passes
 from robustkit.evidence.sample_rows import SampleRows
 
@@ -84,10 +85,10 @@ class ImageVerdicts:
             self._robust[key] = images.correct & ~np.isin(images.sample, broken)
         return self._robust[key]
 
-    def broken_anywhere(self, model: str) -> set[int]:
+    def broken_anywhere(self, model: str) -> ImageSet:
         """The images that some attack broke at some radius."""
         own = (part for key, parts in self._parts.items() if key[0] == model for part in parts)
-        return set(distinct_images(map(broken_images, own)).tolist())
+        return ImageSet(distinct_images(map(broken_images, own)))
 
     def spent(self, model: str, threat: ThreatLabel) -> Mapping[str, int]:
         """For each attack with rows on how many images it spent passes."""
@@ -116,7 +117,7 @@ class ImageVerdicts:
 def distinct_images(several: Iterable[Numbers]) -> Numbers:
     """All images that occur, ascending."""
     arrays = {id(each): each for each in several}  # most attacks have the same ones
-    return np.unique(np.concatenate([_NONE, *arrays.values()]))
+    return different(np.concatenate([_NONE, *arrays.values()]))
 
 
 def _different(parts: Iterable[Part]) -> list[Part]:

@@ -1,79 +1,83 @@
 """Neighbouring columns of whole numbers and of few texts, as one text for each row: most rows share theirs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST: Final = 1 << 62  # combinations that an int64 can number
+_MOST_BITS: Final = 62  # of the number of a combination of cells
+_KEPT: Final = 1 << 16  # texts; a file of other combinations makes them again
 
 
-class Digits(NamedTuple):
-    """One column, whose cells are numbered."""
+class CellNumbers(NamedTuple):
+    """One column, whose different cells have numbers."""
 
-    digits: NDArray[np.int64]  # [n], each below `count`
-    count: int
-    least: int  # number whose digit is 1; 0 is an empty cell
-    texts: Sequence[str] | None  # by digit; None for numbers
-
-    def cell(self, digit: int) -> str:
-        """What stands in the file."""
-        if self.texts is not None:
-            return self.texts[digit]
-        return str(self.least + digit - 1) if digit else ""
+    numbers: NDArray[np.int64]  # [n]
+    bits: int  # that the largest number takes
+    texts: tuple[str, ...]  # by number; empty for whole numbers, which `_whole` writes
 
 
-def whole_digits(values: NDArray[Any], known: NDArray[np.bool_]) -> Digits:
-    """Whole numbers of some rows.
+def whole_numbers(values: NDArray[Any], known: NDArray[np.bool_]) -> CellNumbers:
+    """Whole numbers from -1 on, which some rows have.
 
     Args:
         values: [m], of the rows that have one.
         known: [n], which rows these are.
     """
-    digits = np.zeros(len(known), np.int64)
-    if not len(values):
-        return Digits(digits, 1, 0, None)
-    least = int(values.min())
-    digits[known] = values.astype(np.int64) - (least - 1)
-    return Digits(digits, int(values.max()) - least + 2, least, None)
+    numbers = np.zeros(len(known), np.int64)
+    numbers[known] = values.astype(np.int64) + 2
+    return CellNumbers(numbers, int(numbers.max(initial=0)).bit_length(), ())
 
 
-def text_digits(codes: NDArray[Any], texts: Sequence[str]) -> Digits:
+def few_texts(codes: NDArray[Any], texts: Sequence[str]) -> CellNumbers:
     """Texts of which there are a few, each row with the number of its text."""
-    return Digits(codes.astype(np.int64), len(texts), 0, texts)
+    return CellNumbers(codes.astype(np.int64), len(texts).bit_length(), tuple(texts))
 
 
-def joined_cells(columns: Sequence[Digits]) -> list[Sequence[str]]:
-    """The cells of all rows, those of neighbouring columns joined by commas as far as they can be numbered together."""
-    groups: list[list[Digits]] = []
-    together = _MOST
-    for each in columns:
-        together *= each.count
-        if together > _MOST:
-            groups.append([])
-            together = each.count
-        groups[-1].append(each)
-    return [_joined(group) for group in groups]
+class JoinedCells:
+    """Writes such columns; a combination of cells that occurs again is not written again."""
 
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, tuple[str, ...]], ...], _Texts] = {}
 
-def _joined(columns: Sequence[Digits]) -> list[str]:
-    codes = columns[0].digits
-    for each in columns[1:]:
-        codes = codes * each.count + each.digits
-    return list(map(_Texts(columns).__getitem__, codes.tolist()))
+    def of(self, columns: Sequence[CellNumbers]) -> Iterator[list[str]]:
+        """For each row its cells, joined by commas; several columns where one number cannot stand for all cells."""
+        together: list[CellNumbers] = []
+        for each in columns:
+            if together and sum(one.bits for one in together) + each.bits > _MOST_BITS:
+                yield self._joined(together)
+                together = []
+            together.append(each)
+        if together:
+            yield self._joined(together)
+
+    def _joined(self, columns: Sequence[CellNumbers]) -> list[str]:
+        codes = columns[0].numbers
+        for each in columns[1:]:
+            codes = (codes << each.bits) | each.numbers
+        layout = tuple((each.bits, each.texts) for each in columns)
+        texts = self._known.setdefault(layout, _Texts(layout))
+        if len(texts) > _KEPT:
+            texts.clear()
+        return list(map(texts.__getitem__, codes.tolist()))
 
 
 class _Texts(dict[int, str]):
     """The texts of combinations, each made once."""
 
-    def __init__(self, columns: Sequence[Digits]) -> None:
-        self._columns = columns
+    def __init__(self, layout: tuple[tuple[int, tuple[str, ...]], ...]) -> None:
+        self._layout = layout[::-1]
 
     def __missing__(self, code: int) -> str:
         left, cells = code, []
-        for each in reversed(self._columns):
-            left, digit = divmod(left, each.count)
-            cells.append(each.cell(digit))
+        for bits, texts in self._layout:
+            number = left & ((1 << bits) - 1)
+            cells.append(texts[number] if texts else _whole(number))
+            left >>= bits
         self[code] = text = ",".join(reversed(cells))
         return text
+
+
+def _whole(number: int) -> str:
+    return str(number - 2) if number else ""
