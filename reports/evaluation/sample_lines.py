@@ -24,7 +24,7 @@ def sample_pieces(rows: SampleRows) -> Iterator[str]:
     names = [*SAMPLE_COLUMNS, *sorted(set(rows.columns) - set(SAMPLE_COLUMNS))]
     yield f"{','.join(names)}\n"
     images, joined = _ImageCells(), JoinedCells()
-    for part in rows.parts:
+    for part in rows.in_turn():
         # `SAMPLE_COLUMNS` begins with the place, and then the image.
         prefix = "".join(f"{_cell(part[name])}," for name in PLACE)
         for start in range(0, len(part["sample"]), CHUNK):

@@ -23,11 +23,12 @@ def load_pictures(store: Store) -> list[Picture]:
         (row.model, row.norm, row.eps_text, row.attack, row.sample): row.probability
         for row in store.rows(ConfidenceRecord)
     }
-    pictures = []
+    pictures, images = [], dict[bytes, bytes]()
     for record in store.rows(PictureRecord):
         key = record.model, record.norm, record.eps_text, record.attack, record.sample
         before, after = clean.get((record.model, record.sample)), attacked.get(key)
-        x, x_adv = _pixels(record, record.x), _pixels(record, record.x_adv)
+        # Most attacks have pictures of the same images, which are kept once.
+        x, x_adv = _pixels(record, images.setdefault(record.x, record.x)), _pixels(record, record.x_adv)
         if before is None or after is None or x is None or x_adv is None:
             raise not_ours(store.folder, f"its picture of image {record.sample} does not fit")
         confident = (confidences.get(one) for one in ((record.model, *CLEAN_CELL, record.sample), key))

@@ -18,6 +18,7 @@ from robustkit.evidence.audit import AUDIT
 from robustkit.evidence.carried import carried_pictures
 from robustkit.evidence.certificates import certified_images, certified_samples, contradictions
 from robustkit.evidence.checked import level_of, model_facts, note_on, witnesses_of
+from robustkit.evidence.column_file import ColumnFile
 from robustkit.evidence.corruptions import (
     CORRUPTION_COLUMNS,
     IMAGE_COLUMNS,
@@ -76,7 +77,7 @@ class Tables:
 def summarised(store: Store, folder: Path) -> Run:
     """The run in `store`, as values."""
     manifest = store.manifest()
-    identity, pictures, tables = manifest["identity"], load_pictures(store), Tables()
+    identity, pictures, tables, file = manifest["identity"], load_pictures(store), Tables(), ColumnFile()
     witnesses = witnesses_of(pictures)
     for entry in identity["models"]:
         model, places = read_evidence(store, identity, manifest, entry)
@@ -90,7 +91,7 @@ def summarised(store: Store, folder: Path) -> Run:
         images = image_rows(identity.get("corruptions"), store, model.name, model.clean)
         tables.corrupted_images += [row for row in images if row[2] not in model.failed]
         tables.results += _results(model, identity, found, tables.corrupted[model.name])
-        tables.samples += _samples(model, identity)
+        tables.samples += file.moved(_samples(model, identity))
         tables.checks += found
         tables.warnings += [*_warnings(model, identity), *warnings_of(found, manifest["warnings"])]
     tables.warnings += different_pictures(store) if len(tables.clean) > 1 and "corruptions" in identity else []
@@ -103,7 +104,7 @@ def summarised(store: Store, folder: Path) -> Run:
         manifest=manifest | {"warnings": list(dict.fromkeys([*manifest["warnings"], *tables.warnings]))},
         results=_frame([{**row, **data} for row in tables.results], RESULT_COLUMNS, _further(tables.results, manifest)),
         samples=SampleRows(  # type: ignore[arg-type]
-            tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)]
+            tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)], file
         ),
         pictures=sorted(tables.pictures, key=lambda one: (one.model, one.norm, one.eps_text, one.attack, one.sample)),
         class_names=tuple(identity["class_names"]),
