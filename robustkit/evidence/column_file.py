@@ -5,6 +5,7 @@ A column is read through a memory map: its pages leave memory when `release` is 
 
 import mmap
 import tempfile
+import weakref
 from typing import Any, Final
 
 import numpy as np
@@ -65,6 +66,7 @@ class ColumnFile:
     def _written(self, values: NDArray[Any]) -> NDArray[Any]:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="robustkit-", buffering=0)  # noqa: SIM115
+            weakref.finalize(self, self._file.close)  # maps stay as long as their columns
         if self._used + values.nbytes > self._end:
             size = -(-max(values.nbytes, _SEGMENT) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
             self._file.truncate(self._end + size)
