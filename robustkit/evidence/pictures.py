@@ -24,7 +24,7 @@ def load_pictures(store: Store) -> list[Picture]:
         for row in store.rows(ConfidenceRecord)
     }
     pictures, images = [], dict[bytes, bytes]()
-    for record in store.rows(PictureRecord):
+    for record in store.every(PictureRecord):
         key = record.model, record.norm, record.eps_text, record.attack, record.sample
         before, after = clean.get((record.model, record.sample)), attacked.get(key)
         # Most attacks have pictures of the same images, which are kept once.
