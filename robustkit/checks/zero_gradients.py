@@ -21,12 +21,15 @@ _FEWEST = 2
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
     for place in facts.places:
-        followed = {name: rows.rows_where(rows.backwards >= _STEPS) for name, rows in facts.under(place).items()}
-        tried = ImageSet.union(rows.images for rows in followed.values())
-        broken = ImageSet.union(rows.broken for rows in followed.values())
+        attacks = facts.under(place)
+        followed = {name: rows.images_where(rows.backwards >= _STEPS) for name, rows in attacks.items()}
+        tried = ImageSet.union(followed.values())
+        broken = ImageSet.union(
+            rows.images_where((rows.backwards >= _STEPS) & (rows.success > 0)) for rows in attacks.values()
+        )
         zero = {name: ImageSet(facts.probes.get((*place, PROBE + name), {})) for name in followed}
-        blind = ImageSet.union(zero[name] & rows.images for name, rows in followed.items())
-        seeing = ImageSet.union(rows.images - zero[name] for name, rows in followed.items() if blind)
+        blind = ImageSet.union(zero[name] & images for name, images in followed.items())
+        seeing = ImageSet.union(images - zero[name] for name, images in followed.items() if blind)
         if not tried:
             yield Finding(place.text, "not_applicable", "No attack followed gradients.")
         else:
