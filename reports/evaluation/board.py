@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from robustkit.checks.image_set import ImageSet
 from robustkit.evidence.run import Picture, Run
 from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.sample_rows import joined as joined_samples
@@ -32,7 +33,7 @@ class SharedImages(NamedTuple):
     dataset: str
     split: str
     n: int
-    chosen: frozenset[int]  # their numbers in the data set
+    chosen: ImageSet  # their numbers in the data set
     pixels: str  # their hash, with labels; empty if the run does not say
 
 
@@ -142,7 +143,7 @@ def boards(runs: Sequence[Run]) -> list[Board]:
 
 def images(run: Run) -> SharedImages:
     """The images of a run."""
-    chosen = frozenset(distinct_images(part["sample"] for part in run.sample_rows.parts).tolist())
+    chosen = ImageSet(distinct_images(part["sample"] for part in run.sample_rows.parts))
     if run.results.empty:
         return SharedImages("no data", "", 0, chosen, "")
     first, described = run.results.iloc[0], run.manifest["identity"].get("dataset")

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robustkit.checks.image_set import ImageSet, different
 from robustkit.evidence.parts import Part, broken_images, passes
 from robustkit.evidence.sample_rows import SampleRows
 
@@ -38,8 +39,8 @@ class AttackImages(NamedTuple):
     """What one attack did at one threat."""
 
     broken: Numbers  # the images that it broke, ascending
-    forwards: Numbers  # by row; 0 where it did not attack
-    backwards: Numbers
+    spent: int  # images on which it spent passes
+    most_backwards: int  # on one image
 
 
 class ImageVerdicts:
@@ -84,19 +85,19 @@ class ImageVerdicts:
             self._robust[key] = images.correct & ~np.isin(images.sample, broken)
         return self._robust[key]
 
-    def broken_anywhere(self, model: str) -> set[int]:
+    def broken_anywhere(self, model: str) -> ImageSet:
         """The images that some attack broke at some radius."""
         own = (part for key, parts in self._parts.items() if key[0] == model for part in parts)
-        return set(distinct_images(map(broken_images, own)).tolist())
+        return ImageSet(distinct_images(map(broken_images, own)))
 
     def spent(self, model: str, threat: ThreatLabel) -> Mapping[str, int]:
         """For each attack with rows on how many images it spent passes."""
-        return {attack: int((own.forwards > 0).sum()) for attack, own in self._attacks(model, threat).items()}
+        return {attack: own.spent for attack, own in self._attacks(model, threat).items()}
 
     def most_backwards(self, model: str, threat: ThreatLabel, attack: str) -> int:
         """The most backward passes that an attack spent on one image; 0 without rows."""
         own = self._attacks(model, threat).get(attack)
-        return 0 if own is None else int(own.backwards.max(initial=0))
+        return 0 if own is None else own.most_backwards
 
     def broken_by(self, model: str, threat: ThreatLabel) -> Mapping[str, Numbers]:
         """For each attack with rows the images that it broke."""
@@ -116,7 +117,7 @@ class ImageVerdicts:
 def distinct_images(several: Iterable[Numbers]) -> Numbers:
     """All images that occur, ascending."""
     arrays = {id(each): each for each in several}  # most attacks have the same ones
-    return np.unique(np.concatenate([_NONE, *arrays.values()]))
+    return different(np.concatenate([_NONE, *arrays.values()]))
 
 
 def _different(parts: Iterable[Part]) -> list[Part]:
@@ -126,5 +127,6 @@ def _different(parts: Iterable[Part]) -> list[Part]:
 
 def _attack_images(parts: Sequence[Part]) -> AttackImages:
     broken = distinct_images(map(broken_images, parts))
-    spent = (np.concatenate([passes(part, name) for part in parts]) for name in ("forwards", "backwards"))
-    return AttackImages(broken, *spent)
+    spent = sum(int((passes(part, "forwards") > 0).sum()) for part in parts)
+    most = max((int(passes(part, "backwards").max(initial=0)) for part in parts), default=0)
+    return AttackImages(broken, spent, most)

@@ -1,7 +1,8 @@
 """samples.csv out of the parts of a run, some thousand rows at a time: the bytes of its data frame, without it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from robustkit.evidence.sample_rows import PLACE, SampleRows
 from robustkit.host.text import csv_cell
 
 from ..shared.csv import CHUNK, csv_pieces, lines, numbers, quoted, with_gaps
+from .whole_cells import CellNumbers, JoinedCells, few_texts, whole_numbers
 
 
 def sample_pieces(rows: SampleRows) -> Iterator[str]:
@@ -21,14 +23,17 @@ def sample_pieces(rows: SampleRows) -> Iterator[str]:
         return
     names = [*SAMPLE_COLUMNS, *sorted(set(rows.columns) - set(SAMPLE_COLUMNS))]
     yield f"{','.join(names)}\n"
-    images = _ImageCells()
-    for part in rows.parts:
+    images, joined = _ImageCells(), JoinedCells()
+    for part in rows.in_turn():
         # `SAMPLE_COLUMNS` begins with the place, and then the image.
         prefix = "".join(f"{_cell(part[name])}," for name in PLACE)
         for start in range(0, len(part["sample"]), CHUNK):
             here = slice(start, start + CHUNK)
-            cells = [_cells(part, name, here) for name in names[len(PLACE) + len(IMAGE) :]]
-            yield lines([images.of(part, here), *cells], prefix)
+            columns = _columns(part, names[len(PLACE) + len(IMAGE) :], here, joined)
+            yield lines([images.of(part, here), *columns], prefix)
+
+
+_KEPT: Final = 8  # chunks of texts about images
 
 
 class _ImageCells:
@@ -43,21 +48,45 @@ class _ImageCells:
         arrays = [part[name] for name in IMAGE]
         if len(self._arrays) != len(arrays) or any(a is not b for a, b in zip(arrays, self._arrays, strict=True)):
             self._arrays, self._made = arrays, {}
-        if here.start not in self._made:
-            columns = [numbers(np.asarray(each[here])) for each in arrays]
-            self._made[here.start] = list(map(",".join, zip(*columns, strict=True)))
-        return self._made[here.start]
+        if here.start in self._made:
+            return self._made[here.start]
+        columns = [numbers(np.asarray(each[here])) for each in arrays]
+        made = list(map(",".join, zip(*columns, strict=True)))
+        if len(self._made) < _KEPT:
+            self._made[here.start] = made
+        return made
+
+
+def _columns(part: Part, names: Sequence[str], here: slice, joined: JoinedCells) -> Iterator[Sequence[str]]:
+    """The cells of some columns; neighbours of whole numbers or few texts are joined."""
+    for is_whole, group in groupby(names, lambda name: _is_whole(part.get(name, ""))):
+        if is_whole:
+            yield from joined.of([_numbered(part[name], here) for name in group])
+        else:
+            yield from (_cells(part, name, here) for name in group)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Words) or (isinstance(value, Gaps) and value.values.dtype.kind == "i")
+
+
+def _numbered(value: Words | Gaps, here: slice) -> CellNumbers:
+    if isinstance(value, Words):
+        return few_texts(value.codes[here], [_cell(text) for text in value.texts])
+    return whole_numbers(*_part_of(value, here))
+
+
+def _part_of(value: Gaps, here: slice) -> Gaps:
+    """Some rows of a column."""
+    first, known = int(value.known[: here.start].sum()), value.known[here]
+    return Gaps(value.values[first : first + int(known.sum())], known)
 
 
 def _cells(part: Part, name: str, here: slice) -> Sequence[str]:
     value = part.get(name, "")
     if isinstance(value, Gaps):
-        first = int(value.known[: here.start].sum())
-        known = value.known[here]
-        texts = numbers(value.values[first : first + int(known.sum())])
-        return texts if len(texts) == len(known) else with_gaps(texts, known)
-    if isinstance(value, Words):
-        return list(np.array([_cell(text) for text in value.texts], object)[value.codes[here]])
+        values, known = _part_of(value, here)
+        return numbers(values) if len(values) == len(known) else with_gaps(numbers(values), known)
     if not isinstance(value, np.ndarray):
         return [_cell(value)] * len(part["sample"][here])
     own = value[here]

@@ -1,11 +1,11 @@
 """What follows from the rows per image: images that only one attack broke, and the accuracy of each class."""
 
-from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from robustkit.checks.image_set import ImageSet
 from robustkit.statistics.intervals import Proportion, proportion
 
 from ..shared.words import interval, percent
@@ -48,25 +48,25 @@ def broken_only_by(board: Board, model: str, threat: ThreatLabel) -> dict[str, i
     attack.
     """
     rows = board.attack_rows(model, threat)
-    by_attack = {attack: set(images.tolist()) for attack, images in board.verdicts.broken_by(model, threat).items()}
+    by_attack = {attack: ImageSet(images) for attack, images in board.verdicts.broken_by(model, threat).items()}
     members: dict[str, set[str]] = {}
     for row in rows:
         if row.ensemble:
             members.setdefault(row.ensemble, set()).add(row.cell.attack)
-    broken: dict[str, AbstractSet[int]] = {}
+    broken: dict[str, ImageSet] = {}
     for row in rows:
         own = [row.cell.attack, *sorted(members.get(row.cell.attack, ()))]
         if any(name in by_attack for name in own) or row.cell.broken == 0:
-            broken[row.cell.attack] = frozenset().union(*(by_attack.get(name, ()) for name in own))
+            broken[row.cell.attack] = ImageSet.union(by_attack[name] for name in own if name in by_attack)
     return {row.cell.attack: _broken_alone(row, rows, broken) for row in rows if row.cell.attack in broken}
 
 
-def _broken_alone(row: OrderedRow, rows: list[OrderedRow], broken: dict[str, AbstractSet[int]]) -> int:
+def _broken_alone(row: OrderedRow, rows: list[OrderedRow], broken: dict[str, ImageSet]) -> int:
     """How many images the attack of `row` broke and no other attack."""
     own = {row.cell.attack, row.ensemble}
     # To other attacks an ensemble is one attack. To a member, the other members are attacks and the ensemble is not.
     others = [other for other in rows if other.cell.attack not in own and (row.ensemble or not other.ensemble)]
-    by_others = frozenset[int]().union(*(broken.get(other.cell.attack, ()) for other in others))
+    by_others = ImageSet.union(broken[other.cell.attack] for other in others if other.cell.attack in broken)
     return len(broken[row.cell.attack] - by_others)
 
 

@@ -1,5 +1,6 @@
 """Whether the files of a run folder say what its evidence says: each is computed again and compared byte by byte."""
 
+import filecmp
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -40,7 +41,7 @@ def _compared(run: Run, folder: Path, again: Path) -> Iterator[DerivedFile]:
         file = folder / name
         if not file.is_file():
             yield DerivedFile(name, "missing")
-        elif file.read_bytes() == (again / name).read_bytes():
+        elif filecmp.cmp(file, again / name, shallow=False):
             yield DerivedFile(name, "equal")
         elif name == "report.html" and any(_other_version(run, each) for each in _DRAWN_BY):
             yield DerivedFile(name, "another version")

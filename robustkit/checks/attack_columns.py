@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
-Integers = NDArray[np.signedinteger[Any]]
+from robustkit.checks.image_set import ImageSet, Integers
+
 Floats = NDArray[np.float64]
 
 
@@ -73,22 +74,22 @@ class AttackColumns:
         return len(self.sample)
 
     @property
-    def images(self) -> set[int]:
+    def images(self) -> ImageSet:
         """The images of the rows."""
-        return set(self.sample.tolist())
+        return ImageSet(self.sample)
 
     @property
-    def broken(self) -> set[int]:
+    def broken(self) -> ImageSet:
         """The images that the attack broke."""
         return self.images_where(self.success > 0)
 
-    def images_where(self, chosen: NDArray[np.bool_]) -> set[int]:
+    def images_where(self, chosen: NDArray[np.bool_]) -> ImageSet:
         """The images of some rows.
 
         Args:
             chosen: [n].
         """
-        return set(self.sample[chosen].tolist())
+        return ImageSet(self.sample[chosen])
 
     def rows_where(self, chosen: NDArray[np.bool_] | Integers) -> Self:
         """Some rows.
@@ -100,7 +101,7 @@ class AttackColumns:
 
     def of_images(self, images: Iterable[int]) -> Self:
         """The rows of some images."""
-        return self.rows_where(np.isin(self.sample, np.fromiter(images, np.int64)))
+        return self.rows_where(np.isin(self.sample, ImageSet(images).array))
 
 
 def _pack_of(kind: type[AttackColumns]) -> Callable[..., bytes]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import AttackRows, ModelFacts, RunThreat
+from robustkit.checks.image_set import ImageSet
 
 MASKED = "gradients look masked"
 
@@ -50,13 +51,10 @@ def broken_images(attacks: Mapping[str, AttackColumns], with_gradients: set[str]
         attacks: rows of each attack.
         with_gradients: names of those that use gradients.
     """
-    tried, broken, others = set[int](), set[int](), set[int]()
-    for name, rows in attacks.items():
-        if name not in with_gradients:
-            others |= rows.broken
-        else:
-            broken |= rows.broken
-            tried |= rows.images_where((rows.success == 0) & (rows.backwards >= _STEPS))
+    following = [rows for name, rows in attacks.items() if name in with_gradients]
+    broken = ImageSet.union(rows.broken for rows in following)
+    tried = ImageSet.union(rows.images_where((rows.success == 0) & (rows.backwards >= _STEPS)) for rows in following)
+    others = ImageSet.union(rows.broken for name, rows in attacks.items() if name not in with_gradients)
     left = tried - broken
     return BrokenImages(len(broken), len(left), tuple(sorted(left & others)))
 

@@ -1,6 +1,7 @@
 """What checks may read about one model: the rows of a run's evidence and of the checks' own passes, as plain values."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.checks.attack_columns import AttackColumns
+from robustkit.checks.image_set import ImageSet
 from robustkit.primitives import noise
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
@@ -97,7 +99,7 @@ class ModelFacts:
     n: int  # images of the run that have a clean prediction
     classes: int  # 0 if unknown
     labels: Mapping[int, int]  # by image
-    correct: frozenset[int]
+    correct: AbstractSet[int]
     places: tuple[RunThreat, ...]
     attacked: AttackRows
     attacks: tuple[Mapping[str, Any], ...]  # name and hyper-parameters
@@ -140,9 +142,16 @@ class ModelFacts:
         """The rows of each attack at one threat."""
         return {name: rows for (norm, eps_text, name), rows in self.attacked.items() if (norm, eps_text) == place}
 
-    def survivors(self, place: RunThreat) -> frozenset[int]:
+    def survivors(self, place: RunThreat) -> ImageSet:
         """The images that no attack of the run broke."""
-        return self.correct.difference(*(rows.broken for rows in self.under(place).values()))
+        if place not in self._survivors:
+            broken = ImageSet.union(rows.broken for rows in self.under(place).values())
+            self._survivors[place] = ImageSet(self.correct) - broken
+        return self._survivors[place]
+
+    @cached_property
+    def _survivors(self) -> dict[RunThreat, ImageSet]:
+        return {}
 
     def drawn(self, images: Iterable[int], count: int) -> tuple[int, ...]:
         """At most `count` of some images, chosen by the seed and the number of each image alone; ascending."""

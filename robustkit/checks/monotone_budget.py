@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts, RunThreat
+from robustkit.checks.image_set import ImageSet
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import norm_name, radius
 
@@ -25,10 +26,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 
 def _finding(norm: str, facts: ModelFacts, places: list[RunThreat]) -> Finding:
-    lost = set[int]()
+    lost = ImageSet()
     for smaller, larger in pairwise(places):
-        broken = set[int]().union(*(rows.broken for rows in facts.under(smaller).values()))
-        judged = set[int]().union(*(rows.images for rows in facts.under(larger).values()))
+        broken = ImageSet.union(rows.broken for rows in facts.under(smaller).values())
+        judged = ImageSet.union(rows.images for rows in facts.under(larger).values())
         lost |= broken & judged & facts.survivors(larger)
     text = f"{len(lost)} images that are broken at one radius in {norm} stand at a larger one."
     return Finding(norm, "invalid" if lost else "ok", text, tuple(sorted(lost)), {"lost": len(lost)})

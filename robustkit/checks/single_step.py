@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.check import Finding, Rule, graded
 from robustkit.checks.facts import ModelFacts, RunThreat
+from robustkit.checks.image_set import ImageSet
 from robustkit.statistics.paired import PairedCounts, mcnemar
 
 _ITERATIVE = 10  # gradients on an image that stands, from which on an attack counts as iterative
@@ -30,7 +31,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             yield _finding(place, facts, _broken(rows, single), _broken(rows, iterative))
 
 
-def _finding(place: RunThreat, facts: ModelFacts, single: set[int], iterative: set[int]) -> Finding:
+def _finding(place: RunThreat, facts: ModelFacts, single: ImageSet, iterative: ImageSet) -> Finding:
     only_single, only_iterative = single - iterative, iterative - single
     counts = PairedCounts(0, len(only_iterative), len(only_single), 0)
     p = mcnemar(counts, first_is_lower=True)
@@ -50,8 +51,8 @@ def _most_gradients(rows: AttackColumns) -> int:
     return int(rows.backwards.max())
 
 
-def _broken(rows: dict[str, AttackColumns], names: set[str]) -> set[int]:
-    return set[int]().union(*(rows[name].broken for name in names))
+def _broken(rows: dict[str, AttackColumns], names: set[str]) -> ImageSet:
+    return ImageSet.union(rows[name].broken for name in names)
 
 
 RULE = Rule(

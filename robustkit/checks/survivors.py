@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from robustkit.checks.attack_probe import AttackProbe
 from robustkit.checks.check import Finding, graded, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
+from robustkit.checks.image_set import ImageSet
 from robustkit.checks.probing import REFUSED
 from robustkit.statistics.intervals import proportion
 
@@ -18,7 +19,7 @@ _FEWEST = 2
 SEARCHED = "This is known for deterministic models under Linf, L2 and L1 with a radius and without a mask."
 
 
-def survivors(facts: ModelFacts, place: RunThreat) -> frozenset[int]:
+def survivors(facts: ModelFacts, place: RunThreat) -> ImageSet:
     """The images that a further search is run on."""
     return facts.survivors(place)
 

@@ -10,6 +10,7 @@ from typing import Any
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts
+from robustkit.checks.image_set import ImageSet
 from robustkit.statistics.intervals import proportion
 
 _LATE = 0.75  # of the steps
@@ -41,8 +42,8 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 
 def _late(
-    name: str, entry: Mapping[str, Any], rows: Mapping[str, AttackColumns], survivors: frozenset[int]
-) -> tuple[str, set[int], int] | None:
+    name: str, entry: Mapping[str, Any], rows: Mapping[str, AttackColumns], survivors: ImageSet
+) -> tuple[str, ImageSet, int] | None:
     """The images that one attack alone broke late, and how many stood before; None where that has no meaning."""
     steps = entry.get("steps")
     one_trial = entry.get("restarts", 1) == 1 and not entry.get("targets", 0)
@@ -50,7 +51,7 @@ def _late(
     gradients = own.backwards.any()
     if "/" in name or not isinstance(steps, int) or steps < _FEWEST_STEPS or not one_trial or not gradients:
         return None
-    elsewhere = set[int]().union(*(each.broken for other, each in rows.items() if other != name))
+    elsewhere = ImageSet.union(each.broken for other, each in rows.items() if other != name)
     late = own.images_where((own.success > 0) & (own.forwards > 0) & (own.question > _LATE * steps))
     return name, late - elsewhere, len(late - elsewhere) + len(survivors)
 

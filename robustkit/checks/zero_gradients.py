@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, graded
 from robustkit.checks.facts import ModelFacts, RunThreat
+from robustkit.checks.image_set import ImageSet
 from robustkit.statistics.intervals import proportion
 
 PROBE = "zero gradients in "  # the name of the rows that an attack leaves, before its own
@@ -20,22 +21,22 @@ _FEWEST = 2
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
     for place in facts.places:
-        tried, broken, blind, seeing = set[int](), set[int](), set[int](), set[int]()
-        for name, rows in facts.under(place).items():
-            zero = set(facts.probes.get((*place, PROBE + name), {}))
-            followed = rows.backwards >= _STEPS
-            here = rows.images_where(followed)
-            tried |= here
-            broken |= rows.images_where(followed & (rows.success > 0))
-            blind |= here & zero
-            seeing |= here - zero
+        attacks = facts.under(place)
+        followed = {name: rows.images_where(rows.backwards >= _STEPS) for name, rows in attacks.items()}
+        tried = ImageSet.union(followed.values())
+        broken = ImageSet.union(
+            rows.images_where((rows.backwards >= _STEPS) & (rows.success > 0)) for rows in attacks.values()
+        )
+        zero = {name: ImageSet(facts.probes.get((*place, PROBE + name), {})) for name in followed}
+        blind = ImageSet.union(zero[name] & images for name, images in followed.items())
+        seeing = ImageSet.union(images - zero[name] for name, images in followed.items() if blind)
         if not tried:
             yield Finding(place.text, "not_applicable", "No attack followed gradients.")
         else:
             yield _finding(place, tried - broken, blind - broken - seeing)
 
 
-def _finding(place: RunThreat, left: set[int], blind: set[int]) -> Finding:
+def _finding(place: RunThreat, left: ImageSet, blind: ImageSet) -> Finding:
     low = proportion(len(blind), len(left)).low if left else 0.0
     many = len(blind) >= _FEWEST and low > _MOST
     text = (

@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from robustkit.checks.attack_columns import AttackColumns
+from robustkit.checks.image_set import ImageSet
 from robustkit.evidence.carried import Origins
-from robustkit.evidence.rows import CleanRecord
+from robustkit.evidence.clean_columns import CleanColumns
 from robustkit.primitives import noise
 
 AUDIT: Final = "audit"  # column of the plan; attack and role in the tables
@@ -23,19 +24,18 @@ class Audit(NamedTuple):
     """The audit of one model at one threat."""
 
     survivors: int
-    drawn: set[int]
+    drawn: ImageSet
     records: Mapping[str, AttackColumns]  # by member; of drawn images and of other survivors that it broke
 
     @property
-    def broken(self) -> set[int]:
+    def broken(self) -> ImageSet:
         """The images that it broke, those of an earlier draw too."""
-        return set[int]().union(*(rows.broken for rows in self.records.values()))
+        return ImageSet.union(rows.broken for rows in self.records.values())
 
     @property
-    def undecided(self) -> set[int]:
+    def undecided(self) -> ImageSet:
         """Drawn images without a verdict."""
-        unfinished = (self.drawn - rows.images for rows in self.records.values())
-        return set[int]().union(*unfinished) - self.broken
+        return ImageSet.union(self.drawn - rows.images for rows in self.records.values()) - self.broken
 
     @property
     def all_records(self) -> AttackColumns:
@@ -51,7 +51,7 @@ def draw(seed: int, survivors: Iterable[int], count: int) -> set[int]:
 def audit_of(
     seed: int,
     count: int,
-    clean: Mapping[int, CleanRecord],
+    clean: CleanColumns,
     groups: Mapping[str, Sequence[str]],
     records: Mapping[str, AttackColumns],
 ) -> Audit:
@@ -65,12 +65,11 @@ def audit_of(
         records: rows of each attack.
     """
     others = [name for column, names in groups.items() if column != AUDIT for name in names]
-    survivors = {number for number, row in clean.items() if row.pred == row.label}
-    survivors -= set[int]().union(*(records[name].broken for name in others))
-    drawn = draw(seed, survivors, count)
+    survivors = clean.correct - ImageSet.union(records[name].broken for name in others)
+    drawn = ImageSet(draw(seed, survivors, count))
     own = {name: records[name] for name in groups[AUDIT]}
     # More images are drawn from anew. What an earlier draw broke stays broken; its other rows no longer count.
-    broken = set[int]().union(*(rows.broken for rows in own.values()))
+    broken = ImageSet.union(rows.broken for rows in own.values())
     kept = drawn | (broken & survivors)
     rows_of_kept = {name: rows.of_images(kept) for name, rows in own.items()}
     return Audit(len(survivors), drawn, rows_of_kept)

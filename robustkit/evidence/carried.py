@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from robustkit.checks.attack_columns import AttackColumns, Integers
+from robustkit.checks.attack_columns import AttackColumns
+from robustkit.checks.image_set import Integers
 from robustkit.evidence.rows import QueryRecord
 from robustkit.evidence.run import Picture
 from robustkit.primitives.threat import is_minimum

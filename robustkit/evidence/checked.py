@@ -50,8 +50,8 @@ def model_facts(
     entry = next(each for each in identity["models"] if each["name"] == model.name)
     return ModelFacts(
         model=model.name, level=level, seed=identity["seed"], n=len(model.clean), classes=len(identity["class_names"]),
-        labels={number: row.label for number, row in model.clean.items()},
-        correct=frozenset(number for number, row in model.clean.items() if row.pred == row.label),
+        labels=model.clean.labels,
+        correct=model.clean.correct,
         places=tuple(RunThreat(*threat) for threat in identity["threats"]), attacked=model.attacked,
         attacks=tuple(identity["attacks"]), nearness=_nearness(store, model),
         probes=probes,

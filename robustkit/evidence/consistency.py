@@ -46,8 +46,7 @@ def contradictions_in(run: Run) -> Iterator[Contradiction]:
                 yield Contradiction(name, f"{problem} ({image_list(images)})")
         if _contradict(parts):
             yield Contradiction(name, "an image has several labels or clean predictions")
-    for picture in run.pictures:
-        yield from _wrong_picture(picture, run.sample_rows.parts)
+    yield from _wrong_pictures(run)
 
 
 def _wrong_rows(part: Part, *, always_answers: bool) -> dict[str, NDArray[np.bool_]]:
@@ -78,13 +77,19 @@ def _contradict(parts: Sequence[Part]) -> bool:
     return len(np.unique(rows, axis=0)) > len(np.unique(rows[:, 0]))
 
 
+def _wrong_pictures(run: Run) -> Iterator[Contradiction]:
+    parts: dict[tuple[str, ...], list[Part]] = {}
+    for part in run.sample_rows.parts:
+        parts.setdefault((part["model"], part["norm"], part["eps_text"], part["attack"]), []).append(part)
+    for picture in run.pictures:
+        place = picture.model, picture.norm, picture.eps_text, picture.attack
+        yield from _wrong_picture(picture, parts.get(place, ()))
+
+
 def _wrong_picture(picture: Picture, parts: Iterable[Part]) -> Iterator[Contradiction]:
-    """Contradictions between the pixels of an adversarial example and its row."""
+    """Contradictions between the pixels of an adversarial example and its row, which is in one of the parts."""
     change = picture.x_adv.astype("float64") - picture.x.astype("float64")
-    place = picture.model, picture.norm, picture.eps_text, picture.attack
     for part in parts:
-        if (part["model"], part["norm"], part["eps_text"], part["attack"]) != place:
-            continue
         here = np.flatnonzero((part["sample"] == picture.sample) & ~np.isnan(column(part, "adv_pred").astype(float)))
         for row in here.tolist():
             linf = float(column(part, "linf")[row])

@@ -3,12 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from robustkit.checks.attack_columns import AttackColumns
+from robustkit.checks.image_set import ImageSet
 from robustkit.evidence.audit import Audit, audit_of, counted
 from robustkit.evidence.carried import Origins, carried_columns, carried_queries, origins
+from robustkit.evidence.clean_columns import CleanColumns
 from robustkit.evidence.failed import Failed, of_other_images
 from robustkit.evidence.opening import not_ours
-from robustkit.evidence.rows import CertificateRecord, CleanRecord, DrawRecord, QueryRecord
+from robustkit.evidence.rows import CertificateRecord, DrawRecord, QueryRecord
 from robustkit.evidence.single_draws import SingleDraws, single_draws
 from robustkit.evidence.store import Store
 from robustkit.evidence.stored_columns import attack_columns
@@ -18,7 +22,7 @@ class ModelEvidence(NamedTuple):
     """All rows of a store about one model."""
 
     name: str
-    clean: dict[int, CleanRecord]  # by image
+    clean: CleanColumns
     attacked: dict[tuple[str, str, str], AttackColumns]  # by norm, eps_text and attack
     smoothing: Mapping[str, Any] | None  # sigma, n, n0 and alpha of a smoothed model
     certificates: dict[int, CertificateRecord]  # by image; empty unless the model is smoothed
@@ -97,34 +101,34 @@ def _model_evidence(store: Store, images: int, entry: Mapping[str, Any], randomi
     name, smoothing = entry["name"], entry.get("smoothing")
     attacked = attack_columns(store, name)
     certificates = {} if smoothing is None else {row.sample: row for row in store.rows(CertificateRecord, name)}
-    clean = store.clean(name)
-    without_clean = set[int]().union(*(rows.images for rows in attacked.values())) - set(clean)
-    if without_clean or (smoothing is not None and set(certificates) != set(clean)):
+    clean = CleanColumns.read(store, name)
+    without_clean = ImageSet.union(rows.images for rows in attacked.values()) - clean.images
+    if without_clean or (smoothing is not None and set(certificates) != clean.images):
         raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of the clean image, or no certificate")
     draws = single_draws(store.rows(DrawRecord, name)) if randomized else None
-    if draws is not None and set(draws.clean) != set(clean):
+    if draws is not None and set(draws.clean) != clean.images:
         raise not_ours(store.folder, f"rows of {name[:40]!r} have no row of single draws")
     queried: dict[tuple[str, str, str], dict[int, QueryRecord]] = {}
     for each in store.rows(QueryRecord, name):
         queried.setdefault((each.norm, each.eps_text, each.attack), {})[each.sample] = each
     failed = store.failed(name)
-    if failed and (len(failed.keys() | clean.keys()) > images or _other_labels(failed, clean)):
+    if failed and (len(clean.images | failed.keys()) > images or _other_labels(failed, clean)):
         raise not_ours(store.folder, f"images of {name[:40]!r} without a verdict are none of the run")
     evidence = ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried, failed)
     return _without_failed(evidence) if evidence.failed else evidence
 
 
-def _other_labels(failed: Failed, clean: Mapping[int, CleanRecord]) -> bool:
+def _other_labels(failed: Failed, clean: CleanColumns) -> bool:
     return any(number in clean and clean[number].label != row.label for number, row in failed.items())
 
 
 def _without_failed(model: ModelEvidence) -> ModelEvidence:
     """The evidence without rows of images that have no verdict: what was found before they failed does not count."""
     failed, draws = model.failed, model.draws
-    clean = of_other_images(model.clean, failed)
+    clean = model.clean.where(~np.isin(model.clean.sample, ImageSet(failed).array))
     return model._replace(
         clean=clean, certificates=of_other_images(model.certificates, failed),
-        attacked={key: rows.of_images(clean) for key, rows in model.attacked.items()},
+        attacked={key: rows.of_images(clean.images) for key, rows in model.attacked.items()},
         queried={key: of_other_images(rows, failed) for key, rows in model.queried.items()},
         draws=None if draws is None else draws._replace(
             clean=of_other_images(draws.clean, failed),

@@ -17,24 +17,30 @@ _SHAPE = re.compile(r"\d{1,9}( \d{1,9}){2}", re.ASCII)
 
 def load_pictures(store: Store) -> list[Picture]:
     """All pictures of a store, with the classes that were predicted before and after the attack, with confidences."""
-    clean: dict[str, dict[int, CleanRecord]] = {}
+    clean = {(row.model, row.sample): row for row in _pictured_images(store)}
     attacked = {(row.model, row.norm, row.eps_text, row.attack, row.sample): row for row in _pictured_rows(store)}
     confidences = {
         (row.model, row.norm, row.eps_text, row.attack, row.sample): row.probability
         for row in store.rows(ConfidenceRecord)
     }
-    pictures = []
-    for record in store.rows(PictureRecord):
+    pictures, images = [], dict[bytes, bytes]()
+    for record in store.every(PictureRecord):
         key = record.model, record.norm, record.eps_text, record.attack, record.sample
-        if record.model not in clean:
-            clean[record.model] = store.clean(record.model)
-        before, after = clean[record.model].get(record.sample), attacked.get(key)
-        x, x_adv = _pixels(record, record.x), _pixels(record, record.x_adv)
+        before, after = clean.get((record.model, record.sample)), attacked.get(key)
+        # Most attacks have pictures of the same images, which are kept once.
+        x, x_adv = _pixels(record, images.setdefault(record.x, record.x)), _pixels(record, record.x_adv)
         if before is None or after is None or x is None or x_adv is None:
             raise not_ours(store.folder, f"its picture of image {record.sample} does not fit")
         confident = (confidences.get(one) for one in ((record.model, *CLEAN_CELL, record.sample), key))
         pictures.append(Picture(*key, before.label, before.pred, after.adv_pred, x, x_adv, *confident))
     return pictures
+
+
+def _pictured_images(store: Store) -> list[CleanRecord]:
+    """The clean images of which there are pictures."""
+    rows = "SELECT DISTINCT model, sample FROM picture"
+    query = f"SELECT model, sample, label, pred, '' FROM ({rows}) CROSS JOIN clean USING (model, sample)"
+    return store.records(CleanRecord, store.read(query))
 
 
 def _pictured_rows(store: Store) -> list[AttackRecord]:

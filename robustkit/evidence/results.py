@@ -7,20 +7,20 @@ from typing import Any, Final
 import numpy as np
 
 from robustkit.checks.attack_columns import AttackColumns
+from robustkit.checks.image_set import ImageSet
 from robustkit.evidence.audit import AUDIT, Audit
 from robustkit.evidence.certificates import abstained_images, certificate_passes
-from robustkit.evidence.rows import CleanRecord
+from robustkit.evidence.clean_columns import CleanColumns
 from robustkit.evidence.single_draws import SingleDraws, clean_extras
 from robustkit.statistics.intervals import proportion, upper_bound
 
 # Methods of the interval of an audit.
 ONE_SIDED: Final = "clopper-pearson one-sided"
-NONE: Final = AttackColumns.of(())
 EXACT: Final = "exact"  # all survivors were audited
 
 
 def clean_row(
-    clean: Mapping[int, CleanRecord],
+    clean: CleanColumns,
     smoothing: Mapping[str, Any] | None,
     waiting: int,
     draws: SingleDraws | None = None,
@@ -33,7 +33,7 @@ def clean_row(
         waiting: images of the run that have no prediction yet.
         draws: None unless the model is randomized.
     """
-    correct = sum(row.pred == row.label for row in clean.values())
+    correct = len(clean.correct)
     forwards = len(clean) * certificate_passes(smoothing) if draws is None else draws.clean_forwards
     never_abstains = smoothing is None and draws is None
     return {
@@ -45,7 +45,7 @@ def clean_row(
 
 
 def threat_rows(
-    clean: Mapping[int, CleanRecord],
+    clean: CleanColumns,
     groups: Mapping[str, Sequence[str]],
     records: Mapping[str, AttackColumns],
     waiting: int,
@@ -60,33 +60,33 @@ def threat_rows(
         waiting: images of the run that have no clean prediction yet.
         audit: None unless the model is audited.
     """
-    n, correct = len(clean), {number for number, row in clean.items() if row.pred == row.label}
-    robust, unattacked = set(correct), set[int]()
-    rows, everything = [], []
+    n, correct = len(clean), clean.correct
+    robust, unattacked = correct, ImageSet()
+    rows: list[dict[str, Any]] = []
+    everything: list[AttackColumns] = []
     for column, names in groups.items():
         is_ensemble = names != [column]
-        own = AttackColumns.joined(records[name] for name in names)
-        standing = correct - own.broken
-        left, left_out = set(correct), set[int]()
+        own = [records[name] for name in names]
+        standing = correct - ImageSet.union(each.broken for each in own)
+        left, left_out = correct, ImageSet()
         for name in names:
-            left -= records[name].broken
+            left = left - records[name].broken
             open_here = standing - records[name].images
-            left_out |= open_here
+            left_out = left_out | open_here
             role = "member" if is_ensemble else "attack"
-            rows.append(result_row(name, role, n, len(left), records[name], len(open_here), waiting))
+            rows.append(result_row(name, role, n, len(left), [records[name]], len(open_here), waiting))
         if is_ensemble:
-            rows.append(result_row(column, "ensemble", n, len(left), combined(own), len(left_out), waiting))
-        robust &= left
-        unattacked |= left_out
-        everything.append(own)
+            rows.append(result_row(column, "ensemble", n, len(left), own, len(left_out), waiting))
+        robust = robust & left
+        unattacked = unattacked | left_out
+        everything += own
     if audit is not None:
         rows.append(audit_row(audit, settled=not (unattacked & robust or waiting)))
-        robust -= audit.broken
-        unattacked |= audit.undecided
-        everything.append(audit.all_records)
+        robust = robust - audit.broken
+        unattacked = unattacked | audit.undecided
+        everything += audit.records.values()
     rest = len(unattacked & robust)
-    together = combined(AttackColumns.joined(everything))
-    rows.append(result_row("worst-case", "worst-case", n, len(robust), together, rest, waiting))
+    rows.append(result_row("worst-case", "worst-case", n, len(robust), everything, rest, waiting))
     return rows
 
 
@@ -97,7 +97,7 @@ def audit_row(audit: Audit, *, settled: bool) -> dict[str, Any]:
         audit: of one model at one threat.
         settled: whether all attacks have finished, so that the survivors are known.
     """
-    own = combined(audit.all_records).of_images(audit.drawn)
+    own = [rows.of_images(audit.drawn) for rows in audit.records.values()]
     n, correct = len(audit.drawn), len(audit.drawn - audit.broken)
     row = result_row(AUDIT, AUDIT, n, correct, own, len(audit.undecided))
     if audit.undecided or not settled:
@@ -121,8 +121,9 @@ def combined(rows: AttackColumns) -> AttackColumns:
 
 
 def result_row(
-    attack: str, role: str, n: int, correct: int, rows: AttackColumns = NONE, unattacked: int = 0, waiting: int = 0
-) -> dict[str, Any]:
+    attack: str, role: str, n: int, correct: int, rows: Sequence[AttackColumns] = (), unattacked: int = 0,
+    waiting: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """The counts of one attack with its accuracy.
 
     Args:
@@ -130,18 +131,20 @@ def result_row(
         role: as in `Run.results`.
         n: images.
         correct: how many of them are classified correctly under this attack.
-        rows: one for each image that was attacked.
+        rows: of each attack that belongs to it.
         unattacked: how many of the `correct` images the attack has not reached yet. It may break all or none of them,
             so the interval begins where they would be broken.
         waiting: further images of the run, which have no clean prediction yet.
     """
     share, least = proportion(correct, n), proportion(correct - unattacked, n)
-    broken = int(rows.success.sum())
-    attacked = int(((rows.success > 0) | (rows.forwards > 0)).sum())  # others were passed over
+    broken = len(ImageSet.union(each.broken for each in rows))
+    # The others were passed over.
+    attacked = len(ImageSet.union(each.images_where((each.success > 0) | (each.forwards > 0)) for each in rows))
     return {
         "attack": attack, "role": role, "n": n, "correct": correct, "accuracy": share.value, "ci_low": least.low,
         "ci_high": share.high, "ci_method": "unfinished" if unattacked else share.method, "attacked": attacked,
         "broken": broken, "success_rate": broken / attacked if attacked else float("nan"),
-        "forwards": int(rows.forwards.sum()), "backwards": int(rows.backwards.sum()),
+        "forwards": sum(int(each.forwards.sum()) for each in rows),
+        "backwards": sum(int(each.backwards.sum()) for each in rows),
         "undecided": unattacked + waiting,
     }  # fmt: skip

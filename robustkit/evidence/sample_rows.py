@@ -1,6 +1,6 @@
 """The rows of `Run.samples`, which become a data frame only when somebody asks for it: ten million take gigabytes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from typing_extensions import Self
 
+from robustkit.evidence.column_file import ColumnFile
 from robustkit.evidence.parts import IMAGE, Part, sample_frame
 
 PLACE: Final = ("model", "norm", "eps", "eps_text", "attack")  # columns in which all rows of a part are equal
@@ -19,9 +20,11 @@ class SampleRows:
     Args:
         parts: each with a value for `PLACE`, the three columns about the image, and the verdict.
         columns: of the data frame, in its order.
+        file: where columns of the parts may be.
     """
 
-    def __init__(self, parts: Iterable[Part], columns: Sequence[str]) -> None:
+    def __init__(self, parts: Iterable[Part], columns: Sequence[str], file: ColumnFile | None = None) -> None:
+        self._file = file
         self._all = list(parts)
         self.columns = [*columns]
         self.given: pd.DataFrame | None = None
@@ -46,13 +49,20 @@ class SampleRows:
         """`Run.samples`."""
         return sample_frame(self._all, self.columns) if self.given is None else self.given
 
+    def in_turn(self) -> Iterator[Part]:
+        """The parts that have rows, one after the other, each in memory only as long as it is the last one."""
+        for part in self.parts:
+            yield part
+            if self._file is not None:
+                self._file.release()
+
     def __len__(self) -> int:
         """Number of rows."""
         return sum(len(part["sample"]) for part in self.parts) if self.given is None else len(self.given)
 
     def renamed(self, changes: Callable[[Part], Mapping[str, str]]) -> "SampleRows":
         """The same rows, in which models or attacks have other names."""
-        return SampleRows([{**part, **changes(part)} for part in self.parts], self.columns)
+        return SampleRows([{**part, **changes(part)} for part in self.parts], self.columns, self._file)
 
 
 def joined(several: Sequence[SampleRows]) -> SampleRows:

@@ -1,41 +1,20 @@
 """The parts of `Run.samples`: the verdicts of one attack at one threat, by image."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Self
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.audit import AUDIT, Audit
+from robustkit.evidence.clean_columns import CleanColumns
 from robustkit.evidence.parts import Gaps, Part, Words
 from robustkit.evidence.results import combined
-from robustkit.evidence.rows import CleanRecord
 
 _VERDICTS: Final = ("robust", "broken", "clean-wrong")
 _CLEAN_WRONG: Final = 2
 _MEASURED: Final = ("adv_pred", "question", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards")
-
-
-class CleanColumns(NamedTuple):
-    """The clean images as columns, ascending by image."""
-
-    sample: NDArray[np.int64]  # [n]
-    label: NDArray[np.int64]
-    pred: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, clean: Mapping[int, CleanRecord]) -> Self:
-        """From the rows by image."""
-        rows = [(number, row.label, row.pred) for number, row in sorted(clean.items())]
-        return cls(*np.array(rows, np.int64).reshape(-1, 3).T)
-
-    def rows_of(self, attacked: AttackColumns) -> NDArray[np.int64]:
-        """Of each clean image the number of its row, -1 for none."""
-        found = np.full(len(self.sample), -1)
-        found[np.searchsorted(self.sample, attacked.sample)] = np.arange(len(attacked))
-        return found
 
 
 def sample_parts(
@@ -49,28 +28,32 @@ def sample_parts(
         names: the ensemble's members, or the attack's own name.
         records: rows of each attack.
     """
-    members = [name for name in names if name != column]
-    parts = [_part(name, clean, records[name], clean.rows_of(records[name]) >= 0) for name in members]
-    together = combined(AttackColumns.joined(records[name] for name in names))
-    places = clean.rows_of(together)
-    unfinished = np.any([clean.rows_of(records[name]) < 0 for name in names], axis=0)
-    broken = np.isin(clean.sample, together.sample[together.success > 0])
+    own = {name: clean.rows_of(records[name]) for name in names}
+    parts = [_part(name, clean, records[name], own[name], own[name] >= 0) for name in names if name != column]
+    single = len(own) == 1
+    together = records[names[0]] if single else combined(AttackColumns.joined(records[name] for name in names))
+    places = own[names[0]] if single else clean.rows_of(together)
+    known = places >= 0
+    broken = np.zeros(len(clean), bool)
+    broken[known] = together.success[places[known]] > 0
+    unfinished = np.any([each < 0 for each in own.values()], axis=0)
     # Later members may break an image that some have not reached.
-    settled = np.where(places < 0, clean.pred != clean.label, broken | ~unfinished)
-    return [*parts, _part(column, clean, together, settled)]
+    settled = np.where(known, broken | ~unfinished, ~clean.is_right)
+    return [*parts, _part(column, clean, together, places, settled)]
 
 
 def audit_part(clean: CleanColumns, audit: Audit) -> Part:
     """The rows of an audit: one for each image that has a verdict."""
     together = combined(audit.all_records)
     judged = together.images - audit.undecided
-    return _part(AUDIT, clean, together, np.isin(clean.sample, np.fromiter(judged, np.int64)))
+    return _part(AUDIT, clean, together, clean.rows_of(together), np.isin(clean.sample, judged.array))
 
 
-def _part(attack: str, clean: CleanColumns, attacked: AttackColumns, shown: NDArray[np.bool_]) -> Part:
+def _part(
+    attack: str, clean: CleanColumns, attacked: AttackColumns, places: NDArray[np.int64], shown: NDArray[np.bool_]
+) -> Part:
     """The rows of the images that are shown; those that were not attacked are wrong already."""
-    images = clean if shown.all() else CleanColumns(*(values[shown] for values in clean))
-    places = clean.rows_of(attacked)[shown]
+    images, places = (clean, places) if shown.all() else (clean.where(shown), places[shown])
     known = places >= 0
     rows = places[known]
     found = attacked if len(rows) == len(attacked) else attacked.rows_where(rows)  # both ascend by image

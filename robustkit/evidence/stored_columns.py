@@ -1,5 +1,6 @@
 """The attacked images of a model, read from its store as columns."""
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final
 
@@ -22,9 +23,20 @@ def attack_columns(store: Store, model: str) -> dict[tuple[str, str, str], Attac
     Raises:
         UserError: a row cannot be one of ours.
     """
-    cells = store.read("SELECT DISTINCT model, norm, eps_text, attack FROM attacked WHERE model = ?", model)
-    check_values(AttackRecord, cells, store.folder)
-    return {(norm, eps_text, attack): _cell(store, *cell) for cell in cells for _, norm, eps_text, attack in [cell]}
+    cells = list(_cells(store, model))
+    return {(norm, eps_text, attack): _cell(store, model, norm, eps_text, attack) for norm, eps_text, attack in cells}
+
+
+def _cells(store: Store, model: str) -> Iterator[tuple[str, str, str]]:
+    """Norm, eps_text and attack of the attacked images of a model, ascending, without reading every row."""
+    key, past = "model, norm, eps_text, attack", ("", "", "")
+    later = "model = ? AND (norm, eps_text, attack) > (?, ?, ?)"
+    while found := store.read(f"SELECT {key} FROM attacked WHERE {later} ORDER BY {key} LIMIT 1", model, *past):
+        check_values(AttackRecord, found, store.folder)
+        cell = found[0][1:]
+        if cell <= past:
+            raise not_ours(store.folder, "the rows of attacks are in no order")
+        yield (past := cell)
 
 
 def _cell(store: Store, model: str, norm: str, eps_text: str, attack: str) -> AttackColumns:
@@ -34,10 +46,10 @@ def _cell(store: Store, model: str, norm: str, eps_text: str, attack: str) -> At
         part = AttackColumns.valid(rows)
         if part is None:
             check_values(AttackRecord, rows, store.folder, _NAMES)
-        parts.append(AttackColumns.of(rows) if part is None else part)
+        parts.append((AttackColumns.of(rows) if part is None else part).narrow())
     found = AttackColumns.joined(parts)
     if (found.success < 0).any() or (found.success > 1).any():
         raise not_ours(store.folder, "an attack neither succeeded nor failed")
     if (np.diff(found.sample) <= 0).any():
         raise not_ours(store.folder, "an image stands twice under one attack")
-    return found.narrow()
+    return found

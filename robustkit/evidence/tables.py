@@ -18,6 +18,7 @@ from robustkit.evidence.audit import AUDIT
 from robustkit.evidence.carried import carried_pictures
 from robustkit.evidence.certificates import certified_images, certified_samples, contradictions
 from robustkit.evidence.checked import level_of, model_facts, note_on, witnesses_of
+from robustkit.evidence.column_file import ColumnFile
 from robustkit.evidence.corruptions import (
     CORRUPTION_COLUMNS,
     IMAGE_COLUMNS,
@@ -38,7 +39,7 @@ from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Picture, Run
 from robustkit.evidence.sample_rows import SampleRows
-from robustkit.evidence.samples import CleanColumns, audit_part, sample_parts
+from robustkit.evidence.samples import audit_part, sample_parts
 from robustkit.evidence.single_draws import (
     DRAW_COLUMN,
     RESULT_EXTRAS,
@@ -76,7 +77,7 @@ class Tables:
 def summarised(store: Store, folder: Path) -> Run:
     """The run in `store`, as values."""
     manifest = store.manifest()
-    identity, pictures, tables = manifest["identity"], load_pictures(store), Tables()
+    identity, pictures, tables, file = manifest["identity"], load_pictures(store), Tables(), ColumnFile()
     witnesses = witnesses_of(pictures)
     for entry in identity["models"]:
         model, places = read_evidence(store, identity, manifest, entry)
@@ -90,7 +91,7 @@ def summarised(store: Store, folder: Path) -> Run:
         images = image_rows(identity.get("corruptions"), store, model.name, model.clean)
         tables.corrupted_images += [row for row in images if row[2] not in model.failed]
         tables.results += _results(model, identity, found, tables.corrupted[model.name])
-        tables.samples += _samples(model, identity)
+        tables.samples += file.moved(_samples(model, identity))
         tables.checks += found
         tables.warnings += [*_warnings(model, identity), *warnings_of(found, manifest["warnings"])]
     tables.warnings += different_pictures(store) if len(tables.clean) > 1 and "corruptions" in identity else []
@@ -103,7 +104,7 @@ def summarised(store: Store, folder: Path) -> Run:
         manifest=manifest | {"warnings": list(dict.fromkeys([*manifest["warnings"], *tables.warnings]))},
         results=_frame([{**row, **data} for row in tables.results], RESULT_COLUMNS, _further(tables.results, manifest)),
         samples=SampleRows(  # type: ignore[arg-type]
-            tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)]
+            tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)], file
         ),
         pictures=sorted(tables.pictures, key=lambda one: (one.model, one.norm, one.eps_text, one.attack, one.sample)),
         class_names=tuple(identity["class_names"]),
@@ -131,11 +132,10 @@ def _results(model: ModelEvidence, identity: Mapping[str, Any], found: Sequence[
 def _samples(model: ModelEvidence, identity: Mapping[str, Any]) -> list[Part]:
     """The rows of one model in the samples."""
     attacks = _attacks(identity)
-    clean = CleanColumns.of(model.clean)
     return [
         {"model": model.name, **threat, **part}
         for threat in _threats(identity)
-        for part in _threat_samples(model, clean, threat, attacks)
+        for part in _threat_samples(model, threat, attacks)
     ]
 
 
@@ -198,8 +198,8 @@ def _threat_results(
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
         rows.append(result_row("certified", "certified", len(model.clean), len(images), waiting=waiting))
     if is_minimum(threat["eps_text"]):
-        correct = [number for number, row in model.clean.items() if row.pred == row.label]
-        rows = distance_extras(threat["norm"], rows, groups, records_under(model, threat, groups), correct)
+        records = records_under(model, threat, groups)
+        rows = distance_extras(threat["norm"], rows, groups, records, model.clean.correct)
     if model.draws is not None:
         return threat_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])
     return rows
@@ -225,14 +225,12 @@ def _union(
     return [{"model": model.name, **row, **extras, **(notes[0] if notes else {})}]
 
 
-def _threat_samples(
-    model: ModelEvidence, clean: CleanColumns, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]
-) -> list[Part]:
+def _threat_samples(model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> list[Part]:
     records = records_under(model, threat, groups)
-    parts = [part for column, names in groups.items() for part in sample_parts(clean, column, names, records)]
+    parts = [part for column, names in groups.items() for part in sample_parts(model.clean, column, names, records)]
     parts = [{**part, **_queries(model, threat, part)} for part in parts]
     audit = model.audits.get((threat["norm"], threat["eps_text"]))
-    parts += [] if audit is None else [audit_part(clean, audit)]
+    parts += [] if audit is None else [audit_part(model.clean, audit)]
     if model.smoothing is not None:
         parts.append(certified_samples(model.clean, model.certificates, threat["norm"], threat["eps"]))
     if model.draws is not None:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from robustkit.checks.attack_columns import AttackColumns
+from robustkit.checks.image_set import ImageSet
 from robustkit.evidence.audit import Audit
-from robustkit.evidence.results import combined, result_row
-from robustkit.evidence.rows import CleanRecord
+from robustkit.evidence.clean_columns import CleanColumns
+from robustkit.evidence.results import result_row
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 
@@ -48,7 +49,7 @@ def described(parts: Sequence[tuple[str, str]]) -> str:
 
 
 def union_row(
-    clean: Mapping[int, CleanRecord], threats: Sequence[ThreatEvidence], parts: Sequence[tuple[str, str]], waiting: int
+    clean: CleanColumns, threats: Sequence[ThreatEvidence], parts: Sequence[tuple[str, str]], waiting: int
 ) -> dict[str, Any]:
     """The row of one model.
 
@@ -58,16 +59,13 @@ def union_row(
         parts: from `members`.
         waiting: images of the run that have no clean prediction yet.
     """
-    parts_of_all = [rows for threat in threats for rows in threat.records.values()]
-    own = AttackColumns.joined([*parts_of_all, *(each.audit.all_records for each in threats if each.audit is not None)])
-    robust = {number for number, row in clean.items() if row.pred == row.label}
-    robust -= own.broken
-    undecided = set[int]()
-    for threat in threats:
-        for records in threat.records.values():
-            undecided |= robust - records.images
-        undecided |= set() if threat.audit is None else threat.audit.undecided & robust
-    row = result_row("worst-case", UNION, len(clean), len(robust), combined(own), len(undecided), waiting)
+    attacks = [rows for threat in threats for rows in threat.records.values()]
+    audits = [threat.audit for threat in threats if threat.audit is not None]
+    own = [*attacks, *(rows for audit in audits for rows in audit.records.values())]
+    robust = clean.correct - ImageSet.union(rows.broken for rows in own)
+    missing = [*(robust - rows.images for rows in attacks), *(audit.undecided & robust for audit in audits)]
+    undecided = ImageSet.union(missing)
+    row = result_row("worst-case", UNION, len(clean), len(robust), own, len(undecided), waiting)
     return {"norm": UNION, "eps": float("nan"), "eps_text": described(parts), **row}
 
 

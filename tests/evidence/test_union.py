@@ -4,11 +4,11 @@ import pytest
 
 from robustkit import UserError, compare, evaluate, gate
 from robustkit.checks.attack_columns import AttackColumns
-from robustkit.evidence.rows import CleanRecord
+from robustkit.evidence.clean_columns import CleanColumns
 from robustkit.evidence.union import ThreatEvidence, members, union_row
 from tests.small import cnn, data, linear
 
-CLEAN = {number: CleanRecord("m", number, 0, int(number == 6), "") for number in range(7)}
+CLEAN = CleanColumns.of("m", [(number, 0, int(number == 6)) for number in range(7)])
 
 
 @pytest.fixture(scope="module")
