@@ -79,7 +79,7 @@ class SigmaZero(Attack):
         slope = levelled(self._count_slope(state.query - x) - along(seen.loss < 0, x) * seen.grad)
         descent = adam(state.moments, slope, state.queries, self.steps)
         schedule = cosine(self.step_size, self.step_size * _LAST_STEP, self.steps)
-        # The step size of one turn before, as in the authors' code.
+        # The step size of one turn before, as in adv-lib; the authors' code is one turn ahead.
         length = at((state.queries - 1).clamp(min=0), schedule, x)
         moved = (state.query - along(length, x) * descent.direction).clamp(0, 1)
 

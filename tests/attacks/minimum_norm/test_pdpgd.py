@@ -10,7 +10,7 @@ from robustkit.classifier.answers import answered
 from robustkit.errors import UserError
 from robustkit.primitives.rows import along
 from tests.attacks.driving import last_state, nearest_of_all_classes, towards, untargeted
-from tests.attacks.linear import linear, sparse_linear
+from tests.attacks.linear import linear, scaled, sparse_linear
 from tests.problems import images
 
 ORDER = {"Linf": math.inf, "L2": 2.0, "L1": 1.0}
@@ -61,6 +61,15 @@ def test_few_values_are_changed_in_l0():
     state = last_state(PDPGD(1, "L0", steps=200), made.model, untargeted(made.x, made.y))
 
     assert (state.distance >= made.fewest).all()
+    assert (state.distance - made.fewest).median() <= 1
+
+
+@pytest.mark.parametrize("factor", [1.0, 1000.0])
+def test_changes_are_dropped_in_l0_although_logits_are_large(factor):
+    made = sparse_linear(3)
+    model = scaled(made, factor)
+    state = last_state(PDPGD(1, "L0", steps=100), model, untargeted(made.x, made.y))
+
     assert (state.distance - made.fewest).median() <= 1
 
 
