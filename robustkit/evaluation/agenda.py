@@ -7,7 +7,7 @@ the chain. Chains do not wait for each other: while one ends with a few hard ima
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -212,7 +212,7 @@ class Agenda:
         unjudged = set(now.unjudged)
         return [image for image in images if image in unjudged]
 
-    def _carry_over(self, chain: _Chain, place: int, images: Collection[int]) -> None:
+    def _carry_over(self, chain: _Chain, place: int, images: Sequence[int]) -> None:
         """What an attack broke at one radius is broken at the larger ones, without another pass."""
         planned = self.evaluation.plan.attacks
         attack, *later = (planned[number] for number in chain.stages[place:] if number is not None)
