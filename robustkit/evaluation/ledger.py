@@ -28,7 +28,7 @@ from robustkit.primitives.reach import bent
 
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
 
-_JUDGED, _RIGHT, _FAILED = 1, 2, 4  # marks on a clean image,
+_JUDGED, _RIGHT, _FAILED, _FALLEN = 1, 2, 4, 8  # marks on a clean image; fallen where any attack broke it;
 _FINISHED, _BROKEN = 1, 2  # and under an attack
 _AT_ONCE: Final = 2000  # images whose rows are in memory together
 
@@ -46,7 +46,8 @@ class Ledger:
 
     def __init__(self, store: Store, model: str, plan: Plan, ids: Sequence[int], seed: int) -> None:
         self.store, self.model, self.plan, self.seed = store, model, plan, seed
-        self.clean_done = self.clean_correct = 0  # images with a clean prediction, and with a right one
+        # Images with a clean prediction, with a right one, and those of them that no attack has broken so far.
+        self.clean_done = self.clean_correct = self.standing = 0
         clean = list(clean_parts(store, model))
         numbers = np.fromiter(ids, np.int64, len(ids))
         self._marks: ImageMarks[_Key] = ImageMarks(np.concatenate([numbers, *(part.sample for part in clean)]))
@@ -81,10 +82,10 @@ class Ledger:
             self._note(key, *np.array(pairs, np.int64).T)
 
     @property
-    def clean_todo(self) -> list[int]:
-        """Images whose clean prediction is missing."""
+    def clean_todo(self) -> Numbers:
+        """Images whose clean prediction is missing, in the order of work."""
         todo = self._ids[~self._marks.marked(CLEAN_CELL, _JUDGED | _FAILED, self._ids)]
-        return [int(image) for image in self._images(todo)]
+        return self._images(todo)
 
     @property
     def complete(self) -> bool:
@@ -99,10 +100,13 @@ class Ledger:
         images = self._images(places)
         return images if attack.column.audit is None else images[np.isin(images, self.targets(attack))]
 
-    def lacking(self, attack: PlannedAttack, images: Sequence[int]) -> list[int]:
-        """Those of some images that are to do for an attack which is no audit; takes no longer for a large run."""
-        places = self._marks.places(images)
-        return [int(image) for image in self._images(places[self._open(attack, places)])]
+    def lacking(self, attack: PlannedAttack, images: Numbers) -> Numbers:
+        """Those of some images that are to do for an attack which is no audit; takes no longer for a large run.
+
+        The same array if all of them are.
+        """
+        to_do = self._open(attack, self._marks.places(images))
+        return images if to_do.all() else images[to_do]
 
     def finished(self, attack: PlannedAttack) -> int:
         """How many images this attack has finished."""
@@ -231,13 +235,20 @@ class Ledger:
         fresh = ~self._marks.marked(CLEAN_CELL, _JUDGED, places)
         correct = right[fresh] > 0
         self._marks.mark(CLEAN_CELL, places[fresh], np.where(correct, _JUDGED | _RIGHT, _JUDGED))
-        self.clean_done, self.clean_correct = self.clean_done + len(correct), self.clean_correct + int(correct.sum())
+        right_ones = int(correct.sum())
+        self.clean_done += len(correct)
+        self.clean_correct += right_ones
+        self.standing += right_ones
 
     def _note_failed(self, samples: Numbers) -> None:
         self._marks.mark(CLEAN_CELL, self._marks.places(samples), _FAILED)
 
     def _note(self, key: _Key, samples: Numbers, success: Numbers) -> None:
-        self._marks.mark(key, self._marks.places(samples), np.where(success > 0, _FINISHED | _BROKEN, _FINISHED))
+        places = self._marks.places(samples)
+        self._marks.mark(key, places, np.where(success > 0, _FINISHED | _BROKEN, _FINISHED))
+        broken = places[success > 0]
+        self.standing -= int((~self._marks.marked(CLEAN_CELL, _FALLEN, broken)).sum())
+        self._marks.mark(CLEAN_CELL, broken, _FALLEN)
 
 
 def _parts(images: Numbers) -> Iterator[list[int]]:

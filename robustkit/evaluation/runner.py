@@ -89,10 +89,13 @@ class ModelRun:
         return self.ledger.complete and self.corrupted.complete
 
     @property
-    def unjudged(self) -> list[int]:
+    def unjudged(self) -> Numbers:
         """The images without a clean prediction, or not judged under every corruption, in the order of work."""
-        left = set(self.ledger.clean_todo) | self.corrupted.unfinished
-        return [number for number in self.share if number in left]
+        todo, uncorrupted = self.ledger.clean_todo, self.corrupted.unfinished
+        if not uncorrupted:
+            return todo
+        share = np.array(self.share, np.int64)
+        return share[np.isin(share, [*todo.tolist(), *uncorrupted])]
 
     def run(self) -> None:
         """Clean accuracy, then every attack of the plan, as far as they are not in the evidence."""
@@ -152,7 +155,7 @@ class ModelRun:
         self.watch.stage(clean_stage(self.name), len(self.share), ledger.clean_done)
         # The many copies of an image that is smoothed are worth a commit of its own.
         todo, place, size = ledger.clean_todo, 0, 1 if smoothed else _JUDGED_AT_LEAST
-        while part := todo[place : place + size]:
+        while part := todo[place : place + size].tolist():
             start, place = time.monotonic(), place + len(part)
             x, y = self.evaluation.data.batch(part)
             ledger.write(self._clean_rows(session, self._checked(x, part), y, part))
@@ -229,11 +232,12 @@ class ModelRun:
         read = read_ahead(self._read, parts) if ahead else ((part, self._read(part)) for part in parts)
         for part, (x, y) in read:
             images = self._input.moved(x)
-            rankings = self._rankings(images, y, part, surrogate)
+            aims = attack.attack.targets > 0 or surrogate is not None
+            rankings = self._rankings(images, y, part, surrogate) if aims else {}
             near = self.ledger.near(attack, part)
             for number, image, label in zip(part, images, y.tolist(), strict=True):
                 nearest = self.ledger.store.near_classes(near[number]) if number in near else []
-                ranking = nearest or rankings[number]
+                ranking = nearest or rankings.get(number, [])
                 yield Job(number, image, label, loss_targets_of(attack.attack, ranking))
 
     def _read(self, part: Sequence[int]) -> tuple[Tensor, Tensor]:
