@@ -29,6 +29,8 @@ Sizes = set[tuple[str, int]]
 Layouts = dict[str, BatchLayout]
 Filling = dict[tuple[str, int], int]
 
+_LIGHT = 1 << 20  # weights times values of an image: a bound on its multiplications, unless layers are used again
+_TILES = 4  # of a light network at once: bench/coordinator.py took 11.2 s with one, 7.1 s with four, 7.0 s with eight
 _LEAST = 16  # smaller sizes were never seen to agree on a CPU
 _COMPARISON = 4  # batches of a size that comparing it takes
 _WORTH_A_NOTE = 0.8  # share of a batch's rows that are used: with more, hardly any time is lost
@@ -44,6 +46,7 @@ class BatchSizes:
         exact: False on an accelerator, where fixed sizes are kept for speed but bits are not compared.
         watched: False where torch's operations do not show, as in compiled code.
         compact: whether each row costs something, so that there are no rows that only fill a batch.
+        light: whether a tile of the network takes less time than the engine's step, so that more rows save time.
 
     Attributes:
         proven: other sizes with the bits of the tile, of each kind of query.
@@ -61,6 +64,7 @@ class BatchSizes:
     refused: Sizes = field(default_factory=set)
     layouts: Layouts = field(default_factory=dict)
     filling: Filling = field(default_factory=dict)
+    light: bool = False
     fit_into_memory: dict[str, int] = field(default_factory=dict)
     _numbers: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)  # made once: each step needs them
 
@@ -76,15 +80,20 @@ class BatchSizes:
             watched: see the class.
         """
         threads = torch.get_num_threads(), torch.backends.mkldnn.enabled
+        image = next((each for each in traits if isinstance(each, torch.Size)), torch.Size())
+        # What has no weights may be anybody's function.
+        light = 0 < sum(each.numel() for each in network.parameters()) * image.numel() <= _LIGHT and len(image) > 0
         compared = _COMPARED.setdefault(network, {}).setdefault(
             (_build(network), threads, tile, *traits), (set(), set(), {}, {})
         )
-        return cls(tile, exact, watched, False, *compared)
+        return cls(tile, exact, watched, False, *compared, light=light)
 
     @property
     def at_once(self) -> int:
-        """Rows in flight where nothing else decides: a tile on a CPU, more on an accelerator."""
-        return self.tile if self.exact or self.compact else 8 * self.tile
+        """Rows in flight where nothing else decides: a tile on a CPU, more of a light network or on an accelerator."""
+        if self.compact or (self.exact and not self.light):
+            return self.tile
+        return (_TILES if self.exact else 8) * self.tile
 
     @property
     def note(self) -> str | None:

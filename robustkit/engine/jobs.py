@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -139,8 +139,13 @@ def most_verdicts(attack: Attack) -> int:
 
 def likeliest(logits: Tensor, y: int) -> list[int]:
     """All classes but `y`, the likeliest first; ties by number."""
-    order = logits.sort(descending=True, stable=True).indices.tolist()
-    return [number for number in order if number != y]
+    return [number for number in ranked(logits) if number != y]
+
+
+def ranked(logits: Tensor) -> list[Any]:
+    """The classes of logits `[K]`, or a list of them for each row of `[n, K]`, the likeliest first; ties by number."""
+    order: list[Any] = logits.sort(dim=-1, descending=True, stable=True).indices.tolist()
+    return order
 
 
 def loss_targets_of(attack: Attack, ranking: Sequence[int]) -> tuple[int, ...]:

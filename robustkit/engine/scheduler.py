@@ -267,11 +267,14 @@ class Scheduler:
             without_gradient: rows of the batch whose gradients are all zero.
         """
         forwards = self.queried.oracle.cost.query
+        each = forwards * backwards
         for trial, rows in zip(self.slots.of(live), answers, strict=True):
-            trial.queries += len(rows)
-            trial.forwards += forwards * len(rows)
-            trial.backwards += forwards * backwards * len(rows)
-            trial.zero_backwards += forwards * backwards * sum(row in without_gradient for row in rows)
+            count = len(rows)
+            trial.queries += count
+            trial.forwards += forwards * count
+            trial.backwards += each * count
+            if without_gradient:
+                trial.zero_backwards += each * sum(row in without_gradient for row in rows)
 
     def _release(self, rows: list[int], before: State, after: State, candidates: set[int], done: set[int]) -> None:
         """Decided and spent trials leave their slots and wait for a verdict."""

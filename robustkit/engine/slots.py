@@ -7,7 +7,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from robustkit.engine.jobs import Trial, by_attack
+from robustkit.engine.jobs import Trial, by_attack, lost_rows
 from robustkit.engine.verdicts import check_finite
 from robustkit.primitives.protocol import Seen, State
 from robustkit.primitives.rows import Rows, numbers_on, padded
@@ -99,9 +99,8 @@ class Slots:
         """
         if torch.equal(seen.label, queried.trial.y):
             return set()
-        # On the host: there are a few labels only, and on a small network each tensor operation shows.
-        labels = seen.label.tolist()
-        lost = [row for row, trial in zip(rows, self.of(rows), strict=True) if trial.job.lost(labels[row])]
+        all_lost: list[bool] = lost_rows(queried.trial, seen.label).tolist()
+        lost = [row for row in rows if all_lost[row]]
         found: set[int] = set()
         for attack, numbers in by_attack(self.of(lost)):
             those = [lost[number] for number in numbers]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from robustkit.classifier.oracle import Look
+from robustkit.classifier.oracle import Look, Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome, Trial, by_attack, likeliest, most_verdicts
 from robustkit.engine.nearness import Margins
@@ -42,9 +42,10 @@ class Candidates:
 
 
 class _Verdict(NamedTuple):
-    point: Tensor  # [*S] projected exactly
+    point: Tensor  # [*S] projected exactly, on the CPU
     label: int
     confidence: float | None  # the probability of the class
+    look: Look
 
 
 class VerdictQueue:
@@ -65,6 +66,7 @@ class VerdictQueue:
     ) -> None:  # fmt: skip
         self.session, self.attack, self.queue, self.patience = session, attack, queue, Patience(patience)
         self.unmeasured = None if margins is None else Unmeasured(session, margins, patience)
+        self.repeats = isinstance(session.oracle, Plain)  # every answer alike, so that none is drawn anew
         self._waiting: list[Candidates] = []
 
     def __len__(self) -> int:
@@ -102,24 +104,25 @@ class VerdictQueue:
         for trial in trials:
             trial.looks += 1
             trial.forwards += self.attack.ball.forwards
-        verdicts = self.session.oracle.verdicts(points, [look for group in groups for look in self._looks(group)])
+        looks = [look for group in groups for look in self._looks(group)]
+        verdicts = self.session.oracle.verdicts(points, looks)
         check_finite(verdicts.scores, samples, "output")
         for trial, forwards in zip(trials, verdicts.forwards, strict=True):
             trial.forwards += forwards
-        decided = zip(points, verdicts.scores, verdicts.labels.tolist(), strict=True)
-        labels = [self._settled(trial, *row) for trial, row in zip(trials, decided, strict=True)]
+        labels = [
+            self._settled(trial, points[row], verdicts.scores[row], label) if trial.job.lost(label) else label
+            for row, (trial, label) in enumerate(zip(trials, verdicts.labels.tolist(), strict=True))
+        ]
         confidences = self.session.oracle.confidences(verdicts.scores, labels) or repeat(None)
-        each = list(map(_Verdict, points, labels, confidences))
+        each = list(map(_Verdict, points.cpu(), labels, confidences, looks))
         for group in groups:
             count = len(group.trials)
             yield group, each[:count]
             each = each[count:]
 
     def _settled(self, trial: Trial, point: Tensor, scores: Tensor, label: int) -> int:
-        """The class at a point: one that does not break the image where the other leads by no more than rounding."""
+        """The class at a point that breaks the image; if it leads by no more than rounding, the other."""
         job, before = trial.job, self.session.passes.forwards
-        if not job.lost(label):
-            return label
         other = job.y if job.target is None else likeliest(scores, job.target)[0]
         sure = self.session.oracle.sure(point, scores, label, other)
         trial.forwards += self.session.passes.forwards - before
@@ -152,7 +155,7 @@ class VerdictQueue:
         return [Look(key, trial.looks, most, final) for key, trial, final in rows]
 
     def _decided(self, group: Candidates, verdicts: list[_Verdict]) -> Iterator[Outcome]:
-        looks = self._looks(group)
+        queries: list[int] = group.states.queries.tolist()
         for row, (trial, verdict) in enumerate(zip(group.trials, verdicts, strict=True)):
             success = trial.job.lost(verdict.label)
             if not success and not group.final[row]:
@@ -160,7 +163,7 @@ class VerdictQueue:
             elif not success and self._stretch(group, row):
                 continue
             elif self.attack.unlimited:
-                outcome = self._outcome(group, row, verdict, looks[row])
+                outcome = self._outcome(group, row, verdict, queries[row])
                 trial.shortest = nearest = self._nearer(trial.shortest, trial, outcome)
                 if not self._queued(trial, outcome):
                     yield replace(
@@ -170,7 +173,7 @@ class VerdictQueue:
             elif not success and not trial.last:
                 self.queue.retry(trial)
             else:
-                outcome = self._outcome(group, row, verdict, looks[row])
+                outcome = self._outcome(group, row, verdict, queries[row])
                 if success or self.unmeasured is None:
                     yield outcome
                 else:
@@ -226,13 +229,15 @@ class VerdictQueue:
         distance = float(ball.distance(original.image.cpu().unsqueeze(0), outcome.x_adv.unsqueeze(0)))
         return distance / scaled(1.0, original.bounds) if ball.norm != "L0" else distance
 
-    def _outcome(self, group: Candidates, row: int, verdict: _Verdict, look: Look) -> Outcome:
-        trial, queries, (point, label, confidence) = group.trials[row], int(group.states.queries[row]), verdict
+    def _outcome(self, group: Candidates, row: int, verdict: _Verdict, queries: int) -> Outcome:
+        trial, (point, label, confidence, look) = group.trials[row], verdict
         job = trial.job
-        draws = self.session.oracle.fresh_draws(point.unsqueeze(0), [job.y], [look])
-        trial.forwards += sum(2 * each.draws for each in draws or [])
+        draws = None
+        if not self.repeats:
+            draws = self.session.oracle.fresh_draws(point.to(group.points.device).unsqueeze(0), [job.y], [look])
+            trial.forwards += sum(2 * each.draws for each in draws or [])
         return Outcome(
-            job.sample, job.lost(label), job.x.cpu(), point.cpu(), label, queries, trial.restart, trial.loss_target,
+            job.sample, job.lost(label), job.x.cpu(), point, label, queries, trial.restart, trial.loss_target,
             trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
             parameters=self._parameters(group, row), all_queries=trial.queries,
             confidence=confidence,

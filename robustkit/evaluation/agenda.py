@@ -7,11 +7,15 @@ the chain. Chains do not wait for each other: while one ends with a few hard ima
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from robustkit.evaluation.image_marks import Numbers
+from robustkit.evaluation.image_queue import ImageQueue, image_numbers
 from robustkit.evaluation.lanes import Lane
 from robustkit.evaluation.plan import Plan
 from robustkit.evaluation.resolved import Evaluation
@@ -37,7 +41,7 @@ class _Chain:
 
     def __init__(self, model: int, stages: Sequence[int | None], before: "_Chain | None" = None) -> None:
         self.model, self.stages, self.before = model, stages, before
-        self.waiting: list[deque[int]] = [deque() for _ in stages]
+        self.waiting = [ImageQueue() for _ in stages]
         self.out = [0] * len(stages)  # images that are handed out
 
     @property
@@ -78,12 +82,13 @@ class Agenda:
         self._following = _chains(evaluation.plan)
         for model, run in enumerate(self.runs):
             clean = _Chain(model, [None])
-            clean.waiting[0].extend(run.unjudged)
+            unjudged = image_numbers(run.unjudged)
+            clean.waiting[0].extend(unjudged)
             self._chains += [clean, *(_Chain(model, stages, clean) for stages in self._following)]
             for attack in evaluation.plan.attacks:
                 run.ledger.carry_over(attack)
-            unjudged = set(clean.waiting[0])
-            self._enter(model, [image for image in evaluation.share if image not in unjudged])
+            judged = image_numbers(evaluation.share)
+            self._enter(model, judged[~np.isin(judged, unjudged)])
 
     @property
     def size(self) -> int:
@@ -95,6 +100,12 @@ class Agenda:
         """How many images are unfinished, once for each chain of each model."""
         weights = {True: 1 + len(self._following), False: 1}
         return sum(chain.inside * weights[chain.before is None] for chain in self._chains)
+
+    @property
+    def standing(self) -> float:
+        """The share of the judged images that are right so far and that no attack has broken, over all models."""
+        judged = sum(run.ledger.clean_done for run in self.runs)
+        return sum(run.ledger.standing for run in self.runs) / max(judged, 1)
 
     @property
     def lanes(self) -> int:
@@ -120,7 +131,7 @@ class Agenda:
         waiting = chain.waiting[best.place]
         ripe = sum(not choice.unripe for choice in choices)
         size = len(waiting) if ripe >= 2 * workers else max(math.ceil(len(waiting) / (_SHARES * workers)), LEAST)
-        images = tuple(waiting.popleft() for _ in range(min(size, len(waiting), _MOST)))
+        images = waiting.take(min(size, _MOST))
         chain.out[best.place] += len(images)
         return Lane(chain.model, chain.stages[best.place], images)
 
@@ -141,10 +152,10 @@ class Agenda:
         for chain, place in self._at(lane):
             chain.out[place] -= len(lane.images)
             if lane.attack is None:
-                self._enter(lane.model, lane.images)
+                self._enter(lane.model, image_numbers(lane.images))
             else:
                 self._carry_over(chain, place, lane.images)
-                self._move(chain, place + 1, lane.images)
+                self._move(chain, place + 1, image_numbers(lane.images))
 
     def lost(self, lane: Lane, *, blamed: bool = True) -> Lane | None:
         """A lane's worker has ended: its unfinished images are handed out again; returned if it is one image alone.
@@ -153,7 +164,7 @@ class Agenda:
             lane: as it was handed out.
             blamed: whether an image that was alone may have ended the worker.
         """
-        left = self._lacking(lane.model, lane.attack, lane.images)
+        left = self._lacking(lane.model, lane.attack, image_numbers(lane.images)).tolist()
         unfinished = set(left)
         self.done(replace(lane, images=tuple(image for image in lane.images if image not in unfinished)))
         if len(left) == 1:
@@ -170,8 +181,7 @@ class Agenda:
         self.write(lane.model, [row])
         for chain in self._chains:
             for images in chain.waiting if chain.model == lane.model else ():
-                if row.sample in images:
-                    images.remove(row.sample)
+                images.remove(row.sample)
         for chain, place in self._at(lane):
             chain.out[place] -= 1
 
@@ -191,28 +201,26 @@ class Agenda:
             if chain.model == lane.model and lane.attack in chain.stages:
                 yield chain, chain.stages.index(lane.attack)
 
-    def _enter(self, model: int, images: Sequence[int]) -> None:
+    def _enter(self, model: int, images: Numbers) -> None:
         for chain in self._chains:
             if chain.model == model and chain.before is not None:
                 self._move(chain, 0, images)
 
-    def _move(self, chain: _Chain, place: int, images: Sequence[int]) -> None:
+    def _move(self, chain: _Chain, place: int, images: Numbers) -> None:
         """Let each image wait for the first stage from `place` on that has to attack it."""
         for later in range(place, len(chain.stages)):
             wanted = self._lacking(chain.model, chain.stages[later], images)
             chain.waiting[later].extend(wanted)
-            placed = set(wanted)
-            images = [image for image in images if image not in placed]
+            images = images[~np.isin(images, wanted)]
 
-    def _lacking(self, model: int, attack: int | None, images: Sequence[int]) -> list[int]:
+    def _lacking(self, model: int, attack: int | None, images: Numbers) -> Numbers:
         """Those of some images that are not finished at a stage."""
         if attack is not None:
             return self.runs[model].ledger.lacking(self.evaluation.plan.attacks[attack], images)
         now = ModelRun(self.evaluation, self.evaluation.classifiers[model], self.store, Silent())
-        unjudged = set(now.unjudged)
-        return [image for image in images if image in unjudged]
+        return images[np.isin(images, now.unjudged)]
 
-    def _carry_over(self, chain: _Chain, place: int, images: Collection[int]) -> None:
+    def _carry_over(self, chain: _Chain, place: int, images: Sequence[int]) -> None:
         """What an attack broke at one radius is broken at the larger ones, without another pass."""
         planned = self.evaluation.plan.attacks
         attack, *later = (planned[number] for number in chain.stages[place:] if number is not None)

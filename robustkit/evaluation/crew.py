@@ -19,7 +19,7 @@ from robustkit.evaluation.places import WorkerProcess, place_of
 from robustkit.evaluation.request import MOST_WORKERS
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.worker import fingerprints, without_audit
-from robustkit.evidence.rows import AnswerRecord, AttackRecord, CleanRecord, FailedRecord, Row
+from robustkit.evidence.rows import AnswerRecord, FailedRecord, Row
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch, WorkWatch
 
@@ -60,8 +60,6 @@ class Crew:
         self.agenda: Agenda | None = None  # once the work begins
         self.first: Ready | None = None  # what the first worker said
         self.lost = 0  # workers since a lane was finished
-        self.judged: set[tuple[str, int]] = set()  # images of models
-        self.fallen: set[tuple[str, int]] = set()  # those that are broken, or wrong without an attack
 
     @property
     def size(self) -> int:
@@ -164,17 +162,13 @@ class Crew:
         self._advance(before - self.agenda.left)
 
     def _advance(self, images: int) -> None:
-        self.watch.advance(images, 1 - len(self.fallen) / max(len(self.judged), 1))
+        assert self.agenda is not None, "the work has begun"
+        self.watch.advance(images, self.agenda.standing)
 
     def _write(self, worker: Worker, rows: Sequence[Row]) -> None:
         assert self.agenda is not None, "rows are those of a lane"
         assert worker.lane is not None, "rows are those of a lane"
         self.agenda.write(worker.lane.model, rows)
-        for row in rows:
-            if isinstance(row, CleanRecord):
-                self.judged.add((row.model, row.sample))
-            if isinstance(row, CleanRecord | AttackRecord) and _falls(row):
-                self.fallen.add((row.model, row.sample))
 
     def _note(self, entries: Mapping[str, Any]) -> None:
         """Add to the manifest what a worker noted about its lane."""
@@ -239,10 +233,6 @@ class Crew:
         label = int(self.evaluation.data.labels[image])
         agenda.failed(lane, FailedRecord(name, image, label, lane.deaths, end))
         self.watch.say(f"{name}: image {image} ended {lane.deaths} worker processes ({end}) and has no verdict.")
-
-
-def _falls(row: CleanRecord | AttackRecord) -> bool:
-    return row.pred != row.label if isinstance(row, CleanRecord) else bool(row.success)
 
 
 @contextmanager

@@ -8,7 +8,10 @@ on finished verdicts alone: a run that was killed looks at the same places again
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Final
+
+import numpy as np
 
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.runner import ModelRun
@@ -54,5 +57,5 @@ def headline_counts(runs: Sequence[ModelRun]) -> list[int]:
         attacks = [each for each in run.evaluation.plan.attacks if math.isfinite(each.threat.eps)]
         standing = [run.ledger.survivors(attack) for attack in {each.threat: each for each in attacks}.values()]
         counts += [len(images) for images in standing]
-        counts += [len(set.intersection(*standing))] if standing else []
+        counts += [len(reduce(np.intersect1d, standing))] if standing else []
     return counts

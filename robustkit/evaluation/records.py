@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from robustkit.engine.jobs import Outcome, likeliest
+from robustkit.engine.jobs import Outcome, ranked
 from robustkit.engine.nearness import Nearness
 from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evidence.pixels import packed
@@ -30,17 +30,15 @@ from robustkit.statistics.single_draw import FreshDraws
 
 _RANKED = 1000  # wrong classes remembered per image, for attacks that aim at the likeliest
 _PICTURE_VALUES = 3 * 256 * 256  # of the largest image whose pixels are kept
-_MEASURED = 16  # images whose distances are computed together, in float64
+_MEASURED = 16 * 3 * 32 * 32  # values whose distances are computed together, in float64
 
 
 def clean_records(
     model: str, numbers: Sequence[int], y: Tensor, predictions: Tensor, scores: Tensor
 ) -> list[CleanRecord]:
     """What a model predicts for clean images, with the wrong classes ranked by its scores `[n, K]`."""
-    return [
-        CleanRecord(model, number, int(label), int(pred), _ranking(row, int(label)))
-        for number, label, pred, row in zip(numbers, y, predictions, scores, strict=True)
-    ]
+    rows = zip(numbers, y.tolist(), predictions.tolist(), ranked(scores), strict=True)
+    return [CleanRecord(model, number, label, pred, _ranking(order, label)) for number, label, pred, order in rows]
 
 
 def certificate_records(
@@ -105,12 +103,13 @@ def witness_records(model: str, attack: PlannedAttack, outcome: Outcome) -> list
 
 def _all_distances(outcomes: Sequence[Outcome]) -> Iterator[list[float]]:
     """The distances of each outcome in Linf, L2, L1 and L0."""
-    for start in range(0, len(outcomes), _MEASURED):
-        part = outcomes[start : start + _MEASURED]
+    size = max(2, _MEASURED // max(1, outcomes[0].x.numel())) if outcomes else 1
+    for start in range(0, len(outcomes), size):
+        part = outcomes[start : start + size]
         # Sums over a row take another path in a batch of one, so a lone row is measured together with a copy.
         rows = part if len(part) > 1 else [*part, *part]
         x, x_adv = torch.stack([each.x for each in rows]), torch.stack([each.x_adv for each in rows])
-        yield from distances(x, x_adv)[:, : len(part)].T.tolist()
+        yield from distances(x, x_adv).numpy()[:, : len(part)].T.tolist()
 
 
 def _query_record(key: tuple[str, str, str, str, int], attack: PlannedAttack, outcome: Outcome) -> QueryRecord:
@@ -136,5 +135,5 @@ def _nearness_record(key: tuple[str, str, str, str, int], near: Nearness) -> Nea
     return NearnessRecord(*key, ratio, " ".join(classes), near.predicted, near.obtained)
 
 
-def _ranking(scores: Tensor, label: int) -> str:
-    return " ".join(str(number) for number in likeliest(scores, label)[:_RANKED])
+def _ranking(order: Sequence[int], label: int) -> str:
+    return " ".join(map(str, [number for number in order if number != label][:_RANKED]))

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from robustkit.checks import clean_accuracy, zero_gradients
@@ -24,6 +25,7 @@ from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
 from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
+from robustkit.evaluation.image_marks import Numbers
 from robustkit.evaluation.ledger import Ledger
 from robustkit.evaluation.plan import PICTURED, PlannedAttack, attack_stage, clean_stage
 from robustkit.evaluation.records import (
@@ -37,7 +39,7 @@ from robustkit.evaluation.records import (
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
 from robustkit.evidence.audit import ENSEMBLE
-from robustkit.evidence.rows import NearnessRecord, Row
+from robustkit.evidence.rows import Row
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
 from robustkit.statistics.randomized_smoothing import radius_factor
@@ -87,10 +89,13 @@ class ModelRun:
         return self.ledger.complete and self.corrupted.complete
 
     @property
-    def unjudged(self) -> list[int]:
+    def unjudged(self) -> Numbers:
         """The images without a clean prediction, or not judged under every corruption, in the order of work."""
-        left = set(self.ledger.clean_todo) | self.corrupted.unfinished
-        return [number for number in self.share if number in left]
+        todo, uncorrupted = self.ledger.clean_todo, self.corrupted.unfinished
+        if not uncorrupted:
+            return todo
+        share = np.array(self.share, np.int64)
+        return share[np.isin(share, [*todo.tolist(), *uncorrupted])]
 
     def run(self) -> None:
         """Clean accuracy, then every attack of the plan, as far as they are not in the evidence."""
@@ -149,10 +154,9 @@ class ModelRun:
         ledger, smoothed = self.ledger, isinstance(session.oracle, Smoothed)
         self.watch.stage(clean_stage(self.name), len(self.share), ledger.clean_done)
         # The many copies of an image that is smoothed are worth a commit of its own.
-        todo, size = ledger.clean_todo, 1 if smoothed else _JUDGED_AT_LEAST
-        while todo:
-            part, todo = todo[:size], todo[size:]
-            start = time.monotonic()
+        todo, place, size = ledger.clean_todo, 0, 1 if smoothed else _JUDGED_AT_LEAST
+        while part := todo[place : place + size].tolist():
+            start, place = time.monotonic(), place + len(part)
             x, y = self.evaluation.data.batch(part)
             ledger.write(self._clean_rows(session, self._checked(x, part), y, part))
             self.watch.advance(len(part), ledger.clean_correct / ledger.clean_done)
@@ -185,17 +189,13 @@ class ModelRun:
     def _attack(self, session: Session, attack: PlannedAttack, surrogate: Session | None) -> None:
         ledger, evaluation = self.ledger, self.evaluation
         ledger.carry_over(attack)
-        todo, near = ledger.todo(attack), ledger.near(attack)
-        out = ledger.passed_over(attack, todo, near, noisy=not isinstance(session.oracle, Plain))
-        out.update(self.left_out(attack, [each for each in todo if each not in out], session.oracle.cost))
-        ledger.leave_out(attack, out)
-        todo, finished = [each for each in todo if each not in out], len(ledger.finished(attack))
+        todo, finished = self._leave_out(session, attack), ledger.finished(attack)
         robust = ledger.robust(attack)
         self.watch.stage(attack_stage(self.name, attack), len(todo) + finished, finished)
         slots = evaluation.slots or (surrogate or session).sizes.at_once
         pending = _Pending(ledger, partial(self._rows_of, attack))
         outcomes = run(
-            session, attack.attack, self._jobs(todo, attack, near, surrogate), slots=slots, seed=evaluation.seed,
+            session, attack.attack, self._jobs(todo, attack, surrogate), slots=slots, seed=evaluation.seed,
             surrogate=surrogate, tick=pending.tick, patience=0 if session.metered else _COMMIT_SECONDS,
             measure=attack.member.measures,
         )  # fmt: skip
@@ -208,6 +208,15 @@ class ModelRun:
             # Also when interrupted: what is finished is kept.
             pending.write()
 
+    def _leave_out(self, session: Session, attack: PlannedAttack) -> Numbers:
+        """Leave out those images that the attack passes over; returns the others that are to do."""
+        todo = self.ledger.todo(attack)
+        out = self.ledger.passed_over(attack, todo, noisy=not isinstance(session.oracle, Plain))
+        todo = todo[~np.isin(todo, out)]
+        further = np.fromiter(self.left_out(attack, todo.tolist(), session.oracle.cost), np.int64)
+        self.ledger.leave_out(attack, np.concatenate([out, further]))
+        return todo[~np.isin(todo, further)]
+
     def _rows_of(self, attack: PlannedAttack, outcomes: Sequence[Outcome]) -> Iterator[Row]:
         yield from attack_records(self.name, attack, outcomes, self._pictured)
         for outcome in outcomes:
@@ -215,9 +224,7 @@ class ModelRun:
             if outcome.success and self.evaluation.keep_adversarial:
                 yield from witness_records(self.name, attack, outcome)
 
-    def _jobs(
-        self, todo: Sequence[int], attack: PlannedAttack, near: Mapping[int, NearnessRecord], surrogate: Session | None
-    ) -> Iterator[Job]:
+    def _jobs(self, todo: Numbers, attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
         """The images one after the other, read a few at a time; targeted attacks aim at near classes, if known."""
         parts = _parts(todo, _READ_AT_ONCE)
         # On a GPU files are decoded while it works. On a CPU the decoder would take the time from the model.
@@ -225,10 +232,12 @@ class ModelRun:
         read = read_ahead(self._read, parts) if ahead else ((part, self._read(part)) for part in parts)
         for part, (x, y) in read:
             images = self._input.moved(x)
-            rankings = self._rankings(images, y, part, surrogate)
+            aims = attack.attack.targets > 0 or surrogate is not None
+            rankings = self._rankings(images, y, part, surrogate) if aims else {}
+            near = self.ledger.near(attack, part)
             for number, image, label in zip(part, images, y.tolist(), strict=True):
                 nearest = self.ledger.store.near_classes(near[number]) if number in near else []
-                ranking = nearest or rankings[number]
+                ranking = nearest or rankings.get(number, [])
                 yield Job(number, image, label, loss_targets_of(attack.attack, ranking))
 
     def _read(self, part: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -349,6 +358,6 @@ class _Pending:
         self.outcomes, self._written = [], time.monotonic()
 
 
-def _parts(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+def _parts(numbers: Numbers, size: int) -> Iterator[list[int]]:
     for start in range(0, len(numbers), size):
-        yield numbers[start : start + size]
+        yield numbers[start : start + size].tolist()

@@ -171,14 +171,20 @@ class Store:
             among = f"sample IN ({','.join('?' * len(part))})"
             for kind in _OF_ATTACKS if cells else ():
                 for cell in cells:
-                    query = f"SELECT * FROM {TABLE_OF[kind]} WHERE {_CELL} AND {among}"
-                    yield from self.records(kind, self.read(query, model, *cell, *part))
+                    yield from self.of_images(kind, model, part, cell)
             clean = self.read(f"SELECT * FROM clean WHERE model = ? AND {among}", model, *part)
             yield from self.records(CleanRecord, clean)
             # Without a row of the clean image there is no other, and not all of these tables are searched by image.
             for kind in _OF_CLEAN_IMAGES if clean and not cells else ():
                 query = f"SELECT * FROM {TABLE_OF[kind]} WHERE model = ? AND {among}"
                 yield from self.records(kind, self.read(query, model, *part))
+
+    def of_images(self, kind: type[R], model: str, samples: Sequence[int], attack: tuple[str, str, str]) -> Iterator[R]:
+        """The rows of a kind about some images of a model under one attack, given as norm, eps_text and name."""
+        for start in range(0, len(samples), _ASKED):
+            part = samples[start : start + _ASKED]
+            query = f"SELECT * FROM {TABLE_OF[kind]} WHERE {_CELL} AND sample IN ({','.join('?' * len(part))})"
+            yield from self.records(kind, self.read(query, model, *attack, *part))
 
     def content(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Every row of every table, with the table's name, in one order."""

@@ -1,14 +1,15 @@
-"""The attacked images of a model, read from its store as columns."""
+"""The clean and the attacked images of a model, read from its store as columns."""
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.opening import not_ours
-from robustkit.evidence.rows import AttackRecord
+from robustkit.evidence.rows import AttackRecord, CleanRecord
 from robustkit.evidence.store import Store
 from robustkit.evidence.valid_rows import check_values
 
@@ -17,39 +18,77 @@ _CELL: Final = "model = ? AND norm = ? AND eps_text = ? AND attack = ?"
 _CHUNK: Final = 1 << 12  # rows that are in memory as objects
 
 
-def attack_columns(store: Store, model: str) -> dict[tuple[str, str, str], AttackColumns]:
-    """All attacked images of one model, by norm, eps_text and attack.
+Cell = tuple[str, str, str]  # norm, eps_text and attack
+
+
+class CleanPart(NamedTuple):
+    """Some clean images."""
+
+    sample: NDArray[np.int64]  # [n]
+    right: NDArray[np.bool_]  # [n] whether the prediction is the label
+
+
+def clean_parts(store: Store, model: str) -> Iterator[CleanPart]:
+    """The clean images of one model, some at a time.
 
     Raises:
         UserError: a row cannot be one of ours.
     """
-    cells = list(_cells(store, model))
-    return {(norm, eps_text, attack): _cell(store, model, norm, eps_text, attack) for norm, eps_text, attack in cells}
+    names = ["sample", "label", "pred"]
+    query = f"SELECT {', '.join(names)} FROM clean WHERE model = ?"
+    for rows in store.chunks(query, model, size=_CHUNK):
+        check_values(CleanRecord, rows, store.folder, names)
+        sample, label, pred = np.array(rows, np.int64).T
+        yield CleanPart(sample, label == pred)
 
 
-def _cells(store: Store, model: str) -> Iterator[tuple[str, str, str]]:
-    """Norm, eps_text and attack of the attacked images of a model, ascending, without reading every row."""
+def attacked_cells(store: Store, model: str) -> list[Cell]:
+    """The norms, radii and attacks of which there are rows about a model.
+
+    Raises:
+        UserError: a row cannot be one of ours.
+    """
     key, past = "model, norm, eps_text, attack", ("", "", "")
     later = "model = ? AND (norm, eps_text, attack) > (?, ?, ?)"
+    cells = []
+    # From cell to cell by the index, without reading every row.
     while found := store.read(f"SELECT {key} FROM attacked WHERE {later} ORDER BY {key} LIMIT 1", model, *past):
         check_values(AttackRecord, found, store.folder)
         cell = found[0][1:]
         if cell <= past:
             raise not_ours(store.folder, "the rows of attacks are in no order")
-        yield (past := cell)
+        cells.append(past := cell)
+    return cells
 
 
-def _cell(store: Store, model: str, norm: str, eps_text: str, attack: str) -> AttackColumns:
+def attack_parts(store: Store, model: str, cell: Cell) -> Iterator[AttackColumns]:
+    """The attacked images of one model in one cell, ascending by image, some at a time.
+
+    Raises:
+        UserError: a row cannot be one of ours.
+    """
     query = f"SELECT {', '.join(_NAMES)} FROM attacked WHERE {_CELL} ORDER BY sample"
-    parts = []
-    for rows in store.chunks(query, model, norm, eps_text, attack, size=_CHUNK):
+    for rows in store.chunks(query, model, *cell, size=_CHUNK):
         part = AttackColumns.valid(rows)
         if part is None:
             check_values(AttackRecord, rows, store.folder, _NAMES)
-        parts.append((AttackColumns.of(rows) if part is None else part).narrow())
+            part = AttackColumns.of(rows)
+        if (part.success < 0).any() or (part.success > 1).any():
+            raise not_ours(store.folder, "an attack neither succeeded nor failed")
+        yield part.narrow()
+
+
+def attack_columns(store: Store, model: str) -> dict[Cell, AttackColumns]:
+    """All attacked images of one model, by norm, eps_text and attack.
+
+    Raises:
+        UserError: a row cannot be one of ours.
+    """
+    return {cell: _together(store, attack_parts(store, model, cell)) for cell in attacked_cells(store, model)}
+
+
+def _together(store: Store, parts: Iterator[AttackColumns]) -> AttackColumns:
     found = AttackColumns.joined(parts)
-    if (found.success < 0).any() or (found.success > 1).any():
-        raise not_ours(store.folder, "an attack neither succeeded nor failed")
     if (np.diff(found.sample) <= 0).any():
         raise not_ours(store.folder, "an image stands twice under one attack")
     return found

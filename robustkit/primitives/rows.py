@@ -7,13 +7,14 @@ alone holds.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
 R = TypeVar("R", bound="Rows")
+_NAMES: dict[type[Any], tuple[str, ...]] = {}  # of the fields of structs
 _MOST_AT_ONCE = 64  # numbers that torch's kernels compute at once: two vectors of 16-bit floats
 
 
@@ -21,7 +22,7 @@ class Rows:
     """Base of frozen dataclasses whose fields are tensors `[B, ...]` or `Rows` of length B."""
 
     def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+        return len(getattr(self, _names(type(self))[0]))
 
     def take(self, rows: Tensor) -> Self:
         """The given rows, in that order; `rows` is `[n]` int64 and may repeat."""
@@ -53,24 +54,32 @@ class Rows:
         if len(parts) == 1:
             return parts[0]
         values = {}
-        for field in fields(parts[0]):  # type: ignore[arg-type]
-            column = [getattr(part, field.name) for part in parts]
-            values[field.name] = Rows.cat(column) if isinstance(column[0], Rows) else torch.cat(column)
+        for name in _names(type(parts[0])):
+            column = [getattr(part, name) for part in parts]
+            values[name] = Rows.cat(column) if isinstance(column[0], Rows) else torch.cat(column)
         return type(parts[0])(**values)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
         values = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            values[field.name] = value._each(change) if isinstance(value, Rows) else change(value)
+        for name in _names(type(self)):
+            value = getattr(self, name)
+            values[name] = value._each(change) if isinstance(value, Rows) else change(value)
         return type(self)(**values)
 
     def _with(self, other: Self, merge: Callable[[Tensor, Tensor], Tensor]) -> Self:
         values = {}
-        for field in fields(self):  # type: ignore[arg-type]
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            values[field.name] = mine._with(theirs, merge) if isinstance(mine, Rows) else merge(mine, theirs)
+        for name in _names(type(self)):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            values[name] = mine._with(theirs, merge) if isinstance(mine, Rows) else merge(mine, theirs)
         return type(self)(**values)
+
+
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a struct; kept, because each step asks for them some twenty times."""
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in fields(kind))
+    return names
 
 
 def along(values: Tensor, like: Tensor) -> Tensor:

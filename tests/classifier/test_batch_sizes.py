@@ -114,6 +114,15 @@ def test_a_multiple_of_the_reference_size_is_always_allowed():
     assert sizes.fit(70, 100, "logits") == 128
 
 
+@pytest.mark.parametrize(
+    ("network", "rows"), [(nn.Linear(64, 10), 256), (nn.Linear(784, 2000), 64), (nn.Identity(), 64)]
+)
+def test_more_rows_of_a_light_network_are_in_flight(network, rows):
+    shape = torch.Size((network.weight.shape[1],)) if isinstance(network, nn.Linear) else torch.Size((64,))
+
+    assert BatchSizes.of(network, 64, True, shape).at_once == rows
+
+
 class Named(nn.Module):
     def __init__(self) -> None:
         super().__init__()

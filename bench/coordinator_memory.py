@@ -1,0 +1,104 @@
+"""Memory and rows a second of the process that writes the evidence, against the number of images and attacks.
+
+    python bench/coordinator_memory.py [--images 10000 100000 1000000] [--attacks 2 10]
+
+Rows with made-up verdicts go through the agenda of a run with workers into a run folder, lane by lane; no model is
+queried and no worker is started. Each line is a process of its own. What is counted is the most memory that the process
+held (`ru_maxrss`) above what it held once the data set and the order of its images were there.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from memory import peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--attacks", type=int, nargs="+", default=[2, 10])
+    parser.add_argument("--alone", type=int, nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.alone is not None:
+        alone(*given.alone)
+        return
+    print(
+        "   images  attacks      rows  CPU seconds  rows a second  over start, MB  bytes per image and attack",
+        flush=True,
+    )
+    for images in given.images:
+        for attacks in given.attacks:
+            subprocess.run(
+                [sys.executable, os.path.abspath(__file__), "--alone", str(images), str(attacks)], check=True
+            )
+
+
+def alone(images: int, attacks: int) -> None:
+    import torch
+    from torch import Tensor, nn
+
+    from robustkit import Classifier
+    from robustkit.data import UsualThreat
+    from robustkit.evaluation.agenda import Agenda
+    from robustkit.evaluation.lanes import Lane
+    from robustkit.evaluation.request import EvaluationRequest
+    from robustkit.evaluation.resolved import resolve
+    from robustkit.evidence.rows import AttackRecord, CleanRecord, Row
+    from robustkit.evidence.store import Store
+    from robustkit.host.progress import Silent
+
+    class Nothing:
+        """Images that nobody looks at."""
+
+        name, split, class_names = "nothing", "test", tuple("0123456789")
+        threats = (UsualThreat("Linf", "0.01"),)
+        labels = torch.zeros(images, dtype=torch.uint8)
+
+        def __len__(self) -> int:
+            return images
+
+        def batch(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+            return torch.zeros(len(ids), 1, 8, 8), self.labels[list(ids)].long()
+
+        def fingerprint(self, ids: Sequence[int]) -> str:
+            return str(len(ids))
+
+    request = EvaluationRequest(
+        [Classifier(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval(), name="linear")], dataset=Nothing(),
+        samples=None, attacks=[f"pgd:steps={k + 1}" for k in range(attacks)], watch=Silent(),
+    )  # fmt: skip
+    evaluation = resolve(request)
+
+    def row(lane: Lane, image: int) -> Row:
+        if lane.attack is None:
+            return CleanRecord("linear", image, 0, 0, "1 2 3 4 5 6 7 8 9")
+        planned, broken = evaluation.plan.attacks[lane.attack], int(image % 3 == 0)
+        return AttackRecord(
+            "linear", planned.threat.norm, planned.threat.eps_text, planned.name, image, broken, 1, 1, 0, -1,
+            0.01, 0.08, 0.6, 64, forwards=2, backwards=1,
+        )  # fmt: skip
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        store.set_manifest(warnings=[], seconds={})
+        before, start = peak(), time.process_time()
+        agenda, rows = Agenda(evaluation, store), 0
+        while (lane := agenda.take(8, None)) is not None:
+            made = [row(lane, image) for image in lane.images]
+            agenda.write(lane.model, made)
+            agenda.done(lane)
+            rows += len(made)
+        spent, over = time.process_time() - start, peak() - before
+        store.close()
+    share = 1e6 * over / images / attacks
+    print(f"{images:9} {attacks:8} {rows:9} {spent:12.1f} {rows / spent:14.0f} {over:15.1f} {share:27.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Marks on the images of a run: one byte for each image and name, such as that of an attack.
+
+A set of images takes a hundred bytes for each, and millions of images under some attacks would fill the memory. Bytes
+are looked up for many images at once, so that a question about a few of them takes no longer in a large run.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Name = TypeVar("Name", bound=Hashable)
+Places = NDArray[np.signedinteger[Any]]  # rows of `ImageMarks.images`
+Numbers = NDArray[np.signedinteger[Any]]  # of images
+
+_EVERYTHING = slice(None)
+
+
+class ImageMarks(Generic[Name]):
+    """Up to eight marks, as bits of a byte, on each image under each name.
+
+    Args:
+        images: all images that may be asked about.
+
+    Attributes:
+        images: `[m]` their numbers, ascending.
+    """
+
+    def __init__(self, images: Iterable[int] | Numbers) -> None:
+        self.images: NDArray[np.int64] = np.unique(_numbers(images))
+        self._marks: dict[Name, NDArray[np.uint8]] = {}
+
+    def places(self, images: Sequence[int] | Numbers) -> Places:
+        """`[n]` the places of images, all of which must be known."""
+        return np.searchsorted(self.images, _numbers(images))
+
+    def known(self, images: Numbers) -> NDArray[np.bool_]:
+        """`[n]` whether images are known."""
+        return np.isin(images, self.images)
+
+    def mark(self, name: Name, places: Places, marks: int | NDArray[Any]) -> None:
+        """Add marks to images under a name; those that they have stay."""
+        own = self._marks.get(name)
+        if own is None:
+            own = self._marks[name] = np.zeros(len(self.images), np.uint8)
+        own[places] |= np.asarray(marks, np.uint8)
+
+    def marked(self, name: Name, mark: int, places: Places | None = None) -> NDArray[np.bool_]:
+        """Whether each image has a mark under a name: `[n]` of some places, or `[m]` of all images."""
+        where = _EVERYTHING if places is None else places
+        own = self._marks.get(name)
+        if own is None:
+            return np.zeros(len(self.images) if places is None else len(places), np.bool_)
+        return own[where] & mark > 0
+
+    def marked_under_any(self, names: Iterable[Name], mark: int, places: Places | None = None) -> NDArray[np.bool_]:
+        """Whether each image has a mark under at least one of some names, as `marked`."""
+        found = np.zeros(len(self.images) if places is None else len(places), np.bool_)
+        for name in names:
+            if name in self._marks:
+                found |= self.marked(name, mark, places)
+        return found
+
+
+def _numbers(images: Iterable[int] | Numbers) -> NDArray[np.int64]:
+    if isinstance(images, np.ndarray):
+        return images.astype(np.int64, copy=False)
+    return np.fromiter(images, np.int64)
