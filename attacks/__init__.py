@@ -31,6 +31,7 @@ from .gradient.patch_search import PatchSearch as PatchSearch
 from .gradient.pgd import PGD as PGD
 from .gradient.pma import PMA as PMA
 from .gradient.reacg import ReACG as ReACG
+from .gradient.soft_apgd import SoftAPGD as SoftAPGD
 from .minimum_norm.brendel_bethge import BrendelBethge as BrendelBethge
 from .minimum_norm.cw import CW as CW
 from .minimum_norm.ddn import DDN as DDN

@@ -1,4 +1,4 @@
-"""Guided Square against Square and APGD, on images that plain ascents leave near the boundary.
+"""Soft APGD and Guided Square against Square and APGD, on images that plain ascents leave near the boundary.
 
 The images are those of the first 250 that `first`, `second`, `targeted` and `long` of rk-2 leave with a nearness ratio
 below 0.2.
@@ -20,6 +20,7 @@ from robustkit.evidence.store import Store
 from robustkit.primitives import ensembles
 
 ATTACKS = (
+    "soft_apgd:steps=50", "soft_apgd:steps=50,restarts=2", "soft_apgd:steps=50,restarts=5,loss=margin",
     "guided_square:steps=300", "guided_square", "square:queries=1000", "square:queries=2500,shrink_over=5000",
     "square:queries=5000,shrink_over=10000", "apgd:steps=50,restarts=10",
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Hooks that never fail silently: record and change activations and gradients inside a network, then restore it.
 
 All are context managers. They install and remove their own hooks only, all of them or none, and a chosen layer that
-never runs is an error. Pages with examples: docs/hooks.
+never runs is an error; `soft_kinks` needs no hook and no layer. Pages with examples: docs/hooks.
 """
 
 from robustkit.nethook.attention import expose_attention as expose_attention
@@ -29,5 +29,6 @@ from robustkit.nethook.names import unwrap as unwrap
 from robustkit.nethook.parameters import zero_grad_of as zero_grad_of
 from robustkit.nethook.replace import replaced as replaced
 from robustkit.nethook.restore import restored as restored
+from robustkit.nethook.soft_kinks import soft_kinks as soft_kinks
 from robustkit.nethook.trace import Layer as Layer
 from robustkit.nethook.trace import Trace as Trace

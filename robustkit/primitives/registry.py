@@ -55,6 +55,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qeba": ("hopskipjump", {"frequencies": 0.25}),
     "one-pixel": ("one_pixel", {}),
     "sign-opt": ("sign_opt", {}),
+    "soft-apgd": ("soft_apgd", {}),
     "sparse-rs": ("sparse_rs", {}),
 }
 

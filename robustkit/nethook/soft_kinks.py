@@ -1,0 +1,178 @@
+"""Soften the kinks of a network in the backward pass; its values stay as they are, bit for bit.
+
+At a kink a derivative shows one side only: behind a ReLU that is off, or a value that max pooling passes over, nothing
+reaches the input, however little would switch them. Here a slope turns into the next one as a sigmoid does, and max
+pooling passes a gradient on as softmax does. Zhang et al. 2021 ("Backpropagating smoothly", ConBP) and Wang et al. 2023
+(arXiv:2306.12685, BPA) do so to find examples that transfer; their widths are constants. Ours follow the largest value
+of each row, so that scaling a layer changes nothing and a row does not feel its neighbours.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+
+@contextmanager
+def soft_kinks(activations: float = 0.03, pooling: float = 0.006) -> Iterator[None]:
+    """Soften ReLU, ReLU6, leaky ReLU, hardtanh and 2D max pooling in the backward pass of what runs inside.
+
+    Modules, functions and methods are seen, in place or not, and so is a loss that uses them. What TorchScript or a
+    compiled graph computes keeps its gradients, and so does pooling with `ceil_mode` or indices.
+
+    Args:
+        activations: width of the transition at a kink, of the largest absolute value among a row's inputs.
+        pooling: temperature of the softmax over a window, in the same unit.
+    """
+    with _SoftKinks(activations, pooling):
+        yield
+
+
+class _Kinks(NamedTuple):
+    """A function of straight pieces."""
+
+    first: float  # slope of the first piece
+    jumps: tuple[tuple[float, float], ...]  # where the slope changes, and by how much
+    inplace: bool
+
+
+def _relu(inplace: bool = False) -> _Kinks:
+    return _Kinks(0, ((0, 1),), inplace)
+
+
+def _relu_() -> _Kinks:
+    return _relu(inplace=True)
+
+
+def _relu6(inplace: bool = False) -> _Kinks:
+    return _hardtanh(0, 6, inplace)
+
+
+def _hardtanh(min_val: float = -1, max_val: float = 1, inplace: bool = False) -> _Kinks:
+    return _Kinks(0, ((min_val, 1), (max_val, -1)), inplace)
+
+
+def _leaky_relu(negative_slope: float = 0.01, inplace: bool = False) -> _Kinks:
+    return _Kinks(negative_slope, ((0, 1 - negative_slope),), inplace)
+
+
+# What torch reports a call as, and the kinks that its further arguments stand for.
+_ACTIVATIONS: dict[Any, Callable[..., _Kinks]] = {
+    F.relu: _relu, torch.relu: _relu, Tensor.relu: _relu, torch.relu_: _relu_, Tensor.relu_: _relu_,
+    F.relu6: _relu6, F.hardtanh: _hardtanh, F.leaky_relu: _leaky_relu,
+    torch.ops.aten.relu.default: _relu, torch.ops.aten.relu_.default: _relu_,
+    torch.ops.aten.hardtanh.default: _hardtanh, torch.ops.aten.leaky_relu.default: _leaky_relu,
+}  # fmt: skip
+_POOLING = (F.max_pool2d, torch.max_pool2d, torch.ops.aten.max_pool2d.default)
+
+
+class _SoftKinks(TorchFunctionMode):
+    def __init__(self, activations: float, pooling: float) -> None:
+        super().__init__()
+        self.activations, self.pooling = activations, pooling
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = dict(kwargs or {})
+        x, rest = (args[0], args[1:]) if args else (given.pop("input", given.pop("self", None)), ())
+        if isinstance(x, Tensor) and x.dim() > 1 and x.requires_grad and torch.is_grad_enabled():
+            if func in _ACTIVATIONS:
+                return self._activated(x, _ACTIVATIONS[func](*rest, **given), partial(func, **given), rest)
+            window = _Window.of(*rest, **given) if func in _POOLING and x.dim() == 4 else None
+            if window is not None:
+                return self._pooled(x, func(x.detach(), *rest, **given), window)
+        return func(*args, **(kwargs or {}))
+
+    def _activated(self, x: Tensor, kinks: _Kinks, func: Callable[..., Tensor], rest: tuple[Any, ...]) -> Tensor:
+        before = x.detach().clone() if kinks.inplace else x.detach()
+        value = func(before.clone() if kinks.inplace else before, *rest)
+        width = self.activations * _largest(before)
+        slope = sum((jump * torch.sigmoid((before - at) / width) for at, jump in kinks.jumps), start=kinks.first)
+        output: Tensor = _Weighted.apply(x, value, slope)
+        return x.copy_(output) if kinks.inplace else output
+
+    def _pooled(self, x: Tensor, value: Tensor, window: "_Window") -> Tensor:
+        before = x.detach()
+        share = torch.softmax(window.unfold(before) / (self.pooling * _largest(before)), 2)
+        output: Tensor = _Shared.apply(x, value, share, window)
+        return output
+
+
+class _Window(NamedTuple):
+    """The windows of a pooling layer."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> "_Window | None":
+        """The windows that arguments of `max_pool2d` stand for; None where they cannot be softened.
+
+        With `ceil_mode` the last ones may leave the image.
+        """
+        if ceil_mode or return_indices:
+            return None
+        return cls(*(_pair(each) for each in (kernel_size, stride or kernel_size, padding, dilation)))
+
+    def unfold(self, x: Tensor) -> Tensor:
+        """`[B, C, window, windows]` the values of each window; those beside the image are -inf."""
+        rows, columns = self.padding
+        padded = F.pad(x, (columns, columns, rows, rows), value=-torch.inf) if rows or columns else x
+        taken = F.unfold(padded, self.kernel, self.dilation, 0, self.stride)
+        return taken.reshape(len(x), x.shape[1], -1, taken.shape[2])
+
+    def fold(self, values: Tensor, shape: torch.Size) -> Tensor:
+        """`[B, C, H, W]` the sums of what windows hold for each value."""
+        return F.fold(values.flatten(1, 2), shape[2:], self.kernel, self.dilation, self.padding, self.stride)
+
+
+def _pair(value: Any) -> tuple[int, ...]:
+    pair = (value,) if isinstance(value, int) else tuple(value)
+    return pair * 2 if len(pair) == 1 else pair
+
+
+class _Weighted(torch.autograd.Function):
+    """A given value with a given slope."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(slope)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad * ctx.saved_tensors[0], None, None
+
+
+class _Shared(torch.autograd.Function):
+    """A given value whose gradient goes to the values of each window by their shares."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, share: Tensor, window: _Window) -> Tensor:
+        ctx.save_for_backward(share)
+        ctx.window, ctx.shape = window, x.shape
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        (share,) = ctx.saved_tensors
+        return ctx.window.fold(share * grad.flatten(2).unsqueeze(2), ctx.shape), None, None, None
+
+
+def _largest(x: Tensor) -> Tensor:
+    """`[B, 1, ..., 1]` the largest absolute value of each row."""
+    return x.flatten(1).abs().amax(1).clamp(min=torch.finfo(x.dtype).tiny).reshape(-1, *[1] * (x.dim() - 1))

@@ -1,0 +1,51 @@
+import torch
+from robustkit.attacks import APGD, SoftAPGD
+from torch import nn
+
+import robustkit
+from robustkit.nethook import soft_kinks
+from tests.small import cnn
+
+
+def dead_end() -> nn.Module:
+    """Two classes; a wrong one wins where the values' sum is above 5, and up to 4.8 nothing shows it."""
+    net = nn.Sequential(nn.Linear(8, 1), nn.ReLU(), nn.Linear(1, 2))
+    with torch.no_grad():
+        net[0].weight.fill_(1)
+        net[0].bias.fill_(-4.8)
+        net[2].weight.copy_(torch.tensor([[0.0], [10.0]]))
+        net[2].bias.copy_(torch.tensor([2.0, 0.0]))
+    return net.eval()
+
+
+def test_it_leaves_a_flat_region_that_apgd_does_not():
+    x, y = torch.full((4, 8), 0.3), torch.zeros(4, dtype=torch.long)
+
+    plain = robustkit.attack(dead_end(), x, y, APGD(eps=0.4, steps=20))
+    soft = robustkit.attack(dead_end(), x, y, SoftAPGD(eps=0.4, steps=20, activations=0.5))
+
+    assert not plain.success.any()
+    assert soft.success.all()
+
+
+def test_on_a_network_without_kinks_it_is_apgd():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(27, 16), nn.Tanh(), nn.Linear(16, 3)).eval()
+    x = torch.rand(6, 3, 3, 3)
+    y = net(x).argmax(1)
+
+    plain, soft = (robustkit.attack(net, x, y, kind(eps=0.02, steps=10)) for kind in (APGD, SoftAPGD))
+
+    assert torch.equal(plain.x_adv, soft.x_adv)
+
+
+def test_kinks_are_softened_in_an_exported_program_too(tmp_path):
+    net, x = cnn().eval(), torch.rand(2, 1, 8, 8, requires_grad=True)
+    torch.export.save(torch.export.export(net, (x,)), tmp_path / "net.pt2")
+    exported = robustkit.load_model(str(tmp_path / "net.pt2"))
+    plain = torch.autograd.grad(net(x).square().sum(), x)[0]
+
+    with soft_kinks():
+        own, loaded = (torch.autograd.grad(model(x).square().sum(), x)[0] for model in (net, exported))
+
+    assert torch.allclose(own, loaded, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(own, plain, rtol=1e-2, atol=1e-2)
