@@ -22,13 +22,13 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
     for place in facts.places:
         attacks = facts.under(place)
-        followed = {name: rows.images_where(rows.backwards >= _STEPS) for name, rows in attacks.items()}
+        steps = {name: rows.backwards >= _STEPS for name, rows in attacks.items()}
+        followed = {name: rows.images_where(steps[name]) for name, rows in attacks.items()}
         tried = ImageSet.union(followed.values())
-        broken = ImageSet.union(
-            rows.images_where((rows.backwards >= _STEPS) & (rows.success > 0)) for rows in attacks.values()
-        )
+        broken = ImageSet.union(rows.images_where(steps[name] & (rows.success > 0)) for name, rows in attacks.items())
         zero = {name: ImageSet(facts.probes.get((*place, PROBE + name), {})) for name in followed}
         blind = ImageSet.union(zero[name] & images for name, images in followed.items())
+        # Of a large run these are many, and without blind ones they take nothing away.
         seeing = ImageSet.union(images - zero[name] for name, images in followed.items() if blind)
         if not tried:
             yield Finding(place.text, "not_applicable", "No attack followed gradients.")

@@ -4,11 +4,13 @@ A set of images takes a hundred bytes for each, and millions of images under som
 are looked up for many images at once, so that a question about a few of them takes no longer in a large run.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from robustkit.checks.image_set import different
 
 Name = TypeVar("Name", bound=Hashable)
 Places = NDArray[np.signedinteger[Any]]  # rows of `ImageMarks.images`
@@ -28,7 +30,7 @@ class ImageMarks(Generic[Name]):
     """
 
     def __init__(self, images: Iterable[int] | Numbers) -> None:
-        self.images: NDArray[np.int64] = np.unique(_numbers(images))
+        self.images: NDArray[np.int64] = different(_numbers(images))
         self._marks: dict[Name, NDArray[np.uint8]] = {}
 
     def places(self, images: Sequence[int] | Numbers) -> Places:
@@ -61,6 +63,12 @@ class ImageMarks(Generic[Name]):
             if name in self._marks:
                 found |= self.marked(name, mark, places)
         return found
+
+
+def parts_of(images: Numbers, size: int) -> Iterator[list[int]]:
+    """The images in their order, at most `size` at a time."""
+    for start in range(0, len(images), size):
+        yield images[start : start + size].tolist()
 
 
 def _numbers(images: Iterable[int] | Numbers) -> NDArray[np.int64]:

@@ -1,16 +1,17 @@
 """What the evidence already holds about one model, and so what is left to do. The evidence is read once."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustkit.evaluation.image_marks import ImageMarks, Numbers, Places
+from robustkit.evaluation.image_marks import ImageMarks, Numbers, Places, parts_of
 from robustkit.evaluation.plan import Plan, PlannedAttack
 from robustkit.evidence.audit import draw
+from robustkit.evidence.clean_columns import CleanColumns
 from robustkit.evidence.rows import (
     CLEAN_CELL,
     AttackRecord,
@@ -22,7 +23,7 @@ from robustkit.evidence.rows import (
     Row,
 )
 from robustkit.evidence.store import Store
-from robustkit.evidence.stored_columns import attack_parts, attacked_cells, clean_parts
+from robustkit.evidence.stored_columns import attack_parts, attacked_cells
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.reach import bent
 
@@ -48,15 +49,14 @@ class Ledger:
         self.store, self.model, self.plan, self.seed = store, model, plan, seed
         # Images with a clean prediction, with a right one, and those of them that no attack has broken so far.
         self.clean_done = self.clean_correct = self.standing = 0
-        clean = list(clean_parts(store, model))
+        clean = CleanColumns.read(store, model)
         numbers = np.fromiter(ids, np.int64, len(ids))
-        self._marks: ImageMarks[_Key] = ImageMarks(np.concatenate([numbers, *(part.sample for part in clean)]))
+        self._marks: ImageMarks[_Key] = ImageMarks(np.concatenate([numbers, clean.sample]))
         self._ids = self._marks.places(numbers).astype(np.int32)  # in the order of work
         failed = np.fromiter(store.failed(model), np.int64)
         self._note_failed(failed[self._marks.known(failed)])
-        for part in clean:
-            self._note_clean(part.sample, part.right)
-        for cell in attacked_cells(store, model) if clean else ():
+        self._note_clean(clean.sample, clean.is_right)
+        for cell in attacked_cells(store, model) if len(clean) else ():
             for rows in attack_parts(store, model, cell):
                 # Others are in evidence that somebody changed, which the tables refuse.
                 known = self._marks.known(rows.sample)
@@ -148,7 +148,7 @@ class Ledger:
         chosen = self._to_carry(attack, places)
         fresh = np.sort(self._images(np.flatnonzero(chosen) if places is None else places[chosen]))
         text, where = attack.threat.eps_text, (attack.threat.norm, str(attack.smaller), attack.name)
-        for part in _parts(fresh):
+        for part in parts_of(fresh, _AT_ONCE):
             copies: list[Row] = []
             for row in self.store.about(self.model, part, [where]):
                 if isinstance(row, AttackRecord):
@@ -167,13 +167,13 @@ class Ledger:
         """
         if noisy and not attack.member.for_noise:
             return todo
-        near = (self.near(attack, part) for part in _parts(todo))
+        near = (self.near(attack, part) for part in parts_of(todo, _AT_ONCE))
         far = [each for part in near for each, row in part.items() if not _is_near(row, attack.threshold)]
         return np.array(far, np.int64)
 
     def leave_out(self, attack: PlannedAttack, images: Numbers) -> None:
         """Leave images out of a later member of an ensemble: their results stay as they are, at no cost."""
-        for part in _parts(np.sort(images)):
+        for part in parts_of(np.sort(images), _AT_ONCE):
             records = {row.sample: row for where in self._before(attack)
                        for row in self.store.of_images(AttackRecord, self.model, part, where)}  # fmt: skip
             self.write(
@@ -249,11 +249,6 @@ class Ledger:
         broken = places[success > 0]
         self.standing -= int((~self._marks.marked(CLEAN_CELL, _FALLEN, broken)).sum())
         self._marks.mark(CLEAN_CELL, broken, _FALLEN)
-
-
-def _parts(images: Numbers) -> Iterator[list[int]]:
-    for start in range(0, len(images), _AT_ONCE):
-        yield images[start : start + _AT_ONCE].tolist()
 
 
 def _key(attack: PlannedAttack) -> _Key:

@@ -25,7 +25,7 @@ from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
 from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
-from robustkit.evaluation.image_marks import Numbers
+from robustkit.evaluation.image_marks import Numbers, parts_of
 from robustkit.evaluation.ledger import Ledger
 from robustkit.evaluation.plan import PICTURED, PlannedAttack, attack_stage, clean_stage
 from robustkit.evaluation.records import (
@@ -226,7 +226,7 @@ class ModelRun:
 
     def _jobs(self, todo: Numbers, attack: PlannedAttack, surrogate: Session | None) -> Iterator[Job]:
         """The images one after the other, read a few at a time; targeted attacks aim at near classes, if known."""
-        parts = _parts(todo, _READ_AT_ONCE)
+        parts = parts_of(todo, _READ_AT_ONCE)
         # On a GPU files are decoded while it works. On a CPU the decoder would take the time from the model.
         ahead = self._input.device.type == "cuda" and isinstance(self.evaluation.data, LazyData)
         read = read_ahead(self._read, parts) if ahead else ((part, self._read(part)) for part in parts)
@@ -356,8 +356,3 @@ class _Pending:
         """Commit the outcomes."""
         self.ledger.write(self.rows_of(self.outcomes))
         self.outcomes, self._written = [], time.monotonic()
-
-
-def _parts(numbers: Numbers, size: int) -> Iterator[list[int]]:
-    for start in range(0, len(numbers), size):
-        yield numbers[start : start + size].tolist()

@@ -1,15 +1,14 @@
-"""The clean and the attacked images of a model, read from its store as columns."""
+"""The attacked images of a model, read from its store as columns."""
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.evidence.opening import not_ours
-from robustkit.evidence.rows import AttackRecord, CleanRecord
+from robustkit.evidence.rows import AttackRecord
 from robustkit.evidence.store import Store
 from robustkit.evidence.valid_rows import check_values
 
@@ -19,27 +18,6 @@ _CHUNK: Final = 1 << 12  # rows that are in memory as objects
 
 
 Cell = tuple[str, str, str]  # norm, eps_text and attack
-
-
-class CleanPart(NamedTuple):
-    """Some clean images."""
-
-    sample: NDArray[np.int64]  # [n]
-    right: NDArray[np.bool_]  # [n] whether the prediction is the label
-
-
-def clean_parts(store: Store, model: str) -> Iterator[CleanPart]:
-    """The clean images of one model, some at a time.
-
-    Raises:
-        UserError: a row cannot be one of ours.
-    """
-    names = ["sample", "label", "pred"]
-    query = f"SELECT {', '.join(names)} FROM clean WHERE model = ?"
-    for rows in store.chunks(query, model, size=_CHUNK):
-        check_values(CleanRecord, rows, store.folder, names)
-        sample, label, pred = np.array(rows, np.int64).T
-        yield CleanPart(sample, label == pred)
 
 
 def attacked_cells(store: Store, model: str) -> list[Cell]:
@@ -75,7 +53,7 @@ def attack_parts(store: Store, model: str, cell: Cell) -> Iterator[AttackColumns
             part = AttackColumns.of(rows)
         if (part.success < 0).any() or (part.success > 1).any():
             raise not_ours(store.folder, "an attack neither succeeded nor failed")
-        yield part.narrow()
+        yield part
 
 
 def attack_columns(store: Store, model: str) -> dict[Cell, AttackColumns]:
@@ -88,7 +66,7 @@ def attack_columns(store: Store, model: str) -> dict[Cell, AttackColumns]:
 
 
 def _together(store: Store, parts: Iterator[AttackColumns]) -> AttackColumns:
-    found = AttackColumns.joined(parts)
+    found = AttackColumns.joined(part.narrow() for part in parts)
     if (np.diff(found.sample) <= 0).any():
         raise not_ours(store.folder, "an image stands twice under one attack")
     return found

@@ -62,7 +62,7 @@ class _SurrogateGradient:
                 "surrogate that returns the layer's shape."
             )
         with torch.enable_grad():
-            return _with_gradient_of(smooth.to(output.dtype), output)
+            return with_gradient_of(smooth.to(output.dtype), output)
 
     def _surrogate_output(self, visit: Visit, inputs: Inputs) -> Any:
         if self.surrogate is not None:
@@ -73,7 +73,8 @@ class _SurrogateGradient:
         return first
 
 
-def _with_gradient_of(smooth: Tensor, exact: Tensor) -> Tensor:
+def with_gradient_of(smooth: Tensor, exact: Tensor) -> Tensor:
+    """The value of `exact`, bit for bit, with the gradient of `smooth`, a tensor of its shape."""
     return _ExactValue.apply(smooth, exact)  # type: ignore[no-any-return]
 
 

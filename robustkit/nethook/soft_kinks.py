@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from robustkit.nethook.bpda import with_gradient_of
+
 
 @contextmanager
 def soft_kinks(activations: float = 0.03, pooling: float = 0.006) -> Iterator[None]:
@@ -92,14 +94,13 @@ class _SoftKinks(TorchFunctionMode):
         value = func(before.clone() if kinks.inplace else before, *rest)
         width = self.activations * _largest(before)
         slope = sum((jump * torch.sigmoid((before - at) / width) for at, jump in kinks.jumps), start=kinks.first)
-        output: Tensor = _Weighted.apply(x, value, slope)
+        output = with_gradient_of(x * slope, value)
         return x.copy_(output) if kinks.inplace else output
 
     def _pooled(self, x: Tensor, value: Tensor, window: "_Window") -> Tensor:
         before = x.detach()
-        share = torch.softmax(window.unfold(before) / (self.pooling * _largest(before)), 2)
-        output: Tensor = _Shared.apply(x, value, share, window)
-        return output
+        share = torch.softmax(window.unfold(before, -torch.inf) / (self.pooling * _largest(before)), 2)
+        return with_gradient_of((window.unfold(x, 0) * share).sum(2).reshape(value.shape), value)
 
 
 class _Window(NamedTuple):
@@ -128,49 +129,17 @@ class _Window(NamedTuple):
             return None
         return cls(*(_pair(each) for each in (kernel_size, stride or kernel_size, padding, dilation)))
 
-    def unfold(self, x: Tensor) -> Tensor:
-        """`[B, C, window, windows]` the values of each window; those beside the image are -inf."""
+    def unfold(self, x: Tensor, beside: float) -> Tensor:
+        """`[B, C, window, windows]` the values of each window; those beside the image are `beside`."""
         rows, columns = self.padding
-        padded = F.pad(x, (columns, columns, rows, rows), value=-torch.inf) if rows or columns else x
+        padded = F.pad(x, (columns, columns, rows, rows), value=beside) if rows or columns else x
         taken = F.unfold(padded, self.kernel, self.dilation, 0, self.stride)
         return taken.reshape(len(x), x.shape[1], -1, taken.shape[2])
-
-    def fold(self, values: Tensor, shape: torch.Size) -> Tensor:
-        """`[B, C, H, W]` the sums of what windows hold for each value."""
-        return F.fold(values.flatten(1, 2), shape[2:], self.kernel, self.dilation, self.padding, self.stride)
 
 
 def _pair(value: Any) -> tuple[int, ...]:
     pair = (value,) if isinstance(value, int) else tuple(value)
     return pair * 2 if len(pair) == 1 else pair
-
-
-class _Weighted(torch.autograd.Function):
-    """A given value with a given slope."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return grad * ctx.saved_tensors[0], None, None
-
-
-class _Shared(torch.autograd.Function):
-    """A given value whose gradient goes to the values of each window by their shares."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor, share: Tensor, window: _Window) -> Tensor:
-        ctx.save_for_backward(share)
-        ctx.window, ctx.shape = window, x.shape
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        (share,) = ctx.saved_tensors
-        return ctx.window.fold(share * grad.flatten(2).unsqueeze(2), ctx.shape), None, None, None
 
 
 def _largest(x: Tensor) -> Tensor:
