@@ -44,6 +44,7 @@ class Member:
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)  # by norm; it attacks all images where missing
     measures: bool = False  # whether it measures the nearness ratio
     for_noise: bool = True  # whether it is also run on models that answer at random
+    targets_at_least: int = 0  # as in `Stage`
 
     def at(self, threat: Threat) -> Attack:
         """The attack in one threat model."""
@@ -59,7 +60,9 @@ class Member:
             for norm, other in others.items()
         }
         reach = {"reach": {norm: list(each) for norm, each in self.thresholds.items()}} if self.thresholds else {}
-        return {"name": self.name, **usual, **differing, **reach, **({"measures": True} if self.measures else {})}
+        measures = {"measures": True} if self.measures else {}
+        least = {"targets_at_least": self.targets_at_least} if self.targets_at_least else {}
+        return {"name": self.name, **usual, **differing, **reach, **measures, **least}
 
 
 @dataclass(frozen=True)
@@ -239,7 +242,8 @@ def _members(ensemble: str, column: str) -> Iterator[Member]:
         attack = registry.build(text, "Linf", _ANY)
         thresholds = {norm: each.threshold for norm in ("Linf", "L2", "L1")
                       if (each := ensembles.stages(ensemble, norm)[number]).threshold != Threshold()}  # fmt: skip
-        yield Member(f"{column}/{stage.label}", attack, others, thresholds, stage.measures, stage.for_noise)
+        kind = (stage.measures, stage.for_noise, stage.targets_at_least)
+        yield Member(f"{column}/{stage.label}", attack, others, thresholds, *kind)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

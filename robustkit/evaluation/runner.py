@@ -39,7 +39,7 @@ from robustkit.evaluation.records import (
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evaluation.run_log import RunLog
 from robustkit.evidence.audit import ENSEMBLE
-from robustkit.evidence.rows import Row
+from robustkit.evidence.rows import NearnessRecord, Row
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
 from robustkit.statistics.randomized_smoothing import radius_factor
@@ -232,13 +232,24 @@ class ModelRun:
         read = read_ahead(self._read, parts) if ahead else ((part, self._read(part)) for part in parts)
         for part, (x, y) in read:
             images = self._input.moved(x)
-            aims = attack.attack.targets > 0 or surrogate is not None
-            rankings = self._rankings(images, y, part, surrogate) if aims else {}
+            aimed = attack.attack.targets > 0 or surrogate is not None
+            rankings = self._rankings(images, y, part, surrogate) if aimed else {}
             near = self.ledger.near(attack, part)
             for number, image, label in zip(part, images, y.tolist(), strict=True):
-                nearest = self.ledger.store.near_classes(near[number]) if number in near else []
-                ranking = nearest or rankings.get(number, [])
-                yield Job(number, image, label, loss_targets_of(attack.attack, ranking))
+                aims = self._aims(attack, near.get(number), rankings.get(number, []))
+                yield Job(number, image, label, loss_targets_of(attack.attack, aims))
+
+    def _aims(self, attack: PlannedAttack, near: NearnessRecord | None, ranking: list[int]) -> list[int]:
+        """The classes to aim at: those that were measured as near, and of the likeliest as many as make the least.
+
+        The likeliest alone where nothing was measured, or the gradients mislead.
+        """
+        nearest = [] if near is None else self.ledger.store.near_classes(near)
+        least = attack.member.targets_at_least
+        if near is None or (not nearest and (least == 0 or near.ratio == 0)):
+            return ranking
+        further = [each for each in ranking if each not in nearest]
+        return nearest + further[: max(least - len(nearest), 0)]
 
     def _read(self, part: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Images and labels in the host's memory; pinned for a GPU, so that the copy to it waits for nothing."""

@@ -21,14 +21,15 @@ from robustkit.nethook.bpda import with_gradient_of
 
 
 @contextmanager
-def soft_kinks(activations: float = 0.03, pooling: float = 0.006) -> Iterator[None]:
+def soft_kinks(activations: float | Tensor = 0.03, pooling: float | Tensor = 0.006) -> Iterator[None]:
     """Soften ReLU, ReLU6, leaky ReLU, hardtanh and 2D max pooling in the backward pass of what runs inside.
 
     Modules, functions and methods are seen, in place or not, and so is a loss that uses them. What TorchScript or a
     compiled graph computes keeps its gradients, and so does pooling with `ceil_mode` or indices.
 
     Args:
-        activations: width of the transition at a kink, of the largest absolute value among a row's inputs.
+        activations: width of the transition at a kink, of the largest absolute value among a row's inputs; `[B]` for
+            rows with widths of their own. Layers with B times n rows give each image's n in turn the same width.
         pooling: temperature of the softmax over a window, in the same unit.
     """
     with _SoftKinks(activations, pooling):
@@ -74,7 +75,7 @@ _POOLING = (F.max_pool2d, torch.max_pool2d, torch.ops.aten.max_pool2d.default)
 
 
 class _SoftKinks(TorchFunctionMode):
-    def __init__(self, activations: float, pooling: float) -> None:
+    def __init__(self, activations: float | Tensor, pooling: float | Tensor) -> None:
         super().__init__()
         self.activations, self.pooling = activations, pooling
 
@@ -92,14 +93,14 @@ class _SoftKinks(TorchFunctionMode):
     def _activated(self, x: Tensor, kinks: _Kinks, func: Callable[..., Tensor], rest: tuple[Any, ...]) -> Tensor:
         before = x.detach().clone() if kinks.inplace else x.detach()
         value = func(before.clone() if kinks.inplace else before, *rest)
-        width = self.activations * _largest(before)
+        width = _of_rows(self.activations, x) * _largest(before)
         slope = sum((jump * torch.sigmoid((before - at) / width) for at, jump in kinks.jumps), start=kinks.first)
         output = with_gradient_of(x * slope, value)
         return x.copy_(output) if kinks.inplace else output
 
     def _pooled(self, x: Tensor, value: Tensor, window: "_Window") -> Tensor:
         before = x.detach()
-        share = torch.softmax(window.unfold(before, -torch.inf) / (self.pooling * _largest(before)), 2)
+        share = torch.softmax(window.unfold(before, -torch.inf) / (_of_rows(self.pooling, x) * _largest(before)), 2)
         return with_gradient_of((window.unfold(x, 0) * share).sum(2).reshape(value.shape), value)
 
 
@@ -142,6 +143,21 @@ def _pair(value: Any) -> tuple[int, ...]:
     return pair * 2 if len(pair) == 1 else pair
 
 
+def _of_rows(width: float | Tensor, x: Tensor) -> float | Tensor:
+    """A width for each row of `x`, that broadcasts with it."""
+    if not isinstance(width, Tensor):
+        return width
+    times, rest = divmod(len(x), len(width))
+    # Rows that are no images, such as the places of a sequence, share one width.
+    own = width.repeat_interleave(times) if rest == 0 else width.mean().expand(len(x))
+    return _beside(own.to(x), x)
+
+
 def _largest(x: Tensor) -> Tensor:
     """`[B, 1, ..., 1]` the largest absolute value of each row."""
-    return x.flatten(1).abs().amax(1).clamp(min=torch.finfo(x.dtype).tiny).reshape(-1, *[1] * (x.dim() - 1))
+    return _beside(x.flatten(1).abs().amax(1).clamp(min=torch.finfo(x.dtype).tiny), x)
+
+
+def _beside(values: Tensor, x: Tensor) -> Tensor:
+    """`[B, 1, ...]` one value for each row of `x`, that broadcasts with it."""
+    return values.reshape(-1, *[1] * (x.dim() - 1))

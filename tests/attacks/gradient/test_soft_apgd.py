@@ -22,7 +22,7 @@ def test_it_leaves_a_flat_region_that_apgd_does_not():
     x, y = torch.full((4, 8), 0.3), torch.zeros(4, dtype=torch.long)
 
     plain = robustkit.attack(dead_end(), x, y, APGD(eps=0.4, steps=20))
-    soft = robustkit.attack(dead_end(), x, y, SoftAPGD(eps=0.4, steps=20, activations=0.5))
+    soft = robustkit.attack(dead_end(), x, y, SoftAPGD(eps=0.4, steps=20, widest=0.5))
 
     assert not plain.success.any()
     assert soft.success.all()
