@@ -11,6 +11,7 @@ import torch
 from robustkit.reports import write_csv
 from torch import Tensor, nn
 
+from robustkit.classifier.batch_sizes import share_comparisons
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import resolve
@@ -37,12 +38,19 @@ def data(count: int = 30) -> tuple[Tensor, Tensor]:
 
 
 def linear() -> nn.Module:
-    return copy.deepcopy(_fitted("linear"))
+    return _copy("linear")
 
 
 def cnn() -> nn.Module:
     """A random convolution with BatchNorm, and a linear layer on it."""
-    return copy.deepcopy(_fitted("cnn"))
+    return _copy("cnn")
+
+
+def _copy(kind: str) -> nn.Module:
+    """A fresh copy, for which batch sizes are not compared again."""
+    network = copy.deepcopy(_fitted(kind))
+    share_comparisons(network, _fitted(kind))
+    return network
 
 
 @cache

@@ -173,7 +173,7 @@ class Cheap(PGD):
 @pytest.mark.parametrize(
     ("attack", "sentence"),
     [
-        (Averaging(0.1), "batches of 5 and of 64 give other results"),
+        (Averaging(0.1), "an image attacked alone gives another result"),
         (Drawing(0.1), "an image attacked alone gives another result"),
         (Writing(0.1), "does it change the state|changes the state"),
         (Cheap(0.1), "a trial needs more forwards than"),

@@ -190,6 +190,11 @@ def made_up(numbers: Tensor, shape: torch.Size) -> Tensor:
     return torch.where(kind == 0, first, torch.where(kind == 1, faint, sparse))
 
 
+def share_comparisons(network: nn.Module, other: nn.Module) -> None:
+    """Use for `network` what is and will be compared for `other`, which is built the same way by the same code."""
+    _COMPARED[network] = _COMPARED.setdefault(other, {})
+
+
 def _build(network: nn.Module) -> tuple[object, ...]:
     """What a network is made of, except for the values of its weights: nothing else chooses kernels."""
     weights = [(weight.shape, weight.stride(), weight.dtype) for weight in (*network.parameters(), *network.buffers())]

