@@ -6,20 +6,47 @@ those of one mask after the other.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
 from robustkit.classifier.memory import no_memory
+from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome
-from robustkit.engine.pooled_query import MaskQueries, answered_together
-from robustkit.primitives.protocol import Seen
-
-if TYPE_CHECKING:
-    from robustkit.engine.scheduler import BatchOfQueries, Scheduler
+from robustkit.engine.pooled_query import BatchOfQueries, MaskQueries, answered_together
+from robustkit.engine.slots import Slots
+from robustkit.primitives.protocol import Attack, Seen
 
 
-def run_pooled(schedulers: "Iterator[Scheduler]", slots: int, tick: Callable[[int], None]) -> Iterator[Outcome]:
+class MaskScheduler(Protocol):
+    """What a pool needs of the `Scheduler` of one mask."""
+
+    attack: Attack
+    queried: Session
+    slots: Slots
+    most: int
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do."""
+
+    def admit(self) -> bool:
+        """Give every free slot a trial if there is one."""
+
+    def asked(self) -> BatchOfQueries | None:
+        """The next queries; None without a trial in flight."""
+
+    def answer(self, query: BatchOfQueries, seen: Seen) -> None:
+        """The attack's steps after the model's answer."""
+
+    def verdicts(self) -> Iterator[Outcome]:
+        """Outcomes of the images that are decided."""
+
+    def pause_all(self) -> None:
+        """Queue all trials in flight, which go on from their states."""
+
+
+def run_pooled(schedulers: Iterator[MaskScheduler], slots: int, tick: Callable[[int], None]) -> Iterator[Outcome]:
     """Yield the outcomes of all schedulers, each of which has one mask and is made when there is room for its rows.
 
     Args:
@@ -27,7 +54,7 @@ def run_pooled(schedulers: "Iterator[Scheduler]", slots: int, tick: Callable[[in
         slots: rows in flight, of all masks together.
         tick: called with the number of trials in flight after each query.
     """
-    active: list[Scheduler] = []
+    active: list[MaskScheduler] = []
     while True:
         live = sum(len(each.slots.live) for each in active)
         while live < slots and (new := next(schedulers, None)) is not None:
@@ -53,7 +80,7 @@ def run_pooled(schedulers: "Iterator[Scheduler]", slots: int, tick: Callable[[in
         tick(live if answers else 0)
 
 
-def _admitted(scheduler: "Scheduler", free: int) -> int:
+def _admitted(scheduler: MaskScheduler, free: int) -> int:
     """Give a scheduler at most `free` more slots; how many it takes."""
     before = len(scheduler.slots.live)
     scheduler.most = before + free
@@ -62,14 +89,14 @@ def _admitted(scheduler: "Scheduler", free: int) -> int:
     return len(scheduler.slots.live) - before
 
 
-def _answers(asked: "list[tuple[Scheduler, BatchOfQueries]]", slots: int) -> list[Seen]:
+def _answers(asked: list[tuple[MaskScheduler, BatchOfQueries]], slots: int) -> list[Seen]:
     if not asked:
         return []
     parts = [MaskQueries(each.attack, query.state, query.rows) for each, query in asked]
     return answered_together(asked[0][0].queried, parts, slots)
 
 
-def _halved(active: "list[Scheduler]", slots: int) -> int:
+def _halved(active: list[MaskScheduler], slots: int) -> int:
     """After an out-of-memory: half the slots; all trials in flight go on later."""
     if slots < 2:
         raise no_memory()

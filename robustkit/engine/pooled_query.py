@@ -13,6 +13,7 @@ from torch import Tensor
 
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
+from robustkit.engine.ahead import GuessedBatch
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import (
@@ -26,6 +27,14 @@ from robustkit.primitives.protocol import (
     Trials,
 )
 from robustkit.primitives.rows import Rows, numbers_on, padded
+
+
+class BatchOfQueries(NamedTuple):
+    """What a scheduler asks the model."""
+
+    state: State
+    rows: list[int]  # whose answers count; the others fill the batch
+    guessed: GuessedBatch | None
 
 
 class MaskQueries(NamedTuple):

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
 
 import torch
 
@@ -21,7 +20,7 @@ from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_
 from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
 from robustkit.engine.pool import run_pooled
-from robustkit.engine.pooled_query import can_pool
+from robustkit.engine.pooled_query import BatchOfQueries, can_pool
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue
@@ -99,14 +98,6 @@ def run(
             yield from each.verdicts()
             tick(live)
         yield from each.verdicts()
-
-
-class BatchOfQueries(NamedTuple):
-    """What a scheduler asks the model."""
-
-    state: State
-    rows: list[int]  # whose answers count; the others fill the batch
-    guessed: GuessedBatch | None
 
 
 class Scheduler:
