@@ -138,7 +138,7 @@ def _attack_pictures(options: dict[str, Any], known: "KnownImages") -> None:
             model, data = model_and_pictures(options["model"], found.files, known, load)
         require_readable(data)
         classes = _classes(known.class_names, model)
-        choice = _masked(_aimed(choice, options, classes), options, data)
+        choice = _masked(_aimed(choice, options, classes), options, data, data.shape)
         labels = _labels(options, classes, len(data)) or found.labels(classes)
         if options["floats"]:
             x, _ = data.batch(range(len(data)))
@@ -164,8 +164,8 @@ def _attack_arrays(options: dict[str, Any], known: "KnownImages") -> None:
         with _loader(options, options["weights"]) as load:
             model = model_for_arrays(options["model"], data, known, load)
         classes = _classes(known.class_names or data.class_names, model)
-        choice = _masked(_aimed(choice, options, classes), options, data)
         x, y = data.batch(range(len(data)))
+        choice = _masked(_aimed(choice, options, classes), options, data, tuple(x.shape[1:]))
         labels = _labels(options, classes, len(data)) or (y.tolist() if labelled else [None] * len(data))
         outcomes = _attack_floats(options, model, classes, x, labels, choice, part, [])
     _print_count(outcomes, labels, tuple(x.shape[1:]), choice, options["out"])
@@ -205,7 +205,7 @@ def _aimed(choice: "AttackChoice", options: dict[str, Any], classes: "ClassNames
     return choice if target is None else replace(choice, target=classes.number(target))
 
 
-def _masked(choice: "AttackChoice", options: dict[str, Any], data: "Dataset") -> "AttackChoice":
+def _masked(choice: "AttackChoice", options: dict[str, Any], data: "Dataset", shape: tuple[int, ...]) -> "AttackChoice":
     """The choice with the masks of the pictures, now that their names and their size are known.
 
     Raises:
@@ -218,7 +218,7 @@ def _masked(choice: "AttackChoice", options: dict[str, Any], data: "Dataset") ->
         return choice
     mask = choice.mask or masks_of_data(options["mask"], data)
     attack_of(choice.method, choice.norm, choice.eps, mask)
-    mask.check(data.shape)
+    mask.check(shape)
     return replace(choice, mask=mask)
 
 
