@@ -11,7 +11,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,11 +140,12 @@ def ours(model: nn.Module, x: Tensor, y: Tensor, *, specification: str, norm: st
     return result.x_adv
 
 
-def run(attack: Attack, model: nn.Module, x: Tensor, y: Tensor) -> NearestState:
-    """The last states. Rows that are done leave, as in an evaluation."""
+def run(attack: Attack, model: nn.Module, x: Tensor, y: Tensor, first: Tensor | None = None) -> NearestState:
+    """The last states, from the queries `first` where they are given. Rows that are done leave, as in an evaluation."""
     none = torch.full_like(y, -1)
     keys = noise.keys(0, torch.arange(len(x)))
     state = attack.init(Trials(x, y, none, none, keys, torch.zeros_like(none)))
+    state = state if first is None else replace(state, query=first)
     rows, ended = torch.arange(len(x)), []
     while len(state):
         state = attack.step(state, answered(attack, state, model))

@@ -1,7 +1,8 @@
 """What answers queries and passes verdicts: one oracle each for plain, randomized and smoothed models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -97,17 +98,17 @@ class Plain:
     def check(self, attack: Attack) -> None:
         """Every attack can."""
 
-    def query(self, attack: Attack, state: State) -> Seen:
-        """In one batch, whose size is proven."""
+    def query(self, attack: Attack, state: State, objective: Callable[[Tensor, State], Tensor] | None = None) -> Seen:
+        """In one batch, whose size is proven; `objective` of logits and rows replaces the attack's own where given."""
         sizes, device = self.reference.sizes, state.query.device
         everything = sizes.numbers(len(state), device)
+        answer = partial(self.search.answer, attack, objective_of=objective)
 
         def ask(rows: Tensor) -> Seen:
-            return self.search.answer(attack, state if rows is everything else state.take(rows))
+            return answer(state if rows is everything else state.take(rows))
 
         def probe(numbers: Tensor) -> Seen:
-            rows = elsewhere(attack, state, numbers)
-            return self.search.answer(attack, rows, label_of=as_they_are, most=_PROVEN)
+            return answer(elsewhere(attack, state, numbers), label_of=as_they_are, most=_PROVEN)
 
         return sizes.answer(ask, len(state), self.search.kind_of(attack), device, probe)
 

@@ -87,6 +87,7 @@ class Search:
         rows: State | None = None,
         label_of: Callable[[Tensor], Tensor] = likeliest,
         most: int | None = None,
+        objective_of: Callable[[Tensor, State], Tensor] | None = None,
     ) -> Seen:
         """What an attack may see of the network at `state.query`.
 
@@ -97,12 +98,16 @@ class Search:
             rows: the rows as they pass the network, where they are not those of `state`.
             label_of: classes `[B]` that logits `[B, K]` speak for.
             most: of several objectives, how many are differentiated; None for all.
+            objective_of: what the attack maximizes, of logits and rows, in place of its own objective.
         """
         rows = state if rows is None else rows
         forward = forward_of(partial(self._logits, under_hooks=self._needs_hooks(attack)))
         if attack.mask is not None:
             forward = partial(_through_mask, forward, attack, state)
-        seen = answered(attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of, most=most)
+        objective = None if objective_of is None else lambda logits: objective_of(logits, state)
+        seen = answered(
+            attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of, objective, most
+        )
         self.passes.backwards += len(rows) * seen.backwards
         return seen
 

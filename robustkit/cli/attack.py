@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from robustkit.adversarial_examples.model import Load
     from robustkit.adversarial_examples.picture_run import PictureRun
     from robustkit.classifier.classifier import Classifier
+    from robustkit.data import Dataset
     from robustkit.models import PixelModel
 
 _OUT, _FLOATS = Path("adversarial"), ".safetensors"
@@ -137,7 +138,7 @@ def _attack_pictures(options: dict[str, Any], known: "KnownImages") -> None:
             model, data = model_and_pictures(options["model"], found.files, known, load)
         require_readable(data)
         classes = _classes(known.class_names, model)
-        choice = _aimed(choice, options, classes)
+        choice = _masked(_aimed(choice, options, classes), options, data, data.shape)
         labels = _labels(options, classes, len(data)) or found.labels(classes)
         if options["floats"]:
             x, _ = data.batch(range(len(data)))
@@ -163,8 +164,8 @@ def _attack_arrays(options: dict[str, Any], known: "KnownImages") -> None:
         with _loader(options, options["weights"]) as load:
             model = model_for_arrays(options["model"], data, known, load)
         classes = _classes(known.class_names or data.class_names, model)
-        choice = _aimed(choice, options, classes)
         x, y = data.batch(range(len(data)))
+        choice = _masked(_aimed(choice, options, classes), options, data, tuple(x.shape[1:]))
         labels = _labels(options, classes, len(data)) or (y.tolist() if labelled else [None] * len(data))
         outcomes = _attack_floats(options, model, classes, x, labels, choice, part, [])
     _print_count(outcomes, labels, tuple(x.shape[1:]), choice, options["out"])
@@ -176,6 +177,7 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
     from robustkit.adversarial_examples.making import AttackChoice
     from robustkit.data.masks import load_mask
     from robustkit.engine.attack_tensors import attack_of
+    from robustkit.paths import user_path
     from robustkit.primitives.threat import needs_network
 
     if known.class_names:
@@ -187,7 +189,10 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
             f"{threat.norm} cannot be promised for pictures of 8 bits, whose features change when they are rounded; "
             "take robustkit.evaluate, or robustkit.attack in Python."
         )
-    mask = None if options["mask"] is None else load_mask(options["mask"])
+    # A mask of each picture is read when the pictures are known.
+    path = None if options["mask"] is None else user_path(options["mask"])
+    several = path is not None and (path.is_dir() or (path.suffix.lower() == ".npy" and path.is_file()))
+    mask = None if path is None or several else load_mask(options["mask"])
     attack_of(options["method"], threat.norm, threat.eps_text, mask)
     batch = _BATCH if options["batch_size"] == "auto" else options["batch_size"]
     progress = False if options["quiet"] else None
@@ -198,6 +203,23 @@ def _aimed(choice: "AttackChoice", options: dict[str, Any], classes: "ClassNames
     """The choice with its target, now that the classes are known."""
     target = options["target"]
     return choice if target is None else replace(choice, target=classes.number(target))
+
+
+def _masked(choice: "AttackChoice", options: dict[str, Any], data: "Dataset", shape: tuple[int, ...]) -> "AttackChoice":
+    """The choice with the masks of the pictures, now that their names and their size are known.
+
+    Raises:
+        UserError: a mask is missing, cannot be read, or has another size than the pictures.
+    """
+    from robustkit.data.masks import masks_of_data
+    from robustkit.engine.attack_tensors import attack_of
+
+    if options["mask"] is None:
+        return choice
+    mask = choice.mask or masks_of_data(options["mask"], data)
+    attack_of(choice.method, choice.norm, choice.eps, mask)
+    mask.check(shape)
+    return replace(choice, mask=mask)
 
 
 @contextmanager

@@ -34,8 +34,8 @@ device_option = click.option("--device", default="auto", show_default=True)
 seed_option = click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
 mask_option = click.option(
     "--mask", metavar="FILE|FOLDER|patch:ROW,COLUMN,HEIGHT,WIDTH",
-    help="Only these pixels may change: those that are white in a picture, or not 0 in an .npy file. For evaluate also "
-         "a mask of each image: an .npy file [N, H, W], or a folder of pictures.",
+    help="Only these pixels may change: those that are white in a picture, or not 0 in an .npy file. "
+         "Or a mask of each image: an .npy file [N, H, W], or a folder of pictures.",
 )  # fmt: skip
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 

@@ -21,13 +21,14 @@ from robustkit.classifier.session import Session
 from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
 from robustkit.data import tensor_of
 from robustkit.data.masks import load_masks
-from robustkit.engine.jobs import Job, Outcome, by_mask, likeliest, loss_targets_of
+from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import shown_progress
 from robustkit.primitives import ensembles, registry
+from robustkit.primitives.image_masks import ImageMasks
 from robustkit.primitives.levels import are_pictures
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
@@ -124,8 +125,8 @@ def attack(
         method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`.
         eps: radius of a method given as a text, in units of pixels scaled to [0, 1], whatever `bounds` are.
         norm: of a method given as a text.
-        mask: the pixels that may change, as in `load_mask`, or `[N, H, W]`: those of each image. Images of different
-            masks are attacked one after the other. None leaves it to the method.
+        mask: the pixels that may change, as in `load_mask`, or `[N, H, W]`: those of each image. None leaves it to
+            the method.
         target: `[N]` classes that must be reached; None accepts any wrong class.
         surrogate: the model that the attack queries in place of `model`, which only judges each trial's last point:
             a transfer attack. Of several, the mean of the logits is queried.
@@ -178,13 +179,14 @@ def attack(
         watch = stack.enter_context(shown_progress(progress))
         watch.stage(f"{classifier.name} {type(method).__name__.lower()}", len(jobs), 0)
         outcomes, robust = [], len(jobs)
-        mask_of = dict(zip(names, masks, strict=False))
-        groups = ((replace(method, mask=each), part) for each, part in by_mask(jobs, mask_of.__getitem__))
-        for masked, part in groups if masks else [(method, jobs)]:
-            for outcome in run(session, masked, part, slots=batch_size, seed=seed, surrogate=other, judge=exact):
-                outcomes.append(outcome)
-                robust -= outcome.success
-                watch.advance(1, robust / len(x))
+        if len(set(masks)) > 1:
+            method = replace(
+                method, mask=ImageMasks.of_numbers(dict(zip(names, masks, strict=True)), "given as an array")
+            )
+        for outcome in run(session, method, jobs, slots=batch_size, seed=seed, surrogate=other, judge=exact):
+            outcomes.append(outcome)
+            robust -= outcome.success
+            watch.advance(1, robust / len(x))
         left = (~correct).nonzero().flatten().tolist()
         spared = judge.clean_draws(own[left], y[left].tolist(), [names[row] for row in left])
         for warning in changed_since_start(classifier, judge):

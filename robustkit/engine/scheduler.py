@@ -19,6 +19,8 @@ from robustkit.engine.ahead import GuessedBatch, QueriesAhead
 from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_rows
 from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
+from robustkit.engine.pool import run_pooled
+from robustkit.engine.pooled_query import BatchOfQueries, can_pool
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import Candidates, VerdictQueue
@@ -68,28 +70,34 @@ def run(
     if first is None:
         return
     attack.check_images(tuple(first.x.shape))
-    if isinstance(attack.mask, ImageMasks):
-        for mask, own in by_mask([first, *jobs], attack.mask.of_image):
-            yield from run(
-                session, replace(attack, mask=mask), own, slots=slots, seed=seed, tick=tick, surrogate=surrogate,
-                judge=judge, patience=patience, measure=measure, late=late,
-            )  # fmt: skip
-        return
     attack = session.in_its_levels(attack)
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
     measurable = measure and plain and attack.keeps_best and not attack.ball.renders
-    margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measurable else None
     late = first.x.device.type == "cuda" if late is None else late
-    scheduler = Scheduler(
-        session, surrogate or session, judge or session, attack, chain([first], jobs), slots, seed, patience, margins,
-        late,
-    )  # fmt: skip
-    while scheduler.admit():
-        live = scheduler.step()
-        yield from scheduler.verdicts()
-        tick(live)
-    yield from scheduler.verdicts()
+
+    def scheduler(attack: Attack, jobs: Iterator[Job], pooled: bool) -> Scheduler:
+        margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measurable else None
+        return Scheduler(
+            session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, late, pooled
+        )  # fmt: skip
+
+    jobs = chain([first], jobs)
+    groups: Iterable[tuple[Attack, Iterator[Job]]] = [(attack, jobs)]
+    if isinstance(attack.mask, ImageMasks):
+        own = by_mask(list(jobs), attack.mask.of_image)
+        groups = ((replace(attack, mask=mask), iter(some)) for mask, some in own)
+    pooled = isinstance(attack.mask, ImageMasks) and can_pool(surrogate or session, attack)
+    schedulers = (scheduler(*group, pooled) for group in groups)
+    if pooled:
+        yield from run_pooled(schedulers, slots, tick)
+        return
+    for each in schedulers:
+        while each.admit():
+            live = each.step()
+            yield from each.verdicts()
+            tick(live)
+        yield from each.verdicts()
 
 
 class Scheduler:
@@ -106,13 +114,15 @@ class Scheduler:
         patience: seconds that a point waits for others to be judged with.
         margins: to measure nearness with.
         late: whether each step is acted on one step later (`robustkit.engine.late`), where the attack allows it.
+        pooled: whether others ask in the same batch (`robustkit.engine.pool`), so that it need not be filled here.
     """
 
     def __init__(
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
         seed: int, patience: float = math.inf, margins: Margins | None = None, late: bool = False,
+        pooled: bool = False,
     ) -> None:  # fmt: skip
-        self.queried, self.attack = queried, attack
+        self.queried, self.attack, self.pooled = queried, attack, pooled
         self.most = min(most, queried.sizes.fit_into_memory.get(attack.sees, most))
         # That a surrogate is fooled says nothing; and without a radius the nearest error is looked for until the budget
         # is spent.
@@ -142,7 +152,7 @@ class Scheduler:
         if not live and not arriving:
             slots.clear()
             return bool(len(self.waiting))
-        size = self.queried.sizes.fit(live + arriving, self.most, self.attack.sees)
+        size = self._size(live + arriving)
         if self.unread is not None and size != len(slots.trials):
             self._catch_up()
             return self.admit()
@@ -150,26 +160,54 @@ class Scheduler:
         self._fill(arriving)
         return True
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do: no job, no trial, no point to be judged."""
+        nothing_queued = self.queue.exhausted and not len(self.queue)
+        return nothing_queued and not self.slots.live and not len(self.waiting)
+
     def step(self) -> int:
         """One batch of queries and the attack's steps; returns how many trials were in flight."""
-        state, live = self.slots.state, self.slots.live
-        if state is None:
+        query = self.asked()
+        if query is None:
             return 0
-        batch = None if self.ahead is None else self.ahead.batch(state, self.slots.rows(live), self.most)
-        seen = self._seen(state if batch is None else batch.state)
+        live = len(self.slots.live)
+        seen = self._seen(query.state)
         if seen is None:
             self._halve()
-        elif self.late:
+            return 0
+        self.answer(query, seen)
+        return live
+
+    def asked(self) -> BatchOfQueries | None:
+        """The next queries; None without a trial in flight."""
+        state, live = self.slots.state, self.slots.live
+        if state is None or (self.pooled and not live):
+            return None
+        batch = None if self.ahead is None else self.ahead.batch(state, self.slots.rows(live), self.most)
+        if batch is None:
+            return BatchOfQueries(state, live, None)
+        return BatchOfQueries(batch.state, list(range(batch.live * batch.depth)), batch)
+
+    def answer(self, query: BatchOfQueries, seen: Seen) -> None:
+        """The attack's steps after the model's answer to the queries that `asked` returned last."""
+        live = self.slots.live
+        if self.late:
             self._advance_late(live, seen)
-        elif self.ahead is None or batch is None:
+        elif self.ahead is None or query.guessed is None:
             self._advance(live, seen)
         else:
-            self._advance_along(self.ahead, batch, live, seen)
-        return 0 if seen is None else len(live)
+            self._advance_along(self.ahead, query.guessed, live, seen)
 
     def verdicts(self) -> Iterator[Outcome]:
         """Outcomes of the images that are decided."""
         return self.waiting.judge(len(self.slots.live))
+
+    def _size(self, rows: int) -> int:
+        """How many slots there are for so many trials."""
+        if self.pooled:
+            return max(2, rows)  # sums over a row take another path in a batch of one
+        return self.queried.sizes.fit(rows, self.most, self.attack.sees)
 
     def _fill(self, count: int) -> None:
         trials: list[Trial] = []
@@ -300,14 +338,18 @@ class Scheduler:
 
     def _halve(self) -> None:
         """After an out-of-memory: half the slots; all trials in flight go on later."""
-        self._catch_up()
-        state = self.slots.state
-        if self.most < 2 or state is None:
+        if self.most < 2 or self.slots.state is None:
             raise no_memory()
+        self.pause_all()
         torch.cuda.empty_cache()
         # The attacks that follow in this session begin with as many.
         self.queried.sizes.fit_into_memory[self.attack.sees] = self.most = self.most // 2
-        live = self.slots.live
-        for row, trial in zip(live, self.slots.release(live), strict=True):
-            self.queue.pause(trial, state.take(self.slots.rows([row])))
+
+    def pause_all(self) -> None:
+        """Queue all trials in flight, which go on from their states."""
+        self._catch_up()
+        state, live = self.slots.state, self.slots.live
+        if state is not None:
+            for row, trial in zip(live, self.slots.release(live), strict=True):
+                self.queue.pause(trial, state.take(self.slots.rows([row])))
         self.slots.clear()

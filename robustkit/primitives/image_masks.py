@@ -1,7 +1,7 @@
 """A mask of each image of a data set, in the place of one for all."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -15,13 +15,18 @@ from robustkit.primitives.mask import Mask
 class ImageMasks(Mask):
     """Which pixels of each image may change. The engine attacks the images of each mask under that mask."""
 
-    each: tuple[Mask, ...] = field(compare=False, repr=False)  # by the number of the image
+    each: Mapping[int, Mask] = field(compare=False, repr=False)  # by the number of the image
 
     @classmethod
     def of_all(cls, masks: Sequence[Mask], source: str) -> Self:
         """The masks of all images, in their order."""
-        digest = hashlib.sha256("\n".join(mask.label for mask in masks).encode()).hexdigest()
-        return cls(f"masks-{digest[:12]}", source, None, None, tuple(masks))
+        return cls.of_numbers(dict(enumerate(masks)), source)
+
+    @classmethod
+    def of_numbers(cls, masks: Mapping[int, Mask], source: str) -> Self:
+        """The masks of images by their numbers."""
+        digest = hashlib.sha256("\n".join(mask.label for mask in masks.values()).encode()).hexdigest()
+        return cls(f"masks-{digest[:12]}", source, None, None, masks)
 
     @property
     def words(self) -> str:
@@ -34,13 +39,13 @@ class ImageMasks(Mask):
         Raises:
             UserError: there is none.
         """
-        if not 0 <= number < len(self.each):
+        if number not in self.each:
             raise UserError(f"There is no mask of image {number}: the masks are of {len(self.each)} images.")
         return self.each[number]
 
     def distinct(self) -> Iterator[Mask]:
         """The masks, each once."""
-        yield from dict.fromkeys(self.each)
+        yield from dict.fromkeys(self.each.values())
 
     def check(self, shape: tuple[int, ...]) -> None:
         for mask in self.distinct():

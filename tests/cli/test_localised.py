@@ -157,3 +157,37 @@ def test_what_is_no_mask_is_one_line_and_status_2(robustkit, place):
     refused(robustkit(*run, "text.png"), "text.png", "cannot be decoded")
     refused(robustkit(*run, "nowhere.png"), "'nowhere.png' is no mask")
     refused(robustkit(*run, "patch:1,2,3,9"), "ends at row 4 and column 11")
+
+
+def pictures_with_masks(place) -> np.ndarray:
+    (place / "pictures").mkdir()
+    (place / "masks").mkdir()
+    masks = image_masks(4)[:, 0]
+    for number, (image, mask) in enumerate(zip(data(4)[0], masks, strict=True)):
+        picture(place / "pictures" / f"p{number}.png", (image[0].numpy() * 255).round().astype(np.uint8))
+        picture(place / "masks" / f"p{number}.png", mask.astype(np.uint8) * 255)
+    return masks
+
+
+def test_each_picture_has_the_mask_of_its_name(robustkit, place):
+    masks = pictures_with_masks(place)
+    words = ("attack", "pictures", "-q", *MODEL, *DATA, "-a", "pgd:steps=5", "--eps", "0.9", "--format", "safetensors")
+    printed = robustkit(*words, "--mask", "masks", "-o", "out.safetensors")
+    found = load_file(place / "out.safetensors")
+    moved = (found["x_adv"] != found["x"]).any(1).numpy()
+
+    assert printed.status == 0
+    assert "in-masks-" in printed.out
+    assert moved.any()
+    assert not (moved & ~masks).any()
+
+
+def test_masks_of_pictures_that_do_not_fit_are_refused_in_one_line(robustkit, place):
+    pictures_with_masks(place)
+    words = ("attack", "pictures", "-q", *MODEL, *DATA, "--eps", "0.9", "--mask", "masks")
+    picture(place / "masks" / "p1.png", np.full((7, 8), 255, np.uint8))
+    refused(robustkit(*words), "has 7x8 pixels and the images have 8x8")
+    (place / "masks" / "p1.png").write_bytes(b"no picture")
+    refused(robustkit(*words), "p1.png")
+    (place / "masks" / "p1.png").unlink()
+    refused(robustkit(*words), "has no mask for 1 of 4 images; the first is", "p1.png")

@@ -181,6 +181,38 @@ def test_each_image_keeps_to_its_own_mask_with_the_result_that_it_has_alone(meth
         assert torch.equal(result.forwards[one], alone.forwards)
 
 
+# Queries guessed ahead, gradients of several classes, bisection, an objective with a phase, restarts, labels only.
+SEVERAL = ["square:queries=30", "deepfool:steps=4", "pgd:steps=2,radii=4", "gama:steps=4", "boundary:queries=30"]
+
+
+@pytest.mark.parametrize("method", SEVERAL)
+def test_a_batch_of_rows_with_different_masks_has_the_results_of_each_mask_alone(method):
+    made = problem("mlp", 1, 8, 8, count=4)
+    masks = np.stack([CROSS, SQUARE, CROSS, np.roll(CROSS, 2) | SQUARE])
+    nearest = method.startswith(("deepfool", "pgd", "boundary"))
+    how = {"norm": "L2" if method.startswith("boundary") else "Linf", "eps": "minimum" if nearest else 0.2}
+    together = [attack(made.model, made.x, made.y, method, mask=masks, batch_size=size, **how) for size in (64, 3)]
+
+    for row in (1, 3):
+        one = slice(row, row + 1)
+        alone = attack(made.model, made.x[one], made.y[one], method, mask=masks[row], numbers=[row], **how)
+        for each in together:
+            for name in ("x_adv", "success", "queries", "forwards", "backwards"):
+                assert torch.equal(getattr(each, name)[one], getattr(alone, name)), name
+
+
+def test_rows_with_different_masks_pass_the_network_together():
+    made, batches = problem("mlp", 1, 8, 8, count=16), []
+    masks = np.zeros((16, 8, 8), bool)
+    for row in range(16):
+        masks[row, : row % 4 + 1, : row // 4 + 1] = True
+    model = nn.Sequential(made.model).eval()
+    model.register_forward_hook(lambda module, given, output: batches.append(len(output)))
+    attack(Classifier(model, fold=False), made.x, made.y, PGD(1e-6, steps=20), mask=masks)
+
+    assert len(batches) < 160  # 16 times 20 where each mask has a batch of its own
+
+
 @pytest.mark.parametrize(
     ("masks", "sentence"),
     [
