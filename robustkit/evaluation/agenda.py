@@ -27,6 +27,7 @@ from robustkit.host.progress import Silent
 LEAST: Final = 32  # images in a lane: fewer fill no batch
 _MOST: Final = 2048
 _SHARES: Final = 2  # lanes that each worker gets of the images of a stage, where there is little else to do
+_REST: Final = 8  # images that get no lane of their own: a CPU fills their batch with 16 rows (`BatchSizes`)
 _PARTS: Final = 8  # into which the images of a lost worker are divided
 
 
@@ -58,7 +59,9 @@ class _Chain:
 class _Choice(NamedTuple):
     """A stage with images that wait; the best is the smallest."""
 
-    unripe: bool  # more images are on their way to it, and those that wait fill no lane
+    # More images are on their way to it, and those that wait do not fill the lanes of all workers. The last hard images
+    # of a lane pay for a whole batch, so a few large lanes cost less than many small ones.
+    unripe: bool
     elsewhere: bool  # another model than the worker's last
     behind: int  # minus the number of stages that come after it: long chains end last
     few: int  # minus the number of images
@@ -123,14 +126,14 @@ class Agenda:
         """
         if self._again:
             return self._again.popleft()
-        choices = sorted(self._choices(last))
+        choices = sorted(self._choices(workers, last))
         if not choices:
             return None
         best = choices[0]
         chain = self._chains[best.chain]
         waiting = chain.waiting[best.place]
         ripe = sum(not choice.unripe for choice in choices)
-        size = len(waiting) if ripe >= 2 * workers else max(math.ceil(len(waiting) / (_SHARES * workers)), LEAST)
+        size = len(waiting) if ripe >= 2 * workers else _share(len(waiting), _SHARES * workers)
         images = waiting.take(min(size, _MOST))
         chain.out[best.place] += len(images)
         return Lane(chain.model, chain.stages[best.place], images)
@@ -189,11 +192,11 @@ class Agenda:
         """Commit rows about a model."""
         self.runs[model].ledger.write(rows)
 
-    def _choices(self, last: int | None) -> Iterator[_Choice]:
+    def _choices(self, workers: int, last: int | None) -> Iterator[_Choice]:
         for number, chain in enumerate(self._chains):
             for place, images in enumerate(chain.waiting):
                 if images:
-                    unripe = len(images) < LEAST and chain.arriving(place) > 0
+                    unripe = len(images) < LEAST * _SHARES * workers and chain.arriving(place) > 0
                     yield _Choice(unripe, chain.model != last, place - len(chain.stages), -len(images), number, place)
 
     def _at(self, lane: Lane) -> Iterator[tuple[_Chain, int]]:
@@ -235,6 +238,12 @@ def _chains(plan: Plan) -> list[list[int]]:
     for number, attack in enumerate(plan.attacks):
         chains.setdefault((attack.column.name, attack.threat.norm), []).append(number)
     return list(chains.values())
+
+
+def _share(images: int, lanes: int) -> int:
+    """How many of some images the next lane gets, where all of them are to make so many lanes."""
+    size = max(math.ceil(images / lanes), LEAST)
+    return size if images - size > _REST else images
 
 
 def _divided(images: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
