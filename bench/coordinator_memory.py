@@ -1,6 +1,6 @@
 """What the process that writes the evidence needs: memory, bytes on the disk and CPU time, for many images and attacks.
 
-    python bench/coordinator_memory.py [--images 10000 100000 1000000] [--attacks 2 10]
+    python bench/coordinator_memory.py [--images 10000 100000 1000000] [--attacks 2 10] [--random]
 
 Rows with made-up verdicts go through the agenda of a run with workers into a run folder, lane by lane; no model is
 queried and no worker is started. Each line is a process of its own. What is counted is the most memory that the process
@@ -25,10 +25,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--attacks", type=int, nargs="+", default=[2, 10])
+    parser.add_argument("--random", action="store_true", help="no image comes with its neighbours, as in small runs")
     parser.add_argument("--alone", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.alone is not None:
-        alone(*given.alone)
+        alone(*given.alone, random=given.random)
         return
     print(
         "   images  attacks      rows  CPU seconds  rows a second  written, MB  over start, MB  "
@@ -37,18 +38,19 @@ def main() -> None:
     )
     for images in given.images:
         for attacks in given.attacks:
-            subprocess.run(
-                [sys.executable, os.path.abspath(__file__), "--alone", str(images), str(attacks)], check=True
-            )
+            order = ["--random"] if given.random else []
+            command = [sys.executable, os.path.abspath(__file__), "--alone", str(images), str(attacks), *order]
+            subprocess.run(command, check=True)
 
 
-def alone(images: int, attacks: int) -> None:
+def alone(images: int, attacks: int, *, random: bool) -> None:
     import torch
     from made_up_rows import made_up_row
     from torch import Tensor, nn
 
     from robustkit import Classifier
     from robustkit.data import UsualThreat
+    from robustkit.evaluation import image_marks
     from robustkit.evaluation.agenda import Agenda
     from robustkit.evaluation.request import EvaluationRequest
     from robustkit.evaluation.resolved import resolve
@@ -76,7 +78,8 @@ def alone(images: int, attacks: int) -> None:
         samples=None, attacks=[f"pgd:steps={k + 1}" for k in range(attacks)], watch=Silent(),
     )  # fmt: skip
     evaluation = resolve(request)
-
+    if random:
+        image_marks._LARGE = images + 1
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         store.set_manifest(warnings=[], seconds={})

@@ -76,8 +76,8 @@ def parts_of(images: Numbers, size: int) -> Iterator[list[int]]:
 def neighbours_together(images: Numbers) -> Numbers:
     """The images of a large run in an order that SQLite writes quickly; those of a smaller one as they are.
 
-    In a table with the key of millions of rows, each of some images in random order is on another page, and all of these
-    pages are written again. So images of near numbers come together, in groups whose order is that of their first images.
+    In a table of millions of rows, each row of some images in random order is on another page, and SQLite writes all of
+    these pages again. So images of near numbers come together, in groups whose order is that of their first images.
     """
     if len(images) < _LARGE:
         return images
