@@ -111,12 +111,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, nargs="+", default=[450])
     parser.add_argument("--width", type=int, default=1, help="times the channels of each network")
-    parser.add_argument("--workers", type=int, nargs="+", default=[2, 3, 4, 8])
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 3, 4])
     given = parser.parse_args()
     torch.set_num_threads(1)
     made: dict[str, object] = {}
     exec(NET, made)
-    print("images  workers  efficiency  computed by one  idle")
+    print("images  workers  10^9 multiplications until the end  efficiency  computed, of one  idle")
     for images in given.images:
         models = [Classifier(made[name](given.width), name=name) for name in ("small", "middle", "large")]
         evaluation = resolve(EvaluationRequest(
@@ -126,11 +126,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             grid = Grid(evaluation, Path(folder))
         (one,) = clocks(grid, 1)
-        for count in given.workers:
+        for count in (1, *given.workers):
             workers = clocks(grid, count)
             end, busy = max(worker.free for worker in workers), sum(worker.busy for worker in workers)
-            figures = f"{one.busy / count / end:11.2f} {busy / one.busy:16.2f} {1 - busy / count / end:5.2f}"
-            print(f"{images:6} {count:8} {figures}", flush=True)
+            figures = f"{one.busy / count / end:11.2f} {busy / one.busy:17.2f} {1 - busy / count / end:5.2f}"
+            print(f"{images:6} {count:8} {end / 1e9:35.0f} {figures}", flush=True)
 
 
 if __name__ == "__main__":

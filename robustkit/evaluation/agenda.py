@@ -29,7 +29,7 @@ LEAST: Final = 32  # images in a lane: fewer fill no batch
 _MOST: Final = 2048
 _SHARES: Final = 2  # lanes that each worker gets of the images of a stage, where there is little else to do
 _ENOUGH: Final = 3  # stages with images for each worker: then a lane has all images of one
-_REST: Final = 16  # images that get no lane of their own: a CPU fills a batch with so many rows (`BatchSizes`)
+_REST: Final = 8  # images that get no lane of their own: a CPU fills their batch with 16 rows (`BatchSizes`)
 _PARTS: Final = 8  # into which the images of a lost worker are divided
 _QUERIES: Final = OracleCost(1, 1)
 
