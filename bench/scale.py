@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from coordinator import problem
+from made_up_rows import made_up_row
 
 from robustkit import Classifier
 from robustkit.evaluation.crew import Crew
@@ -23,7 +24,7 @@ from robustkit.evaluation.lanes import Lane, LaneDone, NewRows, Ready
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
 from robustkit.evaluation.worker import fingerprints
-from robustkit.evidence.rows import AttackRecord, CleanRecord, Row
+from robustkit.evidence.rows import AttackRecord, CleanRecord
 from robustkit.evidence.store import Store
 from robustkit.host.progress import Silent
 
@@ -84,19 +85,8 @@ def _live(connection: Connection, evaluation: Evaluation, pace: float) -> None:
             part = lane.images[start : start + size]
             due += len(part) / pace
             time.sleep(max(0.0, due - time.monotonic()))
-            connection.send(NewRows(tuple(_row(evaluation, lane, image) for image in part)))
+            connection.send(NewRows(tuple(made_up_row(evaluation, lane, image) for image in part)))
         connection.send(LaneDone({}))
-
-
-def _row(evaluation: Evaluation, lane: Lane, image: int) -> Row:
-    name, label = evaluation.classifiers[lane.model].name, int(evaluation.data.labels[image])
-    if lane.attack is None:
-        return CleanRecord(name, image, label, label, " ".join(str(k) for k in range(10) if k != label))
-    planned = evaluation.plan.attacks[lane.attack]
-    return AttackRecord(
-        name, planned.threat.norm, planned.threat.eps_text, planned.name, image, 0, label, 1, 0, -1,
-        0.01, 0.08, 0.6, 64, forwards=2, backwards=1,
-    )  # fmt: skip
 
 
 def measured(images: int, workers: int, pace: float) -> float:

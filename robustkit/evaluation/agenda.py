@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from robustkit.classifier.oracle import OracleCost
 from robustkit.evaluation.image_marks import Numbers
 from robustkit.evaluation.image_queue import ImageQueue, image_numbers
 from robustkit.evaluation.lanes import Lane
@@ -27,7 +28,10 @@ from robustkit.host.progress import Silent
 LEAST: Final = 32  # images in a lane: fewer fill no batch
 _MOST: Final = 2048
 _SHARES: Final = 2  # lanes that each worker gets of the images of a stage, where there is little else to do
+_ENOUGH: Final = 3  # stages with images for each worker: then a lane has all images of one
+_REST: Final = 8  # images that get no lane of their own: a CPU fills their batch with 16 rows (`BatchSizes`)
 _PARTS: Final = 8  # into which the images of a lost worker are divided
+_QUERIES: Final = OracleCost(1, 1)
 
 
 class _Chain:
@@ -58,9 +62,9 @@ class _Chain:
 class _Choice(NamedTuple):
     """A stage with images that wait; the best is the smallest."""
 
-    unripe: bool  # more images are on their way to it, and those that wait fill no lane
+    unripe: bool  # more images are on their way to it, and those that wait are not enough for a lane of each worker
     elsewhere: bool  # another model than the worker's last
-    behind: int  # minus the number of stages that come after it: long chains end last
+    cheap: float  # minus the most passes of an image: what ends last is small, and clean images open the way
     few: int  # minus the number of images
     chain: int
     place: int
@@ -123,15 +127,15 @@ class Agenda:
         """
         if self._again:
             return self._again.popleft()
-        choices = sorted(self._choices(last))
+        choices = sorted(self._choices(workers, last))
         if not choices:
             return None
         best = choices[0]
         chain = self._chains[best.chain]
         waiting = chain.waiting[best.place]
         ripe = sum(not choice.unripe for choice in choices)
-        size = len(waiting) if ripe >= 2 * workers else max(math.ceil(len(waiting) / (_SHARES * workers)), LEAST)
-        images = waiting.take(min(size, _MOST))
+        whole = workers == 1 or ripe >= _ENOUGH * workers
+        images = waiting.take(min(_share(len(waiting), 1 if whole else _SHARES * workers), _MOST))
         chain.out[best.place] += len(images)
         return Lane(chain.model, chain.stages[best.place], images)
 
@@ -189,12 +193,17 @@ class Agenda:
         """Commit rows about a model."""
         self.runs[model].ledger.write(rows)
 
-    def _choices(self, last: int | None) -> Iterator[_Choice]:
+    def _choices(self, workers: int, last: int | None) -> Iterator[_Choice]:
         for number, chain in enumerate(self._chains):
             for place, images in enumerate(chain.waiting):
                 if images:
-                    unripe = len(images) < LEAST and chain.arriving(place) > 0
-                    yield _Choice(unripe, chain.model != last, place - len(chain.stages), -len(images), number, place)
+                    unripe = len(images) < LEAST * workers and chain.arriving(place) > 0
+                    cheap = -self._passes(chain.stages[place])
+                    yield _Choice(unripe, chain.model != last, cheap, -len(images), number, place)
+
+    def _passes(self, attack: int | None) -> float:
+        """The most passes of an image at a stage; infinite for clean images."""
+        return math.inf if attack is None else sum(self.evaluation.plan.attacks[attack].at_most(_QUERIES))
 
     def _at(self, lane: Lane) -> Iterator[tuple[_Chain, int]]:
         for chain in self._chains:
@@ -235,6 +244,15 @@ def _chains(plan: Plan) -> list[list[int]]:
     for number, attack in enumerate(plan.attacks):
         chains.setdefault((attack.column.name, attack.threat.norm), []).append(number)
     return list(chains.values())
+
+
+def _share(images: int, lanes: int) -> int:
+    """How many of some images the next lane gets, where all of them are to make so many lanes.
+
+    The last hard images of a lane pay for a whole batch, so few large lanes cost less than many small ones.
+    """
+    size = max(math.ceil(images / lanes), LEAST)
+    return size if images - size > _REST else images
 
 
 def _divided(images: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:

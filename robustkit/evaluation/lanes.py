@@ -1,9 +1,11 @@
 """What goes through the pipe between the first process of a run and a worker: lanes there, rows and notes back."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from robustkit.errors import UserError
 from robustkit.evidence.rows import AnswerRecord, Row
 
 # Entries of a manifest that the part of a run which is about one model adds to.
@@ -62,3 +64,19 @@ class LaneFailed:
 
 
 Message = Ready | NewRows | Noted | LaneDone | LaneFailed
+
+
+@contextmanager
+def sending(option: str) -> Iterator[None]:
+    """Turn whatever the parts of a model or of data raise when they are pickled into a UserError.
+
+    Args:
+        option: what to leave out, so that nothing is sent to other processes.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise UserError(
+            f"The evaluation cannot be sent to worker processes ({type(error).__name__}: {error}); name models and "
+            f"data by texts, or leave out {option}."
+        ) from None

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from robustkit.evaluation.image_marks import ImageMarks, Numbers, Places, parts_of
+from robustkit.evaluation.image_marks import ImageMarks, Numbers, Places, neighbours_together, parts_of
 from robustkit.evaluation.plan import Plan, PlannedAttack
 from robustkit.evidence.audit import draw
 from robustkit.evidence.clean_columns import CleanColumns
@@ -52,7 +52,7 @@ class Ledger:
         clean = CleanColumns.read(store, model)
         numbers = np.fromiter(ids, np.int64, len(ids))
         self._marks: ImageMarks[_Key] = ImageMarks(np.concatenate([numbers, clean.sample]))
-        self._ids = self._marks.places(numbers).astype(np.int32)  # in the order of work
+        self._ids = self._marks.places(neighbours_together(numbers)).astype(np.int32)  # in the order of work
         failed = np.fromiter(store.failed(model), np.int64)
         self._note_failed(failed[self._marks.known(failed)])
         self._note_clean(clean.sample, clean.is_right)

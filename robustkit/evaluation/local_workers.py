@@ -12,8 +12,7 @@ from multiprocessing.context import SpawnProcess
 
 import torch
 
-from robustkit.errors import UserError
-from robustkit.evaluation.lanes import Lane, Message
+from robustkit.evaluation.lanes import Lane, Message, sending
 from robustkit.evaluation.request import MOST_WORKERS, EvaluationRequest
 from robustkit.evaluation.worker import work
 
@@ -29,14 +28,8 @@ class LocalWorker:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work_and_end_with_parent, args=(theirs, request), daemon=True)
-        try:
-            with _interrupts_ignored():
-                process.start()
-        except Exception as error:  # whatever the parts of a model or of data raise when they are pickled
-            raise UserError(
-                f"The evaluation cannot be sent to worker processes ({type(error).__name__}: {error}); name models and "
-                "data by texts, or leave out workers."
-            ) from None
+        with sending("workers"), _interrupts_ignored():
+            process.start()
         theirs.close()
         self.process: SpawnProcess = process
         self.connection: Connection = ours

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 
 from robustkit.errors import UserError
-from robustkit.evaluation.lanes import HOST_LOST, Lane, Message
+from robustkit.evaluation.lanes import HOST_LOST, Lane, Message, sending
 from robustkit.evaluation.ray_actor import WorkerActor, surroundings, versions
 from robustkit.evaluation.ray_cluster import Cluster
 from robustkit.evaluation.request import EvaluationRequest
@@ -136,13 +136,8 @@ class RayWorkers:
         """
         ray = self.cluster.ray
         if self._sent is None:
-            try:
+            with sending("the backend"):
                 self._sent = ray.put(self.request)
-            except Exception as error:  # whatever the parts of a model or of data raise when they are pickled
-                raise UserError(
-                    f"The evaluation cannot be sent to worker processes ({type(error).__name__}: {error}); name models "
-                    "and data by texts, or leave out the backend."
-                ) from None
         actor = ray.remote(
             num_cpus=1, num_gpus=int(self.kind == "GPU"), max_restarts=0, max_task_retries=0, max_concurrency=2,
             scheduling_strategy="SPREAD",

@@ -12,7 +12,7 @@ from robustkit.evaluation.lanes import Lane, LaneDone, NewRows
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import resolve
 from robustkit.evaluation.worker import Bench
-from robustkit.evidence.rows import FailedRecord
+from robustkit.evidence.rows import CleanRecord, FailedRecord
 from robustkit.evidence.store import Store
 from tests.small import Recorder, cnn, data, evidence, linear
 
@@ -136,6 +136,47 @@ def test_a_poisonous_image_holds_up_nothing_else(whole, tmp_path):
     assert {(model, sample) for model, sample, *_ in rows["failed"]} == {("linear", 7), ("cnn", 7)}
     for name, column in place.items():
         assert rows[name] == [row for row in whole[name] if row[column] != 7]
+
+
+def plain(images):
+    """A model, two attacks at one radius, and nothing else."""
+    asked = EvaluationRequest(
+        Classifier(linear(), name="linear"), dataset=data(images), attacks=["fgsm", "pgd:steps=40"], eps="Linf:0.1",
+        watch=Recorder(),
+    )  # fmt: skip
+    return resolve(asked)
+
+
+def correct(agenda, lane):
+    """All images of a lane are classified correctly."""
+    agenda.write(lane.model, [CleanRecord("linear", image, 0, 0, "1 2") for image in lane.images])
+    agenda.done(lane)
+
+
+def test_no_lane_is_left_with_images_that_fill_no_batch(tmp_path):
+    store, agenda = begun(tmp_path, plain(66))
+    sizes = [len(agenda.take(2, None).images) for _ in range(2)]
+    store.close()
+
+    assert sizes == [32, 34]
+
+
+def test_the_attack_with_the_most_passes_comes_first_and_what_ends_last_is_small(tmp_path):
+    store, agenda = begun(tmp_path, plain(32))
+    correct(agenda, agenda.take(2, None))
+    lanes = [agenda.take(2, 0) for _ in range(2)]
+    store.close()
+
+    assert [agenda.evaluation.plan.attacks[lane.attack].name for lane in lanes] == ["pgd:steps=40", "fgsm"]
+
+
+def test_images_wait_for_the_others_of_their_stage_while_there_is_something_else_to_do(tmp_path):
+    store, agenda = begun(tmp_path, plain(150))
+    correct(agenda, agenda.take(2, 0))  # 38 images, which could be attacked already
+    following = agenda.take(2, 0)
+    store.close()
+
+    assert following.attack is None
 
 
 def test_the_end_of_a_host_is_blamed_on_no_image(tmp_path):

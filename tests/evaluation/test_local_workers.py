@@ -4,6 +4,7 @@ import pytest
 import torch
 from robustkit.attacks import PGD
 
+from robustkit.errors import UserError
 from robustkit.evaluation import local_workers
 from robustkit.evaluation.local_workers import LocalWorkers
 from robustkit.evaluation.request import EvaluationRequest
@@ -24,3 +25,12 @@ def test_each_worker_gets_a_gpu_in_turn(monkeypatch, device, gpus, own):
     workers = LocalWorkers(EvaluationRequest(made.model, attacks=PGD(0.1), device=device))
 
     assert [workers.start(number) for number in range(3)] == own
+
+
+def test_a_model_that_cannot_be_pickled_is_refused_with_the_fix():
+    model = problem("linear", 1, 8, 8).model
+    model.register_forward_hook(lambda *_: None)
+    workers = LocalWorkers(EvaluationRequest(model, attacks=PGD(0.1)))
+
+    with pytest.raises(UserError, match="name models and data by texts, or leave out workers"):
+        workers.start(0)
