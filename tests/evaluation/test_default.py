@@ -76,6 +76,17 @@ def test_far_images_leave_after_the_first_member():
     assert rows.forwards["second"] <= 40 * rows.attacked["second"]
 
 
+def test_three_classes_are_aimed_at_where_gradients_show_fewer_as_near():
+    spent = {}
+    for name in ("rk-3", "rk-4"):
+        rows = evaluated(cnn(), None, dataset=data(60), attacks=name, norm="L2", eps="0.5").samples
+        rows = rows[(rows.attack == f"{name}/targeted") & (rows.verdict == "robust") & (rows.backwards > 0)]
+        spent[name] = set(rows.backwards)
+
+    assert min(spent["rk-3"]) < 3 * 30
+    assert min(spent["rk-4"]) == 3 * 30
+
+
 @pytest.mark.parametrize("size", [1, 7])
 def test_batch_sizes_change_no_bit(size):
     runs = [evaluated(cnn(), None, dataset=data(12), attacks="default", norm="L2", eps="0.5", batch_size=each)

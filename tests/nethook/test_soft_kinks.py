@@ -33,6 +33,23 @@ def test_a_relu_has_the_slope_of_a_sigmoid_as_wide_as_the_rows_largest_value_say
     assert torch.allclose(found, torch.sigmoid(ROWS / width), atol=1e-7)
 
 
+def test_rows_may_have_widths_of_their_own():
+    widths = torch.tensor([0.1, 0.5])
+    pool, x = nn.MaxPool2d(2), torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+
+    with soft_kinks(widths, widths):
+        found, pooled = gradient(F.relu, ROWS), gradient(pool, x)
+        of_parts = gradient(F.relu, ROWS.reshape(4, 2))
+
+    assert torch.allclose(found, torch.sigmoid(ROWS / (widths[:, None] * torch.tensor([[4.0], [8.0]]))), atol=1e-7)
+    largest = torch.tensor([[4.0], [2.0], [1.0], [8.0]])
+    expected = torch.sigmoid(ROWS.reshape(4, 2) / (widths.repeat_interleave(2)[:, None] * largest))
+    assert torch.allclose(of_parts, expected, atol=1e-7)
+    for row, width in enumerate(widths.tolist()):
+        with soft_kinks(width, width):
+            assert torch.allclose(pooled[row], gradient(pool, x[row : row + 1])[0], atol=1e-7)
+
+
 def test_each_kink_of_other_activations_is_softened():
     width = 0.1 * torch.tensor([[4.0], [8.0]])
     below, above = (torch.sigmoid((ROWS - at) / width) for at in (0, 6))

@@ -28,7 +28,24 @@ def test_it_leaves_a_flat_region_that_apgd_does_not():
     assert soft.success.all()
 
 
+def test_gradients_sharpen_from_the_first_step_to_the_last(monkeypatch):
+    seen = []
+
+    def noted(activations, pooling):
+        seen.append((float(activations[0]), float(pooling[0])))
+        return soft_kinks(activations, pooling)
+
+    monkeypatch.setattr("robustkit.attacks.gradient.soft_apgd.soft_kinks", noted)
+    attack = SoftAPGD(eps=0.01, steps=5, widest=0.16, narrowest=0.01, pooling=0.5)
+    robustkit.attack(dead_end(), torch.full((1, 8), 0.3), torch.zeros(1, dtype=torch.long), attack)
+
+    widths = [0.16, 0.08, 0.04, 0.02, 0.01]
+    assert sorted({round(width, 6) for width, _ in seen}, reverse=True) == widths
+    assert all(abs(pooling - width / 2) < 1e-7 for width, pooling in seen)
+
+
 def test_on_a_network_without_kinks_it_is_apgd():
+    torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(27, 16), nn.Tanh(), nn.Linear(16, 3)).eval()
     x = torch.rand(6, 3, 3, 3)
     y = net(x).argmax(1)
