@@ -1,6 +1,6 @@
 """The search for the default ensemble: designs side by side on the networks and images that budgets were chosen on.
 
-Each design is a cascade like `rk-3` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
+Each design is a cascade like `rk-4` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
 verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at here.
 
     python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs "rk-2;rk-3"] [--images 128] [--seeds 2]
@@ -45,6 +45,13 @@ NEARER = (
     member("apgd-ce:steps=100", "long", 0.5, 0.5, True),
 )
 
+# How rk-4 came about.
+ONE_WIDTH = "widest=0.03,narrowest=0.03"
+RK_4 = ensembles.stages("rk-4", "Linf")
+SOFT_SECOND = member(f"soft_apgd:steps=20,{ONE_WIDTH}", "second", 1.0, 1.5, True)
+TARGETED_THRICE = RK_4[2]._replace(specification="apgd-t:steps=30,targets=9")
+RARELY_LONG, LATE_SQUARE = RK_4[3], RK_4[5]
+
 # By norm. Members have one label each.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
     "Linf": {
@@ -62,6 +69,24 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             member("square:queries=2500,shrink_over=5000", "square", 0.2),
         ),
         "rk-3": ensembles.stages("rk-3", "Linf"),
+        "soft restarts": (
+            FIRST, SECOND, TARGETED, LONG,
+            member(f"soft_apgd:steps=50,restarts=5,loss=margin,{ONE_WIDTH}", "restarts", 0.3), LATE_SQUARE,
+        ),
+        "three targets": (
+            FIRST, SOFT_SECOND, TARGETED_THRICE, RARELY_LONG,
+            member("soft_apgd:steps=50,restarts=5,loss=margin", "restarts", 0.25), LATE_SQUARE,
+        ),
+        "soft targets": (
+            FIRST, SOFT_SECOND, RK_4[2], RARELY_LONG,
+            member("soft_apgd:steps=30,restarts=3,loss=margin", "restarts", 0.25), LATE_SQUARE,
+        ),
+        "soft for long": (
+            FIRST, SOFT_SECOND, RK_4[2],
+            member("soft_apgd:steps=30,restarts=2,loss=margin", "long", 0.2, 0.5, True),
+            member("soft_apgd:steps=30,restarts=3,loss=margin", "restarts", 0.2), LATE_SQUARE,
+        ),
+        "rk-4": ensembles.stages("rk-4", "Linf"),
     },
     "L2": {
         "rk-1": ensembles.stages("rk-1", "L2"),
@@ -74,6 +99,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "two from four": (wide_first(6), wide(20, 4, 2.2, 4.0, 2), TARGETED, wide(40, 10, 1.5, 3.0), FAB, SQUARE),
         "rk-2": ensembles.stages("rk-2", "L2"),
         "rk-3": ensembles.stages("rk-3", "L2"),
+        "rk-4": ensembles.stages("rk-4", "L2"),
     },
     "L1": {
         "rk-1": ensembles.stages("rk-1", "L1"),
@@ -94,6 +120,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         ),
         "rk-2": ensembles.stages("rk-2", "L1"),
         "rk-3": ensembles.stages("rk-3", "L1"),
+        "rk-4": ensembles.stages("rk-4", "L1"),
     },
 }  # fmt: skip
 

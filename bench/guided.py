@@ -21,6 +21,7 @@ from robustkit.primitives import ensembles
 
 ATTACKS = (
     "soft_apgd:steps=50", "soft_apgd:steps=50,restarts=2", "soft_apgd:steps=50,restarts=5,loss=margin",
+    "soft_apgd:steps=30,loss=dlr,targets=3", "soft_apgd:steps=50,loss=dlr,targets=3",
     "guided_square:steps=300", "guided_square", "square:queries=1000", "square:queries=2500,shrink_over=5000",
     "square:queries=5000,shrink_over=10000", "apgd:steps=50,restarts=10",
 )  # fmt: skip

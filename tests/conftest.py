@@ -1,9 +1,13 @@
-"""Garbage is not looked for among the tests themselves."""
+"""Garbage is not looked for among the tests themselves, and no example of a property has a time limit."""
 
 import gc
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.hookimpl(wrapper=True)

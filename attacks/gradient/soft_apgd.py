@@ -45,10 +45,8 @@ class SoftAPGD(APGD, HookedAttack):
     @cached_property
     def _widths(self) -> Tensor:
         """`[steps]` of the transition in each step."""
-        last = max(self.steps - 1, 1)
-        return torch.tensor(
-            [self.widest * (self.narrowest / self.widest) ** (step / last) for step in range(self.steps)]
-        )
+        fall, last = self.narrowest / self.widest, max(self.steps - 1, 1)
+        return torch.tensor([self.widest * fall ** (step / last) for step in range(self.steps)], device="cpu")
 
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[None]:
         steps = state.queries.clamp(max=self.steps - 1)

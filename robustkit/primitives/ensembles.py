@@ -127,8 +127,22 @@ _RK_4_LINF = (
     _soft(50, 3, 0.25),
     Stage("square:queries=2500,shrink_over=5000", "square", Threshold(0.04, 0.04), for_noise=False),
 )
-_RK_4_L2 = (*_RK_2_L2[:2], _aimed("apgd-t:steps=30,targets=9", 1.0, 1.0), _RK_2_L2[3], _soft(50, 2, 0.5), _NEAREST)
-_RK_4_L1 = (*_RK_2_L1[:2], _aimed("apgd-t:steps=30,targets=5", 1.2, 1.2), _RK_2_L1[3], _soft(50, 2, 0.5), _NEAREST)
+_RK_4_L2 = (
+    _RK_2_L2[0],
+    Stage("soft_apgd:steps=20,start_radius=4,restarts=3", "second", Threshold(2.2, 4.0), measures=True),
+    _aimed("soft_apgd:steps=30,loss=dlr,targets=9", 1.0, 1.0),
+    _RK_2_L2[3],
+    _soft(50, 2, 0.5),
+    _NEAREST,
+)
+_RK_4_L1 = (
+    _RK_2_L1[0],
+    Stage("soft_apgd:steps=40,restarts=2", "second", Threshold(2.0, 3.5), measures=True),
+    _aimed("soft_apgd:steps=30,loss=dlr,targets=5", 1.2, 1.2),
+    _RK_2_L1[3],
+    _soft(50, 2, 0.5),
+    _NEAREST,
+)
 
 ALIASES = {"default": "rk-4"}
 

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from robustkit.attacks import APGD
@@ -62,7 +64,7 @@ def test_an_image_that_never_fits_is_an_error(monkeypatch):
 def test_the_proof_of_a_batch_size_takes_two_gradients_of_each_image():
     made = problem("cnn", 1, 8, 8, count=64)
     attack, state = Margins(0.1), begin(trials(made.x, made.y), made.x)
-    with Classifier(made.model).session(made.x) as session:
+    with Classifier(copy.deepcopy(made.model)).session(made.x) as session:  # a copy, for which nothing was compared yet
         classes, tile = made.model(made.x).shape[1], session.sizes.tile
         for proofs in (2, 0):  # batches of made-up images, the first time
             before = session.passes.backwards

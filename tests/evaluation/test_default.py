@@ -122,7 +122,8 @@ def test_no_masked_defense_looks_robust(name, most, base):
     assert accuracy <= most
     if name in ("quantised", "zeroed", "kwta", "softmax"):
         assert "predicts nothing, or less than half" in " ".join(ran.manifest["warnings"])
-        assert set(ran.results.note[ran.results.eps_text == "0.1"]) == {"gradients look masked"}
+        notes = ran.results.note[ran.results.eps_text == "0.1"]
+        assert notes.str.contains("gradients look masked").all()
 
 
 def test_honest_models_are_not_suspected(base):
