@@ -131,7 +131,7 @@ def test_every_attack_keeps_the_contract(check, name, norm):
 
 
 @pytest.mark.parametrize(("check", "name", "norm"), cases(STATE_CHECKS))
-@settings(deadline=None, max_examples=2)
+@settings(max_examples=2)
 @given(shape=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple), key=st.integers(-(2**40), 2**40))
 def test_the_states_of_every_attack_keep_the_contract(check, name, norm, shape, key):
     if len(shape) < 2 and norm in FREE:

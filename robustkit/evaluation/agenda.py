@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from robustkit.classifier.oracle import OracleCost
 from robustkit.evaluation.image_marks import Numbers
 from robustkit.evaluation.image_queue import ImageQueue, image_numbers
 from robustkit.evaluation.lanes import Lane
@@ -31,7 +30,6 @@ _SHARES: Final = 2  # lanes that each worker gets of the images of a stage, wher
 _ENOUGH: Final = 3  # stages with images for each worker: then a lane has all images of one
 _REST: Final = 8  # images that get no lane of their own: a CPU fills their batch with 16 rows (`BatchSizes`)
 _PARTS: Final = 8  # into which the images of a lost worker are divided
-_QUERIES: Final = OracleCost(1, 1)
 
 
 class _Chain:
@@ -203,7 +201,7 @@ class Agenda:
 
     def _passes(self, attack: int | None) -> float:
         """The most passes of an image at a stage; infinite for clean images."""
-        return math.inf if attack is None else sum(self.evaluation.plan.attacks[attack].at_most(_QUERIES))
+        return math.inf if attack is None else self.evaluation.plan.attacks[attack].most_passes
 
     def _at(self, lane: Lane) -> Iterator[tuple[_Chain, int]]:
         for chain in self._chains:

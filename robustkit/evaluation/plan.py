@@ -106,6 +106,11 @@ class PlannedAttack:
         trials, most = self.attack.trials, self.attack.cost
         return Passes(trials * ((most.forwards - 1) * cost.query + cost.verdict), trials * most.backwards * cost.query)
 
+    @cached_property
+    def most_passes(self) -> int:
+        """Forwards and backwards of an image that stands, of a model that answers a query with one pass."""
+        return sum(self.at_most(OracleCost(1, 1)))
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -1,6 +1,5 @@
 """How much work each stage of an evaluation is expected to be."""
 
-from robustkit.classifier.oracle import OracleCost
 from robustkit.evaluation.check_costs import checks_at_most
 from robustkit.evaluation.plan import attack_stage, checks_stage, clean_stage
 from robustkit.evaluation.resolved import Evaluation
@@ -16,9 +15,8 @@ def expected_work(evaluation: Evaluation) -> dict[str, float]:
     for classifier in evaluation.classifiers:
         work[clean_stage(classifier.name)] = 1.0
         for attack in evaluation.plan.attacks:
-            passes = attack.at_most(OracleCost(1, 1))
             share = 1.0 if attack.member is attack.column.members[0] else _LEFT
-            work[attack_stage(classifier.name, attack)] = share * (passes.forwards + passes.backwards)
+            work[attack_stage(classifier.name, attack)] = share * attack.most_passes
     names = [classifier.name for classifier in evaluation.classifiers]
     for classifier in evaluation.classifiers:
         models = [classifier.name, *(name for name in names if name != classifier.name)]

@@ -54,6 +54,10 @@ def _guided(below: float, restarts: int = 1) -> Stage:
     return Stage(f"guided_square:steps=300{again}", "guided", Threshold(below, below), for_noise=False)
 
 
+def _long_square(below: float) -> Stage:
+    return Stage("square:queries=2500,shrink_over=5000", "square", Threshold(below, below), for_noise=False)
+
+
 _RK_1_LINF = (
     _FIRST,
     Stage("apgd-ce:steps=20", "second", Threshold(1.0, 1.5), measures=True),
@@ -67,7 +71,7 @@ _RK_1_LINF = (
 _RK_3_LINF = (
     *_RK_1_LINF[:4],
     _guided(0.3, restarts=2),
-    Stage("square:queries=2500,shrink_over=5000", "square", Threshold(0.15, 0.15), for_noise=False),
+    _long_square(0.15),
 )
 # In L2 and L1 gradients of networks that were trained in Linf can fail far from the boundary, too.
 _RK_1_L2 = (
@@ -108,39 +112,40 @@ _RK_3_L2 = (*_RK_2_L2[:4], _guided(0.5), _NEAREST)
 _RK_3_L1 = (*_RK_2_L1[:4], _guided(0.5), _NEAREST)
 
 
-def _soft(steps: int, restarts: int, below: float) -> Stage:
-    text = f"soft_apgd:steps={steps},restarts={restarts},loss=margin"
+# Gradients that see past kinks lead on in front of a flat loss.
+def _soft(restarts: int, below: float) -> Stage:
+    text = f"soft_apgd:steps=50,restarts={restarts},loss=margin"
     return Stage(text, "restarts", Threshold(below, below), for_noise=False)
 
 
-# Gradients that see past kinks lead on in front of a flat loss. An error is often in the second or third likeliest
-# class, which no gradient shows as near, so three classes are aimed at.
-def _aimed(specification: str, below: float, if_bent: float) -> Stage:
-    return Stage(specification, "targeted", Threshold(below, if_bent), for_noise=False, targets_at_least=3)
+# An error is often in the second or third likeliest class, which no gradient shows as near.
+def _aimed(targets: int, below: float, if_bent: float) -> Stage:
+    text = f"soft_apgd:steps=30,loss=dlr,targets={targets}"
+    return Stage(text, "targeted", Threshold(below, if_bent), for_noise=False, targets_at_least=3)
 
 
 _RK_4_LINF = (
     _FIRST,
     Stage("soft_apgd:steps=20", "second", Threshold(1.0, 1.5), measures=True),
-    _aimed("soft_apgd:steps=30,loss=dlr,targets=9", 1.0, 1.2),
+    _aimed(9, 1.0, 1.2),
     Stage("apgd-ce:steps=100", "long", Threshold(0.1, 0.7), measures=True),
-    _soft(50, 3, 0.25),
-    Stage("square:queries=2500,shrink_over=5000", "square", Threshold(0.04, 0.04), for_noise=False),
+    _soft(3, 0.25),
+    _long_square(0.04),
 )
 _RK_4_L2 = (
     _RK_2_L2[0],
     Stage("soft_apgd:steps=20,start_radius=4,restarts=3", "second", Threshold(2.2, 4.0), measures=True),
-    _aimed("soft_apgd:steps=30,loss=dlr,targets=9", 1.0, 1.0),
+    _aimed(9, 1.0, 1.0),
     _RK_2_L2[3],
-    _soft(50, 2, 0.5),
+    _soft(2, 0.5),
     _NEAREST,
 )
 _RK_4_L1 = (
     _RK_2_L1[0],
     Stage("soft_apgd:steps=40,restarts=2", "second", Threshold(2.0, 3.5), measures=True),
-    _aimed("soft_apgd:steps=30,loss=dlr,targets=5", 1.2, 1.2),
+    _aimed(5, 1.2, 1.2),
     _RK_2_L1[3],
-    _soft(50, 2, 0.5),
+    _soft(2, 0.5),
     _NEAREST,
 )
 

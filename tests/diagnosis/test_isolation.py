@@ -65,7 +65,7 @@ def test_the_images_are_not_written_to():
     assert torch.equal(x, before)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(order=st.permutations(range(9)), batch_size=st.integers(1, 9))
 def test_results_depend_neither_on_order_nor_on_batch_size(order, batch_size):
     model, (x, y) = defended("kwta"), images(9)

@@ -207,9 +207,7 @@ class RunFolder(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_calls_ends_at_the_bytes_of_one_uninterrupted_run():
-    few = settings(
-        max_examples=2, stateful_step_count=5, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
-    )
+    few = settings(max_examples=2, stateful_step_count=5, derandomize=True, database=None, phases=[Phase.generate])
     run_state_machine_as_test(RunFolder, settings=few)
 
 
@@ -246,9 +244,7 @@ def vars_of(picture: Picture) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_a_run_to_which_radii_and_norms_are_added_has_the_tables_of_one_that_had_them_at_once():
-    few = settings(
-        max_examples=2, stateful_step_count=4, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
-    )
+    few = settings(max_examples=2, stateful_step_count=4, derandomize=True, database=None, phases=[Phase.generate])
     run_state_machine_as_test(GrowingRadii, settings=few)
 
 

@@ -12,7 +12,7 @@ from robustkit.primitives.windows import window_sums
 from tests.problems import images
 
 every_shape = pytest.mark.parametrize("shape", [(1, 6, 6), (3, 5, 8), (7, 4), (2, 3, 5, 5)])
-quietly = settings(deadline=None, max_examples=40)
+quietly = settings(max_examples=40)
 
 
 def changed_at(x: torch.Tensor, *places: tuple[int, int]) -> torch.Tensor:

@@ -29,7 +29,7 @@ def largest(norm: str, eps: float, x: np.ndarray, slope: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**30), count=st.integers(1, 12), eps=st.floats(0.01, 1))
 def test_no_point_of_ball_and_box_is_higher(norm, seed, count, eps):
     source = torch.Generator().manual_seed(seed)

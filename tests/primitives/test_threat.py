@@ -17,7 +17,7 @@ from tests.problems import images
 
 EPS = {"Linf": 8 / 255, "L2": 0.5, "L1": 3.0, "L0": 5.0}
 every_norm = pytest.mark.parametrize("norm", NORMS)
-quietly = settings(deadline=None, max_examples=60)
+quietly = settings(max_examples=60)
 
 pixels = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1, width=32))
 anywhere = st.floats(-2, 2, width=32)
@@ -142,7 +142,7 @@ def _slow_projection(delta: np.ndarray, x: np.ndarray, eps: float) -> np.ndarray
     return np.sign(delta) * shrunk(high)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(values=pairs, eps=st.floats(0, 5))
 def test_the_l1_projection_is_the_nearest_point(values, eps):
     x, delta = clean_and_point(values, torch.float64)

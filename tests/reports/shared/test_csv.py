@@ -20,7 +20,7 @@ COLUMNS = {
 }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data(), rows=st.integers(0, 5), names=st.lists(st.sampled_from([*COLUMNS]), min_size=1, unique=True))
 def test_the_text_is_that_of_pandas(data, rows, names):
     drawn = {name: data.draw(st.lists(COLUMNS[name], min_size=rows, max_size=rows)) for name in names}
