@@ -33,6 +33,8 @@ class SoftAPGD(APGD, HookedAttack):
         pooling: temperature of the softmax by which max pooling passes gradients on, in units of these widths.
     """
 
+    names_layers = False
+
     _: KW_ONLY
     widest: float = 0.1
     narrowest: float = 0.003

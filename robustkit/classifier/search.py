@@ -1,8 +1,8 @@
 """The search network: what attacks query. It may be faster than the model it stands for, and nothing is judged by it.
 
 BatchNorm folded into convolutions where the model can be traced, channels last where that pays, bf16 or compiled on
-request. Under hooks (surrogate gradients, attacks with hooks of their own, attacks on a layer) it is the caller's own
-module instead.
+request. Under hooks that name layers (surrogate gradients, most attacks with hooks of their own, attacks on a layer) it
+is the caller's own module instead, and under other hooks it is not compiled.
 """
 
 import copy
@@ -68,11 +68,12 @@ class Search:
         self._takes_queries_as_they_are = not self._channels_last and self._leaves_input_alone(
             searched, images[:_PROBED]
         )
+        self._eager = searched
         self._searched: Callable[[Tensor], object] = torch.compile(searched) if options.compile else searched
 
     def kind_of(self, attack: Attack) -> str:
         """What a batch size must be proven for: the same queries, asked in the same way."""
-        own = self._needs_hooks(attack) or isinstance(attack, MultiGradientAttack)
+        own = self._names_layers(attack) or isinstance(attack, (HookedAttack, MultiGradientAttack))
         kind = f"{attack.sees} {type(attack).__name__}" if own else attack.sees
         if isinstance(attack, PerceptualAttack) and attack.features is not None:
             return f"{kind} {attack.features.label}"
@@ -101,7 +102,7 @@ class Search:
             objective_of: what the attack maximizes, of logits and rows, in place of its own objective.
         """
         rows = state if rows is None else rows
-        forward = forward_of(partial(self._logits, under_hooks=self._needs_hooks(attack)))
+        forward = forward_of(partial(self._logits, attack))
         if attack.mask is not None:
             forward = partial(_through_mask, forward, attack, state)
         objective = None if objective_of is None else lambda logits: objective_of(logits, state)
@@ -111,24 +112,32 @@ class Search:
         self.passes.backwards += len(rows) * seen.backwards
         return seen
 
-    def _logits(self, query: Tensor, under_hooks: bool) -> Tensor:
+    def _logits(self, attack: Attack, query: Tensor) -> Tensor:
         self.passes.forwards += len(query)
-        if under_hooks or not self._takes_queries_as_they_are or not query.requires_grad:
-            last = self._channels_last and not under_hooks
+        own = self._names_layers(attack)
+        if own or not self._takes_queries_as_they_are or not query.requires_grad:
+            last = self._channels_last and not own
             points = self.input.fed(query, torch.channels_last if last else torch.preserve_format)
         else:
             points = query  # autograd refuses to write into what it differentiates in
         options = self.options
         with torch.autocast(self.input.device.type, torch.bfloat16) if options.bf16 else nullcontext():
-            output = self.reference.model(points) if under_hooks else self._searched(points)
+            output = self._asked_by(attack)(points)
         logits = logits_of(output, len(points))
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
         logits = logits.to(query.dtype)
         return logits.clamp(min=torch.finfo(logits.dtype).tiny).log() if options.probabilities else logits
 
-    def _needs_hooks(self, attack: Attack) -> bool:
+    def _asked_by(self, attack: Attack) -> Callable[[Tensor], object]:
+        if self._names_layers(attack):
+            return self.reference.model
+        return self._eager if isinstance(attack, HookedAttack) else self._searched
+
+    def _names_layers(self, attack: Attack) -> bool:
+        """Whether layers of the caller's own module are meant."""
         surrogate_gradients = bool(self.options.bpda) and attack.sees == "gradients"
-        return isinstance(attack, (HookedAttack, FeatureAttack, PerceptualAttack)) or surrogate_gradients
+        by_hooks = isinstance(attack, HookedAttack) and attack.names_layers
+        return by_hooks or isinstance(attack, (FeatureAttack, PerceptualAttack)) or surrogate_gradients
 
     def _hooks(self, attack: Attack, state: State) -> ExitStack:
         stack = ExitStack()

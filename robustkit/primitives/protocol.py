@@ -286,9 +286,14 @@ class HookedAttack(Attack):
     Points are judged without the hooks.
     """
 
+    names_layers: ClassVar[bool] = True  # False where the hooks see functions, whichever module calls them
+
     @abstractmethod
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[object]:
-        """The hooks for one query: `network`, in eval mode and unfolded, gets all rows of `state.query` in order."""
+        """The hooks for one query: `network`, in eval mode and unfolded, gets all rows of `state.query` in order.
+
+        Where the hooks name no layers, a folded copy of `network` may get these rows in its place.
+        """
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,14 @@
+import pytest
 import torch
 from robustkit.attacks import APGD, SoftAPGD
 from torch import nn
+from torchvision.models import resnet18
 
 import robustkit
+from robustkit import Classifier
 from robustkit.nethook import soft_kinks
+from tests.attacks.queries import gradient, plain_gradient
+from tests.problems import filled, images, trials
 from tests.small import cnn
 
 
@@ -66,3 +71,35 @@ def test_kinks_are_softened_in_an_exported_program_too(tmp_path):
 
     assert torch.allclose(own, loaded, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(own, plain, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("layout", [{"channels_last": False}, {"channels_last": True}], ids=["folded", "channels last"])
+def test_folded_copies_are_softened_as_the_network_itself(layout):
+    net, x, y = filled(resnet18(num_classes=10), gain=1.4), images(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)
+    attack = SoftAPGD(eps=0.1, loss="ce")
+    own, plain = gradient(attack, net, x, y), plain_gradient(attack, net, x, y)
+    calls = []
+
+    with Classifier(net, **layout).session(x) as session:
+        counted = net.register_forward_hook(lambda *_: calls.append(1))
+        seen = session.query(attack, attack.init(trials(x, y)))
+        counted.remove()
+
+    assert session.search.folded
+    assert not calls
+    assert (seen.grad - own).norm() < 1e-3 * own.norm()
+    assert (seen.grad - plain).norm() > 0.1 * own.norm()
+
+
+def test_kinks_are_softened_beside_a_compiled_network(monkeypatch):
+    def unseen(network: nn.Module) -> nn.Module:
+        return lambda x: pytest.fail("a graph was asked, in which kinks are not seen")
+
+    monkeypatch.setattr(torch, "compile", unseen)
+    net, x, y = cnn().eval(), images(2, 1, 8, 8), torch.zeros(2, dtype=torch.long)
+    attack = SoftAPGD(eps=0.1)
+
+    with Classifier(net, compile=True).session(x) as session:
+        seen = session.query(attack, attack.init(trials(x, y)))
+
+    assert torch.allclose(seen.grad, gradient(attack, net, x, y), rtol=1e-4, atol=1e-6)
