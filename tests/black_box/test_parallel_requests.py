@@ -155,12 +155,14 @@ def test_a_server_of_one_request_at_a_time_is_not_given_up():
 
 def test_ctrl_c_does_not_wait_for_the_server_and_leaves_a_ledger_that_can_be_used(tmp_path):
     x, silent = pictures(9), threading.Event()
-    arrived = []
+    arrived, turn = [], threading.Lock()
 
     def answer(png: bytes) -> Answer:
-        arrived.append(png)
-        if len(arrived) in (5, 6, 7):
-            if len(arrived) == 7:
+        with turn:
+            arrived.append(png)
+            number = len(arrived)
+        if number in (5, 6, 7):
+            if number == 7:
                 _thread.interrupt_main()
             silent.wait(_PATIENCE)
         return scores(png)
