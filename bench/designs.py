@@ -1,6 +1,6 @@
 """The search for the default ensemble: designs side by side on the networks and images that budgets were chosen on.
 
-Each design is a cascade like `rk-4` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
+Each design is a cascade like `rk-5` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
 verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at here.
 
     python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs "rk-2;rk-3"] [--images 128] [--seeds 2]
@@ -87,6 +87,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             member("soft_apgd:steps=30,restarts=3,loss=margin", "restarts", 0.2), LATE_SQUARE,
         ),
         "rk-4": ensembles.stages("rk-4", "Linf"),
+        "rk-5": ensembles.stages("rk-5", "Linf"),
     },
     "L2": {
         "rk-1": ensembles.stages("rk-1", "L2"),

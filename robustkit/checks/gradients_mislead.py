@@ -1,7 +1,7 @@
 """A sign of masked gradients: they predict less than half of what happens where one follows them.
 
-An ensemble that measures nearness (`rk-4`) follows the gradient of the nearest class once, from the best point of each
-image, to where it predicts most.
+An ensemble that measures nearness (`default`) follows the gradient of the nearest class once, from the best point of
+each image, to where it predicts most.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -25,7 +25,6 @@ from robustkit.evidence.rows import (
 from robustkit.evidence.store import Store
 from robustkit.evidence.stored_columns import attack_parts, attacked_cells
 from robustkit.primitives.ensembles import Threshold
-from robustkit.primitives.reach import bent
 
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
 
@@ -256,4 +255,4 @@ def _key(attack: PlannedAttack) -> _Key:
 
 
 def _is_near(row: NearnessRecord, threshold: Threshold) -> bool:
-    return row.ratio < (threshold.if_bent if bent(row.predicted, row.obtained) else threshold.below)
+    return row.ratio < threshold.at(row.predicted, row.obtained)

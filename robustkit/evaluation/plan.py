@@ -59,7 +59,7 @@ class Member:
             norm: {key: value for key, value in other.items() if usual.get(key) != value}
             for norm, other in others.items()
         }
-        reach = {"reach": {norm: list(each) for norm, each in self.thresholds.items()}} if self.thresholds else {}
+        reach = {"reach": {norm: each.described() for norm, each in self.thresholds.items()}} if self.thresholds else {}
         measures = {"measures": True} if self.measures else {}
         least = {"targets_at_least": self.targets_at_least} if self.targets_at_least else {}
         return {"name": self.name, **usual, **differing, **reach, **measures, **least}

@@ -8,17 +8,30 @@ import math
 from typing import NamedTuple
 
 from robustkit.errors import UserError
+from robustkit.primitives.reach import backfires, bent
 from robustkit.primitives.threat import attacks_for
 
 
 class Threshold(NamedTuple):
     """Which images a member attacks, of those whose nearness ratio was measured: those with a ratio below these.
 
-    Images are bent where following the gradient to where it predicts most obtains less than a quarter of it.
+    Images are bent where following the gradient to where it predicts most obtains less than a quarter of it. The
+    gradient backfires where more than half of it is lost.
     """
 
     below: float = math.inf
     if_bent: float = math.inf
+    if_backfires: float | None = None  # None: as if bent
+
+    def at(self, predicted: float, obtained: float) -> float:
+        """The limit for an image, by what its gradient predicts and what following it obtains."""
+        if self.if_backfires is not None and backfires(predicted, obtained):
+            return self.if_backfires
+        return self.if_bent if bent(predicted, obtained) else self.below
+
+    def described(self) -> list[float]:
+        """The limits, without one that is as if bent."""
+        return [each for each in self if each is not None]
 
 
 class Stage(NamedTuple):
@@ -119,9 +132,9 @@ def _soft(restarts: int, below: float) -> Stage:
 
 
 # An error is often in the second or third likeliest class, which no gradient shows as near.
-def _aimed(targets: int, below: float, if_bent: float) -> Stage:
+def _aimed(targets: int, *limits: float) -> Stage:
     text = f"soft_apgd:steps=30,loss=dlr,targets={targets}"
-    return Stage(text, "targeted", Threshold(below, if_bent), for_noise=False, targets_at_least=3)
+    return Stage(text, "targeted", Threshold(*limits), for_noise=False, targets_at_least=3)
 
 
 _RK_4_LINF = (
@@ -131,6 +144,13 @@ _RK_4_LINF = (
     Stage("apgd-ce:steps=100", "long", Threshold(0.1, 0.7), measures=True),
     _soft(3, 0.25),
     _long_square(0.04),
+)
+# Errors far from where a gradient bends are found where following it backfires, and hardly elsewhere.
+_RK_5_LINF = (
+    *_RK_4_LINF[:2],
+    _aimed(9, 1.0, 0.6, 1.1),
+    Stage("apgd-ce:steps=100", "long", Threshold(0.1, 0.1, 0.7), measures=True),
+    *_RK_4_LINF[4:],
 )
 _RK_4_L2 = (
     _RK_2_L2[0],
@@ -149,12 +169,13 @@ _RK_4_L1 = (
     _NEAREST,
 )
 
-ALIASES = {"default": "rk-4"}
+ALIASES = {"default": "rk-5"}
 
 # Names of earlier versions, one of which means something stronger elsewhere.
 _GONE = ("standard", "thorough")
 
 ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
+    "rk-5": _RK_5_LINF,
     "rk-4": _RK_4_LINF,
     "rk-3": _RK_3_LINF,
     "rk-2": _RK_1_LINF,
@@ -173,6 +194,8 @@ ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
 
 # Members in a norm where they are others.
 IN_NORM: dict[tuple[str, str], tuple[str | Stage, ...]] = {
+    ("rk-5", "L2"): _RK_4_L2,
+    ("rk-5", "L1"): _RK_4_L1,
     ("rk-4", "L2"): _RK_4_L2,
     ("rk-4", "L1"): _RK_4_L1,
     ("rk-3", "L2"): _RK_3_L2,

@@ -7,7 +7,7 @@ from robustkit.errors import UserError
 from robustkit.primitives.ball import Ball
 
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
-_BENT = 0.25
+_BENT, _BACKFIRES = 0.25, -0.5
 _TURNS = 60  # most turns; each but the last fixes a value at the end of its room, and 4 to 12 are usual
 
 
@@ -66,6 +66,11 @@ def believable(predicted: float, obtained: float) -> bool:
 def bent(predicted: float, obtained: float) -> bool:
     """Whether following a gradient obtained less than a quarter of what it predicted: nothing is linear there."""
     return obtained < _BENT * predicted
+
+
+def backfires(predicted: float, obtained: float) -> bool:
+    """Whether following a gradient loses more than half of what it predicted to gain."""
+    return obtained < _BACKFIRES * predicted
 
 
 def _sparse(steep: Tensor, room: Tensor, eps: float) -> Tensor:

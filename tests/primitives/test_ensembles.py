@@ -1,7 +1,7 @@
 import pytest
 from robustkit.attacks import APGD, FAB, Square
 
-from robustkit.primitives.ensembles import is_ensemble, members, names, stages
+from robustkit.primitives.ensembles import Threshold, is_ensemble, members, names, stages
 from robustkit.primitives.registry import build, parsed
 
 NORMS = ["Linf", "L2", "L1"]
@@ -62,3 +62,16 @@ def test_an_ensemble_is_named_in_any_case():
     assert is_ensemble(" AutoAttack ")
     assert not is_ensemble("apgd-t")
     assert members("AutoAttack", "L1") == members("autoattack", "L1")
+
+
+@pytest.mark.parametrize(
+    ("obtained", "limit"),
+    [(2.0, 1.0), (0.5, 1.0), (0.49, 0.6), (-1.0, 0.6), (-1.01, 1.1)],
+    ids=["all of it", "a quarter", "less", "half as much is lost", "more is lost"],
+)
+def test_limits_follow_what_a_gradient_that_predicts_2_obtains(obtained, limit):
+    assert Threshold(1.0, 0.6, 1.1).at(2.0, obtained) == limit
+
+
+def test_an_image_whose_gradient_backfires_is_as_if_bent_where_no_limit_is_given():
+    assert Threshold(1.0, 0.6).at(2.0, -3.0) == 0.6
