@@ -147,7 +147,8 @@ _RK_4_LINF = (
 )
 # Errors far from where a gradient bends are found where following it backfires, and hardly elsewhere.
 _RK_5_LINF = (
-    *_RK_4_LINF[:2],
+    _FIRST,
+    Stage("soft_apgd:steps=20", "second", Threshold(2.0, 1.5), measures=True),
     _aimed(9, 1.0, 0.6, 1.1),
     Stage("apgd-ce:steps=100", "long", Threshold(0.1, 0.1, 0.7), measures=True),
     *_RK_4_LINF[4:],
