@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from robustkit import evaluate
-from robustkit.evaluation.runner import _Pending
+from robustkit.evaluation.attacking import AttackPart
 
 CLASSES, SHAPE = 10, (1, 8, 8)
 
@@ -64,7 +64,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:  # modules and templates are loaded once, however long a run is
         evaluate(model, dataset=(x[:64], y[:64]), attacks=attacks, eps=[0.01], out=Path(folder))
     evidence, profile = Stopwatch(), cProfile.Profile()
-    with tempfile.TemporaryDirectory() as folder, patch.object(_Pending, "write", evidence.around(_Pending.write)):
+    with tempfile.TemporaryDirectory() as folder, patch.object(AttackPart, "write", evidence.around(AttackPart.write)):
         start = time.process_time()
         if given.profile:
             profile.enable()

@@ -1,17 +1,16 @@
 """What several workers gain by the batches that they compute: `python bench/lanes.py [--images N] [--width W]`.
 
 The grid of bench/workers.py is run once, in this process. Then the agenda hands out its lanes to workers that exist
-only as clocks: a lane takes the time of the batches in which its images would be queried, from the passes that each
-image needed in the run. So the figures are the same on a busy machine. They count idle workers and batches that are
-filled up; they leave out start-up, the comparison of batch sizes, the first process, and cores that slow each other
-down.
+only as clocks: each takes images into its batch as others leave it, and a batch takes the time of its rows, from the
+passes that each image needed in the run. So the figures are the same on a busy machine. They count idle workers and
+batches that are filled up; they leave out start-up, the comparison of batch sizes, the first process, the time until
+rows are committed, and cores that slow each other down.
 """
 
 import argparse
 import tempfile
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -36,12 +35,47 @@ STEP = 200_000  # multiplications that a step of the engine costs, however few r
 
 @dataclass
 class Clock:
-    """A worker that computes nothing."""
+    """A worker that computes nothing: what it would do with the images of its lanes."""
 
-    free: float = 0.0  # when it is, in multiplications of one worker
+    grid: "Grid"
+    now: float = 0.0  # in multiplications of one worker
     busy: float = 0.0
-    model: int | None = None
-    lane: Lane | None = None
+    model: int | None = None  # of its last lane
+    lanes: dict[int, Lane] = field(default_factory=dict)  # those with images left, by their number
+    asks: bool = False  # for more images
+    begun: int = 0  # lanes
+    waiting: deque[tuple[int, int]] = field(default_factory=deque)  # passes of an image, and the number of its lane
+    live: list[tuple[int, int]] = field(default_factory=list)  # passes that are left, and the number of the lane
+
+    def take(self, lane: Lane) -> None:
+        """Be handed a lane."""
+        self.begun += 1
+        self.lanes[self.begun], self.model, self.asks = lane, lane.model, False
+        self.waiting.extend((each, self.begun) for each in self.grid.passes(lane))
+
+    @property
+    def images(self) -> Lane:
+        """All images that it has."""
+        first, *others = self.lanes.values()
+        return replace(first, images=first.images + tuple(image for each in others for image in each.images))
+
+    def go_on(self) -> list[Lane]:
+        """Compute until images leave the batch; returns the lanes that are finished."""
+        lane = next(iter(self.lanes.values()))
+        while self.waiting and len(self.live) < SIZES[-1]:
+            self.live.append(self.waiting.popleft())
+        steps = min((each for each, _ in self.live), default=0)
+        if self.live:
+            if lane.attack is not None and len(self.live) < SIZES[-1]:
+                steps = min(steps, 1)  # it looks for further images after each step
+            size = min(size for size in SIZES if size >= len(self.live))
+            spent = steps * self.grid.step(lane, size)
+            self.now, self.busy = self.now + spent, self.busy + spent
+        self.live = [(each - steps, number) for each, number in self.live if each > steps]
+        # As the engine does: a quarter of the slots is begun ahead.
+        self.asks = lane.attack is not None and len(self.waiting) <= SIZES[-1] // 4
+        left = {number for _, number in (*self.live, *self.waiting)}
+        return [self.lanes.pop(number) for number in [*self.lanes] if number not in left]
 
 
 class Grid:
@@ -65,44 +99,40 @@ class Grid:
         place = ("0", "clean") if attack is None else (attack.threat.eps_text, attack.name)
         return [self.rows[(model, *place, image)] for image in lane.images]
 
-    def cost(self, lane: Lane) -> float:
-        """Multiplications of a lane."""
+    def passes(self, lane: Lane) -> list[int]:
+        """The passes of each image."""
+        if lane.attack is None:
+            return [1] * len(lane.images)
+        return [max((max(row.forwards, row.backwards) for row in rows if isinstance(row, AttackRecord)), default=0)
+                for rows in self.of(lane)]  # fmt: skip
+
+    def step(self, lane: Lane, size: int) -> float:
+        """Multiplications of a batch."""
         layers = self.evaluation.classifiers[lane.model].network.modules()
         row = sum(layer.weight.numel() * 64 for layer in layers if isinstance(layer, nn.Conv2d))
-        if lane.attack is None:
-            return row * sum(size for size, _ in batches([1] * len(lane.images)))
-        passes = [max(each.forwards, each.backwards) for rows in self.of(lane) for each in rows
-                  if isinstance(each, AttackRecord)]  # fmt: skip
-        return sum(steps * (BACKWARD * row * size + STEP) for size, steps in batches(passes))
-
-
-def batches(passes: list[int]) -> Iterator[tuple[int, int]]:
-    """The rows of batches and how many follow with so many, for images that leave after so many passes each."""
-    waiting, live = deque(each for each in passes if each), list[int]()
-    while waiting or live:
-        while waiting and len(live) < SIZES[-1]:
-            live.append(waiting.popleft())
-        steps = min(live)
-        yield min(size for size in SIZES if size >= len(live)), steps
-        live = [each - steps for each in live if each > steps]
+        return row * size if lane.attack is None else BACKWARD * row * size + STEP
 
 
 def clocks(grid: Grid, count: int) -> list[Clock]:
     """So many workers at the end of the run."""
     store = Store(None)
     store.set_manifest(warnings=[], seconds={})
-    agenda, workers, now = Agenda(grid.evaluation, store), [Clock() for _ in range(count)], 0.0
+    agenda, workers, now = Agenda(grid.evaluation, store), [Clock(grid) for _ in range(count)], 0.0
     while agenda.left:
         for worker in workers:
-            if worker.lane is None and (lane := agenda.take(count, worker.model)) is not None:
-                cost = grid.cost(lane)
-                worker.lane, worker.model, worker.free = lane, lane.model, now + cost
-                worker.busy += cost
-        first = min((worker for worker in workers if worker.lane is not None), key=lambda worker: worker.free)
-        lane, first.lane, now = first.lane, None, first.free
-        assert lane is not None
-        agenda.write(lane.model, [row for rows in grid.of(lane) for row in rows])
-        agenda.done(lane)
+            if not worker.lanes and (lane := agenda.take(count, worker.model)) is not None:
+                worker.now = max(worker.now, now)
+                worker.take(lane)
+        for worker in workers:
+            if worker.asks and worker.lanes:
+                lane = agenda.more(worker.images, count)
+                if lane is not None:
+                    worker.take(lane)
+        first = min((worker for worker in workers if worker.lanes), key=lambda worker: worker.now)
+        now = first.now
+        for lane in first.go_on():
+            agenda.write(lane.model, [row for rows in grid.of(lane) for row in rows])
+            agenda.done(lane)
     store.close()
     return workers
 
@@ -128,7 +158,7 @@ def main() -> None:
         (one,) = clocks(grid, 1)
         for count in (1, *given.workers):
             workers = clocks(grid, count)
-            end, busy = max(worker.free for worker in workers), sum(worker.busy for worker in workers)
+            end, busy = max(worker.now for worker in workers), sum(worker.busy for worker in workers)
             figures = f"{one.busy / count / end:11.2f} {busy / one.busy:17.2f} {1 - busy / count / end:5.2f}"
             print(f"{images:6} {count:8} {end / 1e9:35.0f} {figures}", flush=True)
 

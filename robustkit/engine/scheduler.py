@@ -36,7 +36,7 @@ _AHEAD = 4  # trials begun before there is a slot for them: the slots by this
 def run(
     session: Session,
     attack: Attack,
-    jobs: Iterable[Job],
+    jobs: Iterable[Job | None],
     *,
     slots: int,
     seed: int = 0,
@@ -52,7 +52,8 @@ def run(
     Args:
         session: of the model.
         attack: what is tried.
-        jobs: images; drawn from as slots become free, so they can be streamed.
+        jobs: images; drawn from as slots become free, so they can be streamed. None where there are no more at present;
+            the attack ends when it has nothing to do, even if there may be more later.
         slots: rows in flight. Outcomes do not depend on it.
         seed: of all noise.
         tick: called with the number of trials in flight after each query and the outcomes that it led to.
@@ -76,16 +77,16 @@ def run(
     measurable = measure and plain and attack.keeps_best and not attack.ball.renders
     late = first.x.device.type == "cuda" if late is None else late
 
-    def scheduler(attack: Attack, jobs: Iterator[Job], pooled: bool) -> Scheduler:
+    def scheduler(attack: Attack, jobs: Iterator[Job | None], pooled: bool) -> Scheduler:
         margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measurable else None
         return Scheduler(
             session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, late, pooled
         )  # fmt: skip
 
     jobs = chain([first], jobs)
-    groups: Iterable[tuple[Attack, Iterator[Job]]] = [(attack, jobs)]
+    groups: Iterable[tuple[Attack, Iterator[Job | None]]] = [(attack, jobs)]
     if isinstance(attack.mask, ImageMasks):
-        own = by_mask(list(jobs), attack.mask.of_image)
+        own = by_mask(list(iter(lambda: next(jobs, None), None)), attack.mask.of_image)  # those of the present
         groups = ((replace(attack, mask=mask), iter(some)) for mask, some in own)
     pooled = isinstance(attack.mask, ImageMasks) and can_pool(surrogate or session, attack)
     schedulers = (scheduler(*group, pooled) for group in groups)
@@ -118,7 +119,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job], most: int,
+        self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job | None], most: int,
         seed: int, patience: float = math.inf, margins: Margins | None = None, late: bool = False,
         pooled: bool = False,
     ) -> None:  # fmt: skip

@@ -19,13 +19,13 @@ class TrialQueue:
 
     Args:
         attack: whose trials they are.
-        jobs: drawn from as slots become free, so they can be streamed.
+        jobs: drawn from as slots become free, so they can be streamed; None where there are no more at present.
         seed: of all noise.
     """
 
-    def __init__(self, attack: Attack, jobs: Iterator[Job], seed: int) -> None:
+    def __init__(self, attack: Attack, jobs: Iterator[Job | None], seed: int) -> None:
         self.attack, self.seed = attack, seed
-        self.exhausted = False  # no more jobs
+        self.exhausted = False  # no more jobs, at least at present
         self._jobs = jobs
         self._new: deque[Trial] = deque()
         self._begun: deque[Trial] = deque()  # trials with a first query,
@@ -40,8 +40,8 @@ class TrialQueue:
         """Draw at most `count` more jobs."""
         for _ in range(count):
             job = next(self._jobs, None)
+            self.exhausted = job is None
             if job is None:
-                self.exhausted = True
                 return
             trial = Trial(job, self.attack)
             if self.attack.bisects:

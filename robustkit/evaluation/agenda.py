@@ -1,8 +1,10 @@
 """What is left to do in a run of several workers, and which part of it comes next.
 
-The parts are *lanes*: images of one model, for one attack. An attack belongs to a *chain*: the attacks of one column in
-one norm, each of which reads what those before it found. An image enters an attack once it has left those before it in
-the chain. Chains do not wait for each other: while one ends with a few hard images, other workers have something to do.
+The parts are *lanes*: images of one model, for one attack. A worker is handed one lane after the other of the same
+attack, so that its batch stays full until no image waits for the attack. An attack belongs to a *chain*: the attacks of
+one column in one norm, each of which reads what those before it found. An image enters an attack once it has left those
+before it in the chain. Chains do not wait for each other: while one ends with a few hard images, other workers have
+something to do.
 """
 
 import math
@@ -24,11 +26,12 @@ from robustkit.evidence.rows import FailedRecord, Row
 from robustkit.evidence.store import Store
 from robustkit.host.progress import Silent
 
-LEAST: Final = 32  # images in a lane: fewer fill no batch
-_MOST: Final = 2048
-_SHARES: Final = 2  # lanes that each worker gets of the images of a stage, where there is little else to do
-_ENOUGH: Final = 3  # stages with images for each worker: then a lane has all images of one
-_REST: Final = 8  # images that get no lane of their own: a CPU fills their batch with 16 rows (`BatchSizes`)
+ENOUGH: Final = 32  # images that are worth the start of a worker
+_LEAST: Final = 16  # images in a lane: a CPU fills the batch of fewer with 16 rows (`BatchSizes`)
+_MOST: Final = 256  # they move on to the next attack together
+_SHARES: Final = 4  # lanes that the images which wait would make for each worker: what ends last is small
+_REST: Final = 8  # images that get no lane of their own,
+_FEWEST: Final = 4  # and those that a worker is not handed further ones of, unless they are the last
 _PARTS: Final = 8  # into which the images of a lost worker are divided
 
 
@@ -60,8 +63,9 @@ class _Chain:
 class _Choice(NamedTuple):
     """A stage with images that wait; the best is the smallest."""
 
-    unripe: bool  # more images are on their way to it, and those that wait are not enough for a lane of each worker
-    elsewhere: bool  # another model than the worker's last
+    unripe: bool  # more images are on their way to it
+    joined: bool  # another worker attacks it, and each of them ends with a few hard images of its own
+    model: int  # 0 the worker's last, 1 one that no worker has loaded, 2 another worker's
     cheap: float  # minus the most passes of an image: what ends last is small, and clean images open the way
     few: int  # minus the number of images
     chain: int
@@ -110,11 +114,10 @@ class Agenda:
         return sum(run.ledger.standing for run in self.runs) / max(judged, 1)
 
     @property
-    def lanes(self) -> int:
-        """How many of the smallest lanes the images that wait fill."""
-        return len(self._again) + sum(
-            math.ceil(len(images) / LEAST) for chain in self._chains for images in chain.waiting
-        )
+    def useful(self) -> int:
+        """How many workers the images that wait are worth."""
+        waiting = (len(images) for chain in self._chains for images in chain.waiting)
+        return len(self._again) + sum(math.ceil(images / ENOUGH) for images in waiting)
 
     def take(self, workers: int, last: int | None) -> Lane | None:
         """The next lane for a worker, if there is any.
@@ -125,17 +128,29 @@ class Agenda:
         """
         if self._again:
             return self._again.popleft()
-        choices = sorted(self._choices(workers, last))
+        choices = sorted(self._choices(last))
         if not choices:
             return None
-        best = choices[0]
-        chain = self._chains[best.chain]
-        waiting = chain.waiting[best.place]
-        ripe = sum(not choice.unripe for choice in choices)
-        whole = workers == 1 or ripe >= _ENOUGH * workers
-        images = waiting.take(min(_share(len(waiting), 1 if whole else _SHARES * workers), _MOST))
-        chain.out[best.place] += len(images)
-        return Lane(chain.model, chain.stages[best.place], images)
+        return self._lane(self._chains[choices[0].chain], choices[0].place, workers)
+
+    def more(self, lane: Lane, workers: int) -> Lane | None:
+        """More images for a worker that has some of a lane left, if any wait for the same attack."""
+        if lane.alone:
+            return None
+        for chain, place in self._at(lane):
+            if chain.waiting[place]:
+                return self._lane(chain, place, workers, len(lane.images))
+        return None
+
+    def _lane(self, chain: _Chain, place: int, workers: int, held: int = 0) -> Lane | None:
+        """A lane for a worker that has `held` images of the stage; None if it has its share of them."""
+        waiting = chain.waiting[place]
+        free = self._share(chain, place, workers) - held
+        if held and free < min(len(waiting), _FEWEST):
+            return None
+        images = waiting.take(min(free, _size(len(waiting), _SHARES * workers)))
+        chain.out[place] += len(images)
+        return Lane(chain.model, chain.stages[place], images)
 
     def known(self, lane: Lane) -> tuple[Row, ...]:
         """The rows that a lane's attack reads: those of the attacks before it in its chain, at its radius."""
@@ -163,15 +178,18 @@ class Agenda:
         """A lane's worker has ended: its unfinished images are handed out again; returned if it is one image alone.
 
         Args:
-            lane: as it was handed out.
+            lane: the images that the worker had.
             blamed: whether an image that was alone may have ended the worker.
         """
         left = self._lacking(lane.model, lane.attack, image_numbers(lane.images)).tolist()
         unfinished = set(left)
         self.done(replace(lane, images=tuple(image for image in lane.images if image not in unfinished)))
         if len(left) == 1:
-            return replace(lane, images=tuple(left), deaths=lane.deaths + (blamed and len(lane.images) == 1))
-        self._again.extendleft(replace(lane, images=part) for part in _divided(left, math.ceil(len(left) / _PARTS)))
+            return replace(
+                lane, images=tuple(left), alone=True, deaths=lane.deaths + (blamed and len(lane.images) == 1)
+            )
+        parts = _divided(left, math.ceil(len(left) / _PARTS))
+        self._again.extendleft(replace(lane, images=part, alone=True) for part in parts)
         return None
 
     def again(self, lane: Lane) -> None:
@@ -191,13 +209,22 @@ class Agenda:
         """Commit rows about a model."""
         self.runs[model].ledger.write(rows)
 
-    def _choices(self, workers: int, last: int | None) -> Iterator[_Choice]:
+    def _share(self, chain: _Chain, place: int, workers: int) -> int:
+        """How many images of a stage a worker may have: all, unless the others will soon have nothing else to do."""
+        images = len(chain.waiting[place]) + chain.out[place]
+        others = sum(any(each.waiting) and not any(each.out) for each in self._chains if each is not chain)
+        alone = chain.before is None or others >= workers - 1
+        return images if alone else max(math.ceil(images / workers), _LEAST)
+
+    def _choices(self, last: int | None) -> Iterator[_Choice]:
+        others = {chain.model for chain in self._chains if any(chain.out)}
         for number, chain in enumerate(self._chains):
+            model = 0 if chain.model == last else 1 + (chain.model in others)
             for place, images in enumerate(chain.waiting):
                 if images:
-                    unripe = len(images) < LEAST * workers and chain.arriving(place) > 0
                     cheap = -self._passes(chain.stages[place])
-                    yield _Choice(unripe, chain.model != last, cheap, -len(images), number, place)
+                    unripe, joined = chain.arriving(place) > 0, chain.out[place] > 0
+                    yield _Choice(unripe, joined, model, cheap, -len(images), number, place)
 
     def _passes(self, attack: int | None) -> float:
         """The most passes of an image at a stage; infinite for clean images."""
@@ -244,12 +271,9 @@ def _chains(plan: Plan) -> list[list[int]]:
     return list(chains.values())
 
 
-def _share(images: int, lanes: int) -> int:
-    """How many of some images the next lane gets, where all of them are to make so many lanes.
-
-    The last hard images of a lane pay for a whole batch, so few large lanes cost less than many small ones.
-    """
-    size = max(math.ceil(images / lanes), LEAST)
+def _size(images: int, lanes: int) -> int:
+    """How many of some images the next lane gets, where all of them would make so many lanes."""
+    size = min(max(math.ceil(images / lanes), _LEAST), _MOST)
     return size if images - size > _REST else images
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 
 from robustkit.errors import UserError
-from robustkit.evaluation.agenda import LEAST, Agenda
-from robustkit.evaluation.lanes import HOST_LOST, NOTED, Lane, LaneDone, LaneFailed, NewRows, Noted, Ready
+from robustkit.evaluation.agenda import ENOUGH, Agenda
+from robustkit.evaluation.lanes import HOST_LOST, NOTED, Lane, LaneDone, LaneFailed, More, NewRows, Noted, Ready
 from robustkit.evaluation.places import WorkerProcess, place_of
 from robustkit.evaluation.request import MOST_WORKERS
 from robustkit.evaluation.resolved import Evaluation
@@ -36,7 +36,8 @@ class Worker:
     """A worker process, and what it works on."""
 
     process: WorkerProcess
-    lane: Lane | None = None
+    lane: Lane | None = None  # the images that it has
+    asks: bool = False  # for more of them
     model: int | None = None  # of its last lane
     ready: bool = False
 
@@ -87,7 +88,7 @@ class Crew:
             UserError: the worker cannot start.
         """
         while self.first is None:
-            useful = len(self.evaluation.classifiers) * math.ceil(len(self.evaluation.share) / LEAST)
+            useful = len(self.evaluation.classifiers) * math.ceil(len(self.evaluation.share) / ENOUGH)
             self._start(0 if self.workers else min(self.size, useful))
             for worker in self._heard_of():
                 self._hear(worker)
@@ -113,16 +114,25 @@ class Crew:
     def _hand_out(self, agenda: Agenda) -> None:
         idle = [worker for worker in self.workers if worker.ready and worker.lane is None]
         size = self.size
-        self._start(min(agenda.lanes - len(idle), size - len(self.workers)))
+        self._start(min(agenda.useful - len(idle), size - len(self.workers)))
         for worker in idle:
             lane = agenda.take(size, worker.model)
             if lane is None:
-                return
-            manifest = self.store.manifest()
-            worker.lane, worker.model = lane, lane.model
-            noted = {key: manifest[key] for key in NOTED if key in manifest}
-            keep = self.evaluation.keep_adversarial
-            worker.process.send(replace(lane, rows=agenda.known(lane), noted=noted, keep_adversarial=keep))
+                break
+            self._hand(worker, lane, agenda)
+        for worker in self.workers:
+            if worker.asks and worker.lane is not None:
+                lane = agenda.more(worker.lane, size)
+                if lane is not None:
+                    self._hand(worker, lane, agenda)
+
+    def _hand(self, worker: Worker, lane: Lane, agenda: Agenda) -> None:
+        manifest = self.store.manifest()
+        noted = {key: manifest[key] for key in NOTED if key in manifest}
+        keep = self.evaluation.keep_adversarial
+        worker.process.send(replace(lane, rows=agenda.known(lane), noted=noted, keep_adversarial=keep))
+        before = () if worker.lane is None else worker.lane.images
+        worker.lane, worker.model, worker.asks = replace(lane, images=before + lane.images), lane.model, False
 
     def _start(self, count: int) -> None:
         for _ in range(count):
@@ -144,21 +154,26 @@ class Crew:
             self._write(worker, message.rows)
         elif isinstance(message, Noted):
             self._note(message.entries)
+        elif isinstance(message, More):
+            worker.asks = True
         elif isinstance(message, LaneFailed):
             raise UserError(message.text) if message.mendable else RuntimeError(message.text)
         elif isinstance(message, LaneDone):
             self._done(worker, message)
 
     def _done(self, worker: Worker, message: LaneDone) -> None:
-        lane, worker.lane = worker.lane, None
+        lane = worker.lane
         assert lane is not None, "only a lane can be done"
+        done, finished = replace(lane, images=message.images), set(message.images)
+        left = tuple(image for image in lane.images if image not in finished)
+        worker.lane = replace(lane, images=left) if left else None
         assert self.agenda is not None, "lanes come from it"
         seconds = self.store.manifest()["seconds"]
         self.store.set_manifest(
             seconds=seconds | {key: round(seconds.get(key, 0) + spent, 3) for key, spent in message.seconds.items()}
         )
         before, self.lost = self.agenda.left, 0
-        self.agenda.done(lane)
+        self.agenda.done(done)
         self._advance(before - self.agenda.left)
 
     def _advance(self, images: int) -> None:

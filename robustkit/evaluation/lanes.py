@@ -1,4 +1,4 @@
-"""What goes through the pipe between the first process of a run and a worker: lanes there, rows and notes back."""
+"""What goes between the first process of a run and a worker: lanes there, rows, notes and requests for more back."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +23,13 @@ class Lane:
     rows: tuple[Row, ...] = ()  # what is known about them already
     noted: Mapping[str, Any] | None = None  # entries of the manifest
     keep_adversarial: bool = False  # as the run folder was begun
+    alone: bool = False  # whether its worker gets no other images meanwhile: these were with one that ended
     deaths: int = 0  # of workers that had this image alone
+
+    def continues(self, other: "Lane") -> bool:
+        """Whether its images may be attacked in a batch with those of another lane."""
+        same = (self.model, self.attack) == (other.model, other.attack)
+        return same and self.attack is not None and not (self.alone or other.alone)
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,15 @@ class Noted:
 
 
 @dataclass(frozen=True)
-class LaneDone:
-    """All images of the lane are finished."""
+class More:
+    """The batch of a worker will soon have room for more images of the lane that it was handed last."""
 
+
+@dataclass(frozen=True)
+class LaneDone:
+    """All images of a lane are finished."""
+
+    images: tuple[int, ...]
     seconds: Mapping[str, float]  # by stage
 
 
@@ -63,7 +75,7 @@ class LaneFailed:
     mendable: bool  # by the user
 
 
-Message = Ready | NewRows | Noted | LaneDone | LaneFailed
+Message = Ready | NewRows | Noted | More | LaneDone | LaneFailed
 
 
 @contextmanager

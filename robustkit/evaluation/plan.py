@@ -91,6 +91,11 @@ class PlannedAttack:
         return self.member.name
 
     @property
+    def cell(self) -> str:
+        """Where its results stand for a model: the threat model and the name."""
+        return f"{self.threat.norm} {self.threat.eps_text} {self.name}"
+
+    @property
     def counts_queries(self) -> bool:
         """Whether the queries that each image takes are evidence: no gradients, no surrogate model, no ensemble."""
         black_box = self.attack.sees != "gradients" and self.column.surrogate is None
@@ -205,7 +210,7 @@ def clean_stage(model: str) -> str:
 
 def attack_stage(model: str, attack: PlannedAttack) -> str:
     """The name of the stage of one attack in one threat model."""
-    return f"{model} {attack.threat.norm} {attack.threat.eps_text} {attack.name}"
+    return f"{model} {attack.cell}"
 
 
 def checks_stage(model: str) -> str:

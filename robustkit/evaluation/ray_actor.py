@@ -65,6 +65,10 @@ class WorkerActor:
         """Called by the worker itself."""
         self._messages.put(message)
 
+    def poll(self) -> bool:
+        """Called by the worker itself."""
+        return not self._lanes.empty()
+
     def recv(self) -> Lane:
         """Called by the worker itself."""
         return self._lanes.get()

@@ -31,10 +31,13 @@ class RunLog:
         finally:
             # An error of the evidence file here would hide the one that ended the stage.
             with suppress(UserError):
-                seconds = self.store.manifest()["seconds"]
-                key = f"{self.model} {stage}"
-                seconds[key] = round(seconds.get(key, 0) + time.monotonic() - start, 3)
-                self.store.set_manifest(seconds=seconds)
+                self.add_seconds(stage, time.monotonic() - start)
+
+    def add_seconds(self, stage: str, spent: float) -> None:
+        """Add to the seconds of a stage."""
+        seconds = self.store.manifest()["seconds"]
+        key = f"{self.model} {stage}"
+        self.store.set_manifest(seconds={**seconds, key: round(seconds.get(key, 0) + spent, 3)})
 
     def note_randomized(self, oracle: Randomized, *, begun: bool) -> None:
         """Keep how a randomized model is judged, which the tables need to know.

@@ -17,7 +17,7 @@ import torch
 
 from robustkit import Classifier
 from robustkit.classifier.smoothing import Smoothing
-from robustkit.evaluation import runner
+from robustkit.evaluation import attacking
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from tests.evaluation.crash_server import killed_by_a_server
@@ -55,7 +55,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 def run_and_die(folder: Path, after: int) -> None:
     """Commit after every image, and kill this process after a number of statements, before or in a transaction."""
-    runner._COMMIT_SECONDS = 0
+    attacking.COMMIT_SECONDS = 0
     opened, count = Store.__init__, 0
 
     def traced(self: Store, *arguments: object, **more: object) -> None:

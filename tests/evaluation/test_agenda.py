@@ -2,6 +2,7 @@
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -36,15 +37,41 @@ def whole(tmp_path_factory):
 
 
 class Wire(list):
-    """What a worker sends."""
+    """What a worker sends; more lanes come for it, or not, as luck has it."""
+
+    def __init__(self, agenda, luck):
+        super().__init__()
+        self.agenda, self.luck, self.next = agenda, luck, None
+
+    def begin(self, lane):
+        self.clear()
+        self.images = lane
+        return self._with_rows(lane)
 
     def send(self, message):
         self.append(message)
 
+    def poll(self):
+        self.next = self.agenda.more(self.images, 2) if self.luck.random() < 0.5 else None
+        return self.next is not None
+
+    def recv(self):
+        self.images = replace(self.images, images=self.images.images + self.next.images)
+        return self._with_rows(self.next)
+
+    def finished(self, images):
+        """The lane of some of the images, which the worker has no longer."""
+        left = tuple(image for image in self.images.images if image not in images)
+        done, self.images = replace(self.images, images=images), replace(self.images, images=left)
+        return done
+
+    def _with_rows(self, lane):
+        return replace(lane, rows=self.agenda.known(lane), noted={}, keep_adversarial=True)
+
 
 def work(agenda, evaluation, luck, workers=3, *, loses=0.0, poison=None):
-    """Carry out all lanes, some at a time, in random order; a lost lane sends some of its rows."""
-    benches = [Bench(evaluation, Wire()) for _ in range(workers)]
+    """Carry out all lanes, some at a time, in random order; a lost worker sends some of its rows."""
+    benches = [Bench(evaluation, Wire(agenda, luck)) for _ in range(workers)]
     out: dict[int, Lane] = {}
     while agenda.left:
         for number in set(range(workers)) - set(out):
@@ -52,25 +79,20 @@ def work(agenda, evaluation, luck, workers=3, *, loses=0.0, poison=None):
             if lane is not None:
                 out[number] = lane
         number = luck.choice(list(out))
-        lane = out.pop(number)
-        rows = [] if poison in lane.images else rows_of(benches[number], agenda, lane)
-        lost = poison in lane.images or luck.random() < loses
-        for some in rows[: luck.randrange(len(rows) + 1)] if lost else rows:
-            agenda.write(lane.model, some)
+        wire = benches[number].connection
+        benches[number].carry_out(wire.begin(out.pop(number)))
+        lost = poison in wire.images.images or luck.random() < loses
+        sent = [message for message in wire if isinstance(message, NewRows | LaneDone)]
+        assert isinstance(sent[-1], LaneDone)
+        for message in sent[: luck.randrange(len(sent))] if lost else sent:
+            if isinstance(message, LaneDone):
+                agenda.done(wire.finished(message.images))
+            elif poison not in {row.sample for row in message.rows}:
+                agenda.write(wire.images.model, message.rows)
         if lost:
-            lose(agenda, evaluation, lane)
-        else:
-            agenda.done(lane)
+            lose(agenda, evaluation, wire.images)
     for bench in benches:
         bench.close()
-
-
-def rows_of(bench, agenda, lane):
-    """What a worker writes, in its transactions."""
-    bench.connection.clear()
-    bench.carry_out(Lane(lane.model, lane.attack, lane.images, agenda.known(lane), {}, True))
-    assert isinstance(bench.connection[-1], LaneDone)
-    return [message.rows for message in bench.connection if isinstance(message, NewRows)]
 
 
 def lose(agenda, evaluation, lane):
@@ -85,9 +107,10 @@ def lose(agenda, evaluation, lane):
     agenda.failed(alone, FailedRecord(name, alone.images[0], label, 3, "SIGKILL"))
 
 
-def begun(folder, evaluation):
+def begun(folder, evaluation, correct=()):
     store = Store(folder)
     store.set_manifest(warnings=[], seconds={})
+    store.write(CleanRecord("linear", image, 0, 0, "1 2") for image in correct)
     return store, Agenda(evaluation, store)
 
 
@@ -138,32 +161,32 @@ def test_a_poisonous_image_holds_up_nothing_else(whole, tmp_path):
         assert rows[name] == [row for row in whole[name] if row[column] != 7]
 
 
-def plain(images):
-    """A model, two attacks at one radius, and nothing else."""
+def plain(images, *attacks):
+    """A model, some attacks at one radius, and nothing else."""
     asked = EvaluationRequest(
-        Classifier(linear(), name="linear"), dataset=data(images), attacks=["fgsm", "pgd:steps=40"], eps="Linf:0.1",
-        watch=Recorder(),
-    )  # fmt: skip
+        Classifier(linear(), name="linear"), dataset=data(images), attacks=attacks, eps="Linf:0.1", watch=Recorder()
+    )
     return resolve(asked)
 
 
-def correct(agenda, lane):
-    """All images of a lane are classified correctly."""
-    agenda.write(lane.model, [CleanRecord("linear", image, 0, 0, "1 2") for image in lane.images])
-    agenda.done(lane)
+def all_of(agenda, workers):
+    """The images that a worker has when it has got as many as it may."""
+    images = agenda.take(workers, 0)
+    while (lane := agenda.more(images, workers)) is not None:
+        images = replace(images, images=images.images + lane.images)
+    return images
 
 
 def test_no_lane_is_left_with_images_that_fill_no_batch(tmp_path):
-    store, agenda = begun(tmp_path, plain(66))
+    store, agenda = begun(tmp_path, plain(40, "fgsm"))
     sizes = [len(agenda.take(2, None).images) for _ in range(2)]
     store.close()
 
-    assert sizes == [32, 34]
+    assert sizes == [16, 24]
 
 
 def test_the_attack_with_the_most_passes_comes_first_and_what_ends_last_is_small(tmp_path):
-    store, agenda = begun(tmp_path, plain(32))
-    correct(agenda, agenda.take(2, None))
+    store, agenda = begun(tmp_path, plain(32, "fgsm", "pgd:steps=40"), range(32))
     lanes = [agenda.take(2, 0) for _ in range(2)]
     store.close()
 
@@ -171,12 +194,38 @@ def test_the_attack_with_the_most_passes_comes_first_and_what_ends_last_is_small
 
 
 def test_images_wait_for_the_others_of_their_stage_while_there_is_something_else_to_do(tmp_path):
-    store, agenda = begun(tmp_path, plain(150))
-    correct(agenda, agenda.take(2, 0))  # 38 images, which could be attacked already
+    store, agenda = begun(tmp_path, plain(150, "fgsm"), range(38))  # some images could be attacked already
     following = agenda.take(2, 0)
     store.close()
 
     assert following.attack is None
+
+
+def test_a_worker_gets_further_images_of_its_attack_until_none_waits(tmp_path):
+    store, agenda = begun(tmp_path, plain(100, "fgsm", "pgd:steps=40"), range(100))
+    images = all_of(agenda, 2)  # the other worker has another attack
+    store.close()
+
+    assert sorted(images.images) == sorted(agenda.evaluation.ids)
+
+
+def test_workers_share_the_last_attack_evenly(tmp_path):
+    store, agenda = begun(tmp_path, plain(100, "fgsm"), range(100))
+    first, second = all_of(agenda, 2), all_of(agenda, 2)
+    store.close()
+
+    assert not {*first.images} & {*second.images}
+    assert min(len(first.images), len(second.images)) > 50 - 4  # fewer are not handed out alone
+
+
+def test_images_of_a_lost_worker_share_no_batch_with_others(tmp_path):
+    store, agenda = begun(tmp_path, plain(100, "fgsm"), range(100))
+    agenda.lost(agenda.take(1, None))
+    again = agenda.take(1, None)
+    store.close()
+
+    assert again.alone
+    assert agenda.more(again, 1) is None
 
 
 def test_the_end_of_a_host_is_blamed_on_no_image(tmp_path):
