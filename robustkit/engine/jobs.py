@@ -85,6 +85,7 @@ class Trial:
     shortest: "Outcome | None" = None  # without a radius: the nearest error of the trials so far
     approach: list[Approach] = field(default_factory=list)  # of an attack that sees no gradients, without a radius
     bisection: Bisection | None = None
+    early: bool = False  # whether the trials before it may still succeed (`robustkit.engine.early`)
 
     @property
     def restart(self) -> int:
@@ -100,6 +101,18 @@ class Trial:
     def last(self) -> bool:
         """Whether no trial of the image is left after this one, at this radius."""
         return self.number + 1 == self.attack.restarts * len(self.job.loss_targets)
+
+    def following(self) -> "Trial":
+        """The next trial of the image, with nothing counted yet."""
+        return Trial(self.job, self.attack, self.number + 1)
+
+    def count_in(self, before: "Trial") -> None:
+        """Add what was counted over the trials before this one."""
+        self.looks += before.looks
+        self.queries += before.queries
+        self.forwards += before.forwards
+        self.backwards += before.backwards
+        self.zero_backwards += before.zero_backwards
 
     def note(self, distance: float) -> None:
         """Note how far away the nearest error of this trial is after the queries so far."""

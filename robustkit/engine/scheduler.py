@@ -16,6 +16,9 @@ from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch, QueriesAhead
+from robustkit.engine.candidates import Candidates
+from robustkit.engine.early import EarlyTrials
+from robustkit.engine.early_rows import EarlyRows
 from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_rows
 from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
@@ -23,7 +26,7 @@ from robustkit.engine.pool import run_pooled
 from robustkit.engine.pooled_query import BatchOfQueries, can_pool
 from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
-from robustkit.engine.verdicts import Candidates, VerdictQueue
+from robustkit.engine.verdicts import VerdictQueue
 from robustkit.primitives.image_masks import ImageMasks
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, Seen, State
@@ -131,7 +134,9 @@ class Scheduler:
         self.approaches = attack.unlimited and not attack.bisects and attack.sees != "gradients"
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
-        self.waiting = VerdictQueue(judge, attack, self.queue, patience, margins)
+        early = EarlyTrials()
+        self.early_rows = EarlyRows(early, self.slots, attack)
+        self.waiting = VerdictQueue(judge, attack, self.queue, early, patience, margins)
         # A model that draws noise may answer a query differently in another batch.
         repeats = isinstance(queried.oracle, Plain)
         guesses = attack.guesses and repeats and not attack.unlimited
@@ -139,11 +144,15 @@ class Scheduler:
         # Not where queries are a caller's own function, which may be paid for.
         self.late = late and repeats and not (queried.answers_only or guesses or attack.bisects or self.approaches)
         self.unread: UnreadStep | None = None  # the last step, if what it showed is read late
+        # Idle rows cost nothing but where each query is paid for.
+        paid = queried is not session or queried.answers_only or pooled
+        self.begins_early = repeats and not (paid or guesses or self.late or attack.unlimited or attack.bisects)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
         slots, queue = self.slots, self.queue
-        live = len(slots.live)
+        self.early_rows.drop_forgotten()
+        live = len(self.early_rows.others)
         if live and live == len(slots.trials) >= self.most:
             return True
         free = self.most - live
@@ -151,14 +160,18 @@ class Scheduler:
             queue.draw(free - len(queue) + self.most // _AHEAD)
         arriving = min(free, len(queue))
         if not live and not arriving:
+            self.early_rows.leave(0)
             slots.clear()
             return bool(len(self.waiting))
         size = self._size(live + arriving)
         if self.unread is not None and size != len(slots.trials):
             self._catch_up()
             return self.admit()
+        self.early_rows.leave(size - live - arriving)
         slots.resize(size)
         self._fill(arriving)
+        if self.begins_early and queue.exhausted and not len(queue):
+            self.early_rows.fill(queue.begun)
         return True
 
     @property
@@ -172,7 +185,7 @@ class Scheduler:
         query = self.asked()
         if query is None:
             return 0
-        live = len(self.slots.live)
+        live = len(self.early_rows.others)
         seen = self._seen(query.state)
         if seen is None:
             self._halve()
@@ -202,7 +215,7 @@ class Scheduler:
 
     def verdicts(self) -> Iterator[Outcome]:
         """Outcomes of the images that are decided."""
-        return self.waiting.judge(len(self.slots.live))
+        return self.waiting.judge(len(self.early_rows.others))
 
     def _size(self, rows: int) -> int:
         """How many slots there are for so many trials."""
@@ -247,6 +260,7 @@ class Scheduler:
         """One step of the attack."""
         before = self.slots.state
         assert before is not None
+        live = self.early_rows.usable(live, seen)
         self._count(live, [[row] for row in live], seen)
         self.slots.state = self._stepped(live, before, seen)
         self._look(live, before, seen, self.slots.state)
@@ -327,7 +341,9 @@ class Scheduler:
         states = after.take(numbers)
         last = along(numbers_on(numbers.device, final).bool(), states.query)
         points = torch.where(last, states.query, before.query.index_select(0, numbers))
-        self.waiting.add(Candidates(self.slots.release(leaving), states, points, final))
+        found = self.early_rows.hold(Candidates(self.slots.release(leaving), states, points, final))
+        if found.trials:
+            self.waiting.add(found)
         if self.unread is not None:
             self.unread.rows = [row for row in self.unread.rows if self.slots.trials[row] is not None]
 
@@ -349,6 +365,7 @@ class Scheduler:
     def pause_all(self) -> None:
         """Queue all trials in flight, which go on from their states."""
         self._catch_up()
+        self.early_rows.leave(0)
         state, live = self.slots.state, self.slots.live
         if state is not None:
             for row, trial in zip(live, self.slots.release(live), strict=True):

@@ -74,7 +74,7 @@ class TrialQueue:
         if self._first is None:
             groups = list(by_attack(list(self._new)))
             self._begun = deque(self._new[row] for _, rows in groups for row in rows)
-            self._first = Rows.cat([self._begin(attack, [self._new[row] for row in rows]) for attack, rows in groups])
+            self._first = Rows.cat([self.begun(attack, [self._new[row] for row in rows]) for attack, rows in groups])
             self._new = deque()
         state, start = self._first, len(self._first) - len(self._begun)
         count = min(most, len(self._begun))
@@ -85,7 +85,8 @@ class TrialQueue:
             return trials, state
         return trials, state.take(torch.arange(start, start + count, device=state.done.device))
 
-    def _begin(self, attack: Attack, trials: list[Trial]) -> State:
+    def begun(self, attack: Attack, trials: list[Trial]) -> State:
+        """The first states of trials of one attack, in their order."""
         device = trials[0].job.x.device
 
         def column(values: list[int]) -> torch.Tensor:

@@ -6,7 +6,7 @@ class must lead by more than rounding, so that the caller's own forward says the
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from torch import Tensor
 
 from robustkit.classifier.oracle import Look, Plain
 from robustkit.classifier.session import Session
+from robustkit.engine.candidates import Candidates
+from robustkit.engine.early import EarlyTrials
 from robustkit.engine.jobs import Outcome, Trial, by_attack, likeliest, most_verdicts
 from robustkit.engine.nearness import Margins
 from robustkit.engine.patience import Patience
@@ -24,21 +26,11 @@ from robustkit.errors import UserError
 from robustkit.primitives.ball import Ball
 from robustkit.primitives.levels import on_levels
 from robustkit.primitives.nearest import NearestState
-from robustkit.primitives.protocol import Attack, BestState, State
+from robustkit.primitives.protocol import Attack, BestState
 from robustkit.primitives.rounding import Bounds, scaled
 
 _STRETCHES = (1 + 1e-5, 1 + 1e-4, 1 + 1e-3, 1 + 1e-2)  # times the distance of an error that is not confirmed
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Points that left their slots together and wait for a verdict."""
-
-    trials: list[Trial]
-    states: State  # [n] after the step, to go on with where a point is not adversarial after all
-    points: Tensor  # [n, *S], or parameters [n, *P]
-    final: list[bool]  # whether the point is the trial's last one, so that a failure ends the trial
 
 
 class _Verdict(NamedTuple):
@@ -55,16 +47,18 @@ class VerdictQueue:
         session: of the model that judges; if jobs have originals, it takes points in their units.
         attack: which made the points.
         queue: of trials.
+        early: trials of images whose earlier trials may still succeed.
         patience: seconds that a point waits for others, or longer where judging takes longer.
         margins: for images that are not broken, how near the best points of their last trials are to the wrong
             classes; None not to measure it.
     """
 
     def __init__(
-        self, session: Session, attack: Attack, queue: TrialQueue, patience: float = math.inf,
+        self, session: Session, attack: Attack, queue: TrialQueue, early: EarlyTrials, patience: float = math.inf,
         margins: Margins | None = None,
     ) -> None:  # fmt: skip
-        self.session, self.attack, self.queue, self.patience = session, attack, queue, Patience(patience)
+        self.session, self.attack, self.queue, self.early = session, attack, queue, early
+        self.patience = Patience(patience)
         self.unmeasured = None if margins is None else Unmeasured(session, margins, patience)
         self.repeats = isinstance(session.oracle, Plain)  # every answer alike, so that none is drawn anew
         self._waiting: list[Candidates] = []
@@ -171,8 +165,9 @@ class VerdictQueue:
                         approach=tuple(trial.approach),
                     )  # fmt: skip
             elif not success and not trial.last:
-                self.queue.retry(trial)
+                self._try_next(trial)
             else:
+                self.early.forget(trial)
                 outcome = self._outcome(group, row, verdict, queries[row])
                 if success or self.unmeasured is None:
                     yield outcome
@@ -180,6 +175,14 @@ class VerdictQueue:
                     state = group.states.take(torch.tensor([row], device=group.points.device))
                     assert isinstance(state, BestState)
                     self.unmeasured.add(outcome, state)
+
+    def _try_next(self, failed: Trial) -> None:
+        """The next trial of an image, which may have begun."""
+        begun = self.early.in_turn(failed)
+        if begun is None:
+            self.queue.retry(failed)
+        elif begun.found is not None:
+            self.add(begun.found)
 
     def _stretch(self, group: Candidates, row: int) -> bool:
         """Without a radius: queue a point a little farther away than an error that the model does not confirm.
