@@ -7,7 +7,7 @@ before them found.
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,14 +15,26 @@ from typing import Any, Protocol
 import torch
 
 from robustkit.classifier.sanity_checks import checked_images
-from robustkit.evaluation.answers import Probes
+from robustkit.evaluation.answers import Probes, answers
 from robustkit.evaluation.attacking import AttackPart, Sessions, attacked
 from robustkit.evaluation.fingerprint import fingerprint
-from robustkit.evaluation.lanes import NOTED, Lane, LaneDone, LaneFailed, Message, More, NewRows, Noted, Ready
+from robustkit.evaluation.lanes import (
+    NOTED,
+    Lane,
+    LaneDone,
+    LaneFailed,
+    Message,
+    More,
+    NewRows,
+    Noted,
+    Opening,
+    Ready,
+    Trying,
+)
 from robustkit.evaluation.plan import Plan, PlannedAttack
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
-from robustkit.evaluation.runner import OPENED_WITH, ModelRun
+from robustkit.evaluation.runner import OPENED_WITH, ModelRun, first_images
 from robustkit.evidence.rows import AnswerRecord, Row
 from robustkit.evidence.store import Store
 from robustkit.host.failures import as_users_error, described_error
@@ -46,12 +58,14 @@ class Coordinator(Protocol):
         """
 
 
-def work(connection: Coordinator, request: EvaluationRequest) -> None:
+def work(connection: Coordinator, request: EvaluationRequest, opening: Opening) -> None:
     """The whole life of a worker; called in a process of its own."""
     torch.set_num_threads(1)
     try:
         evaluation = without_audit(resolve(request, may_train=False))
-        connection.send(Ready(fingerprints(evaluation), _tried(evaluation)))
+        if opening.singly:
+            _try_singly(evaluation, opening, connection)
+        connection.send(Ready(fingerprints(evaluation), _tried(evaluation, opening.avoided)))
         with closing(Bench(evaluation, connection)) as bench:
             while True:
                 bench.carry_out(bench.inbox.wait())
@@ -62,10 +76,20 @@ def work(connection: Coordinator, request: EvaluationRequest) -> None:
         connection.send(LaneFailed(described_error(error) if mendable is None else str(mendable), mendable is not None))
 
 
-def _tried(evaluation: Evaluation) -> tuple[AnswerRecord, ...]:
+def _try_singly(evaluation: Evaluation, opening: Opening, connection: Coordinator) -> None:
+    """Query each model at the first images, one after the other, and announce them: the last one ended the process."""
+    first = first_images(evaluation.ids, opening.avoided)
+    for each in (*evaluation.classifiers, *evaluation.surrogates):
+        for image in sorted(first, key=lambda image: image in opening.suspects):
+            connection.send(Trying(each.name, image))
+            answers(each, checked_images(evaluation.data.batch([image])[0], (0, 1), [image]))
+        connection.send(Trying(each.name, None))
+
+
+def _tried(evaluation: Evaluation, avoided: Collection[int]) -> tuple[AnswerRecord, ...]:
     """What the models answer at the first images; whatever ends the process there ends it before any lane."""
-    probes = Probes(evaluation.data, evaluation.ids)
-    first = evaluation.ids[:OPENED_WITH]
+    probes = Probes(evaluation.data, evaluation.ids, avoided)
+    first = first_images(evaluation.ids, avoided)
     x, _ = evaluation.data.batch(first)
     for each in (*evaluation.classifiers, *evaluation.surrogates):
         images = each.input_format().moved(checked_images(x, (0, 1), first))
