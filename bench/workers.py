@@ -6,6 +6,10 @@ steps, and an ensemble whose later members attack few images. `robustkit evaluat
 a quiet machine the efficiency is the wall time of one worker over twice that of two. Other people's work on the same
 cores slows two workers more than one; so the second ratio compares two workers with half the time of two independent
 runs at once, which have the same cores and twice the work.
+
+The third is by processor time, which other people's work lengthens less: that of the first process and of one worker,
+over twice that of the first process and of the busier of two workers. It takes the first process to do nothing while
+its workers compute, so on a quiet machine the first ratio should be larger. Processor times are read from /proc.
 """
 
 import argparse
@@ -16,7 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -55,17 +61,49 @@ def command(folder: Path, out: str, workers: int, asked: argparse.Namespace) -> 
             "--workers", str(workers), "--out", str(folder / out)]  # fmt: skip
 
 
-def seconds(folder: Path, outs: list[str], workers: int, asked: argparse.Namespace) -> float:
-    """Wall time of as many runs at once as there are folders."""
+class Spent(NamedTuple):
+    """What runs took, in seconds."""
+
+    wall: float
+    first: float  # processor time of a first process
+    workers: tuple[float, ...]  # processor time of each of its workers, the busiest first
+
+    @property
+    def longest(self) -> float:
+        """The first process and then its busiest worker."""
+        return self.first + max(self.workers)
+
+    def __str__(self) -> str:
+        each = " + ".join(f"{worker:.1f}" for worker in self.workers)
+        return f"{self.wall:.1f} s, CPU {self.first:.1f} + {each} s"
+
+
+def cpu_seconds(process: Path) -> float:
+    """Processor time of a process so far."""
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def spent(folder: Path, outs: list[str], workers: int, asked: argparse.Namespace) -> Spent:
+    """Time of as many runs at once as there are folders; processor time of the first of them."""
     settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     start = time.perf_counter()
     running = [
         subprocess.Popen(command(folder, out, workers, asked), cwd=folder, env=settings, stdout=subprocess.DEVNULL)
         for out in outs
     ]
+    cpu: dict[str, float] = {}
+    while running[0].poll() is None:
+        children = Path(f"/proc/{running[0].pid}/task/{running[0].pid}/children")
+        for number in (str(running[0].pid), *children.read_text().split()):
+            with suppress(OSError, IndexError):  # it has ended
+                cpu[number] = cpu_seconds(Path("/proc", number))
+        time.sleep(0.1)
     if any(each.wait() for each in running):
         raise SystemExit("a run failed")
-    return time.perf_counter() - start
+    first = cpu.pop(str(running[0].pid))
+    # Others that it starts are those of multiprocessing and of shells, and take no time.
+    return Spent(time.perf_counter() - start, first, tuple(sorted(cpu.values(), reverse=True)[:workers]))
 
 
 def main() -> None:
@@ -77,22 +115,24 @@ def main() -> None:
     print(
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
     )
-    alone, together = [], []
+    alone, together, by_cpu = [], [], []
     for turn in range(asked.repeats):
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             (folder / "net.py").write_text(NET)
-            one = seconds(folder, ["one"], 1, asked)
-            two = seconds(folder, ["two"], 2, asked)
-            both = seconds(folder, ["first", "second"], 1, asked)
+            one = spent(folder, ["one"], 1, asked)
+            two = spent(folder, ["two"], 2, asked)
+            both = spent(folder, ["first", "second"], 1, asked)
             same = all((folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
                        for name in ("results.csv", "samples.csv"))  # fmt: skip
-        alone.append(one / (2 * two))
-        together.append(both / (2 * two))
-        times = f"one worker {one:.1f} s, two {two:.1f} s, two runs at once {both:.1f} s"
+        alone.append(one.wall / (2 * two.wall))
+        together.append(both.wall / (2 * two.wall))
+        by_cpu.append(one.longest / (2 * two.longest))
+        times = f"one worker {one}; two {two}; two runs at once {both.wall:.1f} s"
         print(f"turn {turn + 1}: {times}; files equal: {same}")
     print(f"efficiency over one worker: median {statistics.median(alone):.2f}")
     print(f"efficiency over two independent runs at once: median {statistics.median(together):.2f}")
+    print(f"efficiency by processor time: median {statistics.median(by_cpu):.2f}")
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ class Agenda:
         return Lane(chain.model, chain.stages[place], images)
 
     def known(self, lane: Lane) -> tuple[Row, ...]:
-        """The rows that a lane's attack reads: those of the attacks before it in its chain, at its radius."""
+        """What a lane reads: the rows of the attacks before its own in its chain, at its radius, and failed images."""
         planned = self.evaluation.plan.attacks
         places = [] if lane.attack is None else [
             (each.threat.norm, each.threat.eps_text, each.name)
@@ -162,7 +162,8 @@ class Agenda:
             if each.threat == planned[lane.attack].threat
         ]  # fmt: skip
         name = self.evaluation.classifiers[lane.model].name
-        return tuple(self.store.about(name, lane.images, places))
+        # Its session is opened without images that ended other workers.
+        return (*self.store.about(name, lane.images, places), *self.store.failed(name).values())
 
     def done(self, lane: Lane) -> None:
         """All images of a lane are finished: they move on in its chain."""

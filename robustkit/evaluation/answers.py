@@ -4,8 +4,9 @@ Weights and code are hashed, but a forward may read anything. So the logits at s
 are stored with the evidence, and compared before it is continued or shown again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -40,10 +41,12 @@ class Probes:
     Args:
         data: of the run.
         ids: numbers of the run's images, in the order of work.
+        avoided: images that end the process: models are queried at those before the first of them.
     """
 
     data: Dataset
     ids: Sequence[int]
+    avoided: Collection[int] = ()
 
     def record(self, role: str, classifier: Classifier) -> AnswerRecord:
         """The answers of a model, as they are stored.
@@ -52,9 +55,11 @@ class Probes:
             role: "model" or "surrogate"; a network may be both.
             classifier: the model.
         """
-        images = self._images(_MOST)
-        logits = answers(classifier, self._points(images))
-        return AnswerRecord(role, classifier.name, len(images), logits.float().numpy().astype("<f4").tobytes())
+        before = takewhile(lambda image: image not in self.avoided, self.ids[:_MOST])
+        points = self._points(len(list(before)))
+        logits = answers(classifier, points)
+        images = len(points) - _half(points)
+        return AnswerRecord(role, classifier.name, images, logits.float().numpy().astype("<f4").tobytes())
 
     def check(self, store: Store, role: str, classifier: Classifier) -> None:
         """Check that a model answers as it did when the evidence was made; older runs have no answers to compare.
@@ -72,7 +77,7 @@ class Probes:
 
     def agrees(self, record: AnswerRecord, classifier: Classifier) -> bool:
         """Whether a model gives the stored answers, up to rounding."""
-        points = self._points(self._images(record.images))
+        points = self._points(record.images)
         before = _stored(record, len(points))
         now = answers(classifier, points)
         return before is not None and before.shape == now.shape and self._agree(classifier, points, before, now)
@@ -91,18 +96,16 @@ class Probes:
             moved = torch.maximum(moved, _distance(nudged, now))
         return bool((differences <= rounding + _SLACK * moved).all())
 
-    def _images(self, count: int) -> Tensor:
-        """The first so many images of the run, but at least one and no more than are asked about."""
+    def _points(self, count: int) -> Tensor:
+        """The first so many images of the run, but no more than are asked about, and noise of their shape."""
         few = max(1, min(count, _MOST_LARGE // 2))
         first = self._read(self.ids[:few])
         rest = self.ids[few : min(count, _half(first))]
-        return torch.cat([first, self._read(rest)]) if rest else first
+        images = torch.cat([first, self._read(rest)]) if rest else first
+        return torch.cat([images[:count], _noise(_half(images), images.shape[1:]).to(images)])
 
     def _read(self, part: Sequence[int]) -> Tensor:
         return checked_images(self.data.batch(part)[0], (0, 1), part)
-
-    def _points(self, images: Tensor) -> Tensor:
-        return torch.cat([images, _noise(_half(images), images.shape[1:]).to(images)])
 
 
 def _half(images: Tensor) -> int:

@@ -11,11 +11,10 @@ from robustkit.classifier.sanity_checks import checked_images
 from robustkit.errors import UserError
 from robustkit.evaluation.plan import checks_stage
 from robustkit.evaluation.resolved import Evaluation
+from robustkit.evaluation.runner import first_images
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
 from robustkit.primitives.protocol import Attack
-
-_OPENED_WITH = 64  # images that a session is opened with
 
 
 class ModelChecks:
@@ -50,7 +49,7 @@ class ModelChecks:
             return
         total, done = sum(len(wanted.images) for _, wanted in todo), 0
         with ExitStack() as stack:
-            first = self._images(self.evaluation.ids[:_OPENED_WITH])
+            first = self._images(first_images(self.evaluation.ids, self.store.failed(self.classifier.name)))
             session = stack.enter_context(self.classifier.session(first.x, self.evaluation.seed))
             slots = self.evaluation.slots or session.sizes.at_once
             bench = ProbeBench(self.facts, self.classifier, session, self._images, self._attacks, slots)

@@ -7,17 +7,29 @@ ends its worker is alone.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
 
 from robustkit.errors import UserError
 from robustkit.evaluation.agenda import ENOUGH, Agenda
-from robustkit.evaluation.lanes import HOST_LOST, NOTED, Lane, LaneDone, LaneFailed, More, NewRows, Noted, Ready
+from robustkit.evaluation.lanes import (
+    HOST_LOST,
+    NOTED,
+    Lane,
+    LaneDone,
+    LaneFailed,
+    More,
+    NewRows,
+    Noted,
+    Ready,
+    Trying,
+)
 from robustkit.evaluation.places import WorkerProcess, place_of
 from robustkit.evaluation.request import MOST_WORKERS
 from robustkit.evaluation.resolved import Evaluation
+from robustkit.evaluation.starting import TRIES, FirstImages
 from robustkit.evaluation.worker import fingerprints, without_audit
 from robustkit.evidence.rows import AnswerRecord, FailedRecord, Row
 from robustkit.evidence.store import Store
@@ -28,7 +40,6 @@ _ROUNDED: Final = (
     "its class, its verdict depends on the worker that had it."
 )
 _HOPELESS: Final = 20  # workers lost in a row
-TRIES: Final = 3  # times that an image may end its worker
 
 
 @dataclass(eq=False)
@@ -40,6 +51,7 @@ class Worker:
     asks: bool = False  # for more of them
     model: int | None = None  # of its last lane
     ready: bool = False
+    tried: list[Trying] = field(default_factory=list)  # before it was ready, if one image after the other
 
 
 class Crew:
@@ -61,6 +73,8 @@ class Crew:
         self.agenda: Agenda | None = None  # once the work begins
         self.first: Ready | None = None  # what the first worker said
         self.lost = 0  # workers since a lane was finished
+        failed = (self.store.failed(each.name) for each in evaluation.classifiers)
+        self.starting = FirstImages(image for images in failed for image in images)
 
     @property
     def size(self) -> int:
@@ -89,6 +103,7 @@ class Crew:
         """
         while self.first is None:
             useful = len(self.evaluation.classifiers) * math.ceil(len(self.evaluation.share) / ENOUGH)
+            useful = 1 if self.starting.opening.singly else useful
             self._start(0 if self.workers else min(self.size, useful))
             for worker in self._heard_of():
                 self._hear(worker)
@@ -136,7 +151,7 @@ class Crew:
 
     def _start(self, count: int) -> None:
         for _ in range(count):
-            self.workers.append(Worker(self.place.start(len(self.workers))))
+            self.workers.append(Worker(self.place.start(len(self.workers), self.starting.opening)))
 
     def _heard_of(self) -> list[Worker]:
         """The workers that have sent something or ended; waits for the first."""
@@ -150,6 +165,9 @@ class Crew:
         elif isinstance(message, Ready):
             self._check(message)
             self.first, worker.ready = message, True
+            self.starting.try_singly(singly=False)
+        elif isinstance(message, Trying):
+            worker.tried.append(message)
         elif isinstance(message, NewRows):
             self._write(worker, message.rows)
         elif isinstance(message, Noted):
@@ -211,7 +229,7 @@ class Crew:
         self.workers.remove(worker)
         own = end != HOST_LOST  # the images and the memory of a worker have nothing to do with the end of its host
         if own and not worker.ready:
-            self._go_on_with_fewer(end)
+            self._not_ready(worker, end)
         if worker.lane is None:
             return
         self.lost += own
@@ -227,27 +245,44 @@ class Crew:
             self._try_again(self.agenda, alone, end)
         self._advance(before - self.agenda.left)
 
-    def _go_on_with_fewer(self, end: str) -> None:
+    def _not_ready(self, worker: Worker, end: str) -> None:
         """Start no other worker in place of one that could not start: most often there is not enough memory for it.
 
+        If none is left, others try the first images of the run one after the other.
+
         Raises:
-            UserError: no worker is left.
+            UserError: it was no image that ended them.
         """
-        self.most = max(len(self.workers), self.size - 1)
         what = f"A worker process ended while it loaded the models and tried the first images ({end})"
-        if not self.workers:
+        at = self.starting.suspected(worker.tried)
+        if at is not None:
+            self._blame(at, end)
+        elif self.workers:
+            self.most = max(len(self.workers), self.size - 1)
+            self.watch.say(f"{what}; the run goes on with {self.stage}.")
+        elif self.starting.opening.singly or self.first is not None:
             raise UserError(f"{what}; take fewer --workers, or none.")
-        self.watch.say(f"{what}; the run goes on with {self.stage}.")
+        else:
+            self.starting.try_singly(singly=True)
+
+    def _blame(self, at: Trying, end: str) -> None:
+        """One of the first images ended a worker; the third time it is an error, of all models if of a surrogate."""
+        if at.image is None or not self.starting.blame(at):
+            return
+        names = [each.name for each in self.evaluation.classifiers]
+        for name in [at.model] if at.model in names else names:
+            self.store.write([self._failed(name, at.image, TRIES, end)])
 
     def _try_again(self, agenda: Agenda, lane: Lane, end: str) -> None:
         if lane.deaths < TRIES:
             agenda.again(lane)
             return
         name = self.evaluation.classifiers[lane.model].name
-        image = lane.images[0]
-        label = int(self.evaluation.data.labels[image])
-        agenda.failed(lane, FailedRecord(name, image, label, lane.deaths, end))
-        self.watch.say(f"{name}: image {image} ended {lane.deaths} worker processes ({end}) and has no verdict.")
+        agenda.failed(lane, self._failed(name, lane.images[0], lane.deaths, end))
+
+    def _failed(self, name: str, image: int, deaths: int, end: str) -> FailedRecord:
+        self.watch.say(f"{name}: image {image} ended {deaths} worker processes ({end}) and has no verdict.")
+        return FailedRecord(name, image, int(self.evaluation.data.labels[image]), deaths, end)
 
 
 @contextmanager

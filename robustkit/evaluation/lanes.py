@@ -33,6 +33,23 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """How a worker tries the models before it gets a lane."""
+
+    avoided: frozenset[int] = frozenset()  # images that ended workers
+    singly: bool = False  # one image after the other, each of which is announced: a worker ended there
+    suspects: frozenset[int] = frozenset()  # images that are tried after all others
+
+
+@dataclass(frozen=True)
+class Trying:
+    """A model is about to get one of the first images alone."""
+
+    model: str  # its name
+    image: int | None  # None: it got all of them
+
+
+@dataclass(frozen=True)
 class Ready:
     """A worker has loaded models and data, and has tried the models on the first images of the run."""
 
@@ -75,7 +92,7 @@ class LaneFailed:
     mendable: bool  # by the user
 
 
-Message = Ready | NewRows | Noted | More | LaneDone | LaneFailed
+Message = Trying | Ready | NewRows | Noted | More | LaneDone | LaneFailed
 
 
 @contextmanager

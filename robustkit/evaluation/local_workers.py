@@ -12,7 +12,7 @@ from multiprocessing.context import SpawnProcess
 
 import torch
 
-from robustkit.evaluation.lanes import Lane, Message, sending
+from robustkit.evaluation.lanes import Lane, Message, Opening, sending
 from robustkit.evaluation.request import MOST_WORKERS, EvaluationRequest
 from robustkit.evaluation.worker import work
 
@@ -24,10 +24,10 @@ class LocalWorker:
         UserError: the evaluation cannot be sent to another process.
     """
 
-    def __init__(self, request: EvaluationRequest) -> None:
+    def __init__(self, request: EvaluationRequest, opening: Opening) -> None:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work_and_end_with_parent, args=(theirs, request), daemon=True)
+        process = context.Process(target=_work_and_end_with_parent, args=(theirs, request, opening), daemon=True)
         with sending("workers"), _interrupts_ignored():
             process.start()
         theirs.close()
@@ -79,11 +79,12 @@ class LocalWorkers:
         """How many workers may run: as many as were asked for."""
         return MOST_WORKERS
 
-    def start(self, number: int) -> LocalWorker:
+    def start(self, number: int, opening: Opening) -> LocalWorker:
         """A new worker process, with a GPU of its own where there are several."""
         several = self.request.device in ("auto", "cuda") and self.request.shard is None
         count = torch.cuda.device_count() if several else 0
-        return LocalWorker(replace(self.request, device=f"cuda:{number % count}") if count else self.request)
+        request = replace(self.request, device=f"cuda:{number % count}") if count else self.request
+        return LocalWorker(request, opening)
 
     def heard_of(self, workers: Sequence[LocalWorker]) -> list[LocalWorker]:
         """The workers that have sent something or ended; waits for the first."""
@@ -107,12 +108,12 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work_and_end_with_parent(connection: Connection, request: EvaluationRequest) -> None:
+def _work_and_end_with_parent(connection: Connection, request: EvaluationRequest, opening: Opening) -> None:
     """Work until the first process closes the pipe, or ends in whatever way."""
     # Ctrl-C reaches all processes of a terminal; the first one decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    work(connection, request)
+    work(connection, request, opening)
 
 
 def _end_with_parent() -> None:

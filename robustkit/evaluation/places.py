@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from robustkit.evaluation.lanes import Lane, Message
+from robustkit.evaluation.lanes import Lane, Message, Opening
 from robustkit.evaluation.local_workers import LocalWorkers
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.host.progress import Silent
@@ -32,7 +32,7 @@ class Workplace(Protocol):
     def room(self) -> int:
         """How many workers may run now, those that do included."""
 
-    def start(self, number: int) -> WorkerProcess:
+    def start(self, number: int, opening: Opening) -> WorkerProcess:
         """A new worker."""
 
     def heard_of(self, workers: Sequence[Any]) -> list[Any]:

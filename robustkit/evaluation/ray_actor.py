@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 import torch
 
 from robustkit.errors import UserError
-from robustkit.evaluation.lanes import Lane, LaneFailed, Message
+from robustkit.evaluation.lanes import Lane, LaneFailed, Message, Opening
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.worker import work
 from robustkit.version import __version__
@@ -32,18 +32,20 @@ class WorkerActor:
 
     Args:
         request: what the worker resolves.
+        opening: how it tries the models first.
         folder: the current one of the first process; relative paths start there.
         needed: versions of the first process.
         environment: to be set.
     """
 
     def __init__(
-        self, request: EvaluationRequest, folder: str, needed: Mapping[str, str], environment: Mapping[str, str]
-    ) -> None:
+        self, request: EvaluationRequest, opening: Opening, folder: str, needed: Mapping[str, str],
+        environment: Mapping[str, str],
+    ) -> None:  # fmt: skip
         self._lanes: SimpleQueue[Lane] = SimpleQueue()
         self._messages: SimpleQueue[Message] = SimpleQueue()
         os.environ.update(environment)
-        threading.Thread(target=self._live, args=(request, folder, dict(needed)), daemon=True).start()
+        threading.Thread(target=self._live, args=(request, opening, folder, dict(needed)), daemon=True).start()
 
     def up(self) -> None:
         """Returns as soon as the process is there."""
@@ -73,14 +75,14 @@ class WorkerActor:
         """Called by the worker itself."""
         return self._lanes.get()
 
-    def _live(self, request: EvaluationRequest, folder: str, needed: dict[str, str]) -> None:
+    def _live(self, request: EvaluationRequest, opening: Opening, folder: str, needed: dict[str, str]) -> None:
         try:
             _enter(folder)
             _check_versions(needed)
         except UserError as error:
             self.send(LaneFailed(str(error), mendable=True))
         else:
-            work(self, request)
+            work(self, request, opening)
 
 
 def _enter(folder: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 
 from robustkit.errors import UserError
-from robustkit.evaluation.lanes import HOST_LOST, Lane, Message, sending
+from robustkit.evaluation.lanes import HOST_LOST, Lane, Message, Opening, sending
 from robustkit.evaluation.ray_actor import WorkerActor, surroundings, versions
 from robustkit.evaluation.ray_cluster import Cluster
 from robustkit.evaluation.request import EvaluationRequest
@@ -128,7 +128,7 @@ class RayWorkers:
             self._asked, self._looked = asked, time.monotonic()
         return len(self.workers) + max(0, self._free - starting)
 
-    def start(self, number: int) -> RayWorker:
+    def start(self, number: int, opening: Opening) -> RayWorker:
         """A new worker, on the node with the fewest.
 
         Raises:
@@ -142,7 +142,7 @@ class RayWorkers:
             num_cpus=1, num_gpus=int(self.kind == "GPU"), max_restarts=0, max_task_retries=0, max_concurrency=2,
             scheduling_strategy="SPREAD",
         )(WorkerActor)  # fmt: skip
-        worker = RayWorker(ray, actor.remote(self._sent, os.getcwd(), versions(), surroundings()))
+        worker = RayWorker(ray, actor.remote(self._sent, opening, os.getcwd(), versions(), surroundings()))
         self.workers.append(worker)
         return worker
 

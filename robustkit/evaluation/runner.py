@@ -1,9 +1,10 @@
 """One model's part of an evaluation: clean images first, then every attack of the plan, rows committed as they come."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from torch import Tensor
@@ -34,6 +35,11 @@ from robustkit.statistics.randomized_smoothing import radius_factor
 _JUDGED_AT_LEAST = 16  # clean images: fewer take as long on a CPU
 _READ_AT_ONCE = 64  # images read from the data set together
 OPENED_WITH = 64  # images that a session is opened with
+
+
+def first_images(ids: Sequence[int], failed: Collection[int]) -> tuple[int, ...]:
+    """The first images of a run, with which sessions are opened, without those that end the process."""
+    return tuple(islice((image for image in ids if image not in failed), OPENED_WITH))
 
 
 class ModelRun:
@@ -87,7 +93,7 @@ class ModelRun:
     def opened(self) -> Iterator[Sessions]:
         """The models, ready to be queried and looked over, while the context lasts."""
         evaluation = self.evaluation
-        images = self._images(evaluation.ids[:OPENED_WITH])
+        images = self._images(first_images(evaluation.ids, self.ledger.store.failed(self.name)))
         with ExitStack() as stack:
             session = stack.enter_context(self.classifier.session(images, evaluation.seed))
             surrogates = {each.name: stack.enter_context(each.session(images, evaluation.seed))

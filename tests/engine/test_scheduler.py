@@ -86,6 +86,16 @@ def test_jobs_are_read_as_they_are_needed():
     assert len(drawn) < 80
 
 
+def test_jobs_that_are_there_later_change_no_outcome():
+    made = grey(40)
+    reference = outcomes(Classifier(made.model), SHORT, jobs_of(made))
+    late = [each for job in jobs_of(made) for each in ([job, None] if job.sample % 3 == 0 else [job])]
+    with Classifier(made.model).session(made.x) as session:
+        ended = sorted(run(session, SHORT, late, slots=8), key=lambda outcome: outcome.sample)
+
+    assert equal(ended, reference)
+
+
 def test_broken_images_are_not_queried_again():
     made = grey(30)
     ended = outcomes(Classifier(made.model), SHORT, jobs_of(made))

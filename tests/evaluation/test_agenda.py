@@ -12,7 +12,7 @@ from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.lanes import Lane, LaneDone, NewRows
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import resolve
-from robustkit.evaluation.worker import Bench
+from robustkit.evaluation.workbench import Bench
 from robustkit.evidence.rows import CleanRecord, FailedRecord
 from robustkit.evidence.store import Store
 from tests.small import Recorder, cnn, data, evidence, linear

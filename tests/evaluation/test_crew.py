@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from robustkit import load_run
+from robustkit.data import pick
 from robustkit.evidence.consistency import contradictions_in
 from tests.cli.conftest import DATA, NET
 from tests.small import data, evidence, save
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 DEEDS = """
 import os, signal
 from multiprocessing import parent_process
+from robustkit.data import pick
 
 CALLS = []
 
@@ -43,6 +45,10 @@ def once(number, name):
 
 def poison(x):
     if (x - small.data(60)[0][17]).abs().flatten(1).amax(1).lt(0.05).any():
+        os._exit(3)
+
+def first_poison(x):
+    if (x - small.data(60)[0][pick(60, None)[0]]).abs().flatten(1).amax(1).lt(0.05).any():
         os._exit(3)
 
 def nothing():
@@ -71,6 +77,9 @@ def parent_interrupted():
 
 def poisoned():
     return Doing(poison)
+
+def poisoned_first():
+    return Doing(first_poison)
 """
 
 
@@ -140,6 +149,18 @@ def test_an_image_that_ends_its_workers_is_an_error_and_the_others_are_finished(
     assert rest.equals(whole.samples[whole.samples["sample"] != 17].reset_index(drop=True))
     assert not list(contradictions_in(run))
     assert robustkit("poisoned", "run", "--workers", "2").stdout == done.stdout
+
+
+def test_an_image_that_ends_workers_before_they_are_ready_is_an_error_and_the_others_are_finished(robustkit, tmp_path):
+    robustkit("nothing", "whole")
+    done = robustkit("poisoned_first", "run", "--workers", "2")
+    run, whole, first = load_run(tmp_path / "run"), load_run(tmp_path / "whole"), pick(60, None)[0]
+    rest = run.samples[run.samples["sample"] != first].reset_index(drop=True)
+
+    assert done.returncode == 0, done.stderr
+    assert set(run.samples.loc[run.samples["verdict"] == "error", "sample"]) == {first}
+    assert rest.equals(whole.samples[whole.samples["sample"] != first].reset_index(drop=True))
+    assert robustkit("poisoned_first", "run", "--workers", "2").stdout == done.stdout
 
 
 def test_workers_keep_adversarial_examples_if_the_folder_was_begun_so(robustkit, tmp_path):

@@ -6,6 +6,7 @@ from robustkit.attacks import PGD
 
 from robustkit.errors import UserError
 from robustkit.evaluation import local_workers
+from robustkit.evaluation.lanes import Opening
 from robustkit.evaluation.local_workers import LocalWorkers
 from robustkit.evaluation.request import EvaluationRequest
 from tests.problems import problem
@@ -21,10 +22,10 @@ from tests.problems import problem
 def test_each_worker_gets_a_gpu_in_turn(monkeypatch, device, gpus, own):
     made = problem("linear", 1, 8, 8)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(local_workers, "LocalWorker", lambda request: request.device)
+    monkeypatch.setattr(local_workers, "LocalWorker", lambda request, opening: request.device)
     workers = LocalWorkers(EvaluationRequest(made.model, attacks=PGD(0.1), device=device))
 
-    assert [workers.start(number) for number in range(3)] == own
+    assert [workers.start(number, Opening()) for number in range(3)] == own
 
 
 def test_a_model_that_cannot_be_pickled_is_refused_with_the_fix():
@@ -33,4 +34,4 @@ def test_a_model_that_cannot_be_pickled_is_refused_with_the_fix():
     workers = LocalWorkers(EvaluationRequest(model, attacks=PGD(0.1)))
 
     with pytest.raises(UserError, match="name models and data by texts, or leave out workers"):
-        workers.start(0)
+        workers.start(0, Opening())

@@ -1,4 +1,7 @@
-"""Runs that an older version wrote are still read: their evidence is stored here as SQL, with the tables it gave."""
+"""Runs that an older version wrote are still read, and go on, or are refused in one line.
+
+The evidence of two of them is stored here as SQL, with the tables it gave.
+"""
 
 import io
 import sqlite3
@@ -8,10 +11,13 @@ import pytest
 from rich.console import Console
 from robustkit.reports import print_table, write_csv, write_report
 
-from robustkit import load_run
+from robustkit import Classifier, UserError, evaluate, load_run
 from robustkit.evidence.run import Run
+from tests.small import Recorder, data, evidence, linear
 
 DATA = Path(__file__).parent / "data"
+# That a run of a plain model may have, and the first version did not.
+NEWER = ("answers", "checked", "confidence", "corrupted", "drawn", "failed", "near", "original", "queried", "witness")
 
 
 # 12 digits under fgsm and the ensemble `standard`; 12 digits under fgsm, and certified.
@@ -42,3 +48,37 @@ def test_an_older_run_has_a_report(older):
         assert f"{worst.correct}/12" in text
         assert f"{100 * worst.accuracy:.1f} %" in text
     assert len(run.pictures) == 1
+
+
+def run(folder, samples):
+    model = Classifier(linear(), name="linear")
+    evaluate(
+        model, dataset=data(12), samples=samples, attacks="fgsm", eps=["0.05", "0.1"], out=folder, watch=Recorder()
+    )
+
+
+def changed(folder, *statements):
+    opened = sqlite3.connect(folder / "run.sqlite")
+    opened.executescript(";".join(statements))
+    opened.close()
+
+
+def test_an_older_run_goes_on_with_the_rows_of_a_run_in_one_go(tmp_path):
+    run(tmp_path / "whole", 12)
+    run(tmp_path / "older", 8)
+    changed(tmp_path / "older", *(f"DROP TABLE {name}" for name in NEWER))
+    run(tmp_path / "older", 12)
+    older, whole = evidence(tmp_path / "older"), evidence(tmp_path / "whole")
+
+    assert older.keys() == whole.keys()
+    assert (older["clean"], older["attacked"]) == (whole["clean"], whole["attacked"])
+
+
+def test_a_run_whose_rows_mean_something_else_is_refused_in_one_line(tmp_path):
+    run(tmp_path, 8)
+    changed(tmp_path, """UPDATE run SET value = replace(value, '"schema": 1', '"schema": 0') WHERE key = 'identity'""")
+
+    with pytest.raises(UserError, match=r"^.* was written by another version of robustkit; evaluate again.*$"):
+        load_run(tmp_path)
+    with pytest.raises(UserError, match=r"^.*schema was 0, now 1\. Give another --out.*$"):
+        run(tmp_path, 12)
