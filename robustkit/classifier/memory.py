@@ -9,7 +9,29 @@ from torch import Tensor
 from robustkit.errors import UserError
 from robustkit.primitives.rows import Rows
 
+T = TypeVar("T")
 R = TypeVar("R", bound=Rows)
+
+
+def if_it_fits(answer: Callable[[], T]) -> T | None:
+    """What `answer` returns; None if it took more memory than there is."""
+    try:
+        return answer()
+    except torch.OutOfMemoryError:
+        # The traceback holds on to what was computed; memory is freed only after this block.
+        return None
+
+
+def half_of(rows: int) -> int:
+    """As many rows as are tried after an out-of-memory.
+
+    Raises:
+        UserError: a single row does not fit into memory.
+    """
+    if rows < 2:
+        raise UserError("The model does not fit into memory even for a single image; use another --device.")
+    torch.cuda.empty_cache()
+    return rows // 2
 
 
 def in_parts(answer: Callable[[Tensor], R], numbers: Tensor) -> R:
@@ -18,24 +40,8 @@ def in_parts(answer: Callable[[Tensor], R], numbers: Tensor) -> R:
     Raises:
         UserError: a single row does not fit into memory.
     """
-    answers = _at_once(answer, numbers)
+    answers = if_it_fits(lambda: answer(numbers))
     if answers is not None:
         return answers
-    if len(numbers) == 1:
-        raise no_memory()
-    torch.cuda.empty_cache()
-    half = len(numbers) // 2
+    half = half_of(len(numbers))
     return Rows.cat([in_parts(answer, numbers[:half]), in_parts(answer, numbers[half:])])
-
-
-def no_memory() -> UserError:
-    """The error where a single row does not fit into memory."""
-    return UserError("The model does not fit into memory even for a single image; use another --device.")
-
-
-def _at_once(answer: Callable[[Tensor], R], numbers: Tensor) -> R | None:
-    try:
-        return answer(numbers)
-    except torch.OutOfMemoryError:
-        # The traceback holds on to what was computed; memory is freed only after this block.
-        return None
