@@ -26,7 +26,7 @@ _ACTIVATIONS = (
 _STAGES = tuple(f"layer{number}" for number in range(1, 9))  # torchvision's name for them
 
 
-class Choice(Protocol):
+class FeatureChoice(Protocol):
     """Whose features are compared; `PerceptualAttack` explains each."""
 
     @property
@@ -104,7 +104,7 @@ class OtherFeatures:
         return _outputs(trace, self.layers).to(points)
 
 
-def feature_map(choice: Choice, reference: Reference, images: Tensor) -> FeatureMap:
+def feature_map(choice: FeatureChoice, reference: Reference, images: Tensor) -> FeatureMap:
     """The features that are compared.
 
     Args:
@@ -133,7 +133,7 @@ def feature_map(choice: Choice, reference: Reference, images: Tensor) -> Feature
     return replace(other, size=other(images[:2]).shape[1])
 
 
-def _other_network(choice: Choice) -> nn.Module:
+def _other_network(choice: FeatureChoice) -> nn.Module:
     if isinstance(choice.network, nn.Module):
         # A copy, so that the caller's module keeps its modes.
         model: nn.Module = copy.deepcopy(choice.network)
@@ -142,7 +142,7 @@ def _other_network(choice: Choice) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
-def _name(choice: Choice) -> str:
+def _name(choice: FeatureChoice) -> str:
     return choice.network if isinstance(choice.network, str) else type(choice.network).__name__
 
 

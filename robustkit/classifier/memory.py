@@ -1,6 +1,7 @@
 """Answers in parts where memory is short."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import torch
@@ -9,17 +10,7 @@ from torch import Tensor
 from robustkit.errors import UserError
 from robustkit.primitives.rows import Rows
 
-T = TypeVar("T")
 R = TypeVar("R", bound=Rows)
-
-
-def if_it_fits(answer: Callable[[], T]) -> T | None:
-    """What `answer` returns; None if it took more memory than there is."""
-    try:
-        return answer()
-    except torch.OutOfMemoryError:
-        # The traceback holds on to what was computed; memory is freed only after this block.
-        return None
 
 
 def half_of(rows: int) -> int:
@@ -40,8 +31,8 @@ def in_parts(answer: Callable[[Tensor], R], numbers: Tensor) -> R:
     Raises:
         UserError: a single row does not fit into memory.
     """
-    answers = if_it_fits(lambda: answer(numbers))
-    if answers is not None:
-        return answers
+    # Memory is freed only after this block: until then the traceback holds on to what was computed.
+    with suppress(torch.OutOfMemoryError):
+        return answer(numbers)
     half = half_of(len(numbers))
     return Rows.cat([in_parts(answer, numbers[:half]), in_parts(answer, numbers[half:])])

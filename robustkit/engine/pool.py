@@ -6,10 +6,11 @@ those of one mask after the other.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import suppress
 from typing import Protocol
 
-from robustkit.classifier.memory import if_it_fits
+import torch
+
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome
 from robustkit.engine.pooled_query import BatchOfQueries, MaskQueries, answered_together
@@ -65,7 +66,9 @@ def run_pooled(schedulers: Iterator[MaskScheduler], slots: int, tick: Callable[[
         if not active:
             return
         asked = [(each, query) for each in active if (query := each.asked()) is not None]
-        answers = if_it_fits(partial(_answers, asked, slots))
+        answers: list[Seen] | None = None
+        with suppress(torch.OutOfMemoryError):  # what was computed is freed only after the block
+            answers = _answers(asked, slots)
         if answers is None:
             for each in active:
                 each.pause_all()

@@ -7,12 +7,12 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
 import torch
 
-from robustkit.classifier.memory import if_it_fits
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch, QueriesAhead
@@ -173,7 +173,9 @@ class Scheduler:
         if query is None:
             return 0
         live = len(self.slots.live)
-        seen = if_it_fits(lambda: self.queried.query(self.attack, query.state))
+        seen: Seen | None = None
+        with suppress(torch.OutOfMemoryError):  # what was computed is freed only after the block
+            seen = self.queried.query(self.attack, query.state)
         if seen is None:
             self.pause_all()
             self.most = self.queried.sizes.halved(self.most, self.attack.sees)
