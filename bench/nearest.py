@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 import robustkit
 from robustkit.classifier.answers import answered
+from robustkit.classifier.read_gradients import answered_by_count
 from robustkit.primitives import noise
 from robustkit.primitives.nearest import NearestState
-from robustkit.primitives.protocol import Attack, Trials
+from robustkit.primitives.protocol import Attack, Seen, Trials
 from robustkit.primitives.registry import build
 
 NETWORKS = {
@@ -147,8 +148,17 @@ def run(attack: Attack, model: nn.Module, x: Tensor, y: Tensor, first: Tensor | 
     state = attack.init(Trials(x, y, none, none, keys, torch.zeros_like(none)))
     state = state if first is None else replace(state, query=first)
     rows, ended = torch.arange(len(x)), []
+
+    def ask(some: Tensor, most: int | None) -> Seen:
+        return answered(attack, state.take(some), model, most=most)
+
     while len(state):
-        state = attack.step(state, answered(attack, state, model))
+        everything = torch.arange(len(state))
+        if attack.reads_all_gradients:
+            seen = ask(everything, None)
+        else:
+            seen = answered_by_count(attack.gradients_read(state), ask, state.query)
+        state = attack.step(state, seen)
         left = ~state.done
         ended.append((rows[state.done], state.take(state.done.nonzero().flatten())))
         state, rows = state.take(left.nonzero().flatten()), rows[left]

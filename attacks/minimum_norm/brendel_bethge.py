@@ -60,6 +60,7 @@ class BrendelBethge(Attack):
 
     norms = ("L2", "Linf", "L1", "L0")
     seeks_nearest = True
+    reads_all_gradients = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +72,11 @@ class BrendelBethge(Attack):
     @property
     def cost(self) -> TrialCost:
         queries = self.starts + _HALVINGS + self.steps
-        return TrialCost(queries + 1, queries)
+        return TrialCost(queries + 1, self.steps)
+
+    def gradients_read(self, state: State) -> Tensor:
+        assert isinstance(state, BrendelBethgeState)
+        return (state.phase == _DESCEND).long()
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         return error_margin(logits, trials)

@@ -1,8 +1,9 @@
 """FMN: gradient steps inside a ball whose radius follows the boundary: smaller after an error, larger otherwise.
 
 Pintor, Roli, Brendel & Biggio 2021, arXiv:2102.12827, algorithm 1. Ours differs: until the first error, a step is at
-least as long as the way to the linearised boundary; the projection on the L1 ball allows for the box; an L0 projection
-breaks ties, so that no more values change than the radius says.
+least as long as the way to the linearised boundary, the radius never shrinks, and in L2 and L1 points lie at the radius
+and not inside; the projection on the L1 ball allows for the box; an L0 projection breaks ties, so that no more values
+change than the radius says.
 Bad at: fewer than some 50 steps; L0, where sigma-zero finds sparser errors.
 """
 
@@ -83,11 +84,18 @@ class FMN(Attack):
             length = torch.where(found.distance.isfinite(), length, longer)
         ascent = along(length / slope, x) * seen.grad
         point = projected(self.ball.norm, x, state.query + ascent, radius)
+        if self.ball.norm in ("L2", "L1"):
+            point = torch.where(along(found.distance.isfinite(), x), point, self._pushed_out(x, point, radius))
         done = queries >= self.steps
         return FmnState(
             trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), point), queries=queries,
             done=done, nearest=found.point, distance=found.distance, radius=radius,
         )  # fmt: skip
+
+    def _pushed_out(self, x: Tensor, point: Tensor, radius: Tensor) -> Tensor:
+        """The point at its radius: inside, it would stay where the margin has a maximum that is no error."""
+        stretch = (radius / self.ball.distance(x, point).clamp(min=SHORTEST)).clamp(min=1).to(x)
+        return (x + along(stretch, x) * (point - x)).clamp(0, 1)
 
     def _radius(self, state: FmnState, seen: Seen, found: Nearest) -> Tensor:
         x, radius = state.trial.x, state.radius
@@ -101,7 +109,9 @@ class FMN(Attack):
             # and never cross it, as a linear classifier shows.
             slope = seen.grad.flatten(1).norm(p=DUAL[self.ball.norm], dim=1).clamp(min=SHORTEST)
             there = self.ball.distance(x, state.query) + seen.loss.abs() / slope
-            larger = torch.where(found.distance.isfinite(), larger, there * (1 + factor))
+            # Nor does it shrink: where the boundary is curved, the linearised one may stay in front of the real one.
+            grown = torch.where(radius.isfinite(), larger, 0)
+            larger = torch.where(found.distance.isfinite(), larger, torch.maximum(there * (1 + factor), grown))
         farthest = self.ball.distance(x, (x < 0.5).to(x))
         smaller = torch.minimum(smaller, found.distance)
         return torch.minimum(torch.where(found.error, smaller, larger), farthest)

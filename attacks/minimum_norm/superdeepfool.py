@@ -4,8 +4,8 @@ Abdollahpoor, Abroshan & Moosavi-Dezfooli 2023, arXiv:2303.12481, algorithm 2, S
 way from the image is parallel to the gradient. Bisection follows. Ours differs: the nearest of all queried errors is
 the result; bisection begins beyond the last projection, whose direction is the best one; steps are clipped to valid
 images; a trial can aim at a class.
-Bad at: cost, as each step takes the gradients of nine classes, and projections seldom cross a curved boundary, so that
-most trials use all of their steps.
+Bad at: cost, as projections seldom cross a curved boundary, so that most trials use all of their steps, and every
+second step takes the gradients of nine classes.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -27,6 +27,8 @@ _FARTHER = 1.25  # than the last projection, which may end in front of the bound
 class SuperDeepFoolState(NearestState):
     """The state of one trial."""
 
+    points: Tensor  # [B] int64 points queried so far; one may be queried twice
+    whole: Tensor  # [B] bool, the gradients of all classes are read; else that of the likeliest one, as at an error
     projected: Tensor  # [B] bool, the query is the projection of an error
     end: Tensor  # [B, *S] where bisection begins, on the other side of the boundary if all goes well
     halvings: Tensor  # [B] int64 queries of that bisection so far, -1 before it
@@ -53,6 +55,7 @@ class SuperDeepFool(MultiGradientAttack):
 
     norms = ("L2",)
     seeks_nearest = True
+    reads_all_gradients = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,14 +65,15 @@ class SuperDeepFool(MultiGradientAttack):
 
     @property
     def cost(self) -> TrialCost:
-        queries = self.steps + 1 + self.bisections
-        return TrialCost(queries + 1, queries * (1 if self.targets else self.classes))
+        points, all_classes = self.steps + 1, 1 if self.targets else self.classes
+        return TrialCost(2 * points + self.bisections + 1, points * (1 + all_classes))
 
     def init(self, trials: Trials) -> SuperDeepFoolState:
         start = begin_nearest(trials, first_query(self.ball, trials))
         low = torch.zeros_like(start.distance).to(trials.x)
+        none = torch.zeros_like(start.done)
         return SuperDeepFoolState(
-            **vars(start), projected=torch.zeros_like(start.done), end=trials.x,
+            **vars(start), points=torch.zeros_like(trials.y), whole=~none, projected=none, end=trials.x,
             halvings=torch.full_like(trials.y, -1), low=low, high=low + 1,
         )  # fmt: skip
 
@@ -77,13 +81,18 @@ class SuperDeepFool(MultiGradientAttack):
         """Margins of wrong classes over the true one: of the class aimed at, or of the likeliest ones."""
         return class_margins(logits, trials, 1 if self.targets else self.classes)
 
+    def gradients_read(self, state: State) -> Tensor:
+        assert isinstance(state, SuperDeepFoolState)
+        return torch.where(state.halvings >= 0, 0, torch.where(state.whole & ~_aims(state), self.classes, 1))
+
     def step(self, state: State, seen: Seen) -> SuperDeepFoolState:
         assert isinstance(state, SuperDeepFoolState)
         assert isinstance(seen, MultiGradientSeen)
         x, query = state.trial.x, state.query
         found = nearest(state, seen.label, self.ball)
         stepping = state.halvings < 0
-        ends = stepping & ((found.error & state.projected) | (state.queries >= self.steps))
+        ends = stepping & ((found.error & state.projected) | (state.points >= self.steps))
+        again = stepping & ~ends & ~found.error & ~state.whole & ~_aims(state)
         projection = self._projection(x, query, seen)
         moved = torch.where(along(found.error, x), projection, self._beyond(query, seen))
 
@@ -96,10 +105,11 @@ class SuperDeepFool(MultiGradientAttack):
         halvings = state.halvings + (ends | ~stepping)
         done = (halvings >= self.bisections) | ((halvings >= 0) & found.distance.isinf())
         query = torch.where(along(stepping & ~ends, x), moved, between)
+        query = torch.where(along(done, x), found.or_else(state.query), query)
         return SuperDeepFoolState(
-            trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), query),
-            queries=state.queries + 1, done=done, nearest=found.point, distance=found.distance,
-            projected=found.error, end=end, halvings=halvings, low=low, high=high,
+            trial=state.trial, query=torch.where(along(again, x), state.query, query), queries=state.queries + 1,
+            done=done, nearest=found.point, distance=found.distance, points=state.points + ~again,
+            whole=again | found.error, projected=found.error, end=end, halvings=halvings, low=low, high=high,
         )  # fmt: skip
 
     def _beyond(self, query: Tensor, seen: MultiGradientSeen) -> Tensor:
@@ -111,3 +121,8 @@ class SuperDeepFool(MultiGradientAttack):
         unit = grad / along(grad.flatten(1).norm(dim=1).clamp(min=SHORTEST), x)
         length = ((query - x) * unit).flatten(1).sum(1)
         return (x + along(length, x) * unit).clamp(0, 1)
+
+
+def _aims(state: State) -> Tensor:
+    """`[B]` whether a trial aims at one class, so that all gradients are the first one."""
+    return (state.trial.loss_target >= 0) | (state.trial.target >= 0)

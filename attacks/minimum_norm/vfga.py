@@ -2,9 +2,8 @@
 
 Hajri, Césaire, Schott, Lamprier & Gallinari 2022, arXiv:2011.12423, the voting folded Gaussian attack. Ours differs:
 probabilities are compared as log-odds, which have the same order and gradients of the same direction and do not
-saturate; the gradient of the next value comes with the answer at the change that was kept, so that no query is for a
-gradient only.
-Bad at: cost, as every change takes 2 * samples queries with their gradients; errors that need several values at once.
+saturate.
+Bad at: cost, as every change takes 2 * samples forwards; errors that need several values at once.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -26,11 +25,11 @@ class VfgaState(NearestState):
     """The state of one trial."""
 
     base: Tensor  # [B, *S] the point with all changes that were kept
-    base_grad: Tensor  # [B, *S] the gradient there
-    best: Tensor  # [B, *S] the best of the random changes so far
-    best_grad: Tensor  # [B, *S] the gradient there
+    grad: Tensor  # [B, *S] the gradient there
+    changed: Tensor  # [B] int64 values that were changed so far
+    drawn: Tensor  # [B] int64 random changes of the next one so far, -1 where the gradient is asked for
+    best: Tensor  # [B, *S] the best of them
     best_loss: Tensor  # [B]
-    drawn: Tensor  # [B] int64 random changes so far of this value, -1 at the first query
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class VFGA(LossAttack):
 
     norms = ("L0",)
     seeks_nearest = True
+    reads_all_gradients = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,48 +55,46 @@ class VFGA(LossAttack):
 
     @property
     def cost(self) -> TrialCost:
-        queries = 1 + 2 * self.samples * self.steps
-        return TrialCost(queries + 1, queries)
+        return TrialCost((2 * self.samples + 1) * self.steps + 1, self.steps)
 
     def init(self, trials: Trials) -> VfgaState:
         start = begin_nearest(trials, first_query(self.ball, trials))
-        query, none = start.query, torch.zeros_like(start.query)
-        worst = torch.full_like(trials.y, -torch.inf, dtype=query.dtype)
+        worst = torch.full_like(trials.y, -torch.inf, dtype=start.query.dtype)
         return VfgaState(
-            **vars(start), base=query, base_grad=none, best=query, best_grad=none, best_loss=worst,
-            drawn=torch.full_like(trials.y, -1),
+            **vars(start), base=start.query, grad=torch.zeros_like(start.query), changed=torch.zeros_like(trials.y),
+            drawn=torch.full_like(trials.y, -1), best=start.query, best_loss=worst,
         )  # fmt: skip
+
+    def gradients_read(self, state: State) -> Tensor:
+        assert isinstance(state, VfgaState)
+        return (state.drawn < 0).long()
 
     def step(self, state: State, seen: Seen) -> VfgaState:
         assert isinstance(state, VfgaState)
-        x, queries = state.trial.x, state.queries + 1
+        x, base = state.trial.x, state.drawn < 0
         found = nearest(state, seen.label, self.ball)
-        better = seen.loss > state.best_loss
+        better = ~base & (seen.loss > state.best_loss)
         best = torch.where(along(better, x), state.query, state.best)
-        best_grad = torch.where(along(better, x), seen.grad, state.best_grad)
-        drawn = state.drawn + 1
-
-        over = (drawn == 0) | (drawn >= 2 * self.samples)
-        kept = along(over, x)
+        over = state.drawn + 1 >= 2 * self.samples
         after = replace(
-            state, queries=queries, nearest=found.point, distance=found.distance,
-            base=torch.where(kept, best, state.base), base_grad=torch.where(kept, best_grad, state.base_grad),
-            best=best, best_grad=best_grad, drawn=drawn.masked_fill(over, 0),
+            state, queries=state.queries + 1, nearest=found.point, distance=found.distance,
+            base=torch.where(along(over, x), best, state.base), grad=torch.where(along(base, x), seen.grad, state.grad),
+            changed=state.changed + over, drawn=(state.drawn + 1).masked_fill(over, -1), best=best,
             best_loss=torch.where(over, -torch.inf, torch.where(better, seen.loss, state.best_loss)),
         )  # fmt: skip
         # More values only lead farther away.
-        spent = queries >= 1 + 2 * self.samples * self.steps
-        done = spent | (over & found.distance.isfinite())
-        query = torch.where(along(done, x), found.or_else(state.query), self._changed(after))
-        return replace(after, query=query, done=done)
+        done = (after.changed >= self.steps) | ((over | base) & found.distance.isfinite())
+        query = torch.where(along(over, x), best, self._changed(after))
+        return replace(after, query=torch.where(along(done, x), found.or_else(state.query), query), done=done)
 
     def _changed(self, state: VfgaState) -> Tensor:
         """The base with one value moved by the absolute value of a Gaussian: up in the first half of the draws."""
-        base, grad = state.base.flatten(1), state.base_grad.flatten(1)
+        base, grad = state.base.flatten(1), state.grad.flatten(1)
         up = (state.drawn < self.samples).unsqueeze(1)
         room = torch.where(up, 1 - base, base)
         gain = torch.where(up, grad, -grad) * room
         place = gain.masked_fill(base != state.trial.x.flatten(1), -torch.inf).argmax(1, keepdim=True)
-        size = noise.normal(state.trial.key, state.queries, (1,)).to(base).abs() * room.gather(1, place)
+        draw = 2 * self.samples * state.changed + state.drawn + 1
+        size = noise.normal(state.trial.key, draw, (1,)).to(base).abs() * room.gather(1, place)
         moved = (base.gather(1, place) + torch.where(up, size, -size)).clamp(0, 1)
         return base.scatter(1, place, moved).reshape(state.base.shape)

@@ -57,12 +57,16 @@ def answered(
         label_of: predicted classes `[B]` of logits `[B, K]`.
         objective: what the attack maximizes in place of its own objective; not for an attack that sees features or has
             several objectives.
-        most: of several objectives, how many are differentiated, the first ones; None for all.
+        most: how many objectives are differentiated, the first ones; None for all. 0 is one forward pass, and the
+            answer has no gradient.
     """
     if objective is None:
         objective = partial(attack.objective_at, state=state)
     if attack.sees != "gradients":
         return _scores(attack, state, forward, label_of, objective)
+    if most == 0:
+        with hooks():
+            return _scores(attack, state, forward, label_of, objective)
     with torch.enable_grad(), hooks():
         query = state.query.detach().requires_grad_()
         if isinstance(attack, FeatureAttack):
@@ -125,6 +129,10 @@ def _scores(attack: Attack, state: State, forward: Forward, label_of: LabelOf, o
     label, nothing = label_of(logits), logits.new_zeros(len(state), 0)
     if attack.sees == "labels":
         return Seen(label, nothing, logits.new_zeros(len(state)), nothing)
+    if isinstance(attack, MultiGradientAttack):
+        losses, query = attack.objectives(logits, state.trial), state.query
+        grads = query.new_zeros(len(query), 0, *query.shape[1:])
+        return MultiGradientSeen(label, logits, losses[:, 0], nothing, losses, grads)
     return Seen(label, logits, objective(logits), nothing)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from robustkit.classifier.batch_layout import BatchLayout, Probe, agrees, asked, best_layout, same_bits
+from robustkit.classifier.memory import half_of
 from robustkit.primitives import noise
 from robustkit.primitives.rows import Rows, along
 
@@ -123,6 +124,15 @@ class BatchSizes:
         least = _LEAST if self.exact else 2
         sizes = {base << shift for shift in range(20) for base in (2, 3)} | {slots}
         return min(size for size in sizes if size >= max(rows, least) and self._usable(size, kind))
+
+    def halved(self, rows: int, kind: str) -> int:
+        """As many rows as may be in flight after an out-of-memory with `rows`; the attacks that follow begin with them.
+
+        Raises:
+            UserError: a single row does not fit into memory.
+        """
+        self.fit_into_memory[kind] = half_of(rows)
+        return self.fit_into_memory[kind]
 
     def numbers(self, rows: int, device: torch.device) -> Tensor:
         """`[rows]` the numbers of all rows, always the same tensor."""

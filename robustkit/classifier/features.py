@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +17,29 @@ from robustkit.models.loading import load_model
 from robustkit.models.preprocessing import network_in
 from robustkit.nethook import Trace
 from robustkit.primitives.lpips_ball import FeatureMap, Reading, normalised
-from robustkit.primitives.perceptual import OWN, PerceptualAttack
+from robustkit.primitives.perceptual import OWN
 
 _ACTIVATIONS = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish,
     nn.Hardtanh, nn.Softplus, nn.Sigmoid, nn.Tanh,
 )  # fmt: skip
 _STAGES = tuple(f"layer{number}" for number in range(1, 9))  # torchvision's name for them
+
+
+class FeatureChoice(Protocol):
+    """Whose features are compared; `PerceptualAttack` explains each."""
+
+    @property
+    def network(self) -> str | nn.Module:
+        """ "self", a name, or a module."""
+
+    @property
+    def weights(self) -> str | None:
+        """Of a network that is named."""
+
+    @property
+    def layers(self) -> str | None:
+        """Names joined by "+"."""
 
 
 @dataclass(frozen=True)
@@ -87,46 +104,46 @@ class OtherFeatures:
         return _outputs(trace, self.layers).to(points)
 
 
-def feature_map(attack: PerceptualAttack, reference: Reference, images: Tensor) -> FeatureMap:
-    """The features that an attack compares.
+def feature_map(choice: FeatureChoice, reference: Reference, images: Tensor) -> FeatureMap:
+    """The features that are compared.
 
     Args:
-        attack: says whose.
+        choice: says whose; a `PerceptualAttack` is one.
         reference: the attacked model.
         images: some images `[n, *S]` in [0, 1].
 
     Raises:
         UserError: the network does not take these images, or has no such layers.
     """
-    if attack.network == OWN:
+    if choice.network == OWN:
         network = network_in(reference.model)
-        layers = _layers(network, attack.layers, lambda: reference.forward(images[:2]))
+        layers = _layers(network, choice.layers, lambda: reference.forward(images[:2]))
         own = OwnFeatures(reference, network, layers, 0)
         return replace(own, size=own._measured(images[:2]).shape[1])
-    model = _other_network(attack).to(images.device, images.dtype)
+    model = _other_network(choice).to(images.device, images.dtype)
     sizes = BatchSizes.of(model, reference.sizes.tile, reference.sizes.exact, images.shape[1:])
     try:
-        layers = _layers(network_in(model), attack.layers, lambda: model(images[:2]))
+        layers = _layers(network_in(model), choice.layers, lambda: model(images[:2]))
     except (RuntimeError, ValueError, TypeError) as error:
         raise UserError(
-            f"{_name(attack)} does not take these images {list(images.shape[1:])}: {described_error(error)}; give "
+            f"{_name(choice)} does not take these images {list(images.shape[1:])}: {described_error(error)}; give "
             "another network=."
         ) from error
     other = OtherFeatures(model, layers, 0, sizes)
     return replace(other, size=other(images[:2]).shape[1])
 
 
-def _other_network(attack: PerceptualAttack) -> nn.Module:
-    if isinstance(attack.network, nn.Module):
+def _other_network(choice: FeatureChoice) -> nn.Module:
+    if isinstance(choice.network, nn.Module):
         # A copy, so that the caller's module keeps its modes.
-        model: nn.Module = copy.deepcopy(attack.network)
+        model: nn.Module = copy.deepcopy(choice.network)
     else:
-        model = load_model(attack.network, weights=attack.weights)
+        model = load_model(choice.network, weights=choice.weights)
     return model.eval().requires_grad_(False)
 
 
-def _name(attack: PerceptualAttack) -> str:
-    return attack.network if isinstance(attack.network, str) else type(attack.network).__name__
+def _name(choice: FeatureChoice) -> str:
+    return choice.network if isinstance(choice.network, str) else type(choice.network).__name__
 
 
 def _layers(network: nn.Module, named: str | None, forward: object) -> tuple[str, ...]:

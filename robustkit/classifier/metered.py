@@ -32,8 +32,8 @@ class Metered:
     def check(self, attack: Attack) -> None:
         """Every attack can that needs no gradients."""
 
-    def query(self, attack: Attack, state: State) -> Seen:
-        """At the picture of each query."""
+    def query(self, attack: Attack, state: State, *, most: int | None = None) -> Seen:
+        """At the picture of each query; a server gives no gradients."""
         if attack.ball.renders:  # what is rendered is rounded as it is sent
             return self.search.answer(attack, state)
         return self.search.answer(attack, replace(state, query=on_levels(attack.ball, state.trial.x, state.query)))

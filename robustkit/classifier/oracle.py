@@ -56,8 +56,8 @@ class Oracle(Protocol):
             UserError: it cannot.
         """
 
-    def query(self, attack: Attack, state: State) -> Seen:
-        """What `attack` may see of the search network at `state.query`, row by row."""
+    def query(self, attack: Attack, state: State, *, most: int | None = None) -> Seen:
+        """What `attack` may see of the search network at `state.query`, row by row; of gradients the `most` first."""
 
     def judge(self, points: Tensor) -> Tensor:
         """`[n, K]` scores of the unmodified model at points `[n, *S]` in [0, 1]: logits, or votes."""
@@ -98,19 +98,28 @@ class Plain:
     def check(self, attack: Attack) -> None:
         """Every attack can."""
 
-    def query(self, attack: Attack, state: State, objective: Callable[[Tensor, State], Tensor] | None = None) -> Seen:
+    def query(
+        self,
+        attack: Attack,
+        state: State,
+        objective: Callable[[Tensor, State], Tensor] | None = None,
+        *,
+        most: int | None = None,
+    ) -> Seen:
         """In one batch, whose size is proven; `objective` of logits and rows replaces the attack's own where given."""
         sizes, device = self.reference.sizes, state.query.device
         everything = sizes.numbers(len(state), device)
         answer = partial(self.search.answer, attack, objective_of=objective)
 
         def ask(rows: Tensor) -> Seen:
-            return answer(state if rows is everything else state.take(rows))
+            return answer(state if rows is everything else state.take(rows), most=most)
 
         def probe(numbers: Tensor) -> Seen:
-            return answer(elsewhere(attack, state, numbers), label_of=as_they_are, most=_PROVEN)
+            return answer(
+                elsewhere(attack, state, numbers), label_of=as_they_are, most=_PROVEN if most is None else most
+            )
 
-        return sizes.answer(ask, len(state), self.search.kind_of(attack), device, probe)
+        return sizes.answer(ask, len(state), self.search.kind_of(attack, most), device, probe)
 
     def judge(self, points: Tensor) -> Tensor:
         """Logits, fp32 or float64."""

@@ -71,20 +71,20 @@ class Randomized:
         """Every attack can that compares no features."""
         require_no_features(attack)
 
-    def query(self, attack: Attack, state: State) -> Seen:
+    def query(self, attack: Attack, state: State, *, most: int | None = None) -> Seen:
         """The mean over the draws of each row; -1 for the label where the draws' votes are too close."""
         seeds = _seeds(_QUERY, state.trial.key, state.queries)
         answers: dict[int, Seen] = {}
         for row, seed in enumerate(seeds):
             if seed not in answers:  # idle slots repeat a trial, and a row costs many passes
-                answers[seed] = self._answer(attack, state, row, seed)
+                answers[seed] = self._answer(attack, state, row, seed, most)
         return Rows.cat([answers[seed] for seed in seeds])
 
-    def _answer(self, attack: Attack, state: State, row: int, seed: int) -> Seen:
+    def _answer(self, attack: Attack, state: State, row: int, seed: int, most: int | None) -> Seen:
         reseed(seed)
         copies = torch.full((self.eot,), row, device=state.query.device)
         parts = torch.split(copies, self.together)
-        return _mean(Rows.cat([self.search.answer(attack, state.take(part)) for part in parts]))
+        return _mean(Rows.cat([self.search.answer(attack, state.take(part), most=most) for part in parts]))
 
     def judge(self, points: Tensor) -> Tensor:
         """Votes of a fixed number of draws, which rank the classes; no verdict follows from them."""

@@ -71,10 +71,12 @@ class Search:
         self._eager = searched
         self._searched: Callable[[Tensor], object] = torch.compile(searched) if options.compile else searched
 
-    def kind_of(self, attack: Attack) -> str:
-        """What a batch size must be proven for: the same queries, asked in the same way."""
-        own = self._names_layers(attack) or isinstance(attack, (HookedAttack, MultiGradientAttack))
-        kind = f"{attack.sees} {type(attack).__name__}" if own else attack.sees
+    def kind_of(self, attack: Attack, most: int | None = None) -> str:
+        """What a batch size must be proven for: the same queries, asked in the same way, for so many gradients."""
+        several = isinstance(attack, MultiGradientAttack) and (most is None or most > 1)
+        own = self._names_layers(attack) or isinstance(attack, HookedAttack) or several
+        sees = "logits" if most == 0 else attack.sees
+        kind = f"{sees} {type(attack).__name__}" if own else sees
         if isinstance(attack, PerceptualAttack) and attack.features is not None:
             return f"{kind} {attack.features.label}"
         return f"{kind} {attack.ball.norm}" if attack.ball.renders else kind
@@ -98,7 +100,7 @@ class Search:
             forward_of: turns the network's forward into the one that is differentiated, for smoothed models.
             rows: the rows as they pass the network, where they are not those of `state`.
             label_of: classes `[B]` that logits `[B, K]` speak for.
-            most: of several objectives, how many are differentiated; None for all.
+            most: how many objectives are differentiated; None for all.
             objective_of: what the attack maximizes, of logits and rows, in place of its own objective.
         """
         rows = state if rows is None else rows

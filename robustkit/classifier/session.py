@@ -12,6 +12,7 @@ from robustkit.classifier.features import feature_map
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.metered import Metered
 from robustkit.classifier.oracle import Look, Oracle, PointVerdicts
+from robustkit.classifier.read_gradients import answered_by_count
 from robustkit.classifier.reference import PassCount, Reference
 from robustkit.classifier.repeatability import Repeatability
 from robustkit.classifier.search import Search
@@ -21,6 +22,7 @@ from robustkit.primitives import noise
 from robustkit.primitives.levels import at_whole_levels
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, ClasswiseAttack, FeatureAttack, Seen, State
+from robustkit.primitives.rows import padded
 from robustkit.statistics.single_draw import FreshDraws
 
 _JUDGED_AT_ONCE = 64
@@ -84,8 +86,16 @@ class Session:
         return at_whole_levels(attack) if self.metered else attack
 
     def query(self, attack: Attack, state: State) -> Seen:
-        """What `attack` may see of the search network at `state.query`, row by row."""
-        return self.oracle.query(attack, state)
+        """What `attack` may see of the search network at `state.query`, row by row; of gradients what it reads."""
+        if attack.reads_all_gradients:
+            return self.oracle.query(attack, state)
+
+        def ask(rows: Tensor, most: int) -> Seen:
+            size = self.sizes.fit(len(rows), len(state), self.search.kind_of(attack, most))
+            seen = self.oracle.query(attack, state.take(padded(rows, size)), most=most)
+            return seen.take(self.sizes.numbers(len(rows), rows.device))
+
+        return answered_by_count(attack.gradients_read(state), ask, state.query)
 
     def logits(self, points: Tensor) -> Tensor:
         """Logits `[n, K]` of the unmodified network at points `[n, *S]`, one forward each."""

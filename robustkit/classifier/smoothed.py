@@ -58,19 +58,19 @@ class Smoothed:
         """Attacks that read a layer cannot."""
         check_queryable(attack)
 
-    def query(self, attack: Attack, state: State) -> Seen:
+    def query(self, attack: Attack, state: State, *, most: int | None = None) -> Seen:
         """In tiles of as many rows as together have the usual number of copies."""
         sizes = self.reference.sizes
         everything = sizes.numbers(len(state), state.query.device)
         rows = max(1, sizes.at_once // self.eot)
         if not sizes.exact:
-            return Rows.cat([self._answer(attack, state.take(part)) for part in torch.split(everything, rows)])
+            return Rows.cat([self._answer(attack, state.take(part), most) for part in torch.split(everything, rows)])
 
         def probe(numbers: Tensor) -> Seen:
-            return self._answer(attack, elsewhere(attack, state, numbers), label_of=as_they_are)
+            return self._answer(attack, elsewhere(attack, state, numbers), most, label_of=as_they_are)
 
-        layout = sizes.layout(f"smoothed {rows} x {self.eot} {self.search.kind_of(attack)}", probe, rows)
-        return asked(lambda batch: self._answer(attack, state.take(batch)), everything, layout)
+        layout = sizes.layout(f"smoothed {rows} x {self.eot} {self.search.kind_of(attack, most)}", probe, rows)
+        return asked(lambda batch: self._answer(attack, state.take(batch), most), everything, layout)
 
     def judge(self, points: Tensor) -> Tensor:
         """Votes of noisy copies."""
@@ -106,13 +106,14 @@ class Smoothed:
             self.reference.logits, images, names, self.smoothing, self.seed, self.reference.sizes.at_once
         )
 
-    def _answer(self, attack: Attack, state: State, label_of: LabelOf | None = None) -> Seen:
+    def _answer(self, attack: Attack, state: State, most: int | None, label_of: LabelOf | None = None) -> Seen:
         return self.search.answer(
             attack,
             state,
             forward_of=partial(_smoothed, state=state, sigma=self.smoothing.sigma, count=self.eot),
             rows=_repeated(state, self.eot),
             label_of=partial(leading, count=self.eot) if label_of is None else label_of,
+            most=most,
         )
 
 

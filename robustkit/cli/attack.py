@@ -175,9 +175,8 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
     """The attack, without its target; what is wrong about it is an error before a model is loaded or downloaded."""
     from robustkit.adversarial_examples.class_names import ClassNames
     from robustkit.adversarial_examples.making import AttackChoice
-    from robustkit.data.masks import load_mask
+    from robustkit.data.masks import is_one_mask, load_mask
     from robustkit.engine.attack_tensors import attack_of
-    from robustkit.paths import user_path
     from robustkit.primitives.threat import needs_network
 
     if known.class_names:
@@ -190,9 +189,8 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
             "take robustkit.evaluate, or robustkit.attack in Python."
         )
     # A mask of each picture is read when the pictures are known.
-    path = None if options["mask"] is None else user_path(options["mask"])
-    several = path is not None and (path.is_dir() or (path.suffix.lower() == ".npy" and path.is_file()))
-    mask = None if path is None or several else load_mask(options["mask"])
+    given = options["mask"]
+    mask = load_mask(given) if given is not None and is_one_mask(given) else None
     attack_of(options["method"], threat.norm, threat.eps_text, mask)
     batch = _BATCH if options["batch_size"] == "auto" else options["batch_size"]
     progress = False if options["quiet"] else None

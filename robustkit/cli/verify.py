@@ -14,6 +14,7 @@ from .terminal import echo
 if TYPE_CHECKING:
     from robustkit.evaluation.rejudging import Rejudged
     from robustkit.evaluation.rejudging_corrupted import CorruptedRejudged
+    from robustkit.evaluation.remeasuring import Remeasured
     from robustkit.evidence.run import Run
 
 FAILED = 1
@@ -39,13 +40,16 @@ class _Finding(NamedTuple):
 @device_option
 @click.option("--corruptions", "published", multiple=True, metavar="FOLDER",
               help="Where published corruptions of the run are; generated ones are made again.")  # fmt: skip
+@click.option("--features", metavar="NAME",
+              help="The network whose features attacks in lpips compared, as the run named it.")  # fmt: skip
+@click.option("--features-weights", metavar="FILE|NAME", help="Its weights, as the run named them.")
 @click.option("--sha256", "published_sum", metavar="HEX", help="SHA-256 of the evidence, as it was published.")
 def verify(run: Path, **options: Any) -> int:
     """Compute every derived file of a run folder again from its evidence, and look for contradictions in that.
 
     With --model (and the data and weights of the run) its predictions are asked for again, at the clean images, the
-    stored adversarial examples and the corrupted images. The status is 1 if something was changed, and 2 if the model
-    is another one.
+    stored adversarial examples and the corrupted images, and distances of features are measured again. The status is 1
+    if something was changed, and 2 if the model is another one.
     """
     from robustkit.evidence.reading import load_run
 
@@ -82,6 +86,8 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     from robustkit.evidence.kept import check_kept
     from robustkit.evidence.planned_rows import plan_contradictions
     from robustkit.paths import user_path
+    from robustkit.primitives.mask import unmasked
+    from robustkit.primitives.threat import needs_network
 
     mask = None
     if options["mask"] is not None:
@@ -100,6 +106,9 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         )
     for sentence in kept.unchecked:
         yield _Finding(_OPEN, sentence)
+    threats = run.manifest["identity"]["threats"]
+    if kept.examples and not options["models"] and any(needs_network(unmasked(norm)) for norm, _ in threats):
+        yield _Finding(_OPEN, "lpips: distances not measured again, which takes the model; give it with --model")
 
 
 def _digest(run: "Run", published: str | None) -> _Finding:
@@ -117,6 +126,7 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     from robustkit.evaluation.classifiers import attacked_classifiers
     from robustkit.evaluation.rejudging import answers_at_random, matched, rejudged, same_data
     from robustkit.evaluation.rejudging_corrupted import rejudged_corrupted, suite_of
+    from robustkit.evaluation.remeasuring import GivenFeatures
     from robustkit.evaluation.request import EvaluationRequest
     from robustkit.evidence.store import Store
     from robustkit.host.environment import chosen_device
@@ -136,8 +146,11 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
             if answers_at_random(run.manifest, name):
                 yield _Finding(_OPEN, f"{name}: not judged again: it answers at random, and other draws may say else")
             else:
-                judged = rejudged(store, name, classifier, data, ids)
+                named = options["features"]
+                features = None if named is None else GivenFeatures(named, options["features_weights"])
+                judged = rejudged(store, name, classifier, data, ids, features)
                 yield from _findings(judged)
+                yield from _distance_findings(judged.distances)
                 if "corruptions" in identity and not judged.difference:
                     suite = suite_of(identity, data, options["published"])
                     yield from _corrupted_findings(
@@ -174,6 +187,21 @@ def _findings(judged: "Rejudged") -> Iterator[_Finding]:
         yield _Finding(
             _PASS, f"{name}: the same model gives the stored classes at {judged.clean} clean images and "
                    f"{examples} stored adversarial examples")  # fmt: skip
+
+
+def _distance_findings(measured: "Remeasured") -> Iterator[_Finding]:
+    name = measured.model
+    for reason in sorted(measured.reasons):
+        yield _Finding(_OPEN, f"{name}: distances in lpips not measured again: {reason}")
+    if measured.too_far:
+        cause = "the evidence was changed" + (", or the weights of --features were" if measured.other_network else "")
+        yield _Finding(
+            _FAIL, f"{name}: a stored adversarial example lies outside of its ball in lpips "
+                   f"({_images(tuple(sorted(measured.too_far)))}): {cause}")  # fmt: skip
+    elif measured.examples:
+        yield _Finding(
+            _PASS, f"{name}: the features of {measured.examples} stored adversarial examples lie within the radius"
+        )
 
 
 def _corrupted_findings(name: str, judged: "CorruptedRejudged | None") -> Iterator[_Finding]:

@@ -40,6 +40,17 @@ def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
     return Mask.of(picture >= 0.5, path.name)
 
 
+def is_one_mask(given: str | Path) -> bool:
+    """Whether a text or a file is one mask for all images; a folder or an .npy file may hold one of each."""
+    path = user_path(given)
+    rectangle = str(given).strip().startswith("patch:")
+    return rectangle or not (path.is_dir() or _is_array_file(path))
+
+
+def _is_array_file(path: Path) -> bool:
+    return path.suffix.lower() == ".npy" and path.is_file()
+
+
 def masks_of_data(given: Mask | str | Path | Tensor | NDArray[Any], data: Dataset | None) -> Mask:
     """The mask of all images of a data set, or `ImageMasks` where each has one of its own.
 
@@ -52,21 +63,16 @@ def masks_of_data(given: Mask | str | Path | Tensor | NDArray[Any], data: Datase
     Raises:
         UserError: as in `load_masks`; or a picture is missing.
     """
-    if isinstance(given, Mask):
-        return given
-    if isinstance(given, (str, Path)) and not str(given).strip().startswith("patch:"):
+    source = "given as an array"
+    if isinstance(given, Mask) or (isinstance(given, (str, Path)) and is_one_mask(given)):
+        return load_mask(given)
+    if isinstance(given, (str, Path)):
         path = user_path(given)
         if path.is_dir():
             if data is None:
                 raise UserError(f"{shortened(path)} is a folder; name the data whose images it has the masks of.")
             return ImageMasks.of_all([load_mask(file) for file in _files(path, data)], path.name)
-        if path.suffix.lower() != ".npy" or not path.is_file():
-            return load_mask(given)
         source, given = path.name, _array(path)
-    else:
-        source = "given as an array"
-    if isinstance(given, (str, Path)):
-        return load_mask(given)
     several = np.ndim(given) > 2 and (len(given) > 1 or (data is not None and len(data) == 1))
     if not several:
         return Mask.of(given, source)
@@ -96,7 +102,7 @@ def load_masks(
     Raises:
         UserError: as in `load_mask`; or there are more or fewer masks than images.
     """
-    if isinstance(given, (str, Path)) and user_path(given).suffix.lower() == ".npy" and user_path(given).is_file():
+    if isinstance(given, (str, Path)) and _is_array_file(user_path(given)):
         source, given = user_path(given).name, _array(user_path(given))
     if isinstance(given, (Mask, str, Path)):
         return [load_mask(given)] * count

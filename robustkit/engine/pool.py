@@ -6,11 +6,11 @@ those of one mask after the other.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Protocol
 
 import torch
 
-from robustkit.classifier.memory import no_memory
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome
 from robustkit.engine.pooled_query import BatchOfQueries, MaskQueries, answered_together
@@ -66,14 +66,15 @@ def run_pooled(schedulers: Iterator[MaskScheduler], slots: int, tick: Callable[[
         if not active:
             return
         asked = [(each, query) for each in active if (query := each.asked()) is not None]
-        try:
+        answers: list[Seen] | None = None
+        with suppress(torch.OutOfMemoryError):  # what was computed is freed only after the block
             answers = _answers(asked, slots)
-        except torch.OutOfMemoryError:
-            answers = []
-        for (each, query), seen in zip(asked, answers, strict=False):
+        if answers is None:
+            for each in active:
+                each.pause_all()
+            slots = active[0].queried.sizes.halved(slots, active[0].attack.sees)
+        for (each, query), seen in zip(asked, answers or [], strict=False):
             each.answer(query, seen)
-        if asked and not answers:  # outside of the block above, whose traceback holds on to what was computed
-            slots = _halved(active, slots)
         for each in active:
             yield from each.verdicts()
         active = [each for each in active if not each.over]
@@ -94,14 +95,3 @@ def _answers(asked: list[tuple[MaskScheduler, BatchOfQueries]], slots: int) -> l
         return []
     parts = [MaskQueries(each.attack, query.state, query.rows) for each, query in asked]
     return answered_together(asked[0][0].queried, parts, slots)
-
-
-def _halved(active: list[MaskScheduler], slots: int) -> int:
-    """After an out-of-memory: half the slots; all trials in flight go on later."""
-    if slots < 2:
-        raise no_memory()
-    for each in active:
-        each.pause_all()
-    torch.cuda.empty_cache()
-    active[0].queried.sizes.fit_into_memory[active[0].attack.sees] = slots // 2
-    return slots // 2

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.oracle import Plain
+from robustkit.classifier.read_gradients import answered_by_count
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch
 from robustkit.primitives.mask import Mask
@@ -65,16 +66,19 @@ def answered_together(session: Session, parts: Sequence[MaskQueries], slots: int
     assert isinstance(oracle, Plain)
     device = parts[0].state.query.device
     pooled = Rows.cat([_pooled(number, part) for number, part in enumerate(parts)])
-    count = len(pooled)
-    size = session.sizes.fit(count, max(slots, count), parts[0].attack.sees)
-    if size != count:
-        pooled = pooled.take(padded(torch.arange(count, device=device), size))
+    attack = replace(parts[0].attack, mask=None)
 
     def objective(logits: Tensor, state: State) -> Tensor:
         assert isinstance(state, PooledState)
         return _objective(parts, logits, state)
 
-    seen = oracle.query(replace(parts[0].attack, mask=None), pooled, objective)
+    def ask(rows: Tensor, most: int | None) -> Seen:
+        size = session.sizes.fit(len(rows), max(slots, len(rows)), attack.sees)
+        seen = oracle.query(attack, pooled.take(padded(rows, size)), objective, most=most)
+        return seen.take(torch.arange(len(rows), device=device))
+
+    everything = torch.arange(len(pooled), device=device)
+    seen = ask(everything, None) if attack.reads_all_gradients else answered_by_count(_read(parts), ask, pooled.query)
     answers, first = [], 0
     for part in parts:
         at = [first] * len(part.state)
@@ -83,6 +87,11 @@ def answered_together(session: Session, parts: Sequence[MaskQueries], slots: int
         answers.append(_inside(part.attack.mask, seen.take(numbers_on(device, at))))
         first += len(part.rows)
     return answers
+
+
+def _read(parts: Sequence[MaskQueries]) -> Tensor:
+    """`[B]` how many gradients of each row in flight are read."""
+    return torch.cat([part.attack.gradients_read(part.state)[part.rows] for part in parts])
 
 
 def _pooled(number: int, part: MaskQueries) -> PooledState:

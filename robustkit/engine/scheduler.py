@@ -6,13 +6,13 @@ so the cost and the outcome of an image depend on nothing but the image, the att
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
 import torch
 
-from robustkit.classifier.memory import no_memory
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch, QueriesAhead
@@ -142,11 +142,12 @@ class Scheduler:
         guesses = attack.guesses and repeats and not attack.unlimited
         self.ahead = QueriesAhead(attack, queried.sizes) if guesses else None
         # Not where queries are a caller's own function, which may be paid for.
-        self.late = late and repeats and not (queried.answers_only or guesses or attack.bisects or self.approaches)
+        at_once = guesses or attack.bisects or self.approaches or not attack.reads_all_gradients
+        self.late = late and repeats and not (queried.answers_only or at_once)
         self.unread: UnreadStep | None = None  # the last step, if what it showed is read late
         # Idle rows cost nothing but where each query is paid for.
         paid = queried is not session or queried.answers_only or pooled
-        self.begins_early = repeats and not (paid or guesses or self.late or attack.unlimited or attack.bisects)
+        self.begins_early = repeats and not (paid or at_once or self.late or attack.unlimited)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
@@ -186,9 +187,12 @@ class Scheduler:
         if query is None:
             return 0
         live = len(self.early_rows.others)
-        seen = self._seen(query.state)
+        seen: Seen | None = None
+        with suppress(torch.OutOfMemoryError):  # what was computed is freed only after the block
+            seen = self.queried.query(self.attack, query.state)
         if seen is None:
-            self._halve()
+            self.pause_all()
+            self.most = self.queried.sizes.halved(self.most, self.attack.sees)
             return 0
         self.answer(query, seen)
         return live
@@ -233,21 +237,13 @@ class Scheduler:
         if trials:
             self.slots.admit(trials, states)
 
-    def _seen(self, state: State) -> Seen | None:
-        """The model's answer, or None if it took more memory than there is."""
-        try:
-            return self.queried.query(self.attack, state)
-        except torch.OutOfMemoryError:
-            # The traceback holds on to what was computed; memory is freed only after this block.
-            return None
-
     def _advance_along(self, ahead: QueriesAhead, batch: GuessedBatch, live: list[int], seen: Seen) -> None:
         """Step after step in each row, as long as its true query is the guessed one."""
         state, rows = self.slots.state, self.slots.rows(live)
         assert state is not None
         ends = lost_rows(batch.state.trial, seen.label)
         counted = ahead.counted(batch, seen, ends if self.judges_queries else torch.zeros_like(ends))
-        self._count(live, counted.answers, seen)
+        self._count(live, counted.answers, batch.state, seen)
         # The last answer of each trial, in its slot.
         last = numbers_on(rows.device, [answers[-1] for answers in counted.answers])
         before = replace(state, query=state.query.index_copy(0, rows, batch.state.query.index_select(0, last)))
@@ -261,7 +257,7 @@ class Scheduler:
         before = self.slots.state
         assert before is not None
         live = self.early_rows.usable(live, seen)
-        self._count(live, [[row] for row in live], seen)
+        self._count(live, [[row] for row in live], before, seen)
         self.slots.state = self._stepped(live, before, seen)
         self._look(live, before, seen, self.slots.state)
 
@@ -283,7 +279,8 @@ class Scheduler:
     def _act_on(self, step: UnreadStep | None) -> None:
         if step is not None:
             facts = step.read(self.slots.trials)
-            self._note(step.rows, [[row] for row in step.rows], step.backwards, facts.without_gradient)
+            backwards = [step.backwards] * len(self.slots.trials)
+            self._note(step.rows, [[row] for row in step.rows], backwards, facts.without_gradient)
             self._release(step.rows, step.before, step.after, facts.candidates, facts.done)
 
     def _catch_up(self) -> None:
@@ -306,28 +303,32 @@ class Scheduler:
             places = places + rows
         return Rows.cat(parts).take(self.slots.rows(places).argsort())
 
-    def _count(self, live: list[int], answers: list[list[int]], seen: Seen) -> None:
-        """Count the answers of each trial in flight, which are some rows of `seen`."""
-        self._note(live, answers, seen.backwards, self.slots.without_gradient(live, answers, seen))
+    def _count(self, live: list[int], answers: list[list[int]], queried: State, seen: Seen) -> None:
+        """Count the answers of each trial in flight, which are some rows of `seen`, to the queries of `queried`."""
+        read = [seen.backwards] * len(seen)
+        if not self.attack.reads_all_gradients:
+            read = self.attack.gradients_read(queried).clamp(max=seen.backwards).tolist()
+        self._note(live, answers, read, self.slots.without_gradient(live, answers, seen))
 
-    def _note(self, live: list[int], answers: list[list[int]], backwards: int, without_gradient: set[int]) -> None:
+    def _note(
+        self, live: list[int], answers: list[list[int]], backwards: Sequence[int], without_gradient: set[int]
+    ) -> None:
         """Count the answers of each trial in flight.
 
         Args:
             live: the trials' slots.
             answers: of each of them, the rows of the batch that were its queries.
-            backwards: gradients of each row.
+            backwards: gradients that were computed of each row of the batch.
             without_gradient: rows of the batch whose gradients are all zero.
         """
         forwards = self.queried.oracle.cost.query
-        each = forwards * backwards
         for trial, rows in zip(self.slots.of(live), answers, strict=True):
             count = len(rows)
             trial.queries += count
             trial.forwards += forwards * count
-            trial.backwards += each * count
+            trial.backwards += forwards * sum(backwards[row] for row in rows)
             if without_gradient:
-                trial.zero_backwards += each * sum(row in without_gradient for row in rows)
+                trial.zero_backwards += forwards * sum(backwards[row] for row in rows if row in without_gradient)
 
     def _release(self, rows: list[int], before: State, after: State, candidates: set[int], done: set[int]) -> None:
         """Decided and spent trials leave their slots and wait for a verdict."""
@@ -352,15 +353,6 @@ class Scheduler:
         for row, trial in zip(rows, self.slots.of(rows), strict=True):
             if row in done or trial.queries in CHECKPOINTS:
                 trial.note(float(state.distance[row]))
-
-    def _halve(self) -> None:
-        """After an out-of-memory: half the slots; all trials in flight go on later."""
-        if self.most < 2 or self.slots.state is None:
-            raise no_memory()
-        self.pause_all()
-        torch.cuda.empty_cache()
-        # The attacks that follow in this session begin with as many.
-        self.queried.sizes.fit_into_memory[self.attack.sees] = self.most = self.most // 2
 
     def pause_all(self) -> None:
         """Queue all trials in flight, which go on from their states."""

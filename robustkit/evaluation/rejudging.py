@@ -19,6 +19,7 @@ from robustkit.data.eight_bits import EightBitImages
 from robustkit.errors import UserError, unknown
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.fingerprint import fingerprint
+from robustkit.evaluation.remeasuring import GivenFeatures, Remeasured, remeasured
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.store import Store
@@ -38,6 +39,7 @@ class Rejudged:
     examples: int  # stored adversarial examples
     not_broken: tuple[int, ...]  # images of which an example does not mislead the model, or not to the stored class
     other_images: tuple[int, ...]  # of which the stored clean image is not that of the data
+    distances: Remeasured  # of the examples in a threat of features
 
 
 class _Example(NamedTuple):
@@ -95,7 +97,14 @@ def answers_at_random(manifest: Mapping[str, Any], name: str) -> bool:
     return "smoothing" in entries[name] or name in manifest.get("randomized", {})
 
 
-def rejudged(store: Store, name: str, classifier: Classifier, data: Dataset, ids: Sequence[int]) -> Rejudged:
+def rejudged(
+    store: Store,
+    name: str,
+    classifier: Classifier,
+    data: Dataset,
+    ids: Sequence[int],
+    features: GivenFeatures | None = None,
+) -> Rejudged:
     """Ask a model for its predictions at the clean images and at the stored adversarial examples.
 
     Args:
@@ -104,6 +113,7 @@ def rejudged(store: Store, name: str, classifier: Classifier, data: Dataset, ids
         classifier: the model that was given.
         data: of the run.
         ids: numbers of the run's images.
+        features: the network whose features attacks of the run compared, unless they are the model's own.
     """
     identity = store.manifest()["identity"]
     entry = next(each for each in identity["models"] if each["name"] == name)
@@ -118,8 +128,9 @@ def rejudged(store: Store, name: str, classifier: Classifier, data: Dataset, ids
             examples += len(part)
             other_images |= _other_images(part, data)
             not_broken |= _not_broken(session, part)
+        distances = Remeasured(name) if difference else remeasured(store, name, session, features)
     wrong, moved = tuple(sorted(not_broken)), tuple(sorted(other_images))
-    return Rejudged(name, difference, len(clean), tuple(sorted(clean_wrong)), examples, wrong, moved)
+    return Rejudged(name, difference, len(clean), tuple(sorted(clean_wrong)), examples, wrong, moved, distances)
 
 
 def _difference(store: Store, entry: Mapping[str, Any], classifier: Classifier, probes: Probes) -> str:

@@ -8,7 +8,7 @@ from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.evidence.witnesses import kept_witnesses, mask_of, missing_witnesses, problems_of
 from robustkit.primitives.mask import Mask, unmasked
-from robustkit.primitives.threat import is_rendered, measured_in_images
+from robustkit.primitives.threat import is_rendered
 
 
 class KeptCheck(NamedTuple):
@@ -53,6 +53,5 @@ def _unchecked(run: Run, masks: Mapping[str, Mask]) -> Iterator[str]:
     for norm in dict.fromkeys(norm for norm, _ in run.manifest["identity"]["threats"]):
         if norm != unmasked(norm) and mask_of(norm, masks) is None:
             yield f"{norm}: not checked whether only masked pixels change; give the mask with --mask"
-        if not measured_in_images(unmasked(norm)):
-            what = "parameters" if is_rendered(unmasked(norm)) else "features"
-            yield f"{norm}: not checked whether the examples lie within the radius; their {what} are not stored"
+        if is_rendered(unmasked(norm)):
+            yield f"{norm}: not checked whether the examples lie within the radius; their parameters are not stored"

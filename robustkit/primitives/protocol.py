@@ -160,6 +160,7 @@ class Attack(CheckedFields, ABC):
     norms: ClassVar[tuple[NormName, ...]] = NORMS
     keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
     guesses: ClassVar[bool] = False  # whether `guess` is right more often than not
+    reads_all_gradients: ClassVar[bool] = True  # whether it reads every gradient at every query; else `gradients_read`
     seeks_nearest: ClassVar[bool] = (
         False  # whether its state is a `NearestState`: without a radius it needs no bisection
     )
@@ -253,6 +254,13 @@ class Attack(CheckedFields, ABC):
     def inside(self, state: State, seen: Seen, rows: Tensor) -> Tensor:
         """`[n]`: whether the queries in these rows `[n]` lie in the ball, up to the rounding of an fp32 projection."""
         return self.ball.contains(state.trial.x.index_select(0, rows), state.query.index_select(0, rows))
+
+    def gradients_read(self, state: State) -> Tensor:
+        """`[B]` int64: how many gradients the attack reads at each row's query; only asked if it does not read all.
+
+        A query with 0 is one forward pass. Of several objectives the first ones are differentiated.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say which gradients it reads.")
 
     def guess(self, state: State, steps: Tensor) -> State:
         """The states that probably follow, whatever the answers; only asked if `guesses` is true.

@@ -20,7 +20,7 @@ from robustkit.primitives.protocol import (
     State,
     Trials,
 )
-from robustkit.primitives.rows import Rows
+from robustkit.primitives.rows import Rows, along
 
 from .doubles import PixelFeatures
 from .problems import images
@@ -101,6 +101,33 @@ def it_keeps_the_nearest_error_if_it_declares_so(
             torch.equal(attack.ball.distance(state.trial.x, state.query)[ended], nearest[ended]),
             "the last query of a trial is not its nearest error",
         )
+
+
+def gradients_that_it_does_not_read_change_nothing(
+    subject: AttackUnderTest, shape: tuple[int, ...] = GREY, key: int = 7
+) -> None:
+    """`gradients_read` says of every query how many gradients the next state depends on."""
+    attack = without_model(subject)
+    if attack.reads_all_gradients:
+        return
+    state = attack.init(trials(images(4, *shape), key))
+    for turn in range(attack.cost.forwards):
+        seen = made_up(state, turn, attack)
+        after = attack.step(state, seen)
+        other = attack.step(state, _with_unread_gradients(seen, attack.gradients_read(state)))
+        same = all(torch.equal(*pair) for pair in zip(flat(after), flat(other), strict=True))
+        confirm(same, "a gradient is read of which gradients_read says that it is not")
+        state = after
+
+
+def _with_unread_gradients(seen: Seen, read: Tensor) -> Seen:
+    """The answer with ones in place of all but the first `read` `[B]` gradients of each row."""
+    if not isinstance(seen, MultiGradientSeen):
+        return replace(seen, grad=torch.where(along(read > 0, seen.grad), seen.grad, 1))
+    column = torch.arange(seen.grads.shape[1])
+    kept = (column < read.unsqueeze(1)).reshape(*seen.grads.shape[:2], *[1] * (seen.grads.dim() - 2))
+    grads = torch.where(kept, seen.grads, 1)
+    return replace(seen, grad=grads[:, 0], grads=grads)
 
 
 def states_depend_on_the_seed(subject: AttackUnderTest) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from robustkit import UserError, attack, load_mask
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
+from robustkit.engine import pool, pooled_query
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask, masked_name, unmasked
 from robustkit.primitives.registry import classes
@@ -182,15 +183,18 @@ def test_each_image_keeps_to_its_own_mask_with_the_result_that_it_has_alone(meth
 
 
 # Queries guessed ahead, gradients of several classes, bisection, an objective with a phase, restarts, labels only.
-SEVERAL = ["square:queries=30", "deepfool:steps=4", "pgd:steps=2,radii=4", "gama:steps=4", "boundary:queries=30"]
+# Queries without gradients, or with that of one class.
+SEVERAL = ["square:queries=30", "deepfool:steps=4", "pgd:steps=2,radii=4", "gama:steps=4", "boundary:queries=30",
+           "vfga:steps=3", "superdeepfool:steps=4"]  # fmt: skip
+NORM = {"boundary": "L2", "vfga": "L0", "superdeepfool": "L2"}
 
 
 @pytest.mark.parametrize("method", SEVERAL)
 def test_a_batch_of_rows_with_different_masks_has_the_results_of_each_mask_alone(method):
     made = problem("mlp", 1, 8, 8, count=4)
     masks = np.stack([CROSS, SQUARE, CROSS, np.roll(CROSS, 2) | SQUARE])
-    nearest = method.startswith(("deepfool", "pgd", "boundary"))
-    how = {"norm": "L2" if method.startswith("boundary") else "Linf", "eps": "minimum" if nearest else 0.2}
+    name = method.split(":")[0]
+    how = {"norm": NORM.get(name, "Linf"), "eps": "minimum" if name in (*NORM, "deepfool", "pgd") else 0.2}
     together = [attack(made.model, made.x, made.y, method, mask=masks, batch_size=size, **how) for size in (64, 3)]
 
     for row in (1, 3):
@@ -199,6 +203,40 @@ def test_a_batch_of_rows_with_different_masks_has_the_results_of_each_mask_alone
         for each in together:
             for name in ("x_adv", "success", "queries", "forwards", "backwards"):
                 assert torch.equal(getattr(each, name)[one], getattr(alone, name)), name
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_out_of_memory_halves_a_batch_of_rows_with_different_masks_and_changes_no_result(monkeypatch, most):
+    made = problem("mlp", 1, 8, 8, count=9)
+    masks = np.stack([CROSS, SQUARE, np.roll(CROSS, 2)] * 3)
+    reference = attack(made.model, made.x, made.y, PGD(0.1, steps=3), mask=masks)
+    sizes = no_more_rows_than(most, monkeypatch)
+    result = attack(made.model, made.x, made.y, PGD(0.1, steps=3), mask=masks)
+
+    assert any(size > most for size in sizes)
+    for name in ("x_adv", "success", "queries", "forwards", "backwards"):
+        assert torch.equal(getattr(result, name), getattr(reference, name)), name
+
+
+def test_masks_whose_rows_never_fit_into_memory_are_an_error_and_not_a_loop(monkeypatch):
+    made = problem("mlp", 1, 8, 8, count=4)
+    no_more_rows_than(0, monkeypatch)
+    with pytest.raises(UserError, match="does not fit into memory even for a single image"):
+        attack(made.model, made.x, made.y, PGD(0.1, steps=3), mask=np.stack([CROSS, SQUARE, CROSS, SQUARE]))
+
+
+def no_more_rows_than(most: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let queries of more rows run out of memory; the sizes of all that are asked, without rows that fill a batch."""
+    answered, sizes = pooled_query.answered_together, []
+
+    def answered_if_it_fits(session, parts, slots):
+        sizes.append(sum(len(part.rows) for part in parts))
+        if sizes[-1] > most:
+            raise torch.OutOfMemoryError("too many rows")
+        return answered(session, parts, slots)
+
+    monkeypatch.setattr(pool, "answered_together", answered_if_it_fits)
+    return sizes
 
 
 def test_rows_with_different_masks_pass_the_network_together():

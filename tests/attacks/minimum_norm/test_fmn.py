@@ -2,6 +2,7 @@ import pytest
 import torch
 from robustkit.attacks import FMN
 from robustkit.attacks.minimum_norm._projections import projected
+from torch import Tensor, nn
 
 from robustkit.primitives.registry import build
 from tests.attacks.driving import last_state, nearest_of_all_classes, towards, untargeted
@@ -25,6 +26,24 @@ def test_an_untargeted_trial_crosses_the_boundary_of_a_linear_classifier(norm):
     # The paper's radius ends exactly at a linear boundary, where adv-lib and foolbox find no error however many steps.
     made = linear(2)
     state = last_state(FMN(1, norm, steps=20), made.model, untargeted(made.x, made.y))
+
+    assert state.distance.isfinite().all()
+
+
+class Ridge(nn.Module):
+    """The margin has a maximum near the image that is no error, and errors lie beyond a mean grey of 0.8."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        grey = x.flatten(1).mean(1)
+        margin = torch.maximum(-0.1 - 5 * (grey - 0.55).abs(), 20 * (grey - 0.8))
+        return torch.stack([torch.zeros_like(margin), margin], 1)
+
+
+@pytest.mark.parametrize("norm", ["L2", "L1"])
+def test_a_maximum_of_the_margin_inside_of_the_ball_holds_no_trial(norm):
+    # On trades_mnist 8 of 48 images stayed at such a point in L2 for all 100 steps.
+    x = torch.full((1, 1, 4, 4), 0.5)
+    state = last_state(FMN(1, norm), Ridge(), untargeted(x, torch.tensor([0])))
 
     assert state.distance.isfinite().all()
 

@@ -18,4 +18,4 @@ def test_each_turn_changes_one_more_value_and_an_error_ends_the_trial():
     method = VFGA(1, "L0", steps=20, samples=2)
     state = last_state(method, made.model, untargeted(made.x, made.y))
 
-    assert torch.equal(state.queries, 1 + 4 * state.distance.long())
+    assert torch.equal(state.queries, (1 + 4) * state.distance.long())
