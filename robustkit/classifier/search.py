@@ -1,8 +1,9 @@
 """The search network: what attacks query. It may be faster than the model it stands for, and nothing is judged by it.
 
-BatchNorm folded into convolutions where the model can be traced, channels last where that pays, bf16 or compiled on
-request. Under hooks that name layers (surrogate gradients, most attacks with hooks of their own, attacks on a layer) it
-is the caller's own module instead, and under other hooks it is not compiled.
+Where the model can be traced, BatchNorm is folded into convolutions, and convolutions of small maps are products with
+matrices; channels last where that pays, bf16 or compiled on request. Under hooks that name layers (surrogate gradients,
+most attacks with hooks of their own, attacks on a layer) it is the caller's own module instead, and under other hooks
+it is not compiled.
 """
 
 import copy
@@ -17,8 +18,8 @@ from torch import Tensor, nn
 from robustkit.classifier.answers import Forward, answered, likeliest
 from robustkit.classifier.folding import folded, hooked
 from robustkit.classifier.logits import logits_of
-from robustkit.classifier.padding_weights import without_padding_weights
 from robustkit.classifier.reference import Reference
+from robustkit.classifier.small_maps import as_matrices
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
@@ -62,8 +63,6 @@ class Search:
             copied = copied if copied is not None else _copied(reference.model)
             self._channels_last = copied is not None
             copied = copied if copied is None else copied.to(memory_format=torch.channels_last)
-        if copied is not None and self.folded and images.device.type == "cpu" and not options.compile:
-            without_padding_weights(copied)
         searched = copied if copied is not None else reference.model
         self._takes_queries_as_they_are = not self._channels_last and self._leaves_input_alone(
             searched, images[:_PROBED]
@@ -155,6 +154,8 @@ class Search:
 
     def _folded(self, images: Tensor) -> nn.Module | None:
         copied = folded(self.reference.model)
+        if copied is not None and images.device.type == "cpu" and not self.options.compile:
+            as_matrices(copied)
         return copied if copied is not None and self._agrees(copied, images) else None
 
     def _channels_last_pays(self, images: Tensor) -> bool:
