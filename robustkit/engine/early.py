@@ -1,9 +1,9 @@
 """Trials that begin before it is their turn, in rows of a batch that would stay idle.
 
 The trials of one image run one after the other, and a success cancels the rest. Towards the end of an attack few images
-are left, and a batch has more rows than they fill; so the next trials of these images run in the idle rows. What they
-find waits until the trials before them have failed, and is forgotten if one succeeds: outcomes and counts are those of
-one trial after the other.
+are left, and a full batch takes little more time than one with few rows; so the next trials of these images run in the
+idle rows. What they find waits until the trials before them have failed, and is forgotten if one succeeds: outcomes and
+counts are those of one trial after the other.
 """
 
 from dataclasses import dataclass
@@ -31,8 +31,7 @@ class EarlyTrials:
 
     def begin(self, in_flight: list[Trial], most: int) -> list[Trial]:
         """At most `most` new early trials of the images in flight, one of each image in turn."""
-        last = {id(trial.job): trial for trial in in_flight if not trial.early}
-        last |= {job: begun[-1].trial for job, begun in self._of_job.items() if job in last}
+        last = self._last(in_flight)
         new: list[Trial] = []
         while last and len(new) < most:
             last = {job: trial.following() for job, trial in last.items() if not trial.last}
@@ -41,6 +40,10 @@ class EarlyTrials:
             trial.early = True
             self._of_job.setdefault(id(trial.job), []).append(EarlyTrial(trial))
         return new
+
+    def left(self, in_flight: list[Trial]) -> int:
+        """How many trials of the images in flight have not begun."""
+        return sum(trial.left for trial in self._last(in_flight).values())
 
     def hold(self, found: Candidates) -> None:
         """Keep the points of early trials that have left their slots."""
@@ -67,3 +70,8 @@ class EarlyTrials:
         kept = [each for each in begun if trial.early and each.trial.number < trial.number]
         if kept:
             self._of_job[id(trial.job)] = kept
+
+    def _last(self, in_flight: list[Trial]) -> dict[int, Trial]:
+        """The last trial that has begun of each image in flight, by the job's identity."""
+        last = {id(trial.job): trial for trial in in_flight if not trial.early}
+        return last | {job: begun[-1].trial for job, begun in self._of_job.items() if job in last}

@@ -26,6 +26,11 @@ class EarlyRows:
         """Rows of the trials whose turn it is."""
         return [row for row, trial in enumerate(self.slots.trials) if trial is not None and not trial.early]
 
+    @property
+    def possible(self) -> int:
+        """How many early trials could be in flight."""
+        return len(self._rows) + self.early.left(self.slots.of(self.slots.live))
+
     def fill(self, begun: Callable[[Attack, list[Trial]], State]) -> None:
         """Begin as many early trials as there are idle rows; `begun` gives their first states."""
         live = self.slots.live

@@ -98,9 +98,14 @@ class Trial:
         return self.job.loss_targets[self.number // self.attack.restarts]
 
     @property
+    def left(self) -> int:
+        """How many trials of the image follow on this one, at this radius."""
+        return self.attack.restarts * len(self.job.loss_targets) - self.number - 1
+
+    @property
     def last(self) -> bool:
         """Whether no trial of the image is left after this one, at this radius."""
-        return self.number + 1 == self.attack.restarts * len(self.job.loss_targets)
+        return self.left == 0
 
     def following(self) -> "Trial":
         """The next trial of the image, with nothing counted yet."""

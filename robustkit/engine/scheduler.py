@@ -145,7 +145,7 @@ class Scheduler:
         at_once = guesses or attack.bisects or self.approaches or not attack.reads_all_gradients
         self.late = late and repeats and not (queried.answers_only or at_once)
         self.unread: UnreadStep | None = None  # the last step, if what it showed is read late
-        # Idle rows cost nothing but where each query is paid for.
+        # Rows cost little but where each query is paid for.
         paid = queried is not session or queried.answers_only or pooled
         self.begins_early = repeats and not (paid or at_once or self.late or attack.unlimited)
 
@@ -164,14 +164,16 @@ class Scheduler:
             self.early_rows.leave(0)
             slots.clear()
             return bool(len(self.waiting))
-        size = self._size(live + arriving)
+        none_left = queue.exhausted and len(queue) == arriving
+        early = self.early_rows.possible if self.begins_early and none_left else 0
+        size = self._size(min(self.most, live + arriving + early))
         if self.unread is not None and size != len(slots.trials):
             self._catch_up()
             return self.admit()
         self.early_rows.leave(size - live - arriving)
         slots.resize(size)
         self._fill(arriving)
-        if self.begins_early and queue.exhausted and not len(queue):
+        if early:
             self.early_rows.fill(queue.begun)
         return True
 
