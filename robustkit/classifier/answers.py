@@ -139,10 +139,10 @@ def _scores(attack: Attack, state: State, forward: Forward, label_of: LabelOf, o
 def _gradients(loss: Tensor, points: list[Any], *, retain: bool = False) -> list[Any]:
     """Each row's gradient of its loss in each of the tensors or gradient edges; only the first must have one."""
     # The sum over rows keeps them apart; a mean would scale each gradient by its neighbours.
-    ones = torch.ones_like(loss)
+    # (Ones for `grad_outputs` would do the same, after torch has imported sympy, which takes 0.4 s.)
     grads: Sequence[Any] = [None]
     if loss.requires_grad:
-        grads = gradients(loss, points, ones, retain_graph=retain)
+        grads = gradients(loss.sum(), points, retain_graph=retain)
     if grads[0] is None:
         raise UserError(
             "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "

@@ -30,7 +30,7 @@ def unpaired_difference(share: float, n: int) -> float | None:
 
 def paired_difference(n: int) -> float | None:
     """The difference that McNemar's exact test sees on the same n images, if only one model errs; None if none is."""
-    from scipy.stats import binom
+    from scipy.special import bdtrc
 
     # The fewest images that must turn: with k of k in one direction, the test's p is 2 / 2^k.
     fewest = math.ceil(1 - math.log2(LEVEL))
@@ -39,7 +39,7 @@ def paired_difference(n: int) -> float | None:
     low, high = 0.0, 1.0
     for _ in range(_TURNS):
         middle = (low + high) / 2
-        low, high = (low, middle) if binom.sf(fewest - 1, n, middle) >= POWER else (middle, high)
+        low, high = (low, middle) if bdtrc(fewest - 1, n, middle) >= POWER else (middle, high)
     return high
 
 
@@ -55,9 +55,9 @@ def _smallest(share: float, n: int, sign: int, room: float) -> float | None:
 
 def _is_seen(one: float, other: float, n: int) -> bool:
     """Whether the test of two proportions has the power."""
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     mean = (one + other) / 2
-    critical = norm.ppf(1 - LEVEL / 2) * math.sqrt(2 * mean * (1 - mean) / n)
+    critical = ndtri(1 - LEVEL / 2) * math.sqrt(2 * mean * (1 - mean) / n)
     spread = math.sqrt(max(0.0, one * (1 - one) + other * (1 - other)) / n)
-    return bool(abs(one - other) - critical >= norm.ppf(POWER) * spread)
+    return bool(abs(one - other) - critical >= ndtri(POWER) * spread)

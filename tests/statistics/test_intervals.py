@@ -15,11 +15,13 @@ def test_the_interval_of_a_textbook():
     assert found.value == 81 / 263
 
 
-def test_wilson_is_its_formula():
-    k, n, z = 37, 50, stats.norm.ppf(0.975)
-    centre, half = (k + z**2 / 2) / (n + z**2), z * math.sqrt(k * (n - k) / n + z**2 / 4) / (n + z**2)
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (0, 7), (7, 7), (1, 40), (37, 50), (81, 263), (9999, 10000)])
+def test_scipy_has_the_same_intervals(k, n):
+    found = proportion(k, n)
+    scipys = stats.binomtest(k, n).proportion_ci(method="wilson" if found.method == "wilson" else "exact")
 
-    assert proportion(k, n)[1:] == (pytest.approx(centre - half), pytest.approx(centre + half), "wilson")
+    assert (found.method == "wilson") == (0 < k < n)
+    assert found[1:3] == (pytest.approx(scipys.low, abs=1e-12), pytest.approx(scipys.high, abs=1e-12))
 
 
 def test_no_success_has_the_exact_upper_bound():
