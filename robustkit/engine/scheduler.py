@@ -146,7 +146,7 @@ class Scheduler:
         self.late = late and repeats and not (queried.answers_only or at_once)
         self.unread: UnreadStep | None = None  # the last step, if what it showed is read late
         # Rows cost little but where each query is paid for.
-        paid = queried is not session or queried.answers_only or pooled
+        paid = queried.sizes.compact or queried is not session or queried.answers_only or pooled
         self.begins_early = repeats and not (paid or at_once or self.late or attack.unlimited)
 
     def admit(self) -> bool:

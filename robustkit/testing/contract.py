@@ -324,7 +324,7 @@ CHECKS: tuple[Callable[[AttackUnderTest], None], ...] = (
 def _send_each_row_once(session: Session) -> None:
     """No padding and no comparison of batch sizes from here on; the passes so far are forgotten."""
     sizes = session.sizes
-    sizes.fit = lambda rows, slots, kind: rows  # type: ignore[method-assign]
+    sizes.compact = True
     sizes.layout = lambda kind, probe, size=None: BatchLayout.full(sizes.tile)  # type: ignore[method-assign]
     sizes.answer = lambda ask, rows, *_: ask(torch.arange(rows))  # type: ignore[method-assign]
     session.passes.forwards = session.passes.backwards = 0
