@@ -22,11 +22,6 @@ class EarlyRows:
         self.early, self.slots, self.attack = early, slots, attack
 
     @property
-    def others(self) -> list[int]:
-        """Rows of the trials whose turn it is."""
-        return [row for row, trial in enumerate(self.slots.trials) if trial is not None and not trial.early]
-
-    @property
     def possible(self) -> int:
         """How many early trials could be in flight."""
         return len(self._rows) + self.early.left(self.slots.of(self.slots.live))

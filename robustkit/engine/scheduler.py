@@ -147,13 +147,13 @@ class Scheduler:
         self.unread: UnreadStep | None = None  # the last step, if what it showed is read late
         # Rows cost little but where each query is paid for.
         paid = queried.sizes.compact or queried is not session or queried.answers_only or pooled
-        self.begins_early = repeats and not (paid or at_once or self.late or attack.unlimited)
+        self.begins_early = repeats and attack.trials > 1 and not (paid or at_once or self.late or attack.unlimited)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
         slots, queue = self.slots, self.queue
         self.early_rows.drop_forgotten()
-        live = len(self.early_rows.others)
+        live = len(self.slots.in_turn)
         if live and live == len(slots.trials) >= self.most:
             return True
         free = self.most - live
@@ -188,7 +188,7 @@ class Scheduler:
         query = self.asked()
         if query is None:
             return 0
-        live = len(self.early_rows.others)
+        live = len(self.slots.in_turn)
         seen: Seen | None = None
         with suppress(torch.OutOfMemoryError):  # what was computed is freed only after the block
             seen = self.queried.query(self.attack, query.state)
@@ -221,7 +221,7 @@ class Scheduler:
 
     def verdicts(self) -> Iterator[Outcome]:
         """Outcomes of the images that are decided."""
-        return self.waiting.judge(len(self.early_rows.others))
+        return self.waiting.judge(len(self.slots.in_turn))
 
     def _size(self, rows: int) -> int:
         """How many slots there are for so many trials."""
@@ -258,7 +258,7 @@ class Scheduler:
         """One step of the attack."""
         before = self.slots.state
         assert before is not None
-        live = self.early_rows.usable(live, seen)
+        live = self.early_rows.usable(live, seen) if self.begins_early else live
         self._count(live, [[row] for row in live], before, seen)
         self.slots.state = self._stepped(live, before, seen)
         self._look(live, before, seen, self.slots.state)

@@ -25,6 +25,11 @@ class Slots:
         """Rows with a trial."""
         return [row for row, trial in enumerate(self.trials) if trial is not None]
 
+    @property
+    def in_turn(self) -> list[int]:
+        """Rows with a trial whose turn it is (`robustkit.engine.early`)."""
+        return [row for row, trial in enumerate(self.trials) if trial is not None and not trial.early]
+
     def clear(self) -> None:
         """Drop all rows."""
         self.state, self.trials = None, []

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from robustkit import evaluate
 from robustkit.engine import patience
-from robustkit.evaluation import runner
+from robustkit.evaluation import attacking, runner
 from robustkit.evidence.rows import AttackRecord, CleanRecord
 from robustkit.evidence.store import Store
 from tests.networks import Changed
@@ -31,7 +31,7 @@ class Clock:
             write(store, rows)
 
         monkeypatch.setattr(Store, "write", noted)
-        for module in (patience, runner):
+        for module in (patience, runner, attacking):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def model(self) -> nn.Module:
