@@ -5,10 +5,11 @@ An attack that is added is asked for its settings here.
 
 import pytest
 import torch
+from torch import nn
 
 from robustkit.primitives.protocol import Trials
 from robustkit.primitives.registry import build, classes
-from tests.attacks.driving import last_state
+from tests.attacks.driving import last_state, untargeted
 from tests.attacks.linear import linear
 
 # Budgets and step sizes that suit distances of some hundredths. Those without settings walk along families of images,
@@ -62,3 +63,29 @@ def test_the_distance_is_that_of_the_closed_form(name, norm):
 
     assert (ratio > 1 - 1e-3).all()  # rounding, where the boundary is near
     assert ratio.median() < 1 + WITHIN.get((name, norm), 0.01)
+
+
+# Brendel-Bethge begins at noise, which has another order.
+DRAW_NOTHING = [
+    (name, norm)
+    for name, settings in SETTINGS.items()
+    for norm in settings
+    if classes()[name].sees == "gradients" and name != "brendel_bethge"
+]
+
+
+@pytest.mark.parametrize(("name", "norm"), DRAW_NOTHING)
+def test_shifted_logits_and_permuted_values_leave_the_distance_as_it_is(name, norm):
+    made, order = linear(3, count=6), torch.arange(20).flip(0)
+    layer = nn.Linear(20, 3)
+    with torch.no_grad():
+        layer.weight.copy_(made.model[0].weight[:, order])
+        layer.bias.copy_(made.model[0].bias + 4)
+    method = build(f"{name}:steps=20", norm, 0.1)
+    plain, other = (
+        last_state(method, model, untargeted(x, made.y)).distance
+        for model, x in ((made.model, made.x), (layer, made.x[:, order]))
+    )
+
+    assert plain.isfinite().any()
+    assert torch.allclose(plain, other, rtol=1e-2)
