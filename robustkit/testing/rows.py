@@ -184,7 +184,7 @@ def made_up(state: State, turn: int, attack: Attack) -> Seen:
     wave = ((state.trial.key // _KEYS_APART).double() * 0.37 + turn).reshape(-1, *[1] * (len(shape) - 1))
     position = torch.arange(state.query[0].numel()).reshape(1, *shape[1:])
     grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0)
-    loss = wave.flatten().mul(5).cos().float() if attack.sees != "labels" else torch.zeros(count)
+    loss = wave.flatten().mul(5).cos().mul(10).float() if attack.sees != "labels" else torch.zeros(count)
     label = (wave.flatten().mul(7).sin() > 0).long()  # half of the answers are errors
     seen = Seen(label, torch.zeros(count, _CLASSES), loss, grad)
     if isinstance(attack, MultiGradientAttack):
