@@ -331,7 +331,7 @@ class Scheduler:
         for trial, rows in zip(self.slots.of(live), answers, strict=True):
             count = len(rows)
             trial.queries += count
-            if trial.queries > most_queries(trial.attack, len(trial.job.loss_targets)):
+            if trial.queries > most_queries(self.attack, len(trial.job.loss_targets)):
                 raise endless(self.attack, trial.queries)
             trial.forwards += forwards * count
             trial.backwards += forwards * sum(backwards[row] for row in rows)

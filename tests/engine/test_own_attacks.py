@@ -59,3 +59,11 @@ def test_a_mistake_names_the_attack_and_what_it_must_do(kind, sentence, eps):
 
     with pytest.raises(UserError, match=sentence):
         attack(made.model, made.x, made.y, kind(eps, steps=3))
+
+
+def test_many_radii_of_one_image_are_no_trial_without_end():
+    made = problem("mlp", 1, 8, 8, count=4)
+    result = attack(made.model, made.x, made.y, PGD("minimum", "L2", steps=9))
+
+    assert result.success.all()
+    assert (result.forwards > 2 * 10 + 10).any()
