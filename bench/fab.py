@@ -1,7 +1,7 @@
 """Does our FAB find errors as near as the authors' code does? Distances of every image, whatever the radius.
 
 `--autoattack DIR` is a checkout of fra31/auto-attack. Both get the same images, classes and number of steps; the
-authors' code needs a second forward for each step, ours only after an error.
+label of a point is asked before its gradients by the authors' code always, by ours once there was an error.
 
     python bench/fab.py --zoo DIR --autoattack DIR [--images 96] [--steps 30] [--targets 3]
 """
@@ -17,8 +17,9 @@ from subjects import Subject, zoo
 from torch import Tensor
 
 from robustkit.classifier.answers import answered
+from robustkit.classifier.read_gradients import answered_by_count
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import Trials
+from robustkit.primitives.protocol import Seen, State, Trials
 
 ORDER = {"Linf": torch.inf, "L2": 2.0, "L1": 1.0}
 NETWORKS = {"cnn_a_cifar": "cifar10", "resnet2b_cifar": "cifar10", "trades_mnist": "mnist"}
@@ -33,9 +34,18 @@ def ours(subject: Subject, norm: str, steps: int, ranking: Tensor | None) -> Ten
     for aim in [none] if ranking is None else ranking.unbind(1):
         state = method.init(Trials(subject.x, subject.y, aim, none, keys, torch.zeros_like(none)))
         while not state.done.all():
-            state = method.step(state, answered(method, state, subject.model))
+            state = method.step(state, asked(method, state, subject))
         distances.append(state.distance)  # type: ignore[attr-defined]
     return torch.stack(distances).amin(0)
+
+
+def asked(method: FAB, state: State, subject: Subject) -> Seen:
+    """The answers to all rows, with the gradients that are read."""
+
+    def ask(rows: Tensor, most: int) -> Seen:
+        return answered(method, state.take(rows), subject.model, most=most)
+
+    return answered_by_count(method.gradients_read(state), ask, state.query)
 
 
 def theirs(subject: Subject, norm: str, steps: int, targets: int) -> Tensor:

@@ -170,9 +170,18 @@ class Cheap(PGD):
         return TrialCost(1, 1)
 
 
+class Aimless(PGD):
+    """Climbs away from the label, whatever class must be reached."""
+
+    def objective(self, logits: torch.Tensor, trials: Trials) -> torch.Tensor:
+        none = torch.full_like(trials.y, -1)
+        return super().objective(logits, replace(trials, loss_target=none, target=none))
+
+
 @pytest.mark.parametrize(
     ("attack", "sentence"),
     [
+        (Aimless(0.1), "whatever class must be reached, the objective is the same"),
         (Averaging(0.1), "an image attacked alone gives another result"),
         (Drawing(0.1), "an image attacked alone gives another result"),
         (Writing(0.1), "does it change the state|changes the state"),

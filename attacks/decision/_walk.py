@@ -81,7 +81,8 @@ class Walk(LabelOnlyAttack):
         over = after.draw > state.draw
         done = (queries >= self.queries - 1) | state.done | (over if self.one_family else torch.zeros_like(over))
         family = self.family(state.trial, after.draw)
-        if bool(over.any()):  # saves time and changes no row's value
+        # Without a second family the trial is over; the rest saves time and changes no row's value.
+        if not self.one_family and bool(over.any()):
             radius = looked.distance.clamp(max=self.ball.eps)
             after = replace(after, most=torch.where(over, self._reach(state.trial.x, family, radius), after.most))
         query = self.member(state.trial.x, family, self._share(after))

@@ -46,16 +46,19 @@ class GaussianBlur(Walk):
 
 def blurred(x: Tensor, sigma: Tensor) -> Tensor:
     """`[B, *S]` images filtered with standard deviations `[B]`, in pixels; exactly `x` where these are 0."""
+    widths, sides = sigma.tolist(), x.shape[2:] or x.shape[1:]
+    # Most rows of a batch are at the same width, and a filter takes longer to make than to apply.
+    filters = {(side, width): _filter(side, width, x) for side in {*sides} for width in {*widths}}
     # One row at a time: how a product of matrices is rounded depends on how many there are, and where they lie.
-    rows = [_filtered(image.clone(), width) for image, width in zip(x, sigma.tolist(), strict=True)]
+    rows = [_filtered(image.clone(), width, filters) for image, width in zip(x, widths, strict=True)]
     return torch.stack(rows).clamp(0, 1)
 
 
-def _filtered(image: Tensor, sigma: float) -> Tensor:
+def _filtered(image: Tensor, sigma: float, filters: dict[tuple[int, float], Tensor]) -> Tensor:
     """One image, of which all axes but the first are filtered, or the only one."""
     for axis in range(min(1, image.dim() - 1), image.dim()):
         lines = image.movedim(axis, 0)
-        product = _filter(len(lines), sigma, image) @ lines.reshape(len(lines), -1)
+        product = filters[len(lines), sigma] @ lines.reshape(len(lines), -1)
         image = product.reshape(lines.shape).movedim(0, axis)
     return image
 

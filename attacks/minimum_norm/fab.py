@@ -1,8 +1,9 @@
 """FAB: steps to the linearised decision boundary, pulled back towards the image; it looks for the nearest error.
 
-Croce & Hein 2020, arXiv:1907.02044, algorithm 1. Ours differs: a point beyond the boundary is found by the query that
-also brings the next gradient, where the authors' code asks once more; a trial ends at the first error inside the ball.
-"FAB-T", its targeted form, is targets=9 and needs one gradient per query instead of one per class.
+Croce & Hein 2020, arXiv:1907.02044, algorithm 1. Ours differs: a query brings the label and the gradients of the next
+step, where the authors' code asks twice; only an untargeted trial, whose gradients are many, asks for the label first
+once there was an error, as most steps then end in one. A trial ends at the first error inside the ball. "FAB-T", its
+targeted form, is targets=9 and needs one gradient per query instead of one per class.
 Bad at: models that mask gradients, and networks of many classes unless `targets` is set.
 """
 
@@ -34,7 +35,7 @@ class FabState(NearestState):
     """The state of one trial."""
 
     iterations: Tensor  # [B] int64 steps to the boundary so far
-    retreated: Tensor  # [B] bool, the query lies on the way back from an error, and the next one is a step from there
+    step_begins: Tensor  # [B] bool, at the query whatever its label: it lies behind an error, or is known to be none
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class FAB(MultiGradientAttack):
     """Fast adaptive boundary attack.
 
     Args:
-        steps: steps to the boundary per trial; each takes one query, or two where it ends in an error.
+        steps: steps to the boundary per trial; each takes one query, or two where it ends in an error or may do so.
         classes: how many of the likeliest wrong classes an untargeted trial linearises, each for one backward pass.
         overshoot: length of a step in units of the way to the boundary; eta in the paper.
         pull: largest share of the step that starts from the image; alpha_max in the paper.
@@ -67,18 +68,27 @@ class FAB(MultiGradientAttack):
     @property
     def cost(self) -> TrialCost:
         queries = 2 * self.steps
-        return TrialCost(queries + 1, queries * (1 if self.targets else self.classes))
+        gradients = queries if self.targets else (self.steps + 1) * self.classes  # of each step and the first error
+        return TrialCost(queries + 1, gradients)
+
+    @property
+    def reads_all_gradients(self) -> bool:  # type: ignore[override]
+        return self.targets > 0
 
     def init(self, trials: Trials) -> State:
         return FabState(
             **vars(begin_nearest(trials, first_query(self.ball, trials))),
             iterations=torch.zeros_like(trials.y),
-            retreated=torch.zeros_like(trials.y, dtype=torch.bool),
+            step_begins=torch.zeros_like(trials.y, dtype=torch.bool),
         )
 
     def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
         """Margins of wrong classes over the true one: of the class aimed at, or of the likeliest ones."""
         return class_margins(logits, trials, 1 if self.targets else self.classes)
+
+    def gradients_read(self, state: State) -> Tensor:
+        assert isinstance(state, FabState)
+        return torch.where(self._asks_label(state), 0, self.classes)
 
     def step(self, state: State, seen: Seen) -> State:
         assert isinstance(state, FabState)
@@ -86,13 +96,20 @@ class FAB(MultiGradientAttack):
         x, query = state.trial.x, state.query
         found = nearest(state, seen.label, self.ball)
         done = state.iterations >= self.steps
-        error = found.error & ~state.retreated
+        error, again = found.error & ~state.step_begins, self._asks_label(state) & ~found.error
         moved = torch.where(along(error, x), x + self.retreat * (query - x), self._moved(x, query, seen))
+        moved = torch.where(along(again, x), query, moved)
         return FabState(
             trial=state.trial, query=torch.where(along(done, x), found.or_else(query), moved),
-            queries=state.queries + 1, done=done, iterations=state.iterations + ~error, retreated=error,
-            nearest=found.point, distance=found.distance,
+            queries=state.queries + 1, done=done, iterations=state.iterations + ~(error | again),
+            step_begins=error | again, nearest=found.point, distance=found.distance,
         )  # fmt: skip
+
+    def _asks_label(self, state: FabState) -> Tensor:
+        """`[B]` whether the label is all that the query is for."""
+        if self.reads_all_gradients:
+            return torch.zeros_like(state.done)
+        return (state.distance.isfinite() & ~state.step_begins) | (state.iterations >= self.steps)
 
     def _moved(self, x: Tensor, query: Tensor, seen: MultiGradientSeen) -> Tensor:
         """One step from `query`, and one from the image, to the nearest linearised boundary; then their mean."""

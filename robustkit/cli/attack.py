@@ -310,4 +310,4 @@ def _print_count(
         f"\n{outcomes.count('success')} of {len(outcomes)} broken{rest}; {choice.method}, "
         f"{choice.norm_label} {choice.eps}, size {'x'.join(map(str, shape[1:]))}, label: {source}"
     )
-    echo(f"{out}{os.sep if out.is_dir() else ''}")
+    echo(printable(f"{out}{os.sep if out.is_dir() else ''}"))

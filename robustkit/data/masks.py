@@ -42,9 +42,9 @@ def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
 
 def is_one_mask(given: str | Path) -> bool:
     """Whether a text or a file is one mask for all images; a folder or an .npy file may hold one of each."""
-    path = user_path(given)
-    rectangle = str(given).strip().startswith("patch:")
-    return rectangle or not (path.is_dir() or _is_array_file(path))
+    text, path = str(given).strip(), user_path(given)
+    # An empty text is no folder, although its path is the current one.
+    return not text or text.startswith("patch:") or not (path.is_dir() or _is_array_file(path))
 
 
 def _is_array_file(path: Path) -> bool:

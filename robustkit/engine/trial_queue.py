@@ -9,6 +9,7 @@ import torch
 
 from robustkit.engine.bisection import Bisection
 from robustkit.engine.jobs import Job, Trial, by_attack
+from robustkit.engine.own_attacks import checked_state
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, MaskedTrials, State, Trials
 from robustkit.primitives.rows import Rows, numbers_on, padded
@@ -105,7 +106,11 @@ class TrialQueue:
         else:
             rows = MaskedTrials(mask.inside(x), y, loss_target, target, key, restart, x)
         if len(trials) > 1:
-            return attack.init(rows)
+            return self._first_state(attack, rows)
         # Sums over a row take another path in a batch of one, so a lone trial begins together with a copy of itself.
         alone = torch.zeros(1, dtype=torch.int64, device=device)
-        return attack.init(rows.take(padded(alone, 2))).take(alone)
+        return self._first_state(attack, rows.take(padded(alone, 2))).take(alone)
+
+    def _first_state(self, attack: Attack, rows: Trials) -> State:
+        like = None if attack.ball.renders else rows.x
+        return checked_state(attack, attack.init(rows), "init", len(rows), like)

@@ -26,6 +26,7 @@ from .rows import (
     gradients_that_it_does_not_read_change_nothing,
     it_keeps_its_best_point_if_it_declares_so,
     it_keeps_the_nearest_error_if_it_declares_so,
+    its_objective_depends_on_the_target,
     states_depend_on_the_seed,
     step_writes_nothing_in_place,
     trials,
@@ -187,9 +188,9 @@ def a_flip_to_another_class_counts_in_a_targeted_trial(subject: AttackUnderTest)
     confirm(torch.equal(result.success, result.prediction != made.y), "a wrong class is no success")
 
 
-def few_classes_are_enough(subject: AttackUnderTest) -> None:
-    """Two and three classes, also with the losses that need more."""
-    for classes in (2, 3):
+def any_number_of_classes_will_do(subject: AttackUnderTest) -> None:
+    """Two and three classes, also with the losses that need more, and a thousand."""
+    for classes in (2, 3, 1000):
         few = subject.images(classes=classes)
         attack = subject.made(targets=9)
         attack = replace(attack, loss="dlr") if subject.has("loss") else attack  # type: ignore[call-arg]
@@ -307,8 +308,9 @@ CHECKS: tuple[Callable[[AttackUnderTest], None], ...] = (
     a_success_cancels_the_restarts,
     images_without_room_stay_as_they_are,
     a_target_is_reached_by_that_class_alone,
+    its_objective_depends_on_the_target,
     a_flip_to_another_class_counts_in_a_targeted_trial,
-    few_classes_are_enough,
+    any_number_of_classes_will_do,
     the_caller_gets_everything_back_as_it_was,
     the_model_comes_back_as_it_was_when_it_fails,
     a_black_box_attack_needs_no_gradient,

@@ -130,6 +130,25 @@ def _with_unread_gradients(seen: Seen, read: Tensor) -> Seen:
     return replace(seen, grad=grads[:, 0], grads=grads)
 
 
+def its_objective_depends_on_the_target(subject: AttackUnderTest) -> None:
+    """An attack that sees more than labels aims at the target; one on features may do so elsewhere."""
+    attack = without_model(subject)
+    if attack.sees == "labels" or isinstance(attack, FeatureAttack):
+        return
+    logits = (torch.arange(3 * _CLASSES).reshape(3, _CLASSES) * 0.7).sin()
+    values = [_objective(attack, logits, target) for target in (1, 2)]
+    confirm(not torch.equal(*values), "whatever class must be reached, the objective is the same")
+
+
+def _objective(attack: Attack, logits: Tensor, target: int) -> Tensor:
+    """The objectives of trials that must reach a class."""
+    plain = trials(images(len(logits), *GREY))
+    aimed = replace(plain, loss_target=plain.y + target, target=plain.y + target)
+    if isinstance(attack, MultiGradientAttack):
+        return attack.objectives(logits, aimed)
+    return attack.objective(logits, aimed)
+
+
 def states_depend_on_the_seed(subject: AttackUnderTest) -> bool:
     """Whether two noise keys lead to different queries."""
     attack = without_model(subject)
@@ -165,7 +184,7 @@ def made_up(state: State, turn: int, attack: Attack) -> Seen:
     wave = ((state.trial.key // _KEYS_APART).double() * 0.37 + turn).reshape(-1, *[1] * (len(shape) - 1))
     position = torch.arange(state.query[0].numel()).reshape(1, *shape[1:])
     grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0)
-    loss = wave.flatten().mul(5).cos().float() if attack.sees != "labels" else torch.zeros(count)
+    loss = wave.flatten().mul(5).cos().mul(10).float() if attack.sees != "labels" else torch.zeros(count)
     label = (wave.flatten().mul(7).sin() > 0).long()  # half of the answers are errors
     seen = Seen(label, torch.zeros(count, _CLASSES), loss, grad)
     if isinstance(attack, MultiGradientAttack):

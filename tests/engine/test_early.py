@@ -42,9 +42,9 @@ def in_turn(monkeypatch):
         (PGD(0.002, steps=8, restarts=5), {}),
         (APGD(0.002, steps=8, loss="dlr", targets=6), {"loss_targets": SIX}),
         (SoftAPGD(0.016, "L2", steps=8, restarts=2, loss="dlr", targets=6), {"loss_targets": SIX}),
-        (FAB(0.002, steps=6, restarts=4), {}),
+        (FAB(0.002, steps=6, targets=6), {"loss_targets": SIX}),
     ],
-    ids=["pgd", "apgd-t", "soft_apgd", "fab"],
+    ids=["pgd", "apgd-t", "soft_apgd", "fab-t"],
 )
 def test_trials_that_begin_early_change_neither_outcomes_nor_counts(attack, more, count, in_turn):
     whole = problem("cnn", 1, 8, 8, count=24, classes=8)

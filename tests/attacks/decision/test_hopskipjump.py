@@ -4,20 +4,9 @@ from robustkit.attacks import HopSkipJump
 from robustkit.attacks.decision.hopskipjump import SAMPLE, WALK
 
 from robustkit.classifier.answers import answered
-from tests.attacks.decision.driven import aimed, driven
+from tests.attacks.decision.driven import aimed
 from tests.attacks.linear import linear
 from tests.problems import images
-
-
-@pytest.mark.parametrize("norm", ["L2", "Linf"])
-def test_the_nearest_error_of_a_linear_classifier_is_approached(norm):
-    made = linear(2)
-    few, many = (driven(HopSkipJump(0.1, norm, queries=queries), made.model, aimed(made.x, made.y)).distance
-                 / made.distance[norm] for queries in (300, 1000))  # fmt: skip
-
-    assert many.min() > 1 - 1e-3
-    assert many.median() < 1.06
-    assert many.median() < few.median()
 
 
 def states(method: HopSkipJump, made, count: int):

@@ -18,15 +18,6 @@ def walked(method, made):
         yield state
 
 
-def test_the_nearest_error_of_a_linear_classifier_is_found():
-    made = linear(2)
-    state = driven(SignOPT(0.1, "L2", queries=600, samples=50), made.model, aimed(made.x, made.y))
-    times = state.distance / made.distance["L2"]
-
-    assert times.min() > 1 - 1e-3
-    assert times.median() < 1.02
-
-
 def test_samples_tell_the_directional_derivative_of_the_distance():
     made = linear(2)
     method = SignOPT(0.1, "L2", queries=160, samples=100)

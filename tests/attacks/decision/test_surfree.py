@@ -5,17 +5,8 @@ from robustkit.attacks.decision.surfree import TRY
 
 from robustkit.classifier.answers import answered
 from robustkit.primitives.registry import build
-from tests.attacks.decision.driven import aimed, driven
+from tests.attacks.decision.driven import aimed
 from tests.attacks.linear import linear
-
-
-def test_the_nearest_error_of_a_linear_classifier_is_found():
-    made = linear(2)
-    state = driven(SurFree(0.1, "L2", queries=600, frequencies=1.0), made.model, aimed(made.x, made.y))
-    times = state.distance / made.distance["L2"]
-
-    assert times.min() > 1 - 1e-3
-    assert times.median() < 1.02
 
 
 def test_a_turn_shortens_the_way_by_its_cosine():

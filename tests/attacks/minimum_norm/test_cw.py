@@ -10,14 +10,6 @@ from tests.attacks.driving import last_state, towards, untargeted
 from tests.attacks.linear import linear
 
 
-def test_the_nearest_error_of_a_linear_classifier_is_found():
-    made = linear(2)
-    # Adam's first steps are all as long as the step size: it must suit distances of some hundredths.
-    state = last_state(CW(1, "L2", steps=300, step_size=1e-3), made.model, untargeted(made.x, made.y))
-
-    assert torch.allclose(state.distance, made.distance["L2"].double(), rtol=0.01, atol=1e-3)
-
-
 def test_the_gradient_does_not_vanish_where_all_logits_are_negative():
     # torchattacks masks logits by a product, so that a masked logit is 0 and hides all negative ones.
     model = nn.Linear(2, 3)

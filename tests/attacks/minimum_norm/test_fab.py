@@ -45,12 +45,15 @@ def test_classes_beyond_the_likeliest_are_not_linearised():
     assert torch.allclose(two, torch.tensor([[-0.05, -10.0, -15.0]]))
 
 
-def test_an_untargeted_query_costs_one_gradient_per_class_and_a_targeted_one_a_single_gradient():
+def test_an_untargeted_trial_takes_a_gradient_of_each_class_only_where_a_step_begins():
     made = linear(5)
     many, one = (attack(made.model, made.x[:4], made.y[:4], FAB(1e-6, steps=3, **more))
                  for more in ({}, {"targets": 1}))  # fmt: skip
 
-    assert torch.equal(many.backwards, 4 * one.backwards)
+    assert one.backwards.tolist() == [6] * 4  # at every query
+    # At the image, at the first error and behind two errors; none at the second error and at the end.
+    assert many.backwards.tolist() == [4 * 4] * 4
+    assert torch.equal(many.forwards, one.forwards)
 
 
 def test_only_later_restarts_begin_away_from_the_image():
