@@ -13,6 +13,7 @@ from itertools import chain
 
 import torch
 
+from robustkit.classifier.growth import Growth
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch, QueriesAhead
@@ -49,6 +50,7 @@ def run(
     patience: float = math.inf,
     measure: bool = False,
     late: bool | None = None,
+    growth: Growth | None = None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
 
@@ -68,6 +70,8 @@ def run(
             attack that keeps its best point, on a model that always answers alike; of others nothing is measured.
         late: whether the engine acts on each step one step later, so that a GPU does not wait for the host; outcomes do
             not depend on it. None: on a GPU.
+        growth: of the rows in flight from `slots` on, as far as memory allows; None for none. Not under masks that
+            images have of their own.
     """
     jobs = iter(jobs)
     first = next(jobs, None)
@@ -83,7 +87,8 @@ def run(
     def scheduler(attack: Attack, jobs: Iterator[Job | None], pooled: bool) -> Scheduler:
         margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measurable else None
         return Scheduler(
-            session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, late, pooled
+            session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, late, pooled,
+            None if pooled else growth,
         )  # fmt: skip
 
     jobs = chain([first], jobs)
@@ -119,14 +124,16 @@ class Scheduler:
         margins: to measure nearness with.
         late: whether each step is acted on one step later (`robustkit.engine.late`), where the attack allows it.
         pooled: whether others ask in the same batch (`robustkit.engine.pool`), so that it need not be filled here.
+        growth: of the rows in flight.
     """
 
     def __init__(
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job | None], most: int,
         seed: int, patience: float = math.inf, margins: Margins | None = None, late: bool = False,
-        pooled: bool = False,
+        pooled: bool = False, growth: Growth | None = None,
     ) -> None:  # fmt: skip
-        self.queried, self.attack, self.pooled = queried, attack, pooled
+        self.queried, self.attack, self.pooled, self.growth = queried, attack, pooled, growth
+        most = most if growth is None else growth.first(most, attack.sees)
         self.most = min(most, queried.sizes.fit_into_memory.get(attack.sees, most))
         # That a surrogate is fooled says nothing; and without a radius the nearest error is looked for until the budget
         # is spent.
@@ -197,6 +204,8 @@ class Scheduler:
             self.most = self.queried.sizes.halved(self.most, self.attack.sees)
             return 0
         self.answer(query, seen)
+        if self.growth is not None and live == self.most and len(self.queue):
+            self.most = self.growth.after(live, self.attack.sees)
         return live
 
     def asked(self) -> BatchOfQueries | None:

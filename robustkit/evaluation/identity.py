@@ -17,7 +17,8 @@ from robustkit.evaluation.resolved import Evaluation
 from robustkit.evidence.store import SCHEMA
 
 # A remedy is named only where it is used, so that evidence without any keeps its name.
-_USUAL: dict[str, Any] = {"bpda": {}, "eot": None, "draws": DRAWS_PER_VERDICT, "probabilities": False}
+_USUAL: dict[str, Any] = {"bpda": {}, "eot": None, "draws": DRAWS_PER_VERDICT, "probabilities": False,
+                          "cuda_graphs": False}  # fmt: skip
 
 
 def identity_of(evaluation: Evaluation) -> dict[str, Any]:
@@ -75,6 +76,7 @@ def _model(classifier: Classifier) -> dict[str, Any]:
         "eot": classifier.eot,
         "draws": classifier.draws,
         "probabilities": classifier.probabilities,
+        "cuda_graphs": classifier.cuda_graphs,
     }
     return {
         "name": classifier.name,
