@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from torch import Tensor, nn
 
 from robustkit import Classifier, Smoothing, UserError, evaluate, load_run
-from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.picture import Picture
+from robustkit.evidence.run import Run
 from robustkit.host import environment
 from tests.networks import Changed, Constant, Failing
 from tests.small import Recorder, cnn, csv, data, evaluated, evidence, linear
