@@ -268,7 +268,7 @@ class Scheduler:
         before = self.slots.state
         assert before is not None
         live = self.early_rows.usable(live, seen) if self.begins_early else live
-        self._count(live, [[row] for row in live], before, seen)
+        self._count(live, list(zip(live)), before, seen)
         self.slots.state = self._stepped(live, before, seen)
         self._look(live, before, seen, self.slots.state)
 
@@ -291,7 +291,7 @@ class Scheduler:
         if step is not None:
             facts = step.read(self.slots.trials)
             backwards = [step.backwards] * len(self.slots.trials)
-            self._note(step.rows, [[row] for row in step.rows], backwards, facts.without_gradient)
+            self._note(step.rows, list(zip(step.rows)), backwards, facts.without_gradient)
             self._release(step.rows, step.before, step.after, facts.candidates, facts.done)
 
     def _catch_up(self) -> None:
@@ -314,7 +314,7 @@ class Scheduler:
             places = places + rows
         return Rows.cat(parts).take(self.slots.rows(places).argsort())
 
-    def _count(self, live: list[int], answers: list[list[int]], queried: State, seen: Seen) -> None:
+    def _count(self, live: list[int], answers: Sequence[Sequence[int]], queried: State, seen: Seen) -> None:
         """Count the answers of each trial in flight, which are some rows of `seen`, to the queries of `queried`."""
         read = [seen.backwards] * len(seen)
         if not self.attack.reads_all_gradients:
@@ -322,7 +322,7 @@ class Scheduler:
         self._note(live, answers, read, self.slots.without_gradient(live, answers, seen))
 
     def _note(
-        self, live: list[int], answers: list[list[int]], backwards: Sequence[int], without_gradient: set[int]
+        self, live: list[int], answers: Sequence[Sequence[int]], backwards: Sequence[int], without_gradient: set[int]
     ) -> None:
         """Count the answers of each trial in flight.
 
@@ -337,7 +337,8 @@ class Scheduler:
             count = len(rows)
             trial.queries += count
             trial.forwards += forwards * count
-            trial.backwards += forwards * sum(backwards[row] for row in rows)
+            read = backwards[rows[0]] if count == 1 else sum(backwards[row] for row in rows)
+            trial.backwards += forwards * read
             if without_gradient:
                 trial.zero_backwards += forwards * sum(backwards[row] for row in rows if row in without_gradient)
 
