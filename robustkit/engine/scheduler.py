@@ -159,7 +159,8 @@ class Scheduler:
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
         slots, queue = self.slots, self.queue
-        self.early_rows.drop_forgotten()
+        if self.begins_early:
+            self.early_rows.drop_forgotten()
         live = len(self.slots.in_turn)
         if live and live == len(slots.trials) >= self.most:
             return True
@@ -177,7 +178,8 @@ class Scheduler:
         if self.unread is not None and size != len(slots.trials):
             self._catch_up()
             return self.admit()
-        self.early_rows.leave(size - live - arriving)
+        if self.begins_early:
+            self.early_rows.leave(size - live - arriving)
         slots.resize(size)
         self._fill(arriving)
         if early:
