@@ -53,12 +53,12 @@ def other(runner: Runner) -> Tool:
     return opened
 
 
-def robustkit(*, late: bool | None = None, bf16: bool = False, compiled: bool = False) -> Tool:
+def robustkit(*, late: bool | None = None, **options: bool) -> Tool:
     """robustkit's own PGD in one session, as an evaluation runs it: clean images, search, verdicts."""
 
     @contextmanager
     def opened(model: nn.Module, task: Task) -> Iterator[Opened]:
-        with Classifier(model, bf16=bf16, compile=compiled).session(task.x, task.seed) as session:
+        with Classifier(model, **options).session(task.x, task.seed) as session:
 
             def robust(task: Task) -> Tensor:
                 pgd = PGD(eps=task.eps, steps=task.steps, step_size=task.step_size)
@@ -129,6 +129,7 @@ ROWS = (
     Row("bare loop, CUDA graph", graphed),
 )
 COMPILED = (  # apart, because compiling takes long
-    Row("robustkit --compile", robustkit(compiled=True)),
-    Row("robustkit --bf16 --compile", robustkit(bf16=True, compiled=True)),
+    Row("robustkit --compile", robustkit(compile=True)),
+    Row("robustkit --cuda-graphs", robustkit(cuda_graphs=True)),
+    Row("robustkit --bf16 --compile", robustkit(bf16=True, compile=True)),
 )

@@ -1,10 +1,10 @@
 """One run on two hosts, one of which is lost: `python bench/ray_hosts.py [--images N]`, as root on Linux.
 
 The hosts are two network namespaces joined by a veth pair; each is a node of a Ray cluster with one processor, and the
-first has the head and the coordinator. The same evaluation is made by one process, by 3 and by 8 shards, by Ray on one
-host, by Ray on two hosts of which the second loses every process at once by SIGKILL in the middle of the run, and
-comes back, and by a coordinator that is killed and started again. Each line ends with a digest of the run's files, in
-which the rows of all images have one order.
+first has the head and the coordinator. The same evaluation is made by one process, by 3 shards, by 8 shards of which
+one is killed and started again, by Ray on one host, by Ray on two hosts of which the second loses every process at once
+by SIGKILL in the middle of the run, and comes back, and by a coordinator that is killed and started again. Each line
+ends with a digest of the run's files, in which the rows of all images have one order.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,9 +132,13 @@ class Runs:
     def finish(self, out: str, *words: str, host: str | None = None) -> None:
         require(self.start(out, *words, host=host))
 
-    def sharded(self, out: str, count: int) -> None:
-        for number in range(count):
-            self.finish(out, "--shard", f"{number + 1}/{count}")
+    def sharded(self, out: str, count: int, killed: int | None = None, passes: int = 0) -> None:
+        """All shards and their merge; shard `killed` ends by SIGKILL after some passes, and is started again."""
+        for number in range(1, count + 1):
+            shard = "--shard", f"{number}/{count}"
+            if number == killed:
+                self.start_and_kill(out, *shard, passes=passes)
+            self.finish(out, *shard)
         parts = [f"{out}/shard-{number + 1}-of-{count}" for number in range(count)]
         require(
             subprocess.Popen(
@@ -143,6 +147,13 @@ class Runs:
             )
         )  # fmt: skip
 
+    def start_and_kill(self, out: str, *words: str, passes: int) -> None:
+        """End a run on this host by SIGKILL after some passes."""
+        with self.slowed():
+            running = self.start(out, *words)
+            self.wait_for_passes(lambda: [str(running.pid)], running, passes)
+            kill(running)
+
     @contextmanager
     def slowed(self) -> Iterator[None]:
         """Each pass takes half a second longer, so that there is time to kill somebody."""
@@ -150,10 +161,12 @@ class Runs:
         yield
         (self.folder / "slow").unlink()
 
-    def wait_for_passes(self, host: str, running: "subprocess.Popen[bytes]", passes: int) -> None:
-        """Wait until a process of a host has made so many passes."""
+    def wait_for_passes(
+        self, pids: Callable[[], Iterable[str]], running: "subprocess.Popen[bytes]", passes: int
+    ) -> None:
+        """Wait until one of some processes has made so many passes."""
         while running.poll() is None:
-            for pid in ip("netns", "pids", host).split():
+            for pid in pids():
                 count = self.folder / f"passes-{pid}"
                 if count.exists() and int(count.read_text() or 0) >= passes:
                     return
@@ -163,6 +176,11 @@ class Runs:
     def digest(self, out: str) -> str:
         content = b"".join((self.folder / out / name).read_bytes() for name in ("results.csv", "samples.csv"))
         return hashlib.sha256(content).hexdigest()[:16]
+
+
+def kill(running: "subprocess.Popen[bytes]") -> None:
+    running.kill()
+    running.wait()
 
 
 def require(running: "subprocess.Popen[bytes]") -> None:
@@ -185,27 +203,31 @@ def main() -> None:
 
         runs.finish("serial")
         tell("one process", "serial")
-        for count in (3, 8):
-            runs.sharded(str(count), count)
-            tell(f"{count} shards", f"{count}/merged")
+        runs.sharded("3", 3)
+        tell("3 shards", "3/merged")
+        runs.sharded("8", 8, killed=5, passes=asked.passes)
+        tell("8 shards, one of them killed and started again", "8/merged")
         first, second = HOSTS
+
+        def on_second() -> list[str]:
+            return ip("netns", "pids", second).split()
+
         start_ray(first)
         runs.finish("one", host=first)
         tell("Ray on one host", "one")
         start_ray(second)
         with runs.slowed():
             running = runs.start("two", host=first)
-            runs.wait_for_passes(second, running, asked.passes)
+            runs.wait_for_passes(on_second, running, asked.passes)
             count = end(second)
             start_ray(second)
-            runs.wait_for_passes(second, running, asked.passes)
+            runs.wait_for_passes(on_second, running, asked.passes)
         require(running)
         tell(f"Ray on two hosts, {count} processes of one killed, and back", "two")
         with runs.slowed():
             running = runs.start("again", host=first)
-            runs.wait_for_passes(second, running, asked.passes)
-            running.kill()
-            running.wait()
+            runs.wait_for_passes(on_second, running, asked.passes)
+            kill(running)
         runs.finish("again", host=first)
         tell("Ray on two hosts, coordinator killed and started again", "again")
     print("all the same" if len(set(found)) == 1 else "DIFFERENT")

@@ -113,7 +113,7 @@ def test_memory_that_is_too_short_changes_no_verdict(monkeypatch):
     assert failed
 
 
-@pytest.mark.parametrize("options", [{"bf16": True}, {"compile": True}], ids=["bf16", "compile"])
+@pytest.mark.parametrize("options", [{"bf16": True}, {"compile": True}, {"cuda_graphs": True}], ids=str)
 def test_a_faster_search_is_judged_in_fp32(options):
     made = hundred_digits()
     run_ = evaluate(

@@ -48,13 +48,15 @@ def staged_step(searches: Sequence[SearchInBall], state: BestState, seen: Seen) 
 
     After the last query of a stage the best point, projected to the next ball, is where the next stage begins.
     """
+    # A GPU computes all stages, because the host would have to wait for it to learn which ones have rows.
+    skips = state.queries.device.type == "cpu"
     after: State | None = None
     begun = 0
     for search, following in zip(searches, [*searches[1:], None], strict=True):
         here = state.queries >= begun
         if following is not None:
             here &= state.queries < begun + search.steps
-        if bool(here.any()):
+        if not skips or bool(here.any()):
             moved = search.step(replace(state, queries=state.queries - begun), seen)
             if following is not None:
                 moved = _next(following, moved)
@@ -67,7 +69,7 @@ def staged_step(searches: Sequence[SearchInBall], state: BestState, seen: Seen) 
 
 def _next(search: SearchInBall, state: State) -> State:
     """Rows that are done begin the next stage; the others stay as they are."""
-    if not bool(state.done.any()):
+    if state.done.device.type == "cpu" and not bool(state.done.any()):
         return state
     assert isinstance(state, BestState)
     start = search.ball.project(state.trial.x, state.best)

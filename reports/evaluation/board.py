@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from robustkit.checks.image_set import ImageSet
-from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.picture import Picture
+from robustkit.evidence.run import Run
 from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.sample_rows import joined as joined_samples
 from robustkit.evidence.union import UNION

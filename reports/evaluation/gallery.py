@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from robustkit.evidence.parts import column, is_broken
-from robustkit.evidence.run import Picture
+from robustkit.evidence.picture import Picture
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import ball, is_minimum, measured_in_images, norm_name

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from robustkit.evidence.parts import broken_images
-from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.picture import Picture
+from robustkit.evidence.run import Run
 from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.union import UNION, described, members
 from robustkit.statistics.intervals import proportion

@@ -55,6 +55,7 @@ class BatchSizes:
         layouts: how the rows of each kind of query are laid out in tiles.
         filling: rows that filled up a tile so far, of each kind of query and size below the tile.
         fit_into_memory: of what attacks may see, the most rows in flight since memory was too short for more.
+        grown: likewise, to how many rows in flight there was memory to grow (`robustkit.classifier.growth`).
     """
 
     tile: int
@@ -67,6 +68,7 @@ class BatchSizes:
     filling: Filling = field(default_factory=dict)
     light: bool = False
     fit_into_memory: dict[str, int] = field(default_factory=dict)
+    grown: dict[str, int] = field(default_factory=dict)
     _numbers: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)  # made once: each step needs them
 
     @classmethod

@@ -56,6 +56,7 @@ class Classifier(Summarised):
         fold: search with BatchNorm folded where the model can be traced.
         channels_last: memory layout of the search; None chooses it on a CPU where it was measured to pay.
         compile: search with `torch.compile`.
+        cuda_graphs: search with `torch.compile(mode="reduce-overhead")`, which replays CUDA graphs on a GPU.
         bf16: search under bf16 autocast; verdicts stay fp32.
         bpda: layers by name (or glob), each with the differentiable function whose gradient the search takes in its
             place, None for the identity. Forward values stay. Athalye et al. 2018, arXiv:1802.00420, section 4.1.
@@ -77,6 +78,7 @@ class Classifier(Summarised):
     fold: bool = True
     channels_last: bool | None = None
     compile: bool = False
+    cuda_graphs: bool = False
     bf16: bool = False
     bpda: Mapping[str, SurrogateGradient | None] = field(default_factory=dict)
     eot: int | None = None
@@ -103,6 +105,7 @@ class Classifier(Summarised):
         limits.require_at_most("eot, the draws per query,", self.eot or 1, limits.DRAWS_PER_QUERY)
         limits.require_at_most("draws", self.draws, limits.DRAWS)
         object.__setattr__(self, "bpda", dict(self.bpda or {}))
+        object.__setattr__(self, "compile", self.compile or self.cuda_graphs)
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))
         object.__setattr__(self, "name", encodable(self.name))
@@ -186,8 +189,10 @@ class Classifier(Summarised):
 
     def _search_options(self) -> SearchOptions:
         if black_box_in(self.model) is not None:  # there is nothing to fold, to compile or to lay out otherwise
-            return SearchOptions(False, False, False, False, {}, self.probabilities)
-        return SearchOptions(self.fold, self.channels_last, self.compile, self.bf16, self.bpda, self.probabilities)
+            return SearchOptions(False, False, False, False, False, {}, self.probabilities)
+        return SearchOptions(
+            self.fold, self.channels_last, self.compile, self.cuda_graphs, self.bf16, self.bpda, self.probabilities
+        )
 
     def _sizes(self, given: InputFormat, tile: int, shape: torch.Size) -> BatchSizes:
         if is_metered(self.model):

@@ -9,7 +9,7 @@ it is not compiled.
 import copy
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -37,6 +37,7 @@ class SearchOptions:
     fold: bool
     channels_last: bool | None
     compile: bool
+    cuda_graphs: bool
     bf16: bool
     bpda: Mapping[str, SurrogateGradient | None]
     probabilities: bool
@@ -68,7 +69,8 @@ class Search:
             searched, images[:_PROBED]
         )
         self._eager = searched
-        self._searched: Callable[[Tensor], object] = torch.compile(searched) if options.compile else searched
+        mode = "reduce-overhead" if options.cuda_graphs else None
+        self._searched: Callable[[Tensor], object] = torch.compile(searched, mode=mode) if options.compile else searched
 
     def kind_of(self, attack: Attack, most: int | None = None) -> str:
         """What a batch size must be proven for: the same queries, asked in the same way, for so many gradients."""
@@ -111,7 +113,8 @@ class Search:
             attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of, objective, most
         )
         self.passes.backwards += len(rows) * seen.backwards
-        return seen
+        # The next replay writes into the same memory.
+        return replace(seen, grad=seen.grad.clone()) if self._replays(attack) and seen.backwards else seen
 
     def _logits(self, attack: Attack, query: Tensor) -> Tensor:
         self.passes.forwards += len(query)
@@ -121,18 +124,26 @@ class Search:
             points = self.input.fed(query, torch.channels_last if last else torch.preserve_format)
         else:
             points = query  # autograd refuses to write into what it differentiates in
-        options = self.options
+        options, replays = self.options, self._replays(attack)
+        if replays:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with torch.autocast(self.input.device.type, torch.bfloat16) if options.bf16 else nullcontext():
             output = self._asked_by(attack)(points)
         logits = logits_of(output, len(points))
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
-        logits = logits.to(query.dtype)
+        logits = logits.clone().to(query.dtype) if replays else logits.to(query.dtype)
         return logits.clamp(min=torch.finfo(logits.dtype).tiny).log() if options.probabilities else logits
 
     def _asked_by(self, attack: Attack) -> Callable[[Tensor], object]:
         if self._names_layers(attack):
             return self.reference.model
-        return self._eager if isinstance(attack, HookedAttack) else self._searched
+        # The backward pass of compiled code frees what a second one through the same graph would need.
+        several = isinstance(attack, MultiGradientAttack)
+        return self._eager if isinstance(attack, HookedAttack) or several else self._searched
+
+    def _replays(self, attack: Attack) -> bool:
+        """Whether the answers lie in the memory of a CUDA graph."""
+        return self.options.cuda_graphs and self._asked_by(attack) is self._searched
 
     def _names_layers(self, attack: Attack) -> bool:
         """Whether layers of the caller's own module are meant."""

@@ -12,11 +12,11 @@ from robustkit.errors import UserError
 
 from .option_types import OpenShare
 from .options import (
-    batch_size_option,
     config_option,
     corruption_options,
     data_options,
     device_option,
+    growing_batch_size_option,
     mask_option,
     models_options,
     quiet_option,
@@ -85,12 +85,13 @@ _RUNS = Path("robustkit-runs")
               help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
 @shard_option
 @workers_options
-@batch_size_option
+@growing_batch_size_option
 @device_option
 @seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
 @click.option("--no-fold", is_flag=True, help="Search without folding BatchNorm.")
 @click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
+@click.option("--cuda-graphs", is_flag=True, help="Search with torch.compile and, on a GPU, with CUDA graphs.")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
 @click.option("--plan", "plan_only", is_flag=True,
               help="Print the plan and an upper bound on its cost, without loading a model, then stop.")  # fmt: skip

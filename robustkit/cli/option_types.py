@@ -25,19 +25,20 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic only sin
 
 
 class CountOr(click.ParamType):  # type: ignore[type-arg]
-    """A whole number of at least 1, or one word."""
+    """A whole number of at least 1, or one of some words."""
 
-    def __init__(self, word: str) -> None:
-        self.word = word
-        self.name = f"N|{word}"
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.name = "|".join(("N", *words))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number, or the word."""
         text = str(value).strip().lower()
-        if text == self.word:
-            return self.word
+        if text in self.words:
+            return text
         if not text.isdecimal() or not text.isascii() or len(text) > _DIGITS or int(text) < 1:
-            self.fail(f"{shown(value)} is neither a whole number of at least 1 nor {self.word!r}.", param, ctx)
+            words = " nor ".join(map(repr, self.words))
+            self.fail(f"{shown(value)} is neither a whole number of at least 1 nor {words}.", param, ctx)
         return int(text)
 
 

@@ -25,6 +25,10 @@ val_share_option = click.option(
 batch_size_option = click.option(
     "-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in a batch."
 )
+growing_batch_size_option = click.option(
+    "-b", "--batch-size", type=CountOr("auto", "max"), default="auto", show_default=True,
+    help="Images in a batch; max: as many as a GPU has memory for.",
+)  # fmt: skip
 shard_option = click.option(
     "--shard", metavar="I/N|auto",
     help="Only every N-th image, from the I-th on, in a folder of its own in --out; then robustkit merge. auto: as a "

@@ -25,7 +25,9 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         weights=options["weights"] or None, names=options["names"], num_classes=options["num_classes"],
         mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
         random_init=options["random_init"],
-        numerics=Numerics(not options["no_fold"], None, options["compiled"], options["bf16"]),
+        numerics=Numerics(
+            not options["no_fold"], None, options["compiled"], options["cuda_graphs"], options["bf16"]
+        ),
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
         surrogate_ensemble=options["surrogate_ensemble"],
         smooth=smoothing_of(options), audit=options["audit"], precision=options["precision"],

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from robustkit.data import Dataset
 
-from .generate import check_corruption, check_shape, corrupted, eight_bits
-
 Pictures = NDArray[np.uint8]
 
 GENERATED: Final = "generated"
@@ -64,6 +62,8 @@ class GeneratedSuite:
     seed: int
 
     def __post_init__(self) -> None:
+        from .generate import check_corruption  # with scipy's filters, which most runs do without
+
         for name, severity in self.cells:
             check_corruption(name, severity)
 
@@ -80,6 +80,8 @@ class GeneratedSuite:
 
     def pictures(self, cell: CorruptionLevel, ids: Sequence[int], clean: Tensor) -> Pictures:
         """Made from the clean images."""
+        from .generate import corrupted, eight_bits
+
         return corrupted(eight_bits(clean), cell.corruption, cell.severity, self.seed, ids)
 
 
@@ -89,6 +91,8 @@ def check_pictures(data: Dataset) -> None:
     Raises:
         UserError: they cannot.
     """
+    from .generate import check_shape
+
     x, _ = data.batch([0])
     check_shape(tuple(x.shape[1:]))
 

@@ -66,7 +66,9 @@ class EarlyTrials:
 
     def forget(self, trial: Trial) -> None:
         """Forget the early trials of its image, from this one on if it is early itself."""
-        begun = self._of_job.pop(id(trial.job), [])
+        begun = self._of_job.pop(id(trial.job), None)
+        if begun is None:
+            return
         kept = [each for each in begun if trial.early and each.trial.number < trial.number]
         if kept:
             self._of_job[id(trial.job)] = kept

@@ -41,6 +41,6 @@ def judging(classifier: Classifier) -> Classifier:
     if smoothing is not None:
         smoothing = replace(smoothing, sigma=smoothing.sigma * (high - low))
     return replace(
-        classifier, bounds=(0.0, 1.0), smoothing=smoothing, fold=False, channels_last=False, compile=False, bf16=False,
-        bpda={},
+        classifier, bounds=(0.0, 1.0), smoothing=smoothing, fold=False, channels_last=False, compile=False,
+        cuda_graphs=False, bf16=False, bpda={},
     )  # fmt: skip

@@ -13,6 +13,7 @@ from itertools import chain
 
 import torch
 
+from robustkit.classifier.growth import Growth
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch, QueriesAhead
@@ -50,6 +51,7 @@ def run(
     patience: float = math.inf,
     measure: bool = False,
     late: bool | None = None,
+    growth: Growth | None = None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
 
@@ -69,6 +71,8 @@ def run(
             attack that keeps its best point, on a model that always answers alike; of others nothing is measured.
         late: whether the engine acts on each step one step later, so that a GPU does not wait for the host; outcomes do
             not depend on it. None: on a GPU.
+        growth: of the rows in flight from `slots` on, as far as memory allows; None for none. Not under masks that
+            images have of their own.
     """
     jobs = iter(jobs)
     first = next(jobs, None)
@@ -84,7 +88,8 @@ def run(
     def scheduler(attack: Attack, jobs: Iterator[Job | None], pooled: bool) -> Scheduler:
         margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measurable else None
         return Scheduler(
-            session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, late, pooled
+            session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, late, pooled,
+            None if pooled else growth,
         )  # fmt: skip
 
     jobs = chain([first], jobs)
@@ -120,14 +125,16 @@ class Scheduler:
         margins: to measure nearness with.
         late: whether each step is acted on one step later (`robustkit.engine.late`), where the attack allows it.
         pooled: whether others ask in the same batch (`robustkit.engine.pool`), so that it need not be filled here.
+        growth: of the rows in flight.
     """
 
     def __init__(
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job | None], most: int,
         seed: int, patience: float = math.inf, margins: Margins | None = None, late: bool = False,
-        pooled: bool = False,
+        pooled: bool = False, growth: Growth | None = None,
     ) -> None:  # fmt: skip
-        self.queried, self.attack, self.pooled = queried, attack, pooled
+        self.queried, self.attack, self.pooled, self.growth = queried, attack, pooled, growth
+        most = most if growth is None else growth.first(most, attack.sees)
         self.most = min(most, queried.sizes.fit_into_memory.get(attack.sees, most))
         # That a surrogate is fooled says nothing; and without a radius the nearest error is looked for until the budget
         # is spent.
@@ -153,7 +160,8 @@ class Scheduler:
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
         slots, queue = self.slots, self.queue
-        self.early_rows.drop_forgotten()
+        if self.begins_early:
+            self.early_rows.drop_forgotten()
         live = len(self.slots.in_turn)
         if live and live == len(slots.trials) >= self.most:
             return True
@@ -171,7 +179,8 @@ class Scheduler:
         if self.unread is not None and size != len(slots.trials):
             self._catch_up()
             return self.admit()
-        self.early_rows.leave(size - live - arriving)
+        if self.begins_early:
+            self.early_rows.leave(size - live - arriving)
         slots.resize(size)
         self._fill(arriving)
         if early:
@@ -198,6 +207,8 @@ class Scheduler:
             self.most = self.queried.sizes.halved(self.most, self.attack.sees)
             return 0
         self.answer(query, seen)
+        if self.growth is not None and live == self.most and len(self.queue):
+            self.most = self.growth.after(live, self.attack.sees)
         return live
 
     def asked(self) -> BatchOfQueries | None:
@@ -260,7 +271,7 @@ class Scheduler:
         before = self.slots.state
         assert before is not None
         live = self.early_rows.usable(live, seen) if self.begins_early else live
-        self._count(live, [[row] for row in live], before, seen)
+        self._count(live, list(zip(live)), before, seen)
         self.slots.state = self._stepped(live, before, seen)
         self._look(live, before, seen, self.slots.state)
 
@@ -283,7 +294,7 @@ class Scheduler:
         if step is not None:
             facts = step.read(self.slots.trials)
             backwards = [step.backwards] * len(self.slots.trials)
-            self._note(step.rows, [[row] for row in step.rows], backwards, facts.without_gradient)
+            self._note(step.rows, list(zip(step.rows)), backwards, facts.without_gradient)
             self._release(step.rows, step.before, step.after, facts.candidates, facts.done)
 
     def _catch_up(self) -> None:
@@ -309,7 +320,7 @@ class Scheduler:
     def _step_of(self, attack: Attack, state: State, seen: Seen) -> State:
         return checked_state(attack, attack.step(state, seen), "step", len(state), state.query)
 
-    def _count(self, live: list[int], answers: list[list[int]], queried: State, seen: Seen) -> None:
+    def _count(self, live: list[int], answers: Sequence[Sequence[int]], queried: State, seen: Seen) -> None:
         """Count the answers of each trial in flight, which are some rows of `seen`, to the queries of `queried`."""
         read = [seen.backwards] * len(seen)
         if not self.attack.reads_all_gradients:
@@ -317,7 +328,7 @@ class Scheduler:
         self._note(live, answers, read, self.slots.without_gradient(live, answers, seen))
 
     def _note(
-        self, live: list[int], answers: list[list[int]], backwards: Sequence[int], without_gradient: set[int]
+        self, live: list[int], answers: Sequence[Sequence[int]], backwards: Sequence[int], without_gradient: set[int]
     ) -> None:
         """Count the answers of each trial in flight.
 
@@ -334,7 +345,8 @@ class Scheduler:
             if trial.queries > most_queries(self.attack, len(trial.job.loss_targets)):
                 raise endless(self.attack, trial.queries)
             trial.forwards += forwards * count
-            trial.backwards += forwards * sum(backwards[row] for row in rows)
+            read = backwards[rows[0]] if count == 1 else sum(backwards[row] for row in rows)
+            trial.backwards += forwards * read
             if without_gradient:
                 trial.zero_backwards += forwards * sum(backwards[row] for row in rows if row in without_gradient)
 

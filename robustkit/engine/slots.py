@@ -92,7 +92,7 @@ class Slots:
         if not all(map(math.isfinite, sums)):
             samples = [trial.job.sample for trial, rows in zip(self.of(live), answers, strict=True) for _ in rows]
             check_finite(grad[self.rows(list(chain(*answers)))], samples, "input gradient")
-        return {row for rows in answers for row in rows if sums[row] == 0 and not bool(grad[row].any())}
+        return {row for row in chain.from_iterable(answers) if sums[row] == 0 and not bool(grad[row].any())}
 
     def candidates(self, rows: Sequence[int], queried: State, seen: Seen) -> set[int]:
         """Those of the rows whose query is a point of the ball that the search network gets wrong (or as targeted).

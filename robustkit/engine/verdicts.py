@@ -157,7 +157,7 @@ class VerdictQueue:
             elif not success and self._stretch(group, row):
                 continue
             elif self.attack.unlimited:
-                outcome = self._outcome(group, row, verdict, queries[row])
+                outcome = self._outcome(group, row, verdict, queries[row], success)
                 trial.shortest = nearest = self._nearer(trial.shortest, trial, outcome)
                 if not self._queued(trial, outcome):
                     yield replace(
@@ -168,7 +168,7 @@ class VerdictQueue:
                 self._try_next(trial)
             else:
                 self.early.forget(trial)
-                outcome = self._outcome(group, row, verdict, queries[row])
+                outcome = self._outcome(group, row, verdict, queries[row], success)
                 if success or self.unmeasured is None:
                     yield outcome
                 else:
@@ -232,7 +232,7 @@ class VerdictQueue:
         distance = float(ball.distance(original.image.cpu().unsqueeze(0), outcome.x_adv.unsqueeze(0)))
         return distance / scaled(1.0, original.bounds) if ball.norm != "L0" else distance
 
-    def _outcome(self, group: Candidates, row: int, verdict: _Verdict, queries: int) -> Outcome:
+    def _outcome(self, group: Candidates, row: int, verdict: _Verdict, queries: int, success: bool) -> Outcome:
         trial, (point, label, confidence, look) = group.trials[row], verdict
         job = trial.job
         draws = None
@@ -240,7 +240,7 @@ class VerdictQueue:
             draws = self.session.oracle.fresh_draws(point.to(group.points.device).unsqueeze(0), [job.y], [look])
             trial.forwards += sum(2 * each.draws for each in draws or [])
         return Outcome(
-            job.sample, job.lost(label), job.x.cpu(), point, label, queries, trial.restart, trial.loss_target,
+            job.sample, success, job.x.cpu(), point, label, queries, trial.restart, trial.loss_target,
             trial.forwards, trial.backwards, draws[0] if draws else None, trial.zero_backwards,
             parameters=self._parameters(group, row), all_queries=trial.queries,
             confidence=confidence,

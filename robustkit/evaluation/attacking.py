@@ -9,6 +9,7 @@ from torch import Tensor
 
 from robustkit.checks import zero_gradients
 from robustkit.checks.facts import ProbeRecord
+from robustkit.classifier.growth import growth_on
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.oracle import OracleCost, Plain
 from robustkit.classifier.sanity_checks import checked_images, checked_scores
@@ -160,6 +161,7 @@ def attacked(
         session, first.attack.attack, batch.jobs(), slots=evaluation.slots or (surrogate or session).sizes.at_once,
         seed=evaluation.seed, surrogate=surrogate, tick=batch.tick,
         patience=0 if session.metered else COMMIT_SECONDS, measure=first.attack.member.measures,
+        growth=growth_on(first.given.device, (surrogate or session).sizes) if evaluation.fills_memory else None,
     )  # fmt: skip
     try:
         for outcome in outcomes:

@@ -20,7 +20,7 @@ from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.checking import ModelChecks
 from robustkit.evaluation.command import this_command
 from robustkit.evaluation.crew import Crew, one_thread
-from robustkit.evaluation.identity import compared, digest, identity_of
+from robustkit.evaluation.identity import compared, digest, identity_of, identity_of_part
 from robustkit.evaluation.precision import looks
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import Evaluation, resolve
@@ -115,14 +115,15 @@ def _crew(evaluation: Evaluation, store: Store, watch: ProgressWatch) -> Abstrac
 def _run(evaluation: Evaluation, store: Store, watch: ProgressWatch, crew: Crew | None) -> None:
     """Run what is not yet in the evidence, or as much of it as a server may be asked."""
     probes = Probes(evaluation.data, evaluation.ids)
-    _check_same(store, identity_of(evaluation), evaluation, probes)
+    whole = identity_of(evaluation)
+    _check_same(store, whole, evaluation, probes)
     evaluation = _keeping(store, evaluation)
     _note_level(store, evaluation.checks)
     stored = 0 if store.empty else store.manifest()["identity"]["n"]
     runs: list[ModelRun] = []
     for part in looks(evaluation, stored, runs, watch):
         runs[:] = [ModelRun(part, classifier, store, watch) for classifier in part.classifiers]
-        identity = identity_of(part)
+        identity = identity_of_part(whole, part)
         if isinstance(watch, WorkWatch):
             watch.expect(expected_work(part))
         if not all(each.complete for each in runs):

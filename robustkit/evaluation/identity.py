@@ -17,7 +17,8 @@ from robustkit.evaluation.resolved import Evaluation
 from robustkit.evidence.store import SCHEMA
 
 # A remedy is named only where it is used, so that evidence without any keeps its name.
-_USUAL: dict[str, Any] = {"bpda": {}, "eot": None, "draws": DRAWS_PER_VERDICT, "probabilities": False}
+_USUAL: dict[str, Any] = {"bpda": {}, "eot": None, "draws": DRAWS_PER_VERDICT, "probabilities": False,
+                          "cuda_graphs": False}  # fmt: skip
 
 
 def identity_of(evaluation: Evaluation) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def identity_of(evaluation: Evaluation) -> dict[str, Any]:
         "n": len(evaluation.ids),
         "models": [_model(each) for each in evaluation.classifiers],
         **({"surrogates": surrogates} if surrogates else {}),
-        "dataset": {"name": data.name, "split": data.split, "sha256": data.fingerprint(evaluation.ids)},
+        "dataset": _dataset(evaluation),
         "class_names": list(data.class_names),
         "threats": [[threat.norm, threat.eps_text] for threat in plan.threats],
         **({"masks": masks} if masks else {}),
@@ -40,6 +41,11 @@ def identity_of(evaluation: Evaluation) -> dict[str, Any]:
         **({} if evaluation.suite is None else {"corruptions": evaluation.suite.described()}),
         "seed": evaluation.seed,
     }
+
+
+def identity_of_part(whole: dict[str, Any], part: Evaluation) -> dict[str, Any]:
+    """The identity of an evaluation of some of the images; the models are not hashed again: they may count passes."""
+    return {**whole, "n": len(part.ids), "dataset": _dataset(part)}
 
 
 def digest(identity: dict[str, Any]) -> str:
@@ -63,6 +69,11 @@ def compared(old: dict[str, Any], new: dict[str, Any], evaluation: Evaluation) -
         )
 
 
+def _dataset(evaluation: Evaluation) -> dict[str, Any]:
+    data = evaluation.data
+    return {"name": data.name, "split": data.split, "sha256": data.fingerprint(evaluation.ids)}
+
+
 def _precision(evaluation: Evaluation) -> dict[str, Any]:
     return {"half_width": evaluation.precision, "images": len(evaluation.data)}
 
@@ -75,6 +86,7 @@ def _model(classifier: Classifier) -> dict[str, Any]:
         "eot": classifier.eot,
         "draws": classifier.draws,
         "probabilities": classifier.probabilities,
+        "cuda_graphs": classifier.cuda_graphs,
     }
     return {
         "name": classifier.name,

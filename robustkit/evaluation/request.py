@@ -41,6 +41,7 @@ class Numerics:
     fold: bool = True
     channels_last: bool | None = None
     compile: bool = False
+    cuda_graphs: bool = False
     bf16: bool = False
 
 
@@ -63,7 +64,8 @@ class EvaluationRequest:
             "patch:ROW,COLUMN,HEIGHT,WIDTH"; or one for each image of the data, as an array `[N, H, W]`, a file of one,
             or a folder of pictures (`masks_of_data`); None for all pixels.
         samples: how many images, in a fixed shuffled order; None takes all.
-        batch_size: images in flight; on a CPU it does not change a bit of the result.
+        batch_size: images in flight; on a CPU it does not change a bit of the result. "max" takes more and more of them
+            until a GPU's memory is full, and is "auto" on a CPU.
         device: "auto", "cpu", "cuda", ...
         seed: of all noise.
         out: run folder for evidence; the same request again goes on where it stopped. None keeps it in memory.
@@ -129,7 +131,7 @@ class EvaluationRequest:
     eps: float | str | Sequence[float | str] = ()
     mask: Mask | Array | str | Path | None = None
     samples: int | None = 1000
-    batch_size: int | Literal["auto"] = "auto"
+    batch_size: int | Literal["auto", "max"] = "auto"
     device: str = "auto"
     seed: int = 0
     out: str | Path | None = None
@@ -168,9 +170,9 @@ class EvaluationRequest:
     def __post_init__(self) -> None:
         if self.samples is not None and (not isinstance(self.samples, int) or self.samples < 1):
             raise UserError(f"The number of samples must be a whole number of at least 1, not {self.samples!r}.")
-        if self.batch_size != "auto" and (not isinstance(self.batch_size, int) or self.batch_size < 1):
-            raise UserError(f"The batch size must be a whole number of at least 1, or auto, not {self.batch_size!r}.")
-
+        size = self.batch_size
+        if size not in ("auto", "max") and (not isinstance(size, int) or size < 1):
+            raise UserError(f"The batch size must be a whole number of at least 1, auto or max, not {size!r}.")
         if self.precision is not None and not 0 < self.precision < 0.5:
             raise UserError(f"A precision is a share above 0 and below 0.5, such as 0.01, not {self.precision!r}.")
         if self.audit is not None and (not isinstance(self.audit, int) or self.audit < 1):

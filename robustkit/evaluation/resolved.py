@@ -53,6 +53,7 @@ class Evaluation:
     shard: Shard | None = None  # which of `ids` this process works on; None for all
     only: tuple[int, ...] | None = None  # images of one lane of a worker process
     origin: EvaluationRequest | None = None  # what worker processes resolve again; None without them
+    fills_memory: bool = False  # whether rows in flight grow from `slots` on while a GPU has memory for more
 
     @property
     def share(self) -> tuple[int, ...]:
@@ -118,7 +119,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
             f"Checks of the level {request.level} make thousands of passes, each a request to {servers[0]}; leave it "
             "at quick, and add attacks."
         )
-    slots = None if request.batch_size == "auto" else request.batch_size
+    slots = request.batch_size if isinstance(request.batch_size, int) else None
     baseline = None
     if request.corruption_baseline is not None:
         if suite is None:
@@ -127,7 +128,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     return Evaluation(
         classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
         request.keep_adversarial, tuple(request.declared), request.level, request.own_shard,
-        origin=request if request.in_workers else None,
+        origin=request if request.in_workers else None, fills_memory=request.batch_size == "max",
     )  # fmt: skip
 
 

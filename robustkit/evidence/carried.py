@@ -13,8 +13,8 @@ import numpy as np
 
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.image_set import Integers
+from robustkit.evidence.picture import Picture
 from robustkit.evidence.rows import QueryRecord
-from robustkit.evidence.run import Picture
 from robustkit.primitives.threat import is_minimum
 
 Columns = dict[tuple[str, str, str], AttackColumns]  # by norm, eps_text and attack

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from robustkit.checks.check import Check
 from robustkit.checks.facts import FreshAnswers, Level, ModelFacts, ProbeRecord, RunThreat, StoredWitness
 from robustkit.evidence.model_evidence import ModelEvidence, read_evidence
+from robustkit.evidence.picture import Picture
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.rows import NearnessRecord
-from robustkit.evidence.run import Picture
 from robustkit.evidence.store import Store
 
 USUAL: Final[Level] = "quick"

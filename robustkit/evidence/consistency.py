@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.evidence.parts import IMAGE, Part, column
+from robustkit.evidence.picture import Picture
 from robustkit.evidence.rows import NO_VERDICT
-from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.run import Run
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum
 

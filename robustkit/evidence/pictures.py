@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.evidence.opening import not_ours
+from robustkit.evidence.picture import Picture
 from robustkit.evidence.rows import CLEAN_CELL, AttackRecord, CleanRecord, ConfidenceRecord, PictureRecord
-from robustkit.evidence.run import Picture
 from robustkit.evidence.store import Store
 
 _SHAPE = re.compile(r"\d{1,9}( \d{1,9}){2}", re.ASCII)

@@ -8,12 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from robustkit.checks.check import Check
 from robustkit.errors import UserError
+from robustkit.evidence.picture import Picture
 from robustkit.evidence.sample_rows import SampleRows
 from robustkit.paths import user_path
 
@@ -31,25 +30,6 @@ SAMPLE_COLUMNS: Final = (
     *("model", "norm", "eps", "eps_text", "attack", "sample", "label", "clean_pred", "verdict", "adv_pred"),
     *("question", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards"),
 )
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One image before and after an attack, kept for the report's gallery."""
-
-    model: str
-    norm: str
-    eps_text: str
-    attack: str
-    sample: int  # the image's number in the data set
-    label: int
-    clean_pred: int
-    adv_pred: int
-    x: NDArray[np.floating[Any]]  # [C, H, W], in [0, 1]
-    x_adv: NDArray[np.floating[Any]]  # [C, H, W]
-    # Probabilities of the predicted classes; None in runs of older versions, and of models that answer at random.
-    clean_confidence: float | None = None
-    adv_confidence: float | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -90,12 +90,13 @@ class Store:
         """Add rows in one transaction; a row that exists already is not changed."""
         rows = list(rows)
         self._require_file()
-        by_kind: dict[type, list[tuple[Any, ...]]] = {}
+        by_kind: dict[type, list[Row]] = {}
         for row in rows:
-            by_kind.setdefault(type(row), []).append(VALUES_OF[type(row)](row))
+            by_kind.setdefault(type(row), []).append(row)
         with self._explained(), self._connection:
-            for kind, values in by_kind.items():
-                marks = ",".join("?" * len(values[0]))
+            for kind, alike in by_kind.items():
+                marks = ",".join("?" * len(fields(kind)))
+                values = map(VALUES_OF[kind], alike)
                 self._connection.executemany(f"INSERT OR IGNORE INTO {TABLE_OF[kind]} VALUES ({marks})", values)
         if self.listener is not None and rows:
             self.listener.written(rows)

@@ -33,11 +33,12 @@ from robustkit.evidence.distances import distance_extras
 from robustkit.evidence.failed import ERRORS, error_parts, error_warnings, of_other_images, with_errors
 from robustkit.evidence.model_evidence import ModelEvidence, columns_of, read_evidence, records_under
 from robustkit.evidence.parts import Part, known
+from robustkit.evidence.picture import Picture
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.queries import QUERY_COLUMNS
 from robustkit.evidence.results import clean_row, result_row, threat_rows
 from robustkit.evidence.rows import CleanRecord
-from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Picture, Run
+from robustkit.evidence.run import RESULT_COLUMNS, SAMPLE_COLUMNS, Run
 from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.samples import audit_part, sample_parts
 from robustkit.evidence.single_draws import (

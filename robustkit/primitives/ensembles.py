@@ -170,28 +170,28 @@ _RK_4_L1 = (
     _NEAREST,
 )
 
-# In Linf 20 steps on the margin break as many of the late images as 50, so starts take the place of steps; and once a
-# soft search has measured an image that bends, only a ratio below a third is a sign that it may still fall.
+
+# Starts in place of steps: 20 steps on the margin break as many late images as 50. And ratios that were measured at the
+# best points of two soft searches tell far images better: few of those above a third that bend still fall.
 def _margin(label: str, limits: Threshold, setting: str = "", measures: bool = False) -> Stage:
     return Stage(f"soft_apgd:steps=20,loss=margin{setting}", label, limits, measures=measures, for_noise=False)
 
 
-_RESTARTS = _margin("restarts", Threshold(0.2, 0.2), ",restarts=12")
 _RK_6_LINF = (
     _FIRST,
     _RK_5_LINF[1],
     _margin("third", Threshold(1.0, 0.5, 1.1), measures=True),
     _aimed(4, 1.0, 0.35, 1.1),
     Stage("apgd-ce:steps=40", "long", Threshold(0.1, 0.1, 0.8), measures=True),
-    _RESTARTS,
+    _margin("restarts", Threshold(0.2, 0.2), ",restarts=12"),
     _long_square(0.02),
 )
 _RK_6_L2 = (
     _RK_4_L2[0],
     Stage("soft_apgd:steps=20,start_radius=4,restarts=2", "second", Threshold(2.2, 4.0), measures=True),
     _margin("third", Threshold(1.5, 2.5), ",start_radius=4", measures=True),
-    _aimed(9, 0.8, 0.8),
-    Stage("apgd-ce:steps=40,start_radius=10", "long", Threshold(0.8, 1.5), measures=True),
+    _aimed(9, 1.0, 0.8),
+    Stage("apgd-ce:steps=40,start_radius=10", "long", Threshold(1.0, 1.5), measures=True),
     _margin("restarts", Threshold(0.4, 0.4), ",restarts=6,start_radius=4"),
     _NEAREST,
 )

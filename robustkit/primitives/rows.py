@@ -46,7 +46,11 @@ class Rows:
 
     def where(self, mask: Tensor, other: Self) -> Self:
         """The rows of this struct where `mask` `[B]` is true, those of `other` elsewhere."""
-        return self._with(other, lambda mine, theirs: torch.where(along(mask, mine), mine, theirs))
+
+        def chosen(mine: Tensor, theirs: Tensor) -> Tensor:
+            return mine if mine is theirs else torch.where(along(mask, mine), mine, theirs)
+
+        return self._with(other, chosen)
 
     @staticmethod
     def cat(parts: "Sequence[R]") -> "R":

@@ -37,6 +37,7 @@ def on_cpu(made, attack, slots):
 
 
 ASCENTS = [PGD(0.0, steps=6), PGD(0.0, "L2", steps=6), APGD(0.0, steps=6), APGD(0.0, "L2", steps=6)]
+ASCENTS += [APGD(0.0, "L2", steps=6, start_radius=2), APGD(0.0, "Linf", steps=6, start_radius=3)]
 
 
 @pytest.mark.parametrize("attack", ASCENTS, ids=lambda attack: f"{type(attack).__name__} {attack.norm}")
@@ -53,7 +54,9 @@ def test_acting_at_once_waits_three_times_in_each_step(monkeypatch):
     assert [len(each) for each in waits[1:]] == [3] * 4
 
 
-@pytest.mark.parametrize("attack", [PGD(0.03, steps=5, restarts=2), APGD(0.03, steps=5), Square(0.05, queries=10)])
+@pytest.mark.parametrize(
+    "attack", [PGD(0.03, steps=5, restarts=2), APGD(0.03, steps=8, start_radius=3), Square(0.05, queries=10)]
+)
 def test_another_device_gives_the_outcomes_of_the_cpu(monkeypatch, attack):
     made = problem("cnn", 1, 8, 8, count=8)
     elsewhere, _ = on_stand_in(monkeypatch, made, attack, slots=3, late=True)

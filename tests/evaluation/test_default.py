@@ -21,7 +21,7 @@ def base():
 
 
 def verdicts(run) -> pd.Series:
-    return run.samples[run.samples.attack == "rk-5"].set_index("sample").verdict
+    return run.samples[run.samples.attack == "rk-6"].set_index("sample").verdict
 
 
 def members(run) -> pd.DataFrame:
@@ -117,7 +117,7 @@ def test_a_run_that_grows_has_the_rows_of_one_that_did_not(tmp_path):
 )
 def test_no_masked_defense_looks_robust(name, most, base):
     ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(30), attacks="default", eps="0.1")
-    accuracy = ran.results.set_index("attack").accuracy["rk-5"]
+    accuracy = ran.results.set_index("attack").accuracy["rk-6"]
 
     assert accuracy <= most
     if name in ("quantised", "zeroed", "kwta", "softmax"):

@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from torch import Tensor, nn
 
 from robustkit import Classifier, Smoothing, UserError, evaluate, load_run
-from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.picture import Picture
+from robustkit.evidence.run import Run
 from robustkit.host import environment
 from tests.networks import Changed, Constant, Failing
 from tests.small import Recorder, cnn, csv, data, evaluated, evidence, linear
@@ -341,3 +342,24 @@ def test_an_attack_that_has_no_image_to_attack_is_still_in_the_results(tmp_path)
 
     assert list(both.results["attack"]) == ["clean", "fgsm", "pgd:steps=2", "worst-case"]
     assert load_run(tmp_path).results.equals(both.results)
+
+
+class Counting(nn.Module):
+    """Counts its passes in a plain attribute, which the hash of a model contains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.passes = linear(), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return self.inner(x)
+
+
+def test_a_model_that_counts_its_passes_may_go_on_more_than_once(tmp_path: Path):
+    for samples in (4, 6, 8):
+        done = evaluate(
+            Counting(), dataset=data(COUNT), samples=samples, attacks="fgsm", norm="Linf", eps=0.1, out=tmp_path
+        )
+
+    assert done.samples["sample"].nunique() == COUNT

@@ -247,3 +247,9 @@ def test_an_attack_shows_its_progress_where_it_is_asked_to(more, shown, monkeypa
     robustkit.attack(linear(), *data(4), PGD(eps="0.1", steps=2), **more)
 
     assert bool(sys.stderr.getvalue()) == shown
+
+
+def test_a_batch_that_may_fill_the_memory_changes_nothing_on_a_cpu():
+    auto, most = (evaluate(linear(), dataset=data(20), **ASK, batch_size=size) for size in ("auto", "max"))
+
+    assert most.samples.equals(auto.samples)

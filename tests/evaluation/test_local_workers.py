@@ -1,4 +1,7 @@
-"""Which device a worker process gets."""
+"""Which device a worker process gets, and what it imports."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -35,3 +38,11 @@ def test_a_model_that_cannot_be_pickled_is_refused_with_the_fix():
 
     with pytest.raises(UserError, match="name models and data by texts, or leave out workers"):
         workers.start(0, Opening())
+
+
+def test_a_worker_imports_nothing_that_makes_tables_or_corruptions():
+    idle = "{'pandas', 'scipy', 'jinja2', 'matplotlib'}"
+    code = f"import sys, robustkit.evaluation.worker; print(*{idle} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == ""

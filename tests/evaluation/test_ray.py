@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
 TOKEN = secrets.token_hex(32)
 SETTINGS = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-# What happens in the forward passes of a worker, and never in the first process.
+# What happens in the forward passes of a worker, and never in the first process; --no-fold as in test_crew.py.
 DEEDS = """
 import os, time
 
@@ -94,7 +94,7 @@ class Runs:
         cluster = () if nodes is None else ("--backend", "ray", "--ray-address", nodes.address)
         return subprocess.Popen(
             [sys.executable, "-m", "robustkit", "evaluate", "-q", "-m", f"net.py:{model}", "--name", "net", *DATA,
-             "--eps", "0.05", "--eps", "0.1", "--out", out, *cluster, *words],
+             "--no-fold", "--eps", "0.05", "--eps", "0.1", "--out", out, *cluster, *words],
             cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**(SETTINGS if nodes is None else nodes.settings), **settings},
         )  # fmt: skip

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from robustkit import Classifier, evaluate
-from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.picture import Picture
+from robustkit.evidence.run import Run
 from robustkit.primitives.threat import radius
 from tests.networks import Changed, Constant
 from tests.small import cnn, data, linear

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
-from robustkit.evidence.run import SAMPLE_COLUMNS, Picture, Run
+from robustkit.evidence.picture import Picture
+from robustkit.evidence.run import SAMPLE_COLUMNS, Run
 from robustkit.statistics.intervals import proportion
 
 Rows = list[dict[str, Any]]

@@ -92,7 +92,7 @@ def test_folded_copies_are_softened_as_the_network_itself(layout):
 
 
 def test_kinks_are_softened_beside_a_compiled_network(monkeypatch):
-    def unseen(network: nn.Module) -> nn.Module:
+    def unseen(network: nn.Module, mode: str | None) -> nn.Module:
         return lambda x: pytest.fail("a graph was asked, in which kinks are not seen")
 
     monkeypatch.setattr(torch, "compile", unseen)

@@ -9,7 +9,8 @@ from PIL import Image
 from robustkit.reports.evaluation.board import boards
 from robustkit.reports.evaluation.gallery import MOST, MOST_LARGE, gallery, hero
 
-from robustkit.evidence.run import Picture, Run
+from robustkit.evidence.picture import Picture
+from robustkit.evidence.run import Run
 
 
 def pixels(uri: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
