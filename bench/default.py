@@ -1,7 +1,7 @@
 """The default ensemble against `autoattack`: verdicts image by image, and passes for an image that neither breaks.
 
 `autoattack` is compared with its authors' code in bench/autoattack.py. Its verdicts take long, so they are kept in
-`--keep DIR` and used again. The budgets of rk-5 were chosen on images 0 to 249 of the cases marked "chosen"; the other
+`--keep DIR` and used again. The budgets of rk-6 were chosen on images 0 to 249 of the cases marked "chosen"; the other
 cases, and images from 250 on, were not looked at.
 
     python bench/default.py --zoo DIR --keep DIR [--only trades] [--images 100] [--start 250] [--seeds 3]

@@ -1,17 +1,17 @@
 """The search for the default ensemble: designs side by side on the networks and images that budgets were chosen on.
 
-Each design is a cascade like `rk-5` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
+Each design is a cascade like `rk-6` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
 verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at here.
 
     python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs "rk-2;rk-3"] [--images 128] [--seeds 2]
+    python bench/designs.py --zoo DIR --alone  # without autoattack: passes for an image that the design itself leaves
 """
 
 import argparse
 from pathlib import Path
 
 import torch
-from default import CASES, Case, Verdicts, per_survivor, subject_of, verdicts
-from subjects import Subject
+from default import CASES, Verdicts, mean, per_survivor, subject_of, verdicts
 
 from robustkit.primitives import ensembles
 from robustkit.primitives.ensembles import Stage, Threshold
@@ -88,6 +88,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         ),
         "rk-4": ensembles.stages("rk-4", "Linf"),
         "rk-5": ensembles.stages("rk-5", "Linf"),
+        "rk-6": ensembles.stages("rk-6", "Linf"),
     },
     "L2": {
         "rk-1": ensembles.stages("rk-1", "L2"),
@@ -101,6 +102,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-2": ensembles.stages("rk-2", "L2"),
         "rk-3": ensembles.stages("rk-3", "L2"),
         "rk-4": ensembles.stages("rk-4", "L2"),
+        "rk-6": ensembles.stages("rk-6", "L2"),
     },
     "L1": {
         "rk-1": ensembles.stages("rk-1", "L1"),
@@ -122,6 +124,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-2": ensembles.stages("rk-2", "L1"),
         "rk-3": ensembles.stages("rk-3", "L1"),
         "rk-4": ensembles.stages("rk-4", "L1"),
+        "rk-6": ensembles.stages("rk-6", "L1"),
     },
 }  # fmt: skip
 
@@ -133,8 +136,12 @@ def registered(name: str, norm: str, design: tuple[Stage, ...]) -> str:
     return key
 
 
-def compared(case: Case, subject: Subject, design: str, full: Verdicts, seeds: int) -> str:
-    ours = [verdicts(subject, case, design, seed, None) for seed in range(seeds)]
+def left_alone(ours: list[Verdicts]) -> str:
+    left = " ".join(str(len(each.robust)) for each in ours)
+    return f"{left:>12} {mean([each.passes[i] for each in ours for i in sorted(each.robust)]):8.0f}"
+
+
+def compared(ours: list[Verdicts], full: Verdicts) -> str:
     spent, theirs = per_survivor(ours, full)
     robust = " ".join(str(len(each.robust)) for each in ours)
     more = " ".join(str(len(full.robust - each.robust)) for each in ours)
@@ -150,6 +157,7 @@ def main() -> None:
     parser.add_argument("--designs", default="", help="names, separated by semicolons; all without it")
     parser.add_argument("--images", type=int, default=128)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--alone", action="store_true", help="do not run autoattack")
     options = parser.parse_args()
     torch.set_num_threads(1)
     chosen = [name for name in options.designs.split(";") if name]
@@ -157,13 +165,18 @@ def main() -> None:
         if not case.chosen or case.norm not in DESIGNS or options.only not in " ".join(map(str, case)):
             continue
         subject = subject_of(options.zoo, case, 0, options.images)
-        full = verdicts(subject, case, "autoattack", 0, options.keep)
-        print(f"\n{case.network} {case.norm} {case.eps}, {len(subject.x)} images, autoattack {len(full.robust)}")
-        print(f"{'design':18} {'robust':>12} {'only ours':>12} {'only theirs':>12} {'passes':>8}   in")
+        full = None if options.alone else verdicts(subject, case, "autoattack", 0, options.keep)
+        title = f"\n{case.network} {case.norm} {case.eps}, {len(subject.x)} images"
+        if full is None:
+            print(f"{title}\n{'design':18} {'robust':>12} {'passes':>8}")
+        else:
+            print(f"{title}, autoattack {len(full.robust)}")
+            print(f"{'design':18} {'robust':>12} {'only ours':>12} {'only theirs':>12} {'passes':>8}   in")
         for name, design in DESIGNS[case.norm].items():
             if not chosen or name in chosen:
                 key = registered(name, case.norm, design)
-                print(f"{name:18} {compared(case, subject, key, full, options.seeds)}", flush=True)
+                ours = [verdicts(subject, case, key, seed, None) for seed in range(options.seeds)]
+                print(f"{name:18} {left_alone(ours) if full is None else compared(ours, full)}", flush=True)
 
 
 if __name__ == "__main__":

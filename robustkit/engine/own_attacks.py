@@ -38,10 +38,10 @@ def _text(query: Tensor) -> str:
     return f"{list(query.shape)} of {str(query.dtype).removeprefix('torch.')}"
 
 
-def most_queries(attack: Attack, loss_targets: int) -> int:
-    """How many queries of an image, in all trials that aim at so many classes, are twice what the attack declares."""
+def most_queries(attack: Attack) -> int:
+    """How many queries of an image, in all trials that aim at one class, are twice what the attack declares."""
     radii = attack.radii if attack.bisects else 1
-    return 2 * attack.restarts * radii * loss_targets * attack.cost.forwards + _SLACK
+    return 2 * attack.restarts * radii * attack.cost.forwards + _SLACK
 
 
 def endless(attack: Attack, queries: int) -> UserError:

@@ -139,6 +139,7 @@ class Scheduler:
         # That a surrogate is fooled says nothing; and without a radius the nearest error is looked for until the budget
         # is spent.
         self.judges_queries = queried is session and (attack.bisects or not attack.unlimited)
+        self.most_queries = most_queries(attack)
         self.approaches = attack.unlimited and not attack.bisects and attack.sees != "gradients"
         self.queue = TrialQueue(attack, jobs, seed)
         self.slots = Slots()
@@ -342,7 +343,7 @@ class Scheduler:
         for trial, rows in zip(self.slots.of(live), answers, strict=True):
             count = len(rows)
             trial.queries += count
-            if trial.queries > most_queries(self.attack, len(trial.job.loss_targets)):
+            if trial.queries > self.most_queries * len(trial.job.loss_targets):
                 raise endless(self.attack, trial.queries)
             trial.forwards += forwards * count
             read = backwards[rows[0]] if count == 1 else sum(backwards[row] for row in rows)

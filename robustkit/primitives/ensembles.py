@@ -180,9 +180,9 @@ def _margin(label: str, limits: Threshold, setting: str = "", measures: bool = F
 _RK_6_LINF = (
     _FIRST,
     _RK_5_LINF[1],
-    _margin("third", Threshold(1.0, 0.5, 1.1), measures=True),
+    _margin("third", Threshold(1.0, 0.6, 1.1), measures=True),
     _aimed(4, 1.0, 0.35, 1.1),
-    Stage("apgd-ce:steps=40", "long", Threshold(0.1, 0.1, 0.8), measures=True),
+    Stage("apgd-ce:steps=100", "long", Threshold(0.1, 0.1, 0.8), measures=True),
     _margin("restarts", Threshold(0.2, 0.2), ",restarts=12"),
     _long_square(0.02),
 )
