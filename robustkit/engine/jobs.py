@@ -16,6 +16,8 @@ from robustkit.primitives.protocol import Attack, Trials
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 from robustkit.statistics.single_draw import FreshDraws
 
+_SLACK = 10  # queries beyond twice the declared cost, after which a trial is taken to have no end
+
 
 @dataclass(frozen=True)
 class Job:
@@ -169,3 +171,9 @@ def ranked(logits: Tensor) -> list[Any]:
 def loss_targets_of(attack: Attack, ranking: Sequence[int]) -> tuple[int, ...]:
     """The classes that the attack's loss aims at, given the wrong classes of an image, likeliest first."""
     return tuple(ranking[: attack.targets]) or (-1,)
+
+
+def most_queries(attack: Attack) -> int:
+    """How many queries of an image, in all trials that aim at one class, are twice what the attack declares."""
+    radii = attack.radii if attack.bisects else 1
+    return 2 * attack.restarts * radii * attack.cost.forwards + _SLACK

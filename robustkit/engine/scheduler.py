@@ -20,10 +20,10 @@ from robustkit.engine.ahead import GuessedBatch, QueriesAhead
 from robustkit.engine.candidates import Candidates
 from robustkit.engine.early import EarlyTrials
 from robustkit.engine.early_rows import EarlyRows
-from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_rows
+from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_rows, most_queries
 from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
-from robustkit.engine.own_attacks import checked_state, endless, most_queries
+from robustkit.engine.own_attacks import endless, misfit
 from robustkit.engine.pool import run_pooled
 from robustkit.engine.pooled_query import BatchOfQueries, can_pool
 from robustkit.engine.slots import Slots
@@ -319,7 +319,10 @@ class Scheduler:
         return Rows.cat(parts).take(self.slots.rows(places).argsort())
 
     def _step_of(self, attack: Attack, state: State, seen: Seen) -> State:
-        return checked_state(attack, attack.step(state, seen), "step", len(state), state.query)
+        after: object = attack.step(state, seen)
+        if isinstance(after, State) and after.fits(len(state), state.query):
+            return after
+        raise misfit(attack, after, "step", len(state), state.query)
 
     def _count(self, live: list[int], answers: Sequence[Sequence[int]], queried: State, seen: Seen) -> None:
         """Count the answers of each trial in flight, which are some rows of `seen`, to the queries of `queried`."""

@@ -9,7 +9,7 @@ import torch
 
 from robustkit.engine.bisection import Bisection
 from robustkit.engine.jobs import Job, Trial, by_attack
-from robustkit.engine.own_attacks import checked_state
+from robustkit.engine.own_attacks import misfit
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, MaskedTrials, State, Trials
 from robustkit.primitives.rows import Rows, numbers_on, padded
@@ -113,4 +113,7 @@ class TrialQueue:
 
     def _first_state(self, attack: Attack, rows: Trials) -> State:
         like = None if attack.ball.renders else rows.x
-        return checked_state(attack, attack.init(rows), "init", len(rows), like)
+        state: object = attack.init(rows)
+        if isinstance(state, State) and state.fits(len(rows), like):
+            return state
+        raise misfit(attack, state, "init", len(rows), like)

@@ -63,6 +63,11 @@ class State(Rows):
     queries: Tensor  # [B] int64 queries so far: schedules read this, never a loop index
     done: Tensor  # [B] bool, budget spent
 
+    def fits(self, count: int, like: Tensor | None) -> bool:
+        """Whether it has so many rows, and queries of the shape and type of `like`, unless that is None."""
+        rows = len(self.query) == len(self.queries) == len(self.done) == count
+        return rows and (like is None or (self.query.shape == like.shape and self.query.dtype == like.dtype))
+
 
 @dataclass(frozen=True)
 class BestState(State):
