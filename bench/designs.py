@@ -52,6 +52,10 @@ SOFT_SECOND = member(f"soft_apgd:steps=20,{ONE_WIDTH}", "second", 1.0, 1.5, True
 TARGETED_THRICE = RK_4[2]._replace(specification="apgd-t:steps=30,targets=9")
 RARELY_LONG, LATE_SQUARE = RK_4[3], RK_4[5]
 
+# How rk-6 came about: in L2 and L1 short starts on the margin save few passes or lose images.
+MARGIN = "soft_apgd:steps=20,loss=margin"
+RK_4_L2, RK_4_L1 = ensembles.stages("rk-4", "L2"), ensembles.stages("rk-4", "L1")
+
 # By norm. Members have one label each.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
     "Linf": {
@@ -102,6 +106,12 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-2": ensembles.stages("rk-2", "L2"),
         "rk-3": ensembles.stages("rk-3", "L2"),
         "rk-4": ensembles.stages("rk-4", "L2"),
+        "short starts": (
+            RK_4_L2[0], member("soft_apgd:steps=20,start_radius=4,restarts=2", "second", 2.2, 4.0, True),
+            member(f"{MARGIN},start_radius=4", "third", 1.5, 2.5, True),
+            RK_4_L2[2]._replace(threshold=Threshold(1.0, 0.8)), wide(40, 10, 1.0, 1.5),
+            member(f"{MARGIN},restarts=6,start_radius=4", "restarts", 0.4), SQUARE,
+        ),
         "rk-6": ensembles.stages("rk-6", "L2"),
     },
     "L1": {
@@ -124,6 +134,12 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-2": ensembles.stages("rk-2", "L1"),
         "rk-3": ensembles.stages("rk-3", "L1"),
         "rk-4": ensembles.stages("rk-4", "L1"),
+        "one start more": (*RK_4_L1[:2], member(f"{MARGIN},start_radius=6", "third", 1.5, 2.5, True), *RK_4_L1[2:]),
+        "short starts": (
+            RK_4_L1[0], member(f"{MARGIN},start_radius=6,restarts=2", "second", 2.5, 3.5, True),
+            member(MARGIN, "third", 1.5, 2.0, True), RK_4_L1[2]._replace(threshold=Threshold(1.0, 1.0)),
+            wide(40, 16, 0.5, 1.0), member(f"{MARGIN},restarts=6", "restarts", 0.5), SQUARE,
+        ),
         "rk-6": ensembles.stages("rk-6", "L1"),
     },
 }  # fmt: skip

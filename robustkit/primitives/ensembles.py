@@ -186,23 +186,16 @@ _RK_6_LINF = (
     _margin("restarts", Threshold(0.2, 0.2), ",restarts=12"),
     _long_square(0.02),
 )
+# In L2 and L1 short starts do not replace the long ones; only the nearest images get one more.
 _RK_6_L2 = (
-    _RK_4_L2[0],
-    Stage("soft_apgd:steps=20,start_radius=4,restarts=2", "second", Threshold(2.2, 4.0), measures=True),
-    _margin("third", Threshold(1.5, 2.5), ",start_radius=4", measures=True),
-    _aimed(9, 1.0, 0.8),
-    Stage("apgd-ce:steps=40,start_radius=10", "long", Threshold(1.0, 1.5), measures=True),
-    _margin("restarts", Threshold(0.4, 0.4), ",restarts=6,start_radius=4"),
-    _NEAREST,
+    *_RK_4_L2[:2],
+    _margin("third", Threshold(0.5, 0.5), ",start_radius=4", measures=True),
+    *_RK_4_L2[2:],
 )
 _RK_6_L1 = (
-    _RK_4_L1[0],
-    _margin("second", Threshold(2.5, 3.5), ",start_radius=6,restarts=2", measures=True),
-    _margin("third", Threshold(1.5, 2.0), measures=True),
-    _aimed(5, 1.0, 1.0),
-    Stage("apgd-ce:steps=40,start_radius=16", "long", Threshold(0.5, 1.0), measures=True),
-    _margin("restarts", Threshold(0.5, 0.5), ",restarts=6"),
-    _NEAREST,
+    *_RK_4_L1[:2],
+    _margin("third", Threshold(0.5, 0.5), ",start_radius=6", measures=True),
+    *_RK_4_L1[2:],
 )
 
 ALIASES = {"default": "rk-6"}
