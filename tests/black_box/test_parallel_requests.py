@@ -2,6 +2,7 @@
 
 import _thread
 import itertools
+import signal
 import sqlite3
 import threading
 
@@ -153,6 +154,15 @@ def test_a_server_of_one_request_at_a_time_is_not_given_up():
         torch.testing.assert_close(model(server, parallel=8)(x), linear()(x).detach())
 
 
+@pytest.fixture
+def _python_takes_ctrl_c():
+    """Also in a background job, for which a shell ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_python_takes_ctrl_c")
 def test_ctrl_c_does_not_wait_for_the_server_and_leaves_a_ledger_that_can_be_used(tmp_path):
     x, silent = pictures(9), threading.Event()
     arrived, turn = [], threading.Lock()
