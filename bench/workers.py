@@ -1,11 +1,11 @@
-"""What a second worker process gains: `python bench/workers.py [--images N] [--repeats K] [--width W]`.
+"""What a second worker process gains: `python bench/workers.py [--images N] [--repeats K] [--width W] [--quiet]`.
 
 The grid is uneven: three small networks of random weights that differ in size, two radii, a single step, a hundred
 steps, and an ensemble whose later members attack few images. `robustkit evaluate --workers 1`, the same with
 `--workers 2`, and two runs of one worker at once are started in turns, and the files of the first two are compared. On
 a quiet machine the efficiency is the wall time of one worker over twice that of two. Other people's work on the same
 cores slows two workers more than one; so the second ratio compares two workers with half the time of two independent
-runs at once, which have the same cores and twice the work.
+runs at once, which have the same cores and twice the work; `--quiet` leaves it out.
 
 The third is by processor time, which other people's work lengthens less: that of the first process and of one worker,
 over twice that of the first process and of the busier of two workers. It takes the first process to do nothing while
@@ -111,6 +111,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=600)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--width", type=int, default=1, help="times the channels of each network: longer runs")
+    parser.add_argument("--quiet", action="store_true", help="the machine is: no two runs at once")
     asked = parser.parse_args()
     print(
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
@@ -122,16 +123,19 @@ def main() -> None:
             (folder / "net.py").write_text(NET)
             one = spent(folder, ["one"], 1, asked)
             two = spent(folder, ["two"], 2, asked)
-            both = spent(folder, ["first", "second"], 1, asked)
+            both = None if asked.quiet else spent(folder, ["first", "second"], 1, asked)
             same = all((folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
                        for name in ("results.csv", "samples.csv"))  # fmt: skip
         alone.append(one.wall / (2 * two.wall))
-        together.append(both.wall / (2 * two.wall))
         by_cpu.append(one.longest / (2 * two.longest))
-        times = f"one worker {one}; two {two}; two runs at once {both.wall:.1f} s"
-        print(f"turn {turn + 1}: {times}; files equal: {same}")
+        times = f"one worker {one}; two {two}"
+        if both is not None:
+            together.append(both.wall / (2 * two.wall))
+            times += f"; two runs at once {both.wall:.1f} s"
+        print(f"turn {turn + 1}: {times}; files equal: {same}", flush=True)
     print(f"efficiency over one worker: median {statistics.median(alone):.2f}")
-    print(f"efficiency over two independent runs at once: median {statistics.median(together):.2f}")
+    if together:
+        print(f"efficiency over two independent runs at once: median {statistics.median(together):.2f}")
     print(f"efficiency by processor time: median {statistics.median(by_cpu):.2f}")
 
 

@@ -211,11 +211,21 @@ class Agenda:
         self.runs[model].ledger.write(rows)
 
     def _share(self, chain: _Chain, place: int, workers: int) -> int:
-        """How many images of a stage a worker may have: all, unless the others will soon have nothing else to do."""
+        """How many images of a stage a worker may have: all, unless the others will soon have nothing else to do.
+
+        An image elsewhere counts as many as its most passes are worth here, one at most: few need their most.
+        """
         images = len(chain.waiting[place]) + chain.out[place]
-        others = sum(any(each.waiting) and not any(each.out) for each in self._chains if each is not chain)
-        alone = chain.before is None or others >= workers - 1
-        return images if alone else max(math.ceil(images / workers), _LEAST)
+        if chain.before is None:
+            return images
+        here = self._passes(chain.stages[place])
+        elsewhere = sum(
+            (len(each.waiting[other]) + each.out[other]) * min(1, self._passes(stage) / here)
+            for each in self._chains
+            for other, stage in enumerate(each.stages)
+            if (each, other) != (chain, place)
+        )
+        return min(images, max(math.ceil((images + elsewhere) / workers), _LEAST))
 
     def _choices(self, last: int | None) -> Iterator[_Choice]:
         others = {chain.model for chain in self._chains if any(chain.out)}

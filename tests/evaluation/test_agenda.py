@@ -203,11 +203,20 @@ def test_images_wait_for_the_others_of_their_stage_while_there_is_something_else
 
 
 def test_a_worker_gets_further_images_of_its_attack_until_none_waits(tmp_path):
-    store, agenda = begun(tmp_path, plain(100, "fgsm", "pgd:steps=40"), range(100))
-    images = all_of(agenda, 2)  # the other worker has another attack
+    store, agenda = begun(tmp_path, plain(100, "pgd:steps=38", "pgd:steps=39", "pgd:steps=40"), range(100))
+    images = all_of(agenda, 2)  # the other worker has other attacks
     store.close()
 
     assert sorted(images.images) == sorted(agenda.evaluation.ids)
+
+
+def test_a_worker_leaves_images_of_a_long_attack_to_one_whose_attack_is_soon_over(tmp_path):
+    store, agenda = begun(tmp_path, plain(100, "fgsm", "pgd:steps=40"), range(100))
+    images = all_of(agenda, 2)
+    store.close()
+
+    assert agenda.evaluation.plan.attacks[images.attack].name == "pgd:steps=40"
+    assert 50 - 4 <= len(images.images) <= 60
 
 
 def test_workers_share_the_last_attack_evenly(tmp_path):
