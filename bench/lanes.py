@@ -1,6 +1,6 @@
-"""What several workers gain by the batches that they compute: `python bench/lanes.py [--images N] [--width W]`.
+"""What several workers gain by the batches that they compute: `python bench/lanes.py [--images N ...] [--width W]`.
 
-The grid of bench/workers.py is run once, in this process. Then the agenda hands out its lanes to workers that exist
+The grid of bench/workers.py, or one of other attacks and models, is run once, in this process. Then the agenda hands out its lanes to workers that exist
 only as clocks: each takes images into its batch as others leave it, and a batch takes the time of its rows, from the
 passes that each image needed in the run. So the figures are the same on a busy machine. They count idle workers and
 batches that are filled up; they leave out start-up, the comparison of batch sizes, the first process, the time until
@@ -142,16 +142,18 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=[450])
     parser.add_argument("--width", type=int, default=1, help="times the channels of each network")
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 3, 4])
+    parser.add_argument("--attacks", nargs="+", default=["fgsm", "apgd:steps=100", "default"])
+    parser.add_argument("--models", nargs="+", default=["small", "middle", "large"])
     given = parser.parse_args()
     torch.set_num_threads(1)
     made: dict[str, object] = {}
     exec(NET, made)
     print("images  workers  10^9 multiplications until the end  efficiency  computed, of one  idle")
     for images in given.images:
-        models = [Classifier(made[name](given.width), name=name) for name in ("small", "middle", "large")]
+        models = [Classifier(made[name](given.width), name=name) for name in given.models]
         evaluation = resolve(EvaluationRequest(
             models, dataset=load_dataset("digits", "train"), samples=images, eps=["0.02", "0.1"],
-            attacks=["fgsm", "apgd:steps=100", "default"], watch=Silent(),
+            attacks=given.attacks, watch=Silent(),
         ))  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             grid = Grid(evaluation, Path(folder))
