@@ -118,3 +118,13 @@ def test_a_last_point_that_is_nan_is_the_mistake_of_an_attack_by_scores():
 
     with pytest.raises(UserError, match=r"^UndefinedSearch.step, in step \d+, returned a query that is not finite"):
         attack(made.model, made.x, made.y, UndefinedSearch(1e-4, queries=9))
+
+
+@dataclass(frozen=True)
+class Curious(PGD):
+    sees = "everything"
+
+
+def test_what_an_attack_sees_is_one_of_three_words():
+    with pytest.raises(UserError, match=r"Curious.sees must be one of labels, logits, gradients, not 'everything'"):
+        Curious(0.1)
