@@ -3,12 +3,11 @@
 Abdollahpoor, Abroshan & Moosavi-Dezfooli 2023, arXiv:2303.12481, algorithm 2, SDF(infinity, 1): at a nearest error, the
 way from the image is parallel to the gradient. Bisection follows. Ours differs: the nearest of all queried errors is
 the result; bisection begins beyond the last projection, whose direction is the best one; steps are clipped to valid
-images; a trial can aim at a class.
-Bad at: cost, as projections seldom cross a curved boundary, so that most trials use all of their steps, and every
-second step takes the gradients of nine classes.
+images; a trial can aim at a class; from the first error on, DeepFool looks at the likeliest wrong class alone.
+Bad at: cost, as projections seldom cross a curved boundary, so that most trials use all of their steps.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,7 +41,8 @@ class SuperDeepFool(MultiGradientAttack):
 
     Args:
         steps: the most steps of DeepFool and projections of a trial.
-        classes: how many of the likeliest wrong classes a step looks at, each for one backward pass.
+        classes: how many of the likeliest wrong classes a step looks at before the first error, each for one backward
+            pass.
         overshoot: how far a step of DeepFool goes beyond the boundary, in units of the way to it.
         bisections: queries along the last projection.
     """
@@ -92,9 +92,9 @@ class SuperDeepFool(MultiGradientAttack):
         found = nearest(state, seen.label, self.ball)
         stepping = state.halvings < 0
         ends = stepping & ((found.error & state.projected) | (state.points >= self.steps))
-        again = stepping & ~ends & ~found.error & ~state.whole & ~_aims(state)
+        again = stepping & ~ends & ~found.error & ~state.whole & ~_aims(state) & found.distance.isinf()
         projection = self._projection(x, query, seen)
-        moved = torch.where(along(found.error, x), projection, self._beyond(query, seen))
+        moved = torch.where(along(found.error, x), projection, self._beyond(state, seen))
 
         middle = (state.low + state.high) / 2
         high = torch.where(~stepping & found.error, middle, state.high)
@@ -109,11 +109,15 @@ class SuperDeepFool(MultiGradientAttack):
         return SuperDeepFoolState(
             trial=state.trial, query=torch.where(along(again, x), state.query, query), queries=state.queries + 1,
             done=done, nearest=found.point, distance=found.distance, points=state.points + ~again,
-            whole=again | found.error, projected=found.error, end=end, halvings=halvings, low=low, high=high,
+            whole=again, projected=found.error, end=end, halvings=halvings, low=low, high=high,
         )  # fmt: skip
 
-    def _beyond(self, query: Tensor, seen: MultiGradientSeen) -> Tensor:
-        return beyond_boundary(self.ball, query, seen, self.overshoot)
+    def _beyond(self, state: SuperDeepFoolState, seen: MultiGradientSeen) -> Tensor:
+        """The end of DeepFool's step, by the gradients that are read: of all classes, or of the likeliest one."""
+        several = (state.whole & ~_aims(state)).unsqueeze(1)
+        losses = torch.where(several, seen.losses, seen.losses[:, :1])
+        grads = torch.where(along(several[:, 0], seen.grads), seen.grads, seen.grads[:, :1])
+        return beyond_boundary(self.ball, state.query, replace(seen, losses=losses, grads=grads), self.overshoot)
 
     def _projection(self, x: Tensor, query: Tensor, seen: MultiGradientSeen) -> Tensor:
         """An error's projection onto the line from the image along the gradient of its class at the error."""

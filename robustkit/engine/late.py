@@ -15,6 +15,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from robustkit.engine.jobs import Trial, lost_rows
+from robustkit.engine.own_attacks import check_queries
 from robustkit.engine.verdicts import not_finite
 from robustkit.primitives.protocol import Attack, Seen, State
 
@@ -35,6 +36,7 @@ class UnreadStep:
 
     Args:
         rows: that were in flight and have not left their slots since.
+        attack: which took the step.
         before: the state that was queried.
         after: the state after the step.
         backwards: gradients computed for each row.
@@ -43,6 +45,7 @@ class UnreadStep:
     """
 
     rows: list[int]
+    attack: Attack
     before: State
     after: State
     backwards: int
@@ -64,7 +67,7 @@ class UnreadStep:
         device = after.done.device
         packed = _packed(attack, before, seen, after, judged=judged).to("cpu", non_blocking=True)
         arrived = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
-        return cls(rows, before, after, seen.backwards, packed, arrived)
+        return cls(rows, attack, before, after, seen.backwards, packed, arrived)
 
     def read(self, trials: Sequence[Trial | None]) -> Facts:
         """The facts about the rows, once they have arrived.
@@ -73,15 +76,20 @@ class UnreadStep:
             trials: in all slots, to name an image.
 
         Raises:
-            UserError: the gradient of an image is NaN or infinite.
+            UserError: the gradient of an image is NaN or infinite; the attack is named where its query is.
         """
         if self.arrived is not None:
             self.arrived.synchronize()
         packed: list[int] = self.packed.tolist()
         for row in self.rows:
             if packed[row] & _INFINITE and (trial := trials[row]) is not None:
+                self._check_query(row, trial.job.sample)
                 raise not_finite(trial.job.sample, "input gradient")
         return Facts(*({row for row in self.rows if packed[row] & bit} for bit in (_ZERO, _CANDIDATE, _DONE)))
+
+    def _check_query(self, row: int, sample: int) -> None:
+        one = slice(row, row + 1)
+        check_queries(self.attack, self.before.query[one], self.before.queries[one].tolist(), [sample])
 
 
 def _packed(attack: Attack, before: State, seen: Seen, after: State, *, judged: bool) -> Tensor:

@@ -1,4 +1,6 @@
-"""Mistakes of an attack of the user's own that would end in a riddle or never: each is one sentence."""
+"""Mistakes of an attack, mostly of the user's own, that would end in a riddle or never: each is one sentence."""
+
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -24,6 +26,30 @@ def misfit(attack: Attack, state: object, function: str, count: int, like: Tenso
         return UserError(f"{name} must return a State of {count} rows, not of {sorted(rows)[-1]}.")
     return UserError(
         f"{name} must leave the query's shape and type as they are: {_text(like)}, not {_text(state.query)}."
+    )
+
+
+def check_queries(attack: Attack, queries: Tensor, answers: Sequence[int], samples: Sequence[int]) -> None:
+    """Check that an attack's queries are finite; called only where an answer or a last point is not.
+
+    Args:
+        attack: which made them.
+        queries: `[n, *S]` points or parameters.
+        answers: how many answers of its trial the attack had when it made each of them.
+        samples: the images that they belong to.
+
+    Raises:
+        UserError: one is not finite; the sentence names the attack's function, the step and the image.
+    """
+    bad = (~queries.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+    if not bad:
+        return
+    name, step, sample = type(attack).__name__, answers[bad[0]], samples[bad[0]]
+    function = f"{name}.step, in step {step}," if step else f"{name}.init"
+    # Scores are not checked at each step, because the host would have to wait for them.
+    scores = ", or the model if its outputs there are NaN" if attack.sees == "logits" else ""
+    raise UserError(
+        f"{function} returned a query that is not finite (NaN or infinite) for image {sample}; mend the attack{scores}."
     )
 
 

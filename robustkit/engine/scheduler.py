@@ -329,7 +329,7 @@ class Scheduler:
         read = [seen.backwards] * len(seen)
         if not self.attack.reads_all_gradients:
             read = self.attack.gradients_read(queried).clamp(max=seen.backwards).tolist()
-        self._note(live, answers, read, self.slots.without_gradient(live, answers, seen))
+        self._note(live, answers, read, self.slots.without_gradient(self.attack, live, answers, queried, seen))
 
     def _note(
         self, live: list[int], answers: Sequence[Sequence[int]], backwards: Sequence[int], without_gradient: set[int]

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from robustkit.engine.jobs import Trial, by_attack, lost_rows
+from robustkit.engine.own_attacks import check_queries
 from robustkit.engine.verdicts import check_finite
-from robustkit.primitives.protocol import Seen, State
+from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import Rows, numbers_on, padded
 
 
@@ -72,16 +73,20 @@ class Slots:
         assert self.state is not None, "there are no rows"
         return numbers_on(self.state.done.device, numbers)
 
-    def without_gradient(self, live: Sequence[int], answers: Sequence[Sequence[int]], seen: Seen) -> set[int]:
+    def without_gradient(
+        self, attack: Attack, live: Sequence[int], answers: Sequence[Sequence[int]], queried: State, seen: Seen
+    ) -> set[int]:
         """Answers whose gradients are all exactly zero.
 
         Args:
+            attack: which queried.
             live: slots of the trials that were answered.
             answers: of each of them, rows of `seen`.
+            queried: the state with the queries.
             seen: the answers.
 
         Raises:
-            UserError: a gradient is NaN or infinite.
+            UserError: a gradient is NaN or infinite; the attack is named where its query is.
         """
         if not seen.backwards:
             return set()
@@ -90,8 +95,10 @@ class Slots:
         sums = grad.flatten(1).sum(1).tolist()
         # A sign of NaN is zero, and would pass for "no gradient". A sum of finite values may overflow.
         if not all(map(math.isfinite, sums)):
-            samples = [trial.job.sample for trial, rows in zip(self.of(live), answers, strict=True) for _ in rows]
-            check_finite(grad[self.rows(list(chain(*answers)))], samples, "input gradient")
+            samples = [trial.job.sample for trial, each in zip(self.of(live), answers, strict=True) for _ in each]
+            rows = self.rows(list(chain(*answers)))
+            check_queries(attack, queried.query[rows], queried.queries[rows].tolist(), samples)
+            check_finite(grad[rows], samples, "input gradient")
         return {row for row in chain.from_iterable(answers) if sums[row] == 0 and not bool(grad[row].any())}
 
     def candidates(self, rows: Sequence[int], queried: State, seen: Seen) -> set[int]:

@@ -19,6 +19,7 @@ from robustkit.engine.candidates import Candidates
 from robustkit.engine.early import EarlyTrials
 from robustkit.engine.jobs import Outcome, Trial, by_attack, likeliest, most_verdicts
 from robustkit.engine.nearness import Margins
+from robustkit.engine.own_attacks import check_queries
 from robustkit.engine.patience import Patience
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.unmeasured import Unmeasured
@@ -28,6 +29,7 @@ from robustkit.primitives.levels import on_levels
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, BestState
 from robustkit.primitives.rounding import Bounds, scaled
+from robustkit.primitives.rows import finite
 
 _STRETCHES = (1 + 1e-5, 1 + 1e-4, 1 + 1e-3, 1 + 1e-2)  # times the distance of an error that is not confirmed
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
@@ -93,7 +95,8 @@ class VerdictQueue:
         points = torch.cat([group.points for group in groups])
         trials = [trial for group in groups for trial in group.trials]
         samples = [trial.job.sample for trial in trials]
-        check_finite(points, samples, "input gradient")
+        if not finite(points):
+            self._blame(groups)
         points = self._exact(groups, points)
         for trial in trials:
             trial.looks += 1
@@ -113,6 +116,15 @@ class VerdictQueue:
             count = len(group.trials)
             yield group, each[:count]
             each = each[count:]
+
+    def _blame(self, groups: list[Candidates]) -> None:
+        """Name the attack that made points that are not finite: the gradients that led to them were."""
+        for group in groups:
+            samples = [trial.job.sample for trial in group.trials]
+            # A point that is not the last one was queried, so the step after it does not count.
+            answers = group.states.queries.tolist()
+            steps = [count - (not final) for count, final in zip(answers, group.final, strict=True)]
+            check_queries(self.attack, group.points, steps, samples)
 
     def _settled(self, trial: Trial, point: Tensor, scores: Tensor, label: int) -> int:
         """The class at a point that breaks the image; if it leads by no more than rounding, the other."""

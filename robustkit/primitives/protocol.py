@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -175,6 +175,9 @@ class Attack(CheckedFields, ABC):
         if self.ball.norm not in self.norms:
             other = f"; for {self.norm} take {self.ball.attacks}" if self.ball.attacks else ""
             raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}{other}.")
+        if self.sees not in get_args(Sees):
+            words = ", ".join(get_args(Sees))
+            raise UserError(f"{type(self).__name__}.sees must be one of {words}, not {self.sees!r}.")
         if self.mask is not None:
             self._check_mask()
         for each in fields(self):

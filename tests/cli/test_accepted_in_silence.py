@@ -1,11 +1,13 @@
 """Settings that cannot be meant are refused, where they were once accepted without a word."""
 
+import click
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from robustkit import Classifier, UserError, evaluate
+from robustkit.cli import main
 from tests.cli.conftest import MODEL, SMALL
 from tests.cli.test_bad_input import refused
 from tests.networks import Changed
@@ -81,3 +83,22 @@ def test_complex_logits_are_refused():
 
     with pytest.raises(UserError, match="complex"):
         evaluate(model, dataset=data(4), attacks="fgsm", eps="0.1")
+
+
+ONE_VALUE = [
+    (name, max(option.opts, key=len))
+    for name, command in main.commands.items()
+    for option in command.params
+    if isinstance(option, click.Option) and not (option.multiple or option.is_flag)
+]
+
+
+def test_no_command_drops_one_of_two_values(robustkit):
+    for name, option in ONE_VALUE:
+        refused(robustkit(name, f"{option}=1", option, "2"), f"{option} is given 2 times")
+
+    assert ("attack", "--eps") in ONE_VALUE
+
+
+def test_a_flag_may_be_repeated(robustkit):
+    assert robustkit(*SMALL, "-q", "--plan", "--plan").status == 0

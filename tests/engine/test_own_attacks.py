@@ -4,10 +4,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from robustkit.attacks import PGD
+from robustkit.attacks import NES, PGD
 
 from robustkit import UserError, attack
-from tests.problems import problem
+from robustkit.classifier.classifier import Classifier
+from robustkit.engine.scheduler import run
+from robustkit.primitives.rows import along
+from tests.problems import jobs_of, problem
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,33 @@ class Dropping(PGD):
         return super().step(state, seen).take(torch.tensor([0]))
 
 
+@dataclass(frozen=True)
+class Undefined(PGD):
+    """Writes NaN into the queries of one class's images: in the step `spoilt`, or in `init` where that is 0."""
+
+    spoilt: int = 0
+    sample_class: int = 0
+
+    def init(self, trials):
+        start = super().init(trials)
+        return self._spoilt(start) if self.spoilt == 0 else start
+
+    def step(self, state, seen):
+        after = super().step(state, seen)
+        return self._spoilt(after)
+
+    def _spoilt(self, state):
+        bad = (state.queries == self.spoilt) & (state.trial.y == self.sample_class)
+        return replace(state, query=torch.where(along(bad, state.query), torch.nan, state.query))
+
+
+@dataclass(frozen=True)
+class UndefinedSearch(NES):
+    def step(self, state, seen):
+        after = super().step(state, seen)
+        return replace(after, query=torch.where(along(after.done, after.query), torch.nan, after.query))
+
+
 @pytest.mark.parametrize("eps", [1e-4, "minimum"])
 @pytest.mark.parametrize(
     ("kind", "sentence"),
@@ -67,3 +97,34 @@ def test_many_radii_of_one_image_are_no_trial_without_end():
 
     assert result.success.all()
     assert (result.forwards > 2 * 10 + 10).any()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("spoilt", "sentence"), [(0, "init"), (2, "step, in step 2,"), (3, "step, in step 3,")])
+def test_a_query_that_is_nan_is_the_mistake_of_the_attack(late, spoilt, sentence):
+    made = problem("mlp", 1, 8, 8, count=4)
+    method = Undefined(1e-4, steps=3, spoilt=spoilt, sample_class=int(made.y[1]))
+
+    with Classifier(made.model).session(made.x) as session, pytest.raises(UserError) as error:
+        list(run(session, method, jobs_of(made), slots=3, late=late))
+
+    assert str(error.value) == (
+        f"Undefined.{sentence} returned a query that is not finite (NaN or infinite) for image 1; mend the attack."
+    )
+
+
+def test_a_last_point_that_is_nan_is_the_mistake_of_an_attack_by_scores():
+    made = problem("mlp", 1, 8, 8, count=4)
+
+    with pytest.raises(UserError, match=r"^UndefinedSearch.step, in step \d+, returned a query that is not finite"):
+        attack(made.model, made.x, made.y, UndefinedSearch(1e-4, queries=9))
+
+
+@dataclass(frozen=True)
+class Curious(PGD):
+    sees = "everything"
+
+
+def test_what_an_attack_sees_is_one_of_three_words():
+    with pytest.raises(UserError, match=r"Curious.sees must be one of labels, logits, gradients, not 'everything'"):
+        Curious(0.1)
