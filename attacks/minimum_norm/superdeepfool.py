@@ -1,11 +1,12 @@
-"""SuperDeepFool: DeepFool's errors, each projected onto the line along the gradient there, until the projection is one.
+"""SuperDeepFool: DeepFool, but each error is projected onto the line through the image along the gradient there.
 
-Abdollahpoor, Abroshan & Moosavi-Dezfooli 2023, arXiv:2303.12481, algorithm 2, SDF(infinity, 1): at a nearest error, the
-way from the image is parallel to the gradient. Bisection follows. Ours differs: the nearest of all queried errors is
-the result; bisection begins beyond the last projection, whose direction is the best one; steps are clipped to valid
-images; a trial can aim at a class.
-Bad at: cost, as projections seldom cross a curved boundary, so that most trials use all of their steps, and every
-second step takes the gradients of nine classes.
+Abdollahpoor, Abroshan & Moosavi-Dezfooli 2023, arXiv:2303.12481, algorithm 2, SDF(infinity, 1). The reason: at the
+nearest error, the way from the image is parallel to the gradient. DeepFool and projections alternate until a projection
+is itself an error; a bisection follows. Ours differs: the result is the nearest of all queried errors; the bisection
+begins beyond the last projection, whose direction is the best one; steps are clipped to valid images; a trial can aim
+at a class.
+Bad at: cost: projections seldom cross a curved boundary, so that most trials use all of their steps, and every second
+step takes the gradients of nine classes.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -20,20 +21,20 @@ from robustkit.primitives.rows import along
 from .._starts import first_query
 from ._margins import SHORTEST, beyond_boundary, class_margins
 
-_FARTHER = 1.25  # than the last projection, which may end in front of the boundary: where bisection begins
+_FARTHER = 1.25  # bisection begins at this multiple of the last projection, which may not cross the boundary
 
 
 @dataclass(frozen=True)
 class SuperDeepFoolState(NearestState):
     """The state of one trial."""
 
-    points: Tensor  # [B] int64 points queried so far; one may be queried twice
-    whole: Tensor  # [B] bool, the gradients of all classes are read; else that of the likeliest one, as at an error
+    points: Tensor  # [B] int64 different points queried so far; a point may be queried twice
+    whole: Tensor  # [B] bool, the query reads the gradients of all classes, else only that of the likeliest wrong one
     projected: Tensor  # [B] bool, the query is the projection of an error
-    end: Tensor  # [B, *S] where bisection begins, on the other side of the boundary if all goes well
-    halvings: Tensor  # [B] int64 queries of that bisection so far, -1 before it
-    low: Tensor  # [B] share of the way at which there was no error
-    high: Tensor  # [B] share of the way at which there was one
+    end: Tensor  # [B, *S] where the bisection begins, usually an error
+    halvings: Tensor  # [B] int64 queries of the bisection so far, -1 before it
+    low: Tensor  # [B] share of the way from the image to `end` without an error
+    high: Tensor  # [B] share of that way with an error
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class SuperDeepFool(MultiGradientAttack):
     """SuperDeepFool in L2.
 
     Args:
-        steps: the most steps of DeepFool and projections of a trial.
-        classes: how many of the likeliest wrong classes a step looks at, each for one backward pass.
-        overshoot: how far a step of DeepFool goes beyond the boundary, in units of the way to it.
-        bisections: queries along the last projection.
+        steps: the most steps of a trial; a step of DeepFool and a projection are one each.
+        classes: number of likeliest wrong classes that a step considers; each costs one backward pass.
+        overshoot: how far a step of DeepFool goes beyond the boundary, as a share of the distance to it.
+        bisections: queries of the bisection.
     """
 
     _: KW_ONLY
@@ -89,27 +90,27 @@ class SuperDeepFool(MultiGradientAttack):
         assert isinstance(state, SuperDeepFoolState)
         assert isinstance(seen, MultiGradientSeen)
         x, query = state.trial.x, state.query
-        found = nearest(state, seen.label, self.ball)
+        closest = nearest(state, seen.label, self.ball)
         stepping = state.halvings < 0
-        ends = stepping & ((found.error & state.projected) | (state.points >= self.steps))
-        again = stepping & ~ends & ~found.error & ~state.whole & ~_aims(state)
+        ends = stepping & ((closest.error & state.projected) | (state.points >= self.steps))
+        reads_whole = stepping & ~ends & ~closest.error & ~state.whole & ~_aims(state)
         projection = self._projection(x, query, seen)
-        moved = torch.where(along(found.error, x), projection, self._beyond(query, seen))
+        moved = torch.where(along(closest.error, x), projection, self._beyond(query, seen))
 
         middle = (state.low + state.high) / 2
-        high = torch.where(~stepping & found.error, middle, state.high)
-        low = torch.where(~stepping & ~found.error, middle, state.low)
+        high = torch.where(~stepping & closest.error, middle, state.high)
+        low = torch.where(~stepping & ~closest.error, middle, state.low)
         farther = (x + _FARTHER * (projection - x)).clamp(0, 1)
-        end = torch.where(along(stepping & found.error, x), farther, state.end)
+        end = torch.where(along(stepping & closest.error, x), farther, state.end)
         between = x + along((low + high) / 2, x) * (end - x)
         halvings = state.halvings + (ends | ~stepping)
-        done = (halvings >= self.bisections) | ((halvings >= 0) & found.distance.isinf())
+        done = (halvings >= self.bisections) | ((halvings >= 0) & closest.distance.isinf())
         query = torch.where(along(stepping & ~ends, x), moved, between)
-        query = torch.where(along(done, x), found.or_else(state.query), query)
+        query = torch.where(along(done, x), closest.or_else(state.query), query)
         return SuperDeepFoolState(
-            trial=state.trial, query=torch.where(along(again, x), state.query, query), queries=state.queries + 1,
-            done=done, nearest=found.point, distance=found.distance, points=state.points + ~again,
-            whole=again | found.error, projected=found.error, end=end, halvings=halvings, low=low, high=high,
+            trial=state.trial, query=torch.where(along(reads_whole, x), state.query, query), queries=state.queries + 1,
+            done=done, nearest=closest.point, distance=closest.distance, points=state.points + ~reads_whole,
+            whole=reads_whole | closest.error, projected=closest.error, end=end, halvings=halvings, low=low, high=high,
         )  # fmt: skip
 
     def _beyond(self, query: Tensor, seen: MultiGradientSeen) -> Tensor:
