@@ -1,6 +1,6 @@
-"""Attacks: one file per attack, named as the attack is called, in the folder of what the attacker may see.
+"""Attacks: one file per attack, with the attack's name, in folders by what the attack may see or what it is for.
 
-The lines below are for type checkers and editors. A new file needs none: its class is found by its name.
+The imports below are for type checkers and editors. A new file needs none: the registry finds it by its name.
 """
 
 from robustkit.primitives import registry
@@ -65,9 +65,9 @@ from .universal.universal import Universal as Universal
 
 
 def __getattr__(name: str) -> type[Attack] | type[UniversalAttack]:
-    known: dict[str, type[Attack] | type[UniversalAttack]]
-    known = {} if name.startswith("_") else {**registry.classes(), **registry.universal_classes()}
-    for kind in known.values():
+    classes_by_name: dict[str, type[Attack] | type[UniversalAttack]]
+    classes_by_name = {} if name.startswith("_") else {**registry.classes(), **registry.universal_classes()}
+    for kind in classes_by_name.values():
         if kind.__name__ == name:
             return kind
     raise AttributeError(f"module 'robustkit.attacks' has no attribute {name!r}")

@@ -1,6 +1,6 @@
-"""Sign vectors that are flipped block by block: all values, then halves, then quarters, down to single values.
+"""Sign vectors whose blocks are flipped one after the other: all values, then halves, quarters, down to single values.
 
-The order of the values is that of memory: channels, then rows. Both SignHunter and RayS search in this way.
+SignHunter and RayS search in this way. Blocks are cut from the values in memory order: channels, then rows.
 """
 
 from typing import NamedTuple
@@ -14,27 +14,27 @@ from robustkit.primitives.rows import along
 
 
 class Block(NamedTuple):
-    """Where a row's search is."""
+    """The block of each row that is flipped now."""
 
     level: Tensor  # [B] int64: the values are split into 2^level blocks
-    number: Tensor  # [B] int64 of the block
+    number: Tensor  # [B] int64 position of the block among these, from 0
 
 
 def first_signs(trials: Trials) -> Tensor:
-    """Ones, as in both papers; random signs for later restarts, which would else repeat the first one."""
+    """Ones in the first restart, as in both papers; random signs in later ones, which would otherwise repeat it."""
     random = noise.signs(trials.key, 0, trials.x.shape[1:]).to(trials.x)
     return torch.where(along(trials.restart > 0, random), random, 1)
 
 
 def flipped(signs: Tensor, block: Block) -> Tensor:
-    """The signs with one block's turned round."""
+    """The signs, those of one block negated."""
     size = _size(block, signs[0].numel())
     place = torch.arange(signs[0].numel(), device=signs.device) // size.unsqueeze(1)
     return torch.where((place == block.number.unsqueeze(1)).reshape(signs.shape), -signs, signs)
 
 
 def after(block: Block, moves: Tensor, values: int) -> Block:
-    """The next block in rows `moves` `[B]`; the one of all values after the last single value."""
+    """The next block in the rows of `moves` `[B]`; after the last single value, the block of all values again."""
     size = _size(block, values)
     number = block.number + 1
     last = number * size >= values

@@ -1,4 +1,4 @@
-"""The cosines of the discrete cosine transform (DCT-II): smooth directions, to which many networks are sensitive."""
+"""The basis of the discrete cosine transform (DCT-II), for smooth directions, to which many networks are sensitive."""
 
 import math
 from functools import cache
@@ -8,13 +8,13 @@ from torch import Tensor
 
 from robustkit.primitives import noise
 
-# On an image of 8 x 8, a quarter of each side would leave 4 directions in all, and no way to the nearest error.
+# On an image of 8 x 8, a quarter of each side would leave only 2 x 2 directions: too few to come near an error.
 _FEWEST = 8
 
 
 @cache
 def cosines(side: int) -> Tensor:
-    """`[side, side]` orthonormal float64 cosines, the constant first."""
+    """`[side, side]` orthonormal float64 cosines, one per row, from the constant to the highest frequency."""
     number = torch.arange(side, device="cpu", dtype=torch.float64)
     waves = (number.unsqueeze(1) * (number + 0.5) * (math.pi / side)).cos() * math.sqrt(2 / side)
     waves[0] /= math.sqrt(2)
@@ -22,7 +22,7 @@ def cosines(side: int) -> Tensor:
 
 
 def smooth_noise(x: Tensor, key: Tensor, draw: Tensor, share: float) -> Tensor:
-    """`[B, C, H, W]` normal noise in the lowest `share` of the frequencies of each side, at least 8, none in others."""
+    """`[B, C, H, W]` normal noise of low frequencies: the lowest `share` of those of each side, at least 8."""
     channels, height, width = x.shape[1:]
     tall, wide = (cosines(side)[: max(math.ceil(share * side), _FEWEST)].to(x) for side in (height, width))
     weights = noise.normal(key, draw, (channels, len(tall), len(wide))).to(x)

@@ -1,4 +1,4 @@
-"""Queries of rows that are in different phases of an attack."""
+"""Queries of a batch whose rows are in different phases of an attack."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,12 +9,17 @@ from robustkit.primitives.rows import along
 
 
 def by_phase(phase: Tensor, makers: Sequence[Callable[[], Tensor]]) -> Tensor:
-    """Each row's query from the maker of its phase `[B]`."""
+    """`[B, *S]` queries: `makers[n]` makes those of the rows in phase n.
+
+    Args:
+        phase: `[B]` int64.
+        makers: functions that return `[B, *S]`, one for each phase.
+    """
     query: Tensor | None = None
     for number, make in enumerate(makers):
         here = phase == number
         if bool(here.any()):  # saves time and changes no row's value
-            made = make()
-            query = made if query is None else torch.where(along(here, made), made, query)
+            own_query = make()
+            query = own_query if query is None else torch.where(along(here, own_query), own_query, query)
     assert query is not None
     return query

@@ -1,7 +1,7 @@
-"""Schedules: a number for each step of a trial, looked up by the row's own counter.
+"""Schedules: tables with a number for each step of a trial, which each row reads at its own counter.
 
-A formula on the counters of a batch would not do: torch rounds the powers and cosines of a tensor's last values
-differently from the others, so that a row's step size would depend on its place in the batch.
+Tables instead of formulas, because torch may round powers and cosines differently at the end of a tensor: a row's step
+size would depend on its place in the batch.
 """
 
 import math
@@ -13,36 +13,42 @@ from torch import Tensor
 
 
 def at(turn: Tensor, table: Tensor, like: Tensor) -> Tensor:
-    """`[B]` the numbers of a table at the rows' counters, in the type of `like`; the last one beyond its end."""
+    """`[B]` the number of each row, in the type of `like`.
+
+    Args:
+        turn: `[B]` int64 counters; those beyond the end of the table read its last number.
+        table: the schedule.
+        like: tensor whose type and device the result has.
+    """
     return table.to(like).index_select(0, turn.clamp(max=len(table) - 1))
 
 
 @cache
 def cosine(first: float, last: float, steps: int) -> Tensor:
-    """`[steps]` half a wave from `first`, which would reach `last` after as many steps."""
+    """`[steps]` from `first` towards `last` along half a cosine; `last` would be the number of step `steps`."""
     return table(last + (first - last) * (1 + math.cos(math.pi * turn / steps)) / 2 for turn in range(steps))
 
 
 @cache
 def square_root(steps: int) -> Tensor:
-    """`[steps]` from 1 to nearly 0 as the root of the share of steps that are left."""
+    """`[steps]` from 1 to nearly 0: the square root of the share of steps that are left."""
     return table((1 - turn / steps) ** 0.5 for turn in range(steps))
 
 
 @cache
 def exponential(last: float, steps: int) -> Tensor:
-    """`[steps]` from 1 by equal ratios, which would reach `last` after as many steps."""
+    """`[steps]` from 1 towards `last` by one factor per step; `last` would be the number of step `steps`."""
     return table(last ** (turn / steps) for turn in range(steps))
 
 
 @cache
 def linear(last: float, steps: int) -> Tensor:
-    """`[steps]` from 1 to `last` by equal differences."""
+    """`[steps]` from 1 to `last` on a straight line."""
     return table(1 - (1 - last) * turn / max(steps - 1, 1) for turn in range(steps))
 
 
 def one_by_one(function: Callable[[float], float], values: Tensor) -> Tensor:
-    """`[B]` a function of each number, for powers and exponentials of the rows' own values."""
+    """`[B]` a function of each number, computed in Python so that its rounding does not depend on the batch."""
     return torch.tensor([function(value) for value in values.tolist()], dtype=values.dtype, device=values.device)
 
 

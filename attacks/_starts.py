@@ -1,4 +1,4 @@
-"""Starts away from the image: random directions, and the first query of a restart."""
+"""Random starts: the first query of a restart, and random directions."""
 
 import math
 
@@ -10,13 +10,13 @@ from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import Trials
 from robustkit.primitives.rows import along
 
-_USUAL = {"Linf": 0.03, "L2": 0.5, "L1": 5.0, "L0": 10.0}  # radii of later starts where the ball has none
+_USUAL = {"Linf": 0.03, "L2": 0.5, "L1": 5.0, "L0": 10.0}  # radii that stand for eps where it is infinite
 
 
 def first_query(ball: Ball, trials: Trials) -> Tensor:
-    """`[B, *S]` the image in the first restart, a random valid point half a radius away in the others.
+    """`[B, *S]` the image in the first restart, in later ones a random valid point half a radius away.
 
-    In L0 a whole radius: half of a small count is next to nothing.
+    In L0 up to a whole radius away, because half of a small number of values is too little.
     """
     x = trials.x
     if not bool((trials.restart > 0).any()):  # saves time and changes no row's value
@@ -30,7 +30,7 @@ def first_query(ball: Ball, trials: Trials) -> Tensor:
 
 
 def random_direction(ball: Ball, x: Tensor, key: Tensor) -> Tensor:
-    """`[B, *S]` random changes of length 1 in the ball's norm: Linf, L2 or L1; in a frame as in Linf."""
+    """`[B, *S]` random perturbations of length 1 in the ball's norm (Linf, L2 or L1; for a frame that of Linf)."""
     shape = x.shape[1:]
     if ball.norm == "L2":
         return ball.steepest(noise.normal(key, 0, shape).to(x), x)

@@ -1,11 +1,13 @@
-"""NAME: what it does, in one sentence.
+"""NAME: what the attack does, in one sentence.
 
-Authors Year, arXiv:NUMBER. Ours differs: what we changed, and why.
-Bad at: what nobody should expect of it.
+Authors Year, arXiv:NUMBER, algorithm N. Ours differs: what we changed, and why.
+Bad at: the models, images or budgets for which another attack is the better choice.
 
-Copy this file to attacks/FOLDER/name.py, or anywhere outside of the package, and see docs/new-attack.md. In the
-package, the file's name is the attack's name, and tests/test_contract.py tests it without an edit. Schedules read
-`state.queries`; noise comes from `state.trial.key`; nothing is reduced over rows.
+Copy this file to attacks/FOLDER/name.py, or anywhere outside of the package; docs/new-attack.md explains each part. In
+the package, the name of the file is the name of the attack, and tests/test_contract.py tests it without further edits.
+
+Each row is a trial of its own, so `step` never takes a sum, mean or maximum over rows. A schedule reads the row's own
+counter, `state.queries`. Random numbers come from `state.trial.key`.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from robustkit.primitives.protocol import Seen, State, Trials, begin
 
 @dataclass(frozen=True)
 class Template(Ascent):
-    """One sentence: what the caller gets.
+    """The full name of the attack, and the norms that it has if they are few.
 
     Args:
         steps: gradient steps per trial.

@@ -1,7 +1,7 @@
-"""What attacks on labels share: the search for a first error, and the way from an error back to the boundary.
+"""The shared part of attacks on labels: the search for a first error, and the bisection from an error to the boundary.
 
-An attack of this kind is a state machine. Each row has a phase: START and BISECT are here, those from 2 on belong to
-the attack.
+Such an attack is a state machine. Each row is in one phase: START and BISECT are here, phases from 2 on belong to the
+attack.
 """
 
 from abc import abstractmethod
@@ -26,12 +26,12 @@ START, BISECT = 0, 1
 
 @dataclass(frozen=True)
 class BoundaryState(NearestState):
-    """The state of an attack that looks for a first error and returns to the boundary."""
+    """The state of an attack that looks for a first error and then bisects to the boundary."""
 
     phase: Tensor  # [B] int64
-    end: Tensor  # [B, *S] the error from which the boundary is searched for; the image before there is one
-    low: Tensor  # [B] float64 share of the way from the image to `end` that is no error
-    high: Tensor  # [B] float64 share that is one
+    end: Tensor  # [B, *S] the error at the end of the bisection; the image before there is one
+    low: Tensor  # [B] float64 share of the way from the image to `end` at which there is no error
+    high: Tensor  # [B] float64 share of that way at which there is an error
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ class LabelAttack(LabelOnlyAttack):
 
     def step(self, state: State, seen: Seen) -> State:
         assert isinstance(state, NearestState)
-        looked = nearest(state, seen.label, self.ball)
-        after = self.advance(state, looked.error)
+        closest = nearest(state, seen.label, self.ball)
+        after = self.advance(state, closest.error)
         queries = state.queries + 1
         done = queries >= self.queries - 1
-        query = torch.where(along(done, after.query), looked.or_else(after.query), after.query)
-        return replace(after, query=query, queries=queries, done=done, nearest=looked.point, distance=looked.distance)
+        query = torch.where(along(done, after.query), closest.or_else(after.query), after.query)
+        return replace(after, query=query, queries=queries, done=done, nearest=closest.point, distance=closest.distance)
 
     @abstractmethod
     def advance(self, state: NearestState, error: Tensor) -> NearestState:
-        """The state with the next query, after `error` `[B]` says whether this one is an error."""
+        """The state with the next query; `error` `[B]` says whether the last query was an error."""
 
 
 class Bisected(NamedTuple):
-    """What one answer says about the boundary between an image and an error."""
+    """The bisection between an image and an error after one answer."""
 
     end: Tensor  # as in the state
     low: Tensor
@@ -81,10 +81,10 @@ def searching(trials: Trials) -> dict[str, Any]:
 
 
 def random_start(x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
-    """Noise that may be an error: uniform in the box, then in turn of a random range of greys, and black and white.
+    """Noise that may be an error: draw 0 is uniform in [0, 1], odd draws span a random range, even ones are 0 and 1.
 
-    A network gives almost all noise of one contrast the same class, which may be the right one: on MNIST it is 8. Noise
-    of any range includes nearly constant images of every grey. Black and white in squares of any size is the farthest
+    A network gives almost all noise of one contrast the same class, which may be the true one: on MNIST it is 8. Noise
+    of random range includes nearly constant images of every grey. Black and white squares of random size are farthest
     from grey: a random network with two classes gave 8 % of such images its rarer class, and 0.9 % of uniform noise.
     """
     ends = noise.uniform(finer(key), draw, (2,)).to(x)
@@ -97,7 +97,7 @@ def random_start(x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
 
 
 def _squares(values: Tensor, size: Tensor) -> Tensor:
-    """`values` `[B, *S]` made constant in squares: a side of 1 where `size` `[B]` is 0, of half an image towards 1."""
+    """`values` `[B, *S]` made constant in squares; their side is from 1 (`size` `[B]` of 0) to half an image (1)."""
     for axis in range(max(1, values.ndim - 2), values.ndim):
         length = values.shape[axis]
         side = (1 + size.square() * (length / 2)).long()  # small squares more often than large ones
@@ -108,9 +108,9 @@ def _squares(values: Tensor, size: Tensor) -> Tensor:
 
 
 def between(norm: NormName, x: Tensor, end: Tensor, share: Tensor) -> Tensor:
-    """The point at a share `[B]` of the way from `x` to `end`: exactly `end` at 1.
+    """The point at a share `[B]` of the way from `x` to `end`; exactly `end` at 1.
 
-    In Linf all values that are further than the share of the largest change are cut to it.
+    In Linf, all changes are clipped to that share of the largest change.
     """
     way = end - x
     if norm == "Linf":
@@ -120,9 +120,9 @@ def between(norm: NormName, x: Tensor, end: Tensor, share: Tensor) -> Tensor:
 
 
 def bisected(state: BoundaryState, error: Tensor, moved: Tensor, tolerance: float) -> Bisected:
-    """Halve the way between the image and `end`, down to a share of `tolerance`.
+    """One step of the bisection between the image and `end`, which arrives when `high - low` is at most `tolerance`.
 
-    Rows `moved` `[B]` begin anew between the image and the query, which is an error.
+    In rows of `moved` `[B]` the query is an error, and a new bisection begins between the image and the query.
     """
     halving, middle = state.phase == BISECT, (state.low + state.high) / 2
     low = torch.where(halving & ~error, middle, state.low)
@@ -133,9 +133,9 @@ def bisected(state: BoundaryState, error: Tensor, moved: Tensor, tolerance: floa
 
 
 def next_query(state: BoundaryState, norm: NormName, later: Sequence[Callable[[], Tensor]]) -> Tensor:
-    """Each row's query: a random start, the middle of the way to `end`, or that of a later phase.
+    """Each row's query: a random start, the middle of the bisection, or the query of a later phase.
 
-    The last maker in `later` also serves all phases after its own.
+    `later[n]` makes the queries of phase n + 2; the last one also those of all following phases.
     """
     x, key, draw = state.trial.x, state.trial.key, state.queries + 1
     makers = (
@@ -147,7 +147,7 @@ def next_query(state: BoundaryState, norm: NormName, later: Sequence[Callable[[]
 
 
 def tangent(way: Tensor, move: Tensor, share: Tensor | float = 1.0) -> Tensor:
-    """`[B, *S]` the part of `move` that is orthogonal to `way`, of a `share` `[B]` of its length."""
+    """`[B, *S]` the part of `move` orthogonal to `way`, scaled to a `share` `[B]` of the length of `way`."""
     distance = length(way)
     outward = way / along(distance, way)
     move = move - along((move * outward).flatten(1).sum(1), way) * outward
@@ -156,5 +156,5 @@ def tangent(way: Tensor, move: Tensor, share: Tensor | float = 1.0) -> Tensor:
 
 def length(way: Tensor) -> Tensor:
     """`[B]` Euclidean lengths, never zero."""
-    found: Tensor = way.flatten(1).norm(dim=1).clamp(min=1e-12)
-    return found
+    lengths: Tensor = way.flatten(1).norm(dim=1).clamp(min=1e-12)
+    return lengths

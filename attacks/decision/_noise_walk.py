@@ -1,4 +1,4 @@
-"""What additive noise of any distribution shares: one direction after the other, each as long as the ball allows."""
+"""The shared part of additive noise of any distribution: random directions, each as long as the ball allows."""
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
@@ -11,17 +11,17 @@ from robustkit.primitives.rows import along
 
 from ._walk import Walk
 
-_LONGEST = 16.0  # times the range of pixels: what the box does not cut off by then is a small part of the noise
+_LONGEST = 16.0  # longest noise, in units of the range of pixels: the box has then clipped most of its values
 
 
 @dataclass(frozen=True)
 class NoiseWalk(Walk):
-    """Base of the attacks that add noise to an image and cut it to the box.
+    """Base of the attacks that add noise to an image and clip the result to [0, 1].
 
     Args:
         queries: forward passes per trial, at least 2; foolbox calls them repeats.
-        steps: lengths of each noise that are queried, the longest one last.
-        halvings: how often the way to an error is halved.
+        steps: number of lengths at which each noise is queried, from short to long.
+        halvings: queries of the bisection after an error.
     """
 
     _: KW_ONLY

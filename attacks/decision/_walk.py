@@ -1,9 +1,9 @@
-"""What attacks on labels share that walk along families of images, such as ever stronger blur.
+"""The shared part of attacks on labels that walk along families of images, such as stronger and stronger blur.
 
-A family begins at the image and leads away from it; a share from 0 to 1 names its members. With a radius, the walk ends
-at the last member of the ball. Of each family `steps` members are queried, the nearest first, and the way between an
-error and the member before it is halved. Where families are random, the next one is then walked, only as far as the
-nearest error is.
+The members of a family are numbered by a share: 0 is the image, 1 the member farthest away. With a radius, the walk
+ends at the last member inside the ball. `steps` members of a family are queried, the nearest first; at the first error,
+bisection follows between it and the member before it. Random families are walked one after another, each only as far
+as the nearest error so far.
 """
 
 from abc import abstractmethod
@@ -21,13 +21,13 @@ from robustkit.primitives.rows import along
 
 @dataclass(frozen=True)
 class WalkState(NearestState):
-    """The state of one walk after the other."""
+    """The state of one walk, or of several one after another."""
 
     draw: Tensor  # [B] int64 number of the family
-    place: Tensor  # [B] int64 the member that is queried, from 1 to `steps`; the last one while the way is halved
-    halving: Tensor  # [B] int64 how often the way to an error has been halved, from 1; 0 before there is an error
+    place: Tensor  # [B] int64 number of the queried member, from 1 to `steps`; that of the error during bisection
+    halving: Tensor  # [B] int64 number of the bisection's query, from 1; 0 before there is an error
     low: Tensor  # [B] float64 share of a member that is no error
-    high: Tensor  # [B] float64 share of one that is an error, or of the last member
+    high: Tensor  # [B] float64 share of a member that is an error, or of the last member
     most: Tensor  # [B] float64 share of the last member
 
 
@@ -37,8 +37,8 @@ class Walk(LabelOnlyAttack):
 
     Args:
         queries: forward passes per trial, at least 2.
-        steps: members of a family that are queried.
-        halvings: how often the way to the first error among them is halved.
+        steps: number of members of a family that are queried.
+        halvings: queries of the bisection before the first error among them.
     """
 
     _: KW_ONLY
@@ -47,8 +47,8 @@ class Walk(LabelOnlyAttack):
     halvings: int = 10
 
     seeks_nearest = True
-    reach_halvings: ClassVar[int] = 24  # that find the last member of a ball; 24 are exact in fp32
-    one_family: ClassVar[bool] = True  # whether nothing is random, so that a trial ends with its only family
+    reach_halvings: ClassVar[int] = 24  # bisections that find the last member inside the ball; 24 are exact in fp32
+    one_family: ClassVar[bool] = True  # nothing is random, so that a trial ends with its only family
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,12 +56,12 @@ class Walk(LabelOnlyAttack):
         self.at_least(0, "halvings")
 
     def family(self, trials: Trials, draw: Tensor) -> Tensor:
-        """`[B, ...]` what the members are made of beside the image; computed once for all members."""
+        """`[B, ...]` what `member` needs besides the image, such as random numbers."""
         return trials.x
 
     @abstractmethod
     def member(self, x: Tensor, family: Tensor, share: Tensor) -> Tensor:
-        """`[B, *S]` images at a share `[B]` of the way, exactly `x` at 0, ever farther away from it."""
+        """`[B, *S]` the members at the shares `[B]`: exactly `x` at 0, and farther from it as the share grows."""
 
     def init(self, trials: Trials) -> WalkState:
         zero = torch.zeros_like(trials.y)
@@ -75,26 +75,26 @@ class Walk(LabelOnlyAttack):
         return replace(state, query=self.member(trials.x, family, self._share(state)))
 
     def step(self, state: WalkState, seen: Seen) -> WalkState:  # type: ignore[override]
-        looked = nearest(state, seen.label, self.ball)
+        closest = nearest(state, seen.label, self.ball)
         queries = state.queries + 1
-        after = self._after(state, looked)
+        after = self._after(state, closest)
         over = after.draw > state.draw
         done = (queries >= self.queries - 1) | state.done | (over if self.one_family else torch.zeros_like(over))
         family = self.family(state.trial, after.draw)
         # Without a second family the trial is over; the rest saves time and changes no row's value.
         if not self.one_family and bool(over.any()):
-            radius = looked.distance.clamp(max=self.ball.eps)
+            radius = closest.distance.clamp(max=self.ball.eps)
             after = replace(after, most=torch.where(over, self._reach(state.trial.x, family, radius), after.most))
         query = self.member(state.trial.x, family, self._share(after))
-        last = looked.or_else(state.query)
+        last = closest.or_else(state.query)
         return replace(
             after, query=torch.where(along(done, query), last, query), queries=queries, done=done,
-            nearest=looked.point, distance=looked.distance,
+            nearest=closest.point, distance=closest.distance,
         )  # fmt: skip
 
-    def _after(self, state: WalkState, looked: Nearest) -> WalkState:
+    def _after(self, state: WalkState, closest: Nearest) -> WalkState:
         """The state at the next member, or at the first one of the next family."""
-        error, walking, middle = looked.error, state.halving == 0, (state.low + state.high) / 2
+        error, walking, middle = closest.error, state.halving == 0, (state.low + state.high) / 2
         before = (state.place - 1) / self.steps * state.most
         low = torch.where(walking, before, torch.where(error, state.low, middle))
         high = torch.where(walking, self._share(state), torch.where(error, middle, state.high))

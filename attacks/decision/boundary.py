@@ -1,8 +1,9 @@
 """Boundary Attack: a random walk along the boundary, on the side of the errors, with small steps towards the image.
 
-Brendel, Rauber & Bethge 2018, arXiv:1712.04248, algorithm 2. Ours differs: both step sizes change after every answer,
-by the factors at which the wanted shares of errors balance, where the authors compare counts over many steps; the walk
-begins at the boundary; points that the box cut short are taken only if they are nearer than the last one.
+Brendel, Rauber & Bethge 2018, arXiv:1712.04248, algorithm 2. Ours differs: both step sizes change after every answer by
+factors with which they settle where 1/2 and 1/4 of the answers are errors, while the authors compare counts over many
+steps; the walk begins at the boundary; a point is taken only if it is nearer than the last one (clipping to [0, 1] can
+move it away).
 Bad at: targeted trials: they begin at noise, which is seldom of the target class.
 """
 
@@ -31,9 +32,9 @@ from ._label_search import (
 
 SPHERE, STEP = 2, 3
 
-_TOLERANCE = 1e-3  # of the first search: the walk will leave the point anyway
-_HALF, _QUARTER = 1, 3  # failures that undo one success: the shares of errors that are aimed at are 1/2 and 1/4
-_LONGEST = 1.0  # of both steps, in units of the distance
+_TOLERANCE = 1e-3  # of the first bisection: the walk leaves the point anyway
+_HALF, _QUARTER = 1, 3  # failures that undo the growth after one success, for shares of errors of 1/2 and 1/4
+_LONGEST = 1.0  # longest steps, in units of the distance
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class Boundary(LabelAttack):
         queries: forward passes per trial, at least 2.
         sideways: first length of the step along the sphere around the image, in units of the distance.
         inward: first length of the step towards the image, in units of the distance.
-        check_every: proposals after which one is also queried before its step towards the image.
-        adaptation: factor by which a step shrinks when it fails; after an error it grows as often as makes up for one
-            failure sideways, and for three inwards.
+        check_every: one in so many proposals is also queried before its step towards the image.
+        adaptation: after a query that is no error, the step is divided by it; after an error it is multiplied by it
+            (the step sideways) or by its third power (the step inwards).
     """
 
     _: KW_ONLY
@@ -84,26 +85,26 @@ class Boundary(LabelAttack):
 
     def advance(self, state: NearestState, error: Tensor) -> BoundaryWalkState:
         assert isinstance(state, BoundaryWalkState)
-        x, stepped, looked = state.trial.x, state.phase == STEP, state.phase == SPHERE
+        x, stepped, on_sphere = state.trial.x, state.phase == STEP, state.phase == SPHERE
         started = error & (state.phase == START)
-        found = bisected(state, error, started, _TOLERANCE)
+        search = bisected(state, error, started, _TOLERANCE)
         nearer = self.ball.distance(x, state.query) < self.ball.distance(x, state.at)
         at = torch.where(along(stepped & error & nearer, x), state.query, state.at)
-        at = torch.where(along(found.arrived, x), between("L2", x, found.end, found.high), at)
-        # As many proposals as `check_every` say both what the sphere and what the step alone would have led to.
-        moves = state.moves + (stepped | (looked & ~error))
-        next_one = stepped | found.arrived | (looked & ~error)
+        at = torch.where(along(search.arrived, x), between("L2", x, search.end, search.high), at)
+        # Every `check_every`-th proposal is queried on the sphere first, and after its step only if that is an error.
+        moves = state.moves + (stepped | (on_sphere & ~error))
+        next_one = stepped | search.arrived | (on_sphere & ~error)
         phase = torch.where(next_one, torch.where(moves % self.check_every == 0, SPHERE, STEP), state.phase)
-        phase = phase.masked_fill(looked & error, STEP).masked_fill(started, BISECT)
+        phase = phase.masked_fill(on_sphere & error, STEP).masked_fill(started, BISECT)
         state = replace(
-            state, phase=phase, end=found.end, low=found.low, high=found.high, at=at, moves=moves,
-            sideways=self._adapted(state.sideways, looked, error, _HALF),
+            state, phase=phase, end=search.end, low=search.low, high=search.high, at=at, moves=moves,
+            sideways=self._adapted(state.sideways, on_sphere, error, _HALF),
             inward=self._adapted(state.inward, stepped, error, _QUARTER),
         )  # fmt: skip
         return replace(state, query=self._query(state))
 
     def _adapted(self, length: Tensor, asked: Tensor, error: Tensor, failures: int) -> Tensor:
-        """`failures` wrong steps undo the growth after one right step."""
+        """The step length after an answer in rows of `asked`: `failures` failures undo the growth of one success."""
         grown, shrunk = length * self.adaptation**failures, length / self.adaptation
         return torch.where(asked, torch.where(error, grown, shrunk), length).clamp(max=_LONGEST)
 
@@ -119,7 +120,7 @@ class Boundary(LabelAttack):
         return (x + (way + move) / along((1 + state.sideways.square()).sqrt(), x)).clamp(0, 1)
 
     def _proposal(self, state: BoundaryWalkState) -> Tensor:
-        """That point, moved towards the image."""
+        """The point of `_on_sphere`, moved towards the image."""
         x, sphere = state.trial.x, self._on_sphere(state)
         way, wanted = sphere - x, length(state.at - x) * (1 - state.inward)
         return (x + way * along(wanted / length(way), x)).clamp(0, 1)

@@ -1,4 +1,4 @@
-"""Gaussian blur: the image gets ever more blurred until it is misclassified.
+"""Gaussian blur: the image is blurred more and more until it is misclassified.
 
 As in foolbox (Rauber et al. 2017, arXiv:1707.04131), with the same filter: reflected borders, cut off at four standard
 deviations. Ours differs: the linear search is followed by a bisection, standard deviations grow with the square of the
@@ -47,15 +47,15 @@ class GaussianBlur(Walk):
 def blurred(x: Tensor, sigma: Tensor) -> Tensor:
     """`[B, *S]` images filtered with standard deviations `[B]`, in pixels; exactly `x` where these are 0."""
     widths, sides = sigma.tolist(), x.shape[2:] or x.shape[1:]
-    # Most rows of a batch are at the same width, and a filter takes longer to make than to apply.
+    # Most rows of a batch have the same width, and making a filter takes longer than applying it.
     filters = {(side, width): _filter(side, width, x) for side in {*sides} for width in {*widths}}
-    # One row at a time: how a product of matrices is rounded depends on how many there are, and where they lie.
+    # One row at a time: the rounding of a matrix product depends on the batch size and on the address in memory.
     rows = [_filtered(image.clone(), width, filters) for image, width in zip(x, widths, strict=True)]
     return torch.stack(rows).clamp(0, 1)
 
 
 def _filtered(image: Tensor, sigma: float, filters: dict[tuple[int, float], Tensor]) -> Tensor:
-    """One image, of which all axes but the first are filtered, or the only one."""
+    """One image, filtered along all axes but the first; along the only axis of a vector."""
     for axis in range(min(1, image.dim() - 1), image.dim()):
         lines = image.movedim(axis, 0)
         product = filters[len(lines), sigma] @ lines.reshape(len(lines), -1)

@@ -1,11 +1,11 @@
-"""GeoDA: estimates one hyperplane at the boundary from labels, and goes to the point of it nearest to the image.
+"""GeoDA: estimates a hyperplane at the boundary from labels, and moves to its point nearest to the image.
 
 Rahmati, Moosavi-Dezfooli, Frossard & Dai 2020, arXiv:2003.06468, algorithm 1: later estimates take more queries, and
-all are added up, as in the authors' code. Ours differs: in every norm the exact point of the hyperplane nearest to the
-image among the valid images replaces a step along the normal or its signs; the samples' distance is a share of that of
-the boundary; a point that is not nearer than the last one is dropped.
-Bad at: boundaries that are far from flat between the image and the first error, as its estimates of the normal are all
-added up, and targeted trials: they begin at noise.
+all estimates are added up, as in the authors' code. Ours differs: instead of a step along the normal or its signs, it
+moves to the valid point of the hyperplane that is nearest to the image, in every norm; the distance of the samples from
+the boundary point is a share of the point's distance from the image; a point that is not nearer is dropped.
+Bad at: boundaries that are far from flat between the image and the first error, because all estimates are added up;
+targeted trials, which begin at noise.
 """
 
 import math
@@ -26,12 +26,12 @@ from ._label_search import BISECT, START, BoundaryState, LabelAttack, between, b
 
 SAMPLE, CROSS, CUT = 2, 3, 4
 
-_RESERVED = 25  # queries of each iteration for the search along the way, as in the authors' code
-_FIRST_SAMPLES = 80  # at most, of the first estimate (the authors' code)
+_RESERVED = 25  # queries reserved in each iteration for the search for the boundary (the authors' code)
+_FIRST_SAMPLES = 80  # most samples of the first estimate (the authors' code)
 _GROWTH = 2 / 3  # the t-th estimate takes decay ** (-2 t / 3) times as many samples as the first; equation 19
-_BEYOND = 0.1  # how much further than the hyperplane the second query is; doubled until there is an error
-_NEAREST = 1e-3  # of the distance of the boundary point: the first query, if the estimate is on the wrong side
-_FINEST = 1e-6  # of all shares of a way
+_BEYOND = 0.1  # the second query is this much beyond the hyperplane; doubled until there is an error
+_NEAREST = 1e-3  # least rise of the first query, as a share of the highest: the estimate may be on the wrong side
+_FINEST = 1e-6  # smallest tolerance of a share
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,9 @@ class GeoDA(LabelAttack):
 
     Args:
         queries: forward passes per trial, at least 2.
-        frequencies: share of the cosines of each side of the image that directions are made of, the lowest ones;
-            at least 8.
+        frequencies: share of the frequencies of each side, the lowest ones, of which directions consist; at least 8.
         spread: distance of the samples from the boundary point, as a share of its distance from the image.
-        decay: of the weights of the estimates, above 0; 1 gives all estimates as many samples.
+        decay: sets how fast the numbers of samples grow, from 0.01 to 1; with 1 they are all equal.
     """
 
     _: KW_ONLY
@@ -85,17 +84,17 @@ class GeoDA(LabelAttack):
         x, crossing, cutting = state.trial.x, state.phase == CROSS, state.phase == CUT
         complete = (state.phase == SAMPLE) & (state.samples >= self._wanted(state.iteration))
         started = error & (state.phase == START)
-        found = bisected(state, error, started, self._tolerance(x))
-        asked = _share(state)
-        low = torch.where(~error & (crossing | cutting), asked, found.low).masked_fill(complete, 0)
-        high = torch.where(error & (crossing | cutting), asked, found.high)
+        search = bisected(state, error, started, self._tolerance(x))
+        queried_share = _share(state)
+        low = torch.where(~error & (crossing | cutting), queried_share, search.low).masked_fill(complete, 0)
+        high = torch.where(error & (crossing | cutting), queried_share, search.high)
         beyond = torch.maximum(2 * high - 1, torch.full_like(high, 1 + _BEYOND))
         high = torch.where(crossing & ~error, beyond, high).masked_fill(complete, 1)
         lost = crossing & ~error & (high * self._rise(state) > self._most(state))
         arrived = cutting & (high - low <= self._tolerance(x) * high)
-        fresh = found.arrived | arrived | lost
+        fresh = search.arrived | arrived | lost
 
-        base = torch.where(along(found.arrived, x), between(self.ball.norm, x, found.end, found.high), state.base)
+        base = torch.where(along(search.arrived, x), between(self.ball.norm, x, search.end, search.high), state.base)
         if bool(arrived.any()):  # saves time and changes no row's value
             there = self._on_way(state, high)
             nearer = arrived & (self.ball.distance(x, there) < self.ball.distance(x, base))
@@ -104,7 +103,7 @@ class GeoDA(LabelAttack):
         phase = state.phase.masked_fill(started, BISECT).masked_fill(complete, CROSS)
         state = replace(
             state, phase=phase.masked_fill(crossing & error, CUT).masked_fill(fresh, SAMPLE),
-            end=found.end, low=low, high=high, base=base, iteration=state.iteration + fresh,
+            end=search.end, low=low, high=high, base=base, iteration=state.iteration + fresh,
             samples=state.samples.masked_fill(fresh, 0), total=state.total.masked_fill(along(fresh, x), 0),
             reach=torch.where(fresh, self.spread * length(base - x), state.reach),
             normal=torch.where(along(complete, x), state.normal + estimate, state.normal),
@@ -114,7 +113,7 @@ class GeoDA(LabelAttack):
     def _sampled(self, state: GeodaState, error: Tensor) -> GeodaState:
         """The answer at a sample, added to its estimate."""
         sampling = state.phase == SAMPLE
-        # The box may have cut the sample: what counts is where the model was queried.
+        # Clipping to [0, 1] may have moved the sample: what counts is where the model was queried.
         direction = (state.query - state.base) / along(state.reach.clamp(min=1e-12), state.query)
         signed = torch.where(along(error, direction), direction, -direction)
         total = torch.where(along(sampling, signed), state.total + signed, state.total)
@@ -136,15 +135,15 @@ class GeoDA(LabelAttack):
         return (x + to_hyperplane(self.ball.norm, x, state.normal, rise.to(x))).clamp(0, 1)
 
     def _rise(self, state: GeodaState) -> Tensor:
-        """`[B]` float64 how much higher the hyperplane is than the image, along the normal.
+        """`[B]` float64 the rise of the linear function with that normal from the image to the hyperplane.
 
-        A little, where an image that is near to the boundary is on the wrong side of the estimate.
+        At least a small positive number: an image near the boundary may be on the wrong side of the estimate.
         """
         rise = (state.normal * (state.base - state.trial.x)).flatten(1).sum(1).double()
         return torch.maximum(rise, _NEAREST * self._most(state))
 
     def _most(self, state: GeodaState) -> Tensor:
-        """`[B]` float64 how much higher the estimate can be, as far away as the boundary point."""
+        """`[B]` float64 the highest rise of that function as far from the image as the boundary point."""
         return length(state.normal).double() * length(state.base - state.trial.x).double()
 
     def _wanted(self, iteration: Tensor) -> Tensor:
@@ -153,7 +152,7 @@ class GeoDA(LabelAttack):
 
     @cached_property
     def _samples(self) -> list[int]:
-        """Samples of each estimate, as many estimates as leave the first one at most 80; the last number repeats."""
+        """Samples of each estimate; there are as many as leave the first one at most 80. The last number repeats."""
         weights: list[float] = []
         first = math.inf
         while first > _FIRST_SAMPLES:
@@ -162,10 +161,10 @@ class GeoDA(LabelAttack):
         return [max(round(first * weight), 1) for weight in weights]
 
     def _tolerance(self, x: Tensor) -> float:
-        """Far less than a sample moves along the normal: the boundary would else be on one side of all samples."""
+        """Far less than a sample moves along the normal; otherwise all samples could be on one side of the boundary."""
         return max(self.spread / (10 * math.sqrt(x[0].numel())), _FINEST)
 
 
 def _share(state: GeodaState) -> Tensor:
-    """`[B]` where on the way to the hyperplane and beyond the query is."""
+    """`[B]` the place of the query, as a multiple of the way to the hyperplane."""
     return torch.where(state.phase == CUT, (state.low + state.high) / 2, state.high)

@@ -22,7 +22,7 @@ from ._label_search import BISECT, START, BoundaryState, LabelAttack, between, b
 
 SAMPLE, WALK = 2, 3
 
-_FINEST = 1e-7  # of all shares: fp32 numbers near 1 are that far apart
+_FINEST = 1e-7  # smallest tolerance of a share: fp32 numbers near 1 are that far apart
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class HopSkipJumpState(BoundaryState):
     samples: Tensor  # [B] int64 samples so far of this estimate
     errors: Tensor  # [B] int64 how many of them were errors
     total: Tensor  # [B, *S] sum of all sampled directions
-    error_total: Tensor  # [B, *S] sum of those that led to errors
-    length: Tensor  # [B] of the step along the estimate
+    error_total: Tensor  # [B, *S] sum of the sampled directions that led to errors
+    length: Tensor  # [B] length of the step along the estimate
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,8 @@ class HopSkipJump(LabelAttack):
     Args:
         queries: forward passes per trial, at least 2.
         samples: directions of the first estimate; the t-th has sqrt(t) times as many.
-        most_samples: directions of any estimate.
-        frequencies: share of the cosines of each side of the image that directions are made of, the lowest ones;
-            at least 8.
+        most_samples: the most directions of an estimate.
+        frequencies: share of the frequencies of each side, the lowest ones, of which directions consist; at least 8.
     """
 
     _: KW_ONLY
@@ -78,18 +77,20 @@ class HopSkipJump(LabelAttack):
         complete = (state.phase == SAMPLE) & (state.samples >= self._wanted(state.iteration))
         first_length = self._distance(state.trial.x, state.base) / state.iteration.clamp(min=1).to(state.base).sqrt()
         stride = torch.where(complete, first_length, torch.where(walking & ~error, state.length / 2, state.length))
-        # A step shorter than the samples' distance says that the estimate is wrong: another one is made.
+        # If only a step shorter than the samples' distance is left, the estimate is wrong, and a new one begins.
         stuck = walking & ~error & (stride < state.reach)
 
         moved = error & (walking | (state.phase == START))
-        found = bisected(state, error, moved, self._tolerance(state))
-        again = found.arrived | stuck
+        search = bisected(state, error, moved, self._tolerance(state))
+        again = search.arrived | stuck
         phase = state.phase.masked_fill(moved, BISECT).masked_fill(complete, WALK).masked_fill(again, SAMPLE)
         base = torch.where(
-            along(found.arrived, state.base), between(self.ball.norm, state.trial.x, found.end, found.high), state.base
+            along(search.arrived, state.base),
+            between(self.ball.norm, state.trial.x, search.end, search.high),
+            state.base,
         )
         state = replace(
-            state, phase=phase, end=found.end, low=found.low, high=found.high, base=base, length=stride,
+            state, phase=phase, end=search.end, low=search.low, high=search.high, base=base, length=stride,
             iteration=state.iteration + again, samples=state.samples.masked_fill(again, 0),
             errors=state.errors.masked_fill(again, 0), total=state.total.masked_fill(along(again, base), 0),
             error_total=state.error_total.masked_fill(along(again, base), 0),
@@ -100,7 +101,7 @@ class HopSkipJump(LabelAttack):
     def _sampled(self, state: HopSkipJumpState, error: Tensor) -> HopSkipJumpState:
         """The answer at a sample, added to the sums of its estimate."""
         sampling = state.phase == SAMPLE
-        # The box may have cut the sample: what counts is where the model was queried.
+        # Clipping to [0, 1] may have moved the sample: what counts is where the model was queried.
         direction = (state.query - state.base) / along(state.reach.clamp(min=1e-12), state.query)
         direction = torch.where(along(sampling, direction), direction, 0)
         return replace(
@@ -148,7 +149,7 @@ class HopSkipJump(LabelAttack):
         return self.ball.distance(x, point).to(x)
 
     def _tolerance(self, state: HopSkipJumpState) -> float:
-        """The paper's theta: the boundary is found far more exactly than the samples' distance from it."""
+        """The paper's theta: the base is much nearer to the boundary than the samples are to the base."""
         size = state.base[0].numel()
         return max(float(size ** (-2.0 if self.ball.norm == "Linf" else -1.5)), _FINEST)
 

@@ -3,7 +3,7 @@
 If noise breaks images that a gradient attack does not break, the model masks its gradients and is not robust (Athalye
 et al. 2018, arXiv:1802.00420, section 3.1). With rotations and translations it is the random search of Engstrom et al.
 2019, arXiv:1712.02779, whose worst of ten is `queries=10`.
-Bad at: inputs of many dimensions, as expected of a baseline.
+Bad at: inputs of many dimensions; it is a baseline.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace

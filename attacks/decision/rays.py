@@ -1,9 +1,9 @@
-"""RayS: searches the sign vector along which the error is nearest in Linf, by flipping blocks of signs.
+"""RayS: searches for the sign vector along which the error is nearest in Linf, by flipping blocks of signs.
 
-Chen & Gu 2020, arXiv:2006.12792, algorithm 3. A flip is dropped after one query unless there is an error at the radius
-so far; only then is the boundary searched for. Ours differs: after the blocks of one value, those of all values follow
-again; later restarts begin at random signs; the tolerance is relative.
-Bad at: finding an error at all where no image of black and white values is one, such as most targeted trials.
+Chen & Gu 2020, arXiv:2006.12792, algorithm 3. A flip takes one query at the smallest radius so far; only if that is an
+error does the search for the boundary along the new signs follow. Ours differs: after the blocks of single values, it
+starts again with the block of all values; later restarts begin at random signs; the tolerance is relative.
+Bad at: images for which no image of black and white values is an error, as in most targeted trials.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -24,11 +24,11 @@ class RaySState(NearestState):
     """The state of one trial."""
 
     signs: Tensor  # [B, *S] the best direction so far, each value -1 or 1
-    radius: Tensor  # [B] float64 at which there is an error along it; 1 reaches a corner of the box
-    halving: Tensor  # [B] bool, the boundary along `signs` is searched for; else a flip is tried at `radius`
+    radius: Tensor  # [B] float64 smallest radius with an error along it; at first 1, which reaches a corner of the box
+    halving: Tensor  # [B] bool, the query bisects along `signs`; else it tries a flip at `radius`
     low: Tensor  # [B] float64 radius along `signs` where there is no error
-    level: Tensor  # [B] int64 of the block that is flipped
-    number: Tensor  # [B] int64 of the block that is flipped
+    level: Tensor  # [B] int64 level of the block that is flipped
+    number: Tensor  # [B] int64 number of that block
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class RayS(LabelAttack):
 
     Args:
         queries: forward passes per trial, at least 2.
-        tolerance: the search along a direction ends at this share of its radius.
+        tolerance: the search along a direction ends when the radius is known up to this share of it.
     """
 
     _: KW_ONLY
@@ -64,12 +64,12 @@ class RayS(LabelAttack):
         better, worse = ~state.halving & error, ~state.halving & ~error
         radius = torch.where(state.halving & error, middle, state.radius)
         low = torch.where(state.halving & ~error, middle, state.low).masked_fill(better, 0)
-        found = state.halving & (radius - low <= self.tolerance * radius)
+        converged = state.halving & (radius - low <= self.tolerance * radius)
         signs = torch.where(along(better, state.signs), flipped(state.signs, block), state.signs)
-        level, number = after(block, worse | found, signs[0].numel())
+        level, number = after(block, worse | converged, signs[0].numel())
         state = replace(
             state, signs=signs, radius=radius, low=low, level=level, number=number,
-            halving=(state.halving | better) & ~found,
+            halving=(state.halving | better) & ~converged,
         )  # fmt: skip
         return replace(state, query=self._query(state))
 

@@ -1,9 +1,9 @@
-"""Salt and pepper: ever more pixels become white or black until the image is misclassified.
+"""Salt and pepper: more and more pixels become white or black until the image is misclassified.
 
-As in foolbox (Rauber et al. 2017, arXiv:1707.04131). Ours differs: the noise of one draw grows pixel by pixel, so the
-way back from an error is a bisection, and the next draw is queried just as far away as the nearest error. The defaults
-make many draws of few queries each; they were chosen on smallcnn_mnist and resnet2b_cifar (`bench/noise.py`).
-Bad at: images of many pixels, as its directions are random.
+As in foolbox (Rauber et al. 2017, arXiv:1707.04131). Ours differs: the noise of one draw grows pixel by pixel, so a
+bisection can follow an error, and the next draw is queried just as far away as the nearest error. The defaults make
+many draws with few queries each; they were chosen on smallcnn_mnist and resnet2b_cifar (`bench/noise.py`).
+Bad at: images of many pixels, because its directions are random.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -24,8 +24,8 @@ class SaltAndPepper(Walk):
 
     Args:
         queries: forward passes per trial, at least 2.
-        steps: shares of pixels that are queried of one draw.
-        halvings: how often the way to the first error among them is halved.
+        steps: number of shares of changed pixels that are queried in one draw.
+        halvings: queries of the bisection before the first error among them.
         across_channels: change all channels of a pixel alike.
     """
 

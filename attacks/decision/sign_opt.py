@@ -1,10 +1,10 @@
-"""Sign-OPT: turns the direction from the image to an error so that the boundary along it comes nearer.
+"""Sign-OPT: turns the direction from the image to an error so that the boundary along it is nearer to the image.
 
-Cheng, Singh, Chen, Chen, Liu & Hsieh 2020, arXiv:1909.10773, algorithm 1: whether a turned direction has an error at
-the same distance is the sign of a directional derivative. Ours differs: one first error is made use of, not the nearest
-of 100; a new direction without an error at the least distance so far is dropped after one query; the next estimate
-begins with the last step size that helped.
-Bad at: small budgets, as each estimate takes `samples` queries, and targeted trials: they begin at noise.
+Cheng, Singh, Chen, Chen, Liu & Hsieh 2020, arXiv:1909.10773, algorithm 1: the sign of a directional derivative is
+whether a turned direction has an error at the same distance. Ours differs: it begins with the first error, not with the
+nearest of 100; a new direction is dropped after one query if there is no error at the least distance so far; the next
+estimate begins with the last step size that helped.
+Bad at: small budgets, because each estimate takes `samples` queries; targeted trials, which begin at noise.
 """
 
 import math
@@ -22,10 +22,10 @@ from ._label_search import BISECT, START, BoundaryState, LabelAttack, bisected, 
 
 SAMPLE, TRY, SHRINK, CUT = 2, 3, 4, 5
 
-_SHORTER = 0.01  # of the radius: the first step down along a direction that is better; doubled until there is no error
+_SHORTER = 0.01  # first reduction of the radius along a better direction, as a share; doubled until there is no error
 _GROWN, _FALLEN = 2.0, 0.25  # factors of the step size after a better and after a worse direction
-_LEAST = 1e-4  # step size at which a new estimate is made, with the first step size
-_FINEST = 1e-7  # of a radius
+_LEAST = 1e-4  # below this step size a new estimate begins, with the first step size
+_FINEST = 1e-7  # smallest relative tolerance of a radius
 
 
 @dataclass(frozen=True)
@@ -81,28 +81,28 @@ class SignOPT(LabelAttack):
         trying, shrinking, cutting = (state.phase == phase for phase in (TRY, SHRINK, CUT))
         complete = (state.phase == SAMPLE) & (state.samples >= self.samples)
         started = error & (state.phase == START)
-        found = bisected(state, error, started, tolerance)
-        asked, along_turn = self._asked(state), trying | shrinking | cutting
-        high = torch.where(along_turn & error, asked, found.high)
-        low = torch.where(along_turn & ~error, asked, found.low)
+        search = bisected(state, error, started, tolerance)
+        queried_radius, along_turn = self._asked(state), trying | shrinking | cutting
+        high = torch.where(along_turn & error, queried_radius, search.high)
+        low = torch.where(along_turn & ~error, queried_radius, search.low)
         better, worse = cutting & (high - low <= tolerance * high), trying & ~error
 
-        way = found.end - x
+        way = search.end - x
         best = torch.where(along(better, x), self._turned(state), state.best)
-        best = torch.where(along(found.arrived, x), way / along(length(way), x), best)
-        least = torch.where(found.arrived, found.high * length(way).double(), torch.where(better, high, state.least))
+        best = torch.where(along(search.arrived, x), way / along(length(way), x), best)
+        least = torch.where(search.arrived, search.high * length(way).double(), torch.where(better, high, state.least))
         # Larger steps follow a first one that was better, smaller ones a first one that was worse.
         fallen = (state.fallen | (worse & ~state.grown)) & ~complete
         grown = (state.grown | better) & ~complete
-        over = (better & fallen) | (worse & grown)
+        settled = (better & fallen) | (worse & grown)
         factor = torch.where(better & ~fallen, _GROWN, torch.where(worse, torch.where(grown, 1 / _GROWN, _FALLEN), 1.0))
         step_size = state.step_size * factor
         lost = worse & (step_size < _LEAST)
-        fresh = found.arrived | over | lost
+        fresh = search.arrived | settled | lost
         phase = state.phase.masked_fill(started, BISECT).masked_fill(complete | better | worse, TRY)
         phase = phase.masked_fill(trying & error, SHRINK).masked_fill(shrinking & ~error, CUT)
         state = replace(
-            state, phase=phase.masked_fill(fresh, SAMPLE), end=found.end, low=low, high=high, best=best, least=least,
+            state, phase=phase.masked_fill(fresh, SAMPLE), end=search.end, low=low, high=high, best=best, least=least,
             at=torch.where(along(fresh, x), best, state.at), samples=state.samples.masked_fill(fresh, 0),
             total=state.total.masked_fill(along(fresh, x), 0), grown=grown, fallen=fallen,
             step_size=step_size.masked_fill(lost, self.step_size),
@@ -113,7 +113,7 @@ class SignOPT(LabelAttack):
         return replace(state, query=self._query(state))
 
     def _sampled(self, state: SignOptState, error: Tensor) -> SignOptState:
-        """The answer at a sample, added to its estimate: an error says that the boundary is nearer along the turn."""
+        """The state with the sampled turn added to the estimate, or subtracted from it if it is no error."""
         sampling = state.phase == SAMPLE
         if not bool(sampling.any()):  # saves time and changes no row's value
             return state
@@ -151,5 +151,5 @@ class SignOPT(LabelAttack):
         return (state.trial.x + direction * along(radius.to(direction) / length(direction), direction)).clamp(0, 1)
 
     def _tolerance(self, x: Tensor) -> float:
-        """Far less than a sample changes the radius: the boundary would else be on one side of all samples."""
+        """Far less than a sample changes the radius; otherwise all samples could be on one side of the boundary."""
         return max(self.spread / (10 * math.sqrt(x[0].numel())), _FINEST)

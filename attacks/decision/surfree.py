@@ -2,8 +2,8 @@
 
 Maho, Furon & Le Merrer 2021, arXiv:2011.12807, algorithm 1. A turn by an angle shortens the way by its cosine. Ours
 differs: directions are orthogonal to the way, but not to earlier directions, which would have to be stored; in many
-dimensions they nearly are.
-Bad at: networks that ignore low frequencies, unless `frequencies` is raised, and targeted trials: they begin at noise.
+dimensions they are nearly orthogonal anyway.
+Bad at: networks that ignore low frequencies, unless `frequencies` is raised; targeted trials, which begin at noise.
 """
 
 import math
@@ -22,9 +22,9 @@ from ._label_search import BISECT, START, BoundaryState, LabelAttack, between, b
 
 TRY, WIDEN, REFINE = 2, 3, 4
 
-_TOLERANCE = 1e-3  # of the first search, as a share of the way
-_MOST = 80.0  # degrees; at 90 the image itself would be queried
-_LEAST = 0.01  # degrees
+_TOLERANCE = 1e-3  # of the first bisection, as a share of the way
+_MOST = 80.0  # largest angle in degrees; at 90 the image itself would be queried
+_LEAST = 0.01  # smallest first angle in degrees
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SurfreeState(BoundaryState):
 
     at: Tensor  # [B, *S] the error whose way to the image is turned
     angle: Tensor  # [B] float64 degrees of the first turn in each direction
-    side: Tensor  # [B] float64, 1 or -1: the sense of the turn
+    side: Tensor  # [B] float64, 1 or -1: to which side the way is turned
     turns: Tensor  # [B] int64 number of the direction
 
 
@@ -43,11 +43,10 @@ class SurFree(LabelAttack):
 
     Args:
         queries: forward passes per trial, at least 2.
-        frequencies: share of the cosines of each side of the image that directions are made of, the lowest ones;
-            at least 8.
+        frequencies: share of the frequencies of each side, the lowest ones, of which directions consist; at least 8.
         angle: degrees of the first turn.
-        decay: factor of the angle after a direction without any error; its inverse after one with an error.
-        precision: the largest angle with an error is searched for up to this share of it.
+        decay: after a direction without an error the angle is multiplied by it, after one with an error divided by it.
+        precision: relative tolerance of the bisection for the largest angle with an error.
     """
 
     _: KW_ONLY
@@ -74,38 +73,38 @@ class SurFree(LabelAttack):
     def advance(self, state: NearestState, error: Tensor) -> SurfreeState:
         assert isinstance(state, SurfreeState)
         x, started = state.trial.x, error & (state.phase == START)
-        found = bisected(state, error, started, _TOLERANCE)
+        search = bisected(state, error, started, _TOLERANCE)
         trying, widening, refining = (state.phase == phase for phase in (TRY, WIDEN, REFINE))
-        asked = self._asked(state)
-        low = torch.where((trying | widening | refining) & error, asked, found.low)
-        high = torch.where((widening | refining) & ~error, asked, found.high)
-        turned = (widening & ~error) | (widening & error & (asked >= _MOST))
+        queried_angle = self._queried_angle(state)
+        low = torch.where((trying | widening | refining) & error, queried_angle, search.low)
+        high = torch.where((widening | refining) & ~error, queried_angle, search.high)
+        turned = (widening & ~error) | (widening & error & (queried_angle >= _MOST))
         turned = turned | refining
         refined = turned & ((high - low <= self.precision * low) | (low >= _MOST))
-        vain = trying & ~error & (state.side < 0)
+        failed = trying & ~error & (state.side < 0)
 
-        at = torch.where(along(found.arrived, x), between("L2", x, found.end, found.high), state.at)
+        at = torch.where(along(search.arrived, x), between("L2", x, search.end, search.high), state.at)
         at = torch.where(along(refined, x), self._turned(state, low * state.side), at)
-        fresh = found.arrived | refined | vain
+        new_direction = search.arrived | refined | failed
         phase = state.phase.masked_fill(started, BISECT).masked_fill(trying & error, WIDEN)
-        phase = phase.masked_fill(turned, REFINE).masked_fill(fresh, TRY)
-        factor = torch.where(refined, 1 / max(self.decay, 0.01), torch.where(vain, self.decay, 1.0))
+        phase = phase.masked_fill(turned, REFINE).masked_fill(new_direction, TRY)
+        factor = torch.where(refined, 1 / max(self.decay, 0.01), torch.where(failed, self.decay, 1.0))
         state = replace(
-            state, phase=phase, end=found.end, low=low, high=high, at=at,
+            state, phase=phase, end=search.end, low=low, high=high, at=at,
             angle=(state.angle * factor).clamp(_LEAST, _MOST),
-            side=torch.where(fresh, 1.0, torch.where(trying & ~error, -1.0, state.side)),
-            turns=state.turns + (refined | vain),
+            side=torch.where(new_direction, 1.0, torch.where(trying & ~error, -1.0, state.side)),
+            turns=state.turns + (refined | failed),
         )  # fmt: skip
         return replace(state, query=self._query(state))
 
-    def _asked(self, state: SurfreeState) -> Tensor:
+    def _queried_angle(self, state: SurfreeState) -> Tensor:
         """`[B]` the angle of the query, in degrees."""
         wider = (2 * state.low).clamp(max=_MOST)
         middle = (state.low + state.high) / 2
         return torch.where(state.phase == TRY, state.angle, torch.where(state.phase == WIDEN, wider, middle))
 
     def _query(self, state: SurfreeState) -> Tensor:
-        return next_query(state, "L2", (lambda: self._turned(state, self._asked(state) * state.side),))
+        return next_query(state, "L2", (lambda: self._turned(state, self._queried_angle(state) * state.side),))
 
     def _turned(self, state: SurfreeState, angle: Tensor) -> Tensor:
         """The way from the image to `at`, turned by `angle` `[B]` and shortened by its cosine."""

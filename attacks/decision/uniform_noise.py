@@ -1,9 +1,9 @@
 """Uniform noise of a given length, many times.
 
-As in foolbox's repeated and clipping-aware additive noise (Rauber & Bethge 2020, arXiv:2007.07677): the noise is as
-long as the radius after it was cut to the box. Ours differs: it also looks for the nearest error. The attack `noise`
+As in foolbox's repeated and clipping-aware additive noise (Rauber & Bethge 2020, arXiv:2007.07677): after clipping to
+[0, 1], the perturbation is as long as the radius. Ours differs: it also looks for the nearest error. The attack `noise`
 draws points of the whole ball instead.
-Bad at: inputs of many dimensions, as any noise; it is a baseline.
+Bad at: inputs of many dimensions, like all noise; it is a baseline.
 """
 
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Attacks that follow the gradient of a loss in the image."""
+"""Attacks that follow the gradient of a loss with respect to the image."""

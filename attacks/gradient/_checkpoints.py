@@ -1,8 +1,8 @@
 """The step size of Auto-PGD: halved at checkpoints where the search has made too little progress.
 
-Croce & Hein 2020, arXiv:2003.01690, section 3.1. Ours differs: one counter of rises replaces the history of losses
-(same decisions), and the first rise is measured from the start point's loss, as in the paper, where the authors' code
-compares with zero.
+Croce & Hein 2020, arXiv:2003.01690, section 3.1. Ours differs: it counts the steps that raised the loss instead of
+storing all losses (same decisions). The first loss is compared with that of the start point, as in the paper; the
+authors' code compares it with zero.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class CheckpointState(BestState):
 
     # changes at every step
     best_grad: Tensor  # [B, *S] the gradient at the best iterate
-    last_loss: Tensor  # [B] of the iterate before
+    last_loss: Tensor  # [B] the loss at the previous iterate
     rises: Tensor  # [B] int64 steps since the last checkpoint at which the loss rose
     # changes at checkpoints
     step_size: Tensor  # [B] in units of the input
@@ -32,23 +32,23 @@ class CheckpointState(BestState):
 
 
 class LookBack(NamedTuple):
-    """What one answer changes, whatever the next query is."""
+    """What the model's answer at one query changes, before the next query is chosen."""
 
-    state: CheckpointState  # after the answer; its query is still the old one
+    state: CheckpointState  # updated, except that its query is still the old one
     better: Tensor  # [B] bool, the query is the best iterate so far
     halved: Tensor  # [B] bool, the step size has just been halved: the search goes on from the best iterate
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """When a search of a number of steps looks back, and what it takes for too little progress.
+    """When the checkpoints are, and how much progress between them keeps the step size.
 
     Args:
         steps: gradient steps of the search.
         rho: share of steps that must raise the loss for the step size to stay.
-        first: share of all steps before the first checkpoint.
-        shorter: by so much is each period shorter than the one before.
-        least: share of all steps in the shortest period.
+        first: steps before the first checkpoint, as a share of all steps.
+        shorter: how much each period is shorter than the previous one, as a share of all steps.
+        least: steps of the shortest period, as a share of all steps.
     """
 
     steps: int
@@ -58,7 +58,7 @@ class Checkpoints:
     least: float = 0.06
 
     def begin(self, trials: Trials, start: Tensor, step_size: float) -> CheckpointState:
-        """The state before the first query, which is at `start` `[B, *S]`."""
+        """The state before the first query, which is `start` `[B, *S]`."""
         zeros, zero = torch.zeros_like(start), torch.zeros(len(start), device=start.device, dtype=start.dtype)
         period = torch.full_like(trials.y, self._share(self.first))
         return CheckpointState(
@@ -69,7 +69,7 @@ class Checkpoints:
         )  # fmt: skip
 
     def look_back(self, state: CheckpointState, seen: Seen) -> LookBack:
-        """Best iterate, rises and, at a checkpoint, the step size after one answer."""
+        """Update the best iterate, the count of rises and, at a checkpoint, the step size."""
         first, queries = state.queries == 0, state.queries + 1
         rises = state.rises + (~first & (seen.loss > state.last_loss))
         better = first | (seen.loss > state.best_loss)

@@ -1,11 +1,12 @@
 """Ascent along conjugate gradients, with Auto-PGD's rule for the step size.
 
-Yamamura et al. 2022, arXiv:2206.09628. Each direction is the gradient plus beta times the direction before, where beta
-is that of Hestenes & Stiefel 1952: as far as the gradient changes linearly, a step along the new direction keeps what
-the one before has gained. Ours differs: where there is no direction before, or the gradient's change along it is not
-above rounding, as at a corner of the ball and where two points alternate, the direction is the gradient.
+Yamamura et al. 2022, arXiv:2206.09628. Each direction is the gradient plus beta times the previous direction, with the
+beta of Hestenes & Stiefel 1952: where the gradient changes linearly, a step along the new direction does not undo the
+progress along the previous one. Ours differs: the direction is the gradient itself in the first step, and where the
+gradient changes along the previous direction by no more than rounding (in a corner of the ball, between two points that
+alternate).
 
-The authors' code, and ART's, which is theirs too, has the negative of that beta; `variant="reference"` takes it.
+The authors' code, which is also in ART, has the opposite sign of beta: `variant="reference"`.
 """
 
 import math
@@ -36,9 +37,9 @@ class ConjugateState(CheckpointState):
     """The state of one trial."""
 
     grad_before: Tensor  # [B, *S] the gradient at the iterate before the query
-    direction: Tensor  # [B, *S] that led to the query; zero for the first one
-    best_grad_before: Tensor  # [B, *S] the same two of the best iterate
-    best_direction: Tensor  # [B, *S]
+    direction: Tensor  # [B, *S] the direction that led to the query; zero at the first query
+    best_grad_before: Tensor  # [B, *S] the gradient at the iterate before the best one
+    best_direction: Tensor  # [B, *S] the direction that led to the best iterate
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,17 @@ class ConjugateAscent(Ascent):
 
     @abstractmethod
     def start(self, trials: Trials) -> Tensor:
-        """`[B, *S]` the first query of the first restart; later ones begin at random."""
+        """`[B, *S]` the first query of the first restart; later restarts begin at random points."""
 
     @abstractmethod
     def beta(self, grad: Tensor, before: Tensor, direction: Tensor) -> Tensor:
-        """`[B]` how much of the direction before is kept, from both gradients, all `[B, *S]`; or no number."""
+        """`[B]` factor of the previous direction; NaN leaves that direction out.
+
+        Args:
+            grad: `[B, *S]` the gradient at the iterate.
+            before: `[B, *S]` the gradient at the previous iterate.
+            direction: `[B, *S]` the previous direction.
+        """
 
     @cached_property
     def _checkpoints(self) -> Checkpoints:
@@ -112,10 +119,10 @@ class ConjugateAscent(Ascent):
 
 
 def hestenes_stiefel(grad: Tensor, before: Tensor, direction: Tensor) -> Tensor:
-    """`[B]` float64 the beta that makes the next direction conjugate: orthogonal to the gradient's change.
+    """`[B]` float64 the beta that makes the next direction conjugate: orthogonal to the change of the gradient.
 
-    NaN where the gradient changes along `direction` by no more than rounding. Products of fp32 gradients underflow in
-    fp32.
+    NaN where the gradient changes along `direction` by no more than rounding. Float64, because products of small fp32
+    gradients underflow.
     """
     grad, before, direction = (wide(each).flatten(1) for each in (grad, before, direction))
     change = before - grad

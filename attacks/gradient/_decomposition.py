@@ -1,12 +1,12 @@
-"""Margins climbed in two stages: first one of their two terms alone, then their difference.
+"""Ascent on a margin in two stages: first on one of its two terms alone, then on their difference.
 
-Ma et al. 2020, arXiv:2006.13726. Where the gradient of one term is much larger than that of the other, the margin's
-gradient is that of the larger one, and the search ends where it vanishes. The first restart and every second one after
-it lower the true class first; the others raise the likeliest wrong class. Steps are cosines from 2 eps down, in
-each stage anew.
+Ma et al. 2020, arXiv:2006.13726. Where the gradient of one term is much larger than that of the other, it dominates the
+margin's gradient, and ascent on the margin stops where that one term is flat. In the first stage, restarts 0, 2, 4, ...
+lower the score of the true class, and the others raise that of the likeliest wrong class. In each stage, the length of
+the steps falls from 2 eps along a cosine.
 
-Constants are those of the authors' code. Like it, the first step of all raises the true class, and the first stage's
-cosine has the second one's length.
+The constants are those of the authors' code. As in that code, the very first step raises the true class, and the cosine
+of both stages is as long as the second stage.
 """
 
 import math
@@ -27,18 +27,18 @@ from .._schedules import at, table
 
 @dataclass(frozen=True)
 class Decomposition(GradientSteps):
-    """Base of attacks on a margin and its terms; a subclass has `right`, `wrong` and `objective`.
+    """Base of attacks on a margin and its two terms; a subclass has `right`, `wrong` and `objective`.
 
     Args:
         steps: gradient steps per trial.
-        restarts: trials; two are one with each term first.
+        restarts: trials per image; with two, each term comes first once.
     """
 
     _: KW_ONLY
     restarts: int = 2
 
     norms = ("Linf",)
-    first_share: ClassVar[float]  # of the steps are in the first stage
+    first_share: ClassVar[float]  # share of the steps that belong to the first stage
 
     @property
     def cost(self) -> TrialCost:
@@ -51,11 +51,11 @@ class Decomposition(GradientSteps):
 
     @abstractmethod
     def right(self, logits: Tensor, trials: Trials) -> Tensor:
-        """`[B]` rises with the score of the true class."""
+        """`[B]` the term that rises with the score of the true class."""
 
     @abstractmethod
     def wrong(self, logits: Tensor, trials: Trials) -> Tensor:
-        """`[B]` rises with the largest score of a wrong class, or that of the class the loss aims at."""
+        """`[B]` the term that rises with the largest score of a wrong class, or with that of `loss_target`."""
 
     def objective_at(self, logits: Tensor, state: State) -> Tensor:
         trials = state.trial
@@ -76,13 +76,13 @@ class Decomposition(GradientSteps):
 
 @cache
 def lengths(steps: int, change: int) -> Tensor:
-    """`[steps]` lengths of all steps in units of eps."""
+    """`[steps]` length of each step in units of eps; the second stage begins after step `change`."""
     turns = [turn - 1 if turn <= change else turn - change - 1 for turn in range(steps)]
     return table(1 + math.cos(math.pi * turn / max(steps - change, 1)) for turn in turns)
 
 
 def likeliest_wrong(logits: Tensor, trials: Trials) -> Tensor:
-    """`[B]` the logit of the class that the loss aims at, or the largest one of all wrong classes."""
+    """`[B]` the logit of the class that the loss aims at; without one, the largest logit of a wrong class."""
     aimed = logits.gather(1, trials.loss_target.clamp(min=0).unsqueeze(1)).squeeze(1)
     largest = logits.scatter(1, trials.y.unsqueeze(1), -torch.inf).amax(1)
     return torch.where(trials.loss_target >= 0, aimed, largest)

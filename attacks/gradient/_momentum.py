@@ -1,7 +1,7 @@
 """The step that MI-FGSM, NI-FGSM and the transfer attacks share: along a decayed sum of normalised gradients.
 
-Dong et al. 2018, arXiv:1710.06081. Each gradient is divided by its mean absolute value before it is added; the paper
-divides by the sum, which gives the same direction, and later codes use the mean.
+Dong et al. 2018, arXiv:1710.06081. Each gradient is divided by its mean absolute value before it is added, as in later
+code; the paper divides by the sum of absolute values, which gives the same direction.
 """
 
 from abc import abstractmethod
@@ -26,10 +26,10 @@ class MomentumState(State):
 
 @dataclass(frozen=True)
 class MomentumSteps(EqualSteps):
-    """Base of attacks that take momentum steps, whatever they maximise.
+    """Base of attacks that take steps with momentum, on any objective.
 
     Args:
-        decay: factor of the velocity at each step.
+        decay: factor of the velocity before a gradient is added; mu in the paper.
     """
 
     _: KW_ONLY
@@ -64,14 +64,14 @@ class Momentum(MomentumSteps, FixedStepAscent):
 
     @abstractmethod
     def ahead(self, state: MomentumState) -> Tensor:
-        """`[B, *S]` where the next gradient is taken, given the iterate."""
+        """`[B, *S]` the point at which the next gradient is taken."""
 
     def look_ahead(self, state: MomentumState) -> Tensor:
-        """Nesterov's choice of it: where the velocity alone would lead in the next step."""
+        """`[B, *S]` Nesterov's look-ahead point: where the velocity alone would lead in the next step."""
         return state.point + self.step_length * self.decay * self.in_steps(state.velocity)
 
     def in_steps(self, direction: Tensor) -> Tensor:
-        """A direction whose mean absolute value is its number of steps, at that length in the ball's norm."""
+        """The direction rescaled to the ball's norm: a mean absolute value of 1 becomes the length of one step."""
         if self.ball.norm == "Linf":
             return direction
         return along(direction.flatten(1).abs().mean(1), direction) * self.ball.steepest(direction, direction)

@@ -1,7 +1,8 @@
-"""Searches that begin in larger balls and end in the true one, for networks whose gradients near an image lead nowhere.
+"""Searches that begin in a larger ball and shrink it to the true one, for networks with flat losses around an image.
 
-Gradients find errors several eps away; on the way back, ball by ball, the search stays where gradients are of use.
-Croce & Hein 2021, arXiv:2103.01208, do so in L1 with radii of 3, 2 and 1 eps; radii that are halved are ours.
+In a ball of several eps, gradients still lead to errors. The ball then shrinks in stages, each of which starts at the
+best point of the previous one, so that the search stays in regions where gradients are useful.
+Croce & Hein 2021, arXiv:2103.01208, do this in L1 with radii of 3, 2 and 1 eps. Halving the radius is ours.
 """
 
 import math
@@ -16,14 +17,14 @@ from robustkit.primitives.protocol import BestState, Seen, State, Trials
 
 
 class BallStage(NamedTuple):
-    """The part of a search that stays in one ball."""
+    """One stage of a search: its ball and its number of steps."""
 
     radius: float  # in units of eps
     steps: int
 
 
 class SearchInBall(Protocol):
-    """A search in one ball that can begin at any point; it is done after as many queries as it has steps."""
+    """A search in one ball that can begin at any of its points; it is done after `steps` queries."""
 
     @property
     def ball(self) -> Ball: ...
@@ -34,7 +35,7 @@ class SearchInBall(Protocol):
 
 
 def shrinking(steps: int, start_radius: float) -> list[BallStage]:
-    """Stages from `start_radius` down to 1, about halved each time; the last one has twice the steps of each other."""
+    """Stages with radii from `start_radius` to 1, each about half the previous; the last has about twice the steps."""
     turns = math.ceil(math.log2(start_radius))
     early = steps // (turns + 2)
     if not turns or not early:
@@ -44,11 +45,11 @@ def shrinking(steps: int, start_radius: float) -> list[BallStage]:
 
 
 def staged_step(searches: Sequence[SearchInBall], state: BestState, seen: Seen) -> State:
-    """One step of every row in the stage that its number of queries says.
+    """One step of every row, each in the stage to which its number of queries belongs.
 
-    After the last query of a stage the best point, projected to the next ball, is where the next stage begins.
+    After the last query of a stage, the best point is projected onto the next ball, and the next stage begins there.
     """
-    # A GPU computes all stages, because the host would have to wait for it to learn which ones have rows.
+    # On a GPU all stages are computed: to skip those without rows, the host would have to wait for the GPU.
     skips = state.queries.device.type == "cpu"
     after: State | None = None
     begun = 0
@@ -68,7 +69,7 @@ def staged_step(searches: Sequence[SearchInBall], state: BestState, seen: Seen) 
 
 
 def _next(search: SearchInBall, state: State) -> State:
-    """Rows that are done begin the next stage; the others stay as they are."""
+    """The state in which rows that are done begin the next stage, `search`; the others are unchanged."""
     if state.done.device.type == "cpu" and not bool(state.done.any()):
         return state
     assert isinstance(state, BestState)

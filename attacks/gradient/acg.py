@@ -1,8 +1,8 @@
-"""ACG: Auto-PGD's schedule along conjugate gradients, which leaves a local maximum sooner than the gradient does.
+"""ACG: Auto-PGD with conjugate gradient directions, which leave a local maximum sooner than the gradient does.
 
-Yamamura et al. 2022, arXiv:2206.09628. The search begins in the middle of what ball and box have in common, restarts at
-random points; see `_conjugate.py` for the direction and for what differs.
-Bad at: few steps, and models that mask gradients. Where gradients are nearly constant it is PGD on that schedule.
+Yamamura et al. 2022, arXiv:2206.09628. The search begins in the centre of the intersection of ball and box; restarts
+begin at random points. The direction, and what differs, are described in `_conjugate.py`.
+Bad at: few steps, and models that mask gradients. Where gradients are nearly constant it is PGD with this schedule.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ._conjugate import ConjugateAscent, hestenes_stiefel
 
 @dataclass(frozen=True)
 class ACG(ConjugateAscent):
-    """Auto conjugate gradient attack; its arguments are those of `ConjugateAscent`."""
+    """Auto conjugate gradient attack in Linf; its arguments are those of `ConjugateAscent`."""
 
     def start(self, trials: Trials) -> Tensor:
         eps, x = self.ball.eps, trials.x

@@ -1,10 +1,10 @@
-"""Adam-PGD: projected ascent whose steps are Adam's, so that each value of the image has a step size of its own.
+"""Adam-PGD: projected gradient ascent with the steps of Adam, in which each value of the image has its own step size.
 
-Uesato et al. 2018, arXiv:1802.05666, and Gowal et al. 2019, arXiv:1910.09338, on the steps that Gowal et al. 2020,
-arXiv:2010.03593, evaluate with: 3 eps, a tenth of it from half of the steps on and a thousandth of that from three
-quarters. Foolbox gives Adam the sign of the gradient instead, which leaves an average of signs. Ours differs: gradients
-are divided by the largest value of the first one, so that the scale of the logits does not matter; in L2, a step has
-Adam's direction and the length of the step size.
+Uesato et al. 2018, arXiv:1802.05666, and Gowal et al. 2019, arXiv:1910.09338, with the step sizes of Gowal et al. 2020,
+arXiv:2010.03593: 3 eps in the first half of the steps, a tenth of it in the third quarter and a thousandth in the last.
+Ours differs: gradients are divided by the largest value of the first one, so that the scale of the logits does not
+matter; in L2, a step has Adam's direction and the length of the step size. (Foolbox gives Adam the signs of the
+gradients instead of the gradients.)
 Bad at: models that mask gradients. At equal cost it lies between PGD and APGD (bench/attacks.md).
 """
 
@@ -26,17 +26,17 @@ from .._schedules import at, table
 class AdamState(State):
     """The state of one trial."""
 
-    scale: Tensor  # [B] largest value of the first gradient that is not zero
+    scale: Tensor  # [B] largest absolute value of the first gradient that is not zero everywhere
     moments: Moments
 
 
 @dataclass(frozen=True)
 class AdamPGD(Ascent):
-    """Projected ascent with Adam.
+    """Projected gradient ascent with Adam, in Linf or L2.
 
     Args:
         steps: gradient steps per trial.
-        step_size: of the first half of the steps, in units of the input; None is 3 eps.
+        step_size: step size in the first half of the steps, in units of the input; None is 3 eps.
         random_start: begin at a random point of the ball instead of the image itself.
         loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
     """
@@ -74,5 +74,5 @@ class AdamPGD(Ascent):
 
 @cache
 def _decay(steps: int) -> Tensor:
-    """`[steps]` step sizes in units of the first."""
+    """`[steps]` step sizes, as shares of the first one."""
     return table(1.0 if 2 * turn < steps else 0.1 if 4 * turn < 3 * steps else 1e-3 for turn in range(steps))

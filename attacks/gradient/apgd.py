@@ -1,8 +1,9 @@
-"""Auto-PGD: projected gradient ascent with momentum whose step size halves by itself, so that it needs no tuning.
+"""Auto-PGD: projected gradient ascent with momentum; it halves its step size by itself, so that none need be tuned.
 
-Croce & Hein 2020, arXiv:2003.01690, algorithm 1; L1 from Croce & Hein 2021, arXiv:2103.01208 (in `apgd_l1.py`); the
-rule for the step size, and what differs, is in `_checkpoints.py`. "APGD-CE" is loss="log-odds" (the same order and
-direction as cross-entropy, without its saturation), or literally "ce". "APGD-T" is loss="dlr" with targets=9.
+Croce & Hein 2020, arXiv:2003.01690, algorithm 1. `_checkpoints.py` has the rule for the step size, and what differs.
+The L1 form, Croce & Hein 2021, arXiv:2103.01208, is in `apgd_l1.py`. "APGD-CE" is loss="log-odds", which has the order
+and the gradient's direction of cross-entropy but does not saturate, or exactly loss="ce". "APGD-T" is loss="dlr" with
+targets=9.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -21,26 +22,26 @@ from ._checkpoints import Checkpoints, CheckpointState
 from ._stages import BallStage, shrinking, staged_step
 from .apgd_l1 import SparseState, published, sparse_begin, sparse_cost, sparse_step
 
-_WIDEST = 1e6  # as far as a radius need go: the ball holds every image
+_WIDEST = 1e6  # largest L2 radius in use: such a ball contains every image
 
 
 @dataclass(frozen=True)
 class ApgdState(CheckpointState):
     """The state of one trial (Linf and L2)."""
 
-    old: Tensor  # [B, *S] the iterate before the query
+    old: Tensor  # [B, *S] the point from which the step to the query was taken
 
 
 @dataclass(frozen=True)
 class APGD(Ascent):
-    """Auto-PGD on any of the losses, in Linf, L2 or L1, or in a frame.
+    """Auto-PGD in Linf, L2 or L1, or in a frame.
 
     Args:
         steps: gradient steps per trial.
         loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
         rho: share of steps that must raise the loss for the step size to stay.
-        start_radius: radius of the ball in which the search begins, in units of eps; it is halved in stages down to
-            eps (`_stages.py`). None is as published: 1, and in L1 stages of 3, 2 and 1.
+        start_radius: radius of the ball in which the search begins, in units of eps; it is then halved in stages until
+            it is eps (`_stages.py`). None is as published: 1, and in L1 stages of 3, 2 and 1.
     """
 
     _: KW_ONLY
@@ -74,7 +75,7 @@ class APGD(Ascent):
 
     @cached_property
     def _searches(self) -> list["APGD"]:
-        """One attack for the ball of each stage (Linf and L2)."""
+        """One attack per stage, with its ball and its steps (Linf and L2)."""
         if len(self._stages) == 1:
             return [self]
         widest = 1.0 if self.ball.norm == "Linf" else _WIDEST
@@ -85,12 +86,12 @@ class APGD(Ascent):
         if self.ball.norm == "L1":
             return sparse_begin(trials, self.ball, self._stages)
         widest = self._searches[0].ball
-        # A random point on the ball's surface: noise scaled to its radius.
+        # The start is random noise scaled to the radius of the ball.
         direction = random_direction(widest, trials.x, trials.key)
         return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + step_unit(widest) * direction))
 
     def begin_at(self, trials: Trials, start: Tensor) -> ApgdState:
-        """The state before the first query, which is at `start` `[B, *S]`, a point of the ball (Linf and L2)."""
+        """The state before the first query, which is `start` `[B, *S]`, a point of the ball (Linf and L2)."""
         return ApgdState(**vars(self._checkpoints.begin(trials, start, 2 * step_unit(self.ball))), old=start)
 
     def step(self, state: State, seen: Seen) -> State:

@@ -1,6 +1,7 @@
 """FGSM: one step of length eps along the steepest direction (the sign of the gradient, for Linf).
 
-Goodfellow et al. 2015, arXiv:1412.6572. Ours differs: the non-saturating form of cross-entropy, and any norm.
+Goodfellow et al. 2015, arXiv:1412.6572. Ours differs: the loss is the non-saturating form of cross-entropy, and there
+are L2 and L1 forms.
 Bad at: everything but low cost. Accuracy under FGSM alone is no evidence of robustness.
 """
 
@@ -17,7 +18,7 @@ class FGSM(LossAttack):
     """Fast gradient sign method; the fast gradient method for norms other than Linf.
 
     Args:
-        random_start: begin at a random point of the ball (Wong et al. 2020, arXiv:2001.03994).
+        random_start: begin at a random point of the ball instead of the image (Wong et al. 2020, arXiv:2001.03994).
     """
 
     _: KW_ONLY

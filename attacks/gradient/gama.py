@@ -1,10 +1,10 @@
-"""GAMA-PGD: the margin of the probabilities, at first with a bonus for leaving those of the image.
+"""GAMA-PGD: ascent on the margin of the probabilities, at first plus their distance from those of the clean image.
 
-Sriramanan et al. 2020, arXiv:2011.14969. The bonus is the squared distance between the probabilities at the query and
-at the image, times a weight that falls to zero within the first quarter of the steps. Steps are 2 eps long, a tenth of
-that from 60 % of the steps on and a hundredth from 85 %, from a random corner of the ball. Ours differs: the image is
-queried first, which costs one more query (the authors' code compares with the start point), and once the weight is zero
-the margin is the non-saturating `softmax-margin`.
+Sriramanan et al. 2020, arXiv:2011.14969. The distance is squared, and its weight falls to zero within the first quarter
+of the steps. The attack begins in a random corner of the ball. Steps are 2 eps long, a tenth of that after 60 % of the
+steps and a hundredth after 85 %. Ours differs: the image is queried first, which costs one more query, because the
+authors' code takes the probabilities of the start point instead; once the weight is zero, the loss is the
+non-saturating `softmax-margin`.
 Bad at: confident models, whose probabilities hardly change around the image; few steps.
 """
 
@@ -26,16 +26,16 @@ from .._schedules import at, table
 class GamaState(State):
     """The state of one trial."""
 
-    clean: Tensor  # [B, K] probabilities at the image; zero before its query
+    clean: Tensor  # [B, K] probabilities at the image; zero before it is queried
 
 
 @dataclass(frozen=True)
 class GAMA(ClasswiseAttack, GradientSteps):
-    """Guided adversarial margin attack.
+    """Guided adversarial margin attack in Linf.
 
     Args:
         steps: gradient steps per trial, after the query of the image.
-        weight: of the squared distance to the image's probabilities at the first step.
+        weight: weight in the first step of the squared distance from the image's probabilities.
     """
 
     _: KW_ONLY
@@ -65,7 +65,7 @@ class GAMA(ClasswiseAttack, GradientSteps):
             return margin
         weight = self.weight * at(_turn(state), _weights(self.steps), logits)
         away = (logits.softmax(1) - state.clean.to(logits)).square().sum(1)
-        # The exponential is one plus the margin of the probabilities.
+        # The exponential of `softmax-margin` is one plus the margin of the probabilities.
         raised = whole_vectors(torch.exp, margin)
         assert isinstance(raised, Tensor)
         return torch.where((weight > 0) & (state.queries > 0), raised + weight * away, margin)
@@ -90,12 +90,12 @@ def _turn(state: State) -> Tensor:
 
 @cache
 def _weights(steps: int) -> Tensor:
-    """`[steps]` from 1 to 0 within the first quarter."""
+    """`[steps]` weights of the distance, from 1 to 0 within the first quarter of the steps."""
     quarter = max(steps // 4, 1)
     return table(max(0.0, 1 - turn / quarter) for turn in range(steps))
 
 
 @cache
 def _lengths(steps: int) -> Tensor:
-    """`[steps]` in units of eps."""
+    """`[steps]` lengths of the steps, in units of eps."""
     return table(2.0 * 0.1 ** ((turn >= int(0.6 * steps)) + (turn >= int(0.85 * steps))) for turn in range(steps))

@@ -1,12 +1,12 @@
-"""Guided Square: Square's random windows, of which the gradient chooses the most promising.
+"""Guided Square: the random windows of Square, of which the gradient chooses the most promising one.
 
-Ours. The windows and their schedule are those of Square (Andriushchenko et al. 2020, arXiv:1912.00049), but at each
-query several windows are drawn, and the one is tried whose change the gradient at the best point predicts to raise the
-loss most. The search begins where a short gradient ascent ended.
-Where plain ascents end in front of a flat or folded loss, jumps between corners of the ball lead on; where scores alone
-do not say which jump to try, the gradient does. On images of a network trained with TRADES on MNIST that 100 steps of
-APGD left near the boundary, 500 steps break 5 to 8 of 32 and Square with 1,000 queries 1 to 3; see bench/README.md.
-Bad at: models that mask gradients (take Square), and images that plain ascents break, for which it is slow.
+Ours. The windows and their schedule are those of Square (Andriushchenko et al. 2020, arXiv:1912.00049). Before each
+query, several windows are drawn. The gradient at the best point predicts how much each would raise the loss, and the
+best one is queried. The search begins where a short gradient ascent ended.
+Large jumps between corners of the ball make progress where gradient ascent stops at a flat or uneven loss, and the
+gradient says which jump to try. On images of a network trained with TRADES on MNIST that 100 steps of APGD left near
+the boundary, 500 steps break 5 to 8 of 32 and Square with 1,000 queries 1 to 3; see bench/README.md.
+Bad at: models that mask gradients (take Square), and images that gradient ascent breaks, for which it is slow.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -34,13 +34,13 @@ class GuidedState(BestState):
 
 @dataclass(frozen=True)
 class GuidedSquare(Ascent):
-    """Square windows that change at random, chosen by the gradient.
+    """Square attack with windows chosen by the gradient, in Linf, L2 or L1.
 
     Args:
-        steps: gradient queries per trial, those of the first ascent included.
+        steps: gradient queries per trial, including those of the first ascent.
         loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
         ascent: steps of steepest ascent before the search; their length falls from eps to almost nothing.
-        candidates: windows drawn for each query.
+        candidates: windows drawn before each query, of which one is queried.
         p_init: share of all pixels in the first window.
     """
 
@@ -79,7 +79,7 @@ class GuidedSquare(Ascent):
         return GuidedState(state.trial, query, queries, queries >= self.steps, now.point, now.loss, best_grad)
 
     def guess(self, state: State, steps: Tensor) -> State:
-        """The states after answers that are no better, as most are once the search has begun."""
+        """The states if no answer is better than the best one, as is true of most answers of the search."""
         assert isinstance(state, GuidedState)
         before = replace(state, queries=state.queries + steps - 1)
         return self.step(before, replace(no_better(state), grad=state.best_grad))
@@ -91,18 +91,18 @@ class GuidedSquare(Ascent):
         )
 
     def _jumped(self, x: Tensor, point: Tensor, grad: Tensor, key: Tensor, queries: Tensor) -> Tensor:
-        """Of all candidates the one that the gradient predicts to raise the loss most."""
+        """The candidate for which the gradient predicts the largest rise of the loss."""
         clean, here, slope = plane(x), plane(point), plane(grad)
         searched = max(self.steps - self.ascent, 1)
         side = sides(searched, searched, self.p_init, clean.shape[-2] * clean.shape[-1], self.ball.norm != "Linf")
         side = side.to(x.device).index_select(0, (queries - self.ascent - 1).clamp(0, searched - 1))
-        chosen, most = here, torch.full_like(queries, -torch.inf, dtype=x.dtype)
+        chosen, largest_gain = here, torch.full_like(queries, -torch.inf, dtype=x.dtype)
         for number in range(self.candidates):
             there = Proposal(clean, here, key, queries * self.candidates + number, side).of(self.ball)
             change = there - here
             gain = (change * slope).flatten(1).sum(1)
-            # A window that changes nothing gains nothing, and every other one may be a loss.
+            # Without this, a window that changes nothing (gain 0) would win if all others have negative gains.
             gain = torch.where(change.flatten(1).any(1), gain, -torch.inf)
-            chosen = torch.where(along(gain > most, here), there, chosen)
-            most = torch.maximum(gain, most)
+            chosen = torch.where(along(gain > largest_gain, here), there, chosen)
+            largest_gain = torch.maximum(gain, largest_gain)
         return chosen.reshape(x.shape)

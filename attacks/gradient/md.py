@@ -1,8 +1,8 @@
-"""MD: the margin of the logits, climbed one term first (margin decomposition).
+"""MD: ascent on one term of the margin of the logits, then on the margin itself (margin decomposition).
 
 Ma et al. 2020, arXiv:2006.13726; see `_decomposition.py`. With targets=9 it is the authors' MDMT.
-Bad at: networks without imbalanced gradients, where the first stage is lost; logits with a large common part, which
-moves a term and no margin.
+Bad at: networks without imbalanced gradients, for which the first stage is wasted; networks whose logits rise and fall
+together, because that changes one term but no margin.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -17,7 +17,7 @@ from ._decomposition import Decomposition, likeliest_wrong
 
 @dataclass(frozen=True)
 class MD(Decomposition):
-    """Margin decomposition attack: 40 % of the steps in the first stage; its arguments are those of `Decomposition`."""
+    """Margin decomposition attack in Linf, 40 % of its steps in the first stage; arguments as in `Decomposition`."""
 
     _: KW_ONLY
     steps: int = 50

@@ -1,7 +1,7 @@
-"""MI-FGSM: iterative FGSM whose direction gathers momentum (heavy ball), which transfers better between models.
+"""MI-FGSM: iterative FGSM with momentum (heavy ball), whose examples transfer better between models.
 
-Dong et al. 2018, arXiv:1710.06081.
-Bad at: white-box strength; with steps of eps / steps it cannot return from a wrong direction.
+Dong et al. 2018, arXiv:1710.06081; the step is in `_momentum.py`.
+Bad at: white-box strength; with steps of length eps / steps it cannot make up for a wrong direction.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ._momentum import Momentum, MomentumState
 
 @dataclass(frozen=True)
 class MIFGSM(Momentum):
-    """Momentum iterative fast gradient sign method."""
+    """Momentum iterative fast gradient sign method in Linf or L2."""
 
     def ahead(self, state: MomentumState) -> Tensor:
         return state.point

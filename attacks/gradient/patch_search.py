@@ -1,11 +1,11 @@
-"""Patch search: where a square patch does most harm, by its gradient and by trial, then ascent inside it.
+"""Patch search: tries a square patch at the places that the gradient ranks first, then ascends inside the best one.
 
-The search for places follows Wu, Tong & Vorobeychik 2020, arXiv:1909.09552, who rank places by their gradient and try
-the best ones with a grey patch. Ours differs: the rank is the rise that the gradient predicts for the room that values
-have in [0, 1], at every place; what is tried there is the content that it predicts to be best; places are tried that
-lie apart; and the ascent has momentum and steps that shrink. On a linear classifier, with a loss that is linear in the
-logits, the first try is the exact optimum over all places and contents.
-Bad at: networks whose gradient at the image says nothing about large changes, where sparse_rs needs none.
+Wu, Tong & Vorobeychik 2020, arXiv:1909.09552, rank places by their gradient and try the best ones with a
+grey patch. Ours differs: all places are ranked by the largest rise of the loss that the gradient predicts for values in
+[0, 1]; each is tried with the content for which it predicts that rise; the places that are tried lie apart from each
+other; the ascent has momentum and steps that shrink. On a linear classifier, with a loss that is linear in the logits,
+the first try is the exact optimum over all places and contents.
+Bad at: networks whose gradient at the image does not predict the effect of large changes; sparse_rs needs no gradient.
 """
 
 import math
@@ -28,15 +28,15 @@ from ._momentum import normalised
 
 @dataclass(frozen=True)
 class PatchSearchState(BestState):
-    """The state of one trial, which tries P places of R x Q."""
+    """The state of one trial, which tries P of the R x Q places."""
 
-    # written once
-    corners: Tensor  # [B, *S] the image with every value at that end of its range where its gradient points
+    # set once
+    corners: Tensor  # [B, *S] each value is 0 or 1, as the sign of its gradient says: the content that is tried
     # changes while places are tried
-    worth: Tensor  # [B, R, Q] float64 what is left to try: the predicted gain, less 1 beside a place that was tried
+    worth: Tensor  # [B, R, Q] float64 rank of each place: its predicted gain, less 1 for each tried place near it
     rows: Tensor  # [B, P] int64 upper edges of the places that were tried
-    columns: Tensor  # [B, P] int64 their left edges
-    losses: Tensor  # [B, P] what they led to
+    columns: Tensor  # [B, P] int64 left edges of the places that were tried
+    losses: Tensor  # [B, P] the losses there
     # changes at every step
     row: Tensor  # [B] int64 upper edge of the query's patch
     column: Tensor  # [B] int64 its left edge
@@ -45,12 +45,13 @@ class PatchSearchState(BestState):
 
 @dataclass(frozen=True)
 class PatchSearch(Ascent):
-    """The worst patch that a gradient finds: its place among all, and its content.
+    """Search for the place and the content of a square patch.
 
     Args:
         steps: gradient steps per trial; at most half of them try places.
-        places: how many places are tried. Restarts go on at the next best of them, and from noise once all had a turn.
-        step_size: length of the first step of the ascent, for values in [0, 1]; the steps shrink to nothing.
+        places: how many places are tried. The first restart ascends at the best of them, the next one at the second
+            best, and so on; after the last place, restarts begin with random content.
+        step_size: length of the first step of the ascent, for values in [0, 1]; it falls to zero along a cosine.
         decay: factor of the velocity at each step.
         loss: "log-odds", "ce", "margin", "dlr", or a function of your own (`losses.loss`).
     """
@@ -83,7 +84,7 @@ class PatchSearch(Ascent):
     def step(self, state: State, seen: Seen) -> PatchSearchState:
         assert isinstance(state, PatchSearchState)
         now = best(state, seen)
-        state = self._noted(self._ranked(state, seen), seen)
+        state = self._with_loss(self._ranked(state, seen), seen)
         tried, queries = state.losses.shape[1], state.queries + 1
         tries, begins = queries <= tried, queries == tried + 1
         (next_row, next_column), worth = self._next_place(state.worth)
@@ -103,7 +104,7 @@ class PatchSearch(Ascent):
         )  # fmt: skip
 
     def _ranked(self, state: PatchSearchState, seen: Seen) -> PatchSearchState:
-        """After the answer at the image: every place with the share of the highest gain that its gradient predicts."""
+        """The state after the query of the image: with each place's predicted gain, as a share of the largest one."""
         first = state.queries == 0
         if not bool(first.any()):  # saves time and changes no row's value
             return state
@@ -116,8 +117,8 @@ class PatchSearch(Ascent):
             worth=torch.where(along(first, gain), gain / along(most, gain), state.worth),
         )  # fmt: skip
 
-    def _noted(self, state: PatchSearchState, seen: Seen) -> PatchSearchState:
-        """With the loss of the place that was tried."""
+    def _with_loss(self, state: PatchSearchState, seen: Seen) -> PatchSearchState:
+        """The state with the loss of the place that was tried."""
         number = torch.arange(state.losses.shape[1], device=state.losses.device)
         here = number == (state.queries - 1).unsqueeze(1)
         return replace(
@@ -127,7 +128,7 @@ class PatchSearch(Ascent):
         )  # fmt: skip
 
     def _next_place(self, worth: Tensor) -> tuple[Place, Tensor]:
-        """The place of the largest worth, and the worth of all others after it was tried."""
+        """The place of the largest worth, and the worth of all places once it has been tried."""
         most = worth.flatten(1).argmax(1)
         row, column = most // worth.shape[2], most % worth.shape[2]
         apart = max(int(self.ball.eps) // 2, 1)
@@ -135,18 +136,18 @@ class PatchSearch(Ascent):
         return Place(row, column), torch.where(window(row, column, 1, 1, worth), -torch.inf, worth - wide(near))
 
     def _best_place(self, state: PatchSearchState) -> Place:
-        """Where the ascent goes on: at the best place that was tried, in a restart at the next best ones."""
+        """The place of the ascent: the best one that was tried; in later restarts the second best, and so on."""
         rank = (state.trial.restart % state.losses.shape[1]).unsqueeze(1)
         order = state.losses.argsort(dim=1, descending=True, stable=True).gather(1, rank)
         return Place(state.rows.gather(1, order).squeeze(1), state.columns.gather(1, order).squeeze(1))
 
     def _start(self, state: PatchSearchState, tried: int) -> Tensor:
-        """Where the ascent begins: at the corners, and at noise once all places had a turn."""
+        """The content with which the ascent begins: `corners`, or noise once restarts have used all places."""
         random = noise.uniform(state.trial.key, 0, state.query.shape[1:]).to(state.query)
         return torch.where(along(state.trial.restart < tried, random), state.corners, random)
 
     def _length(self, queries: Tensor, tried: int) -> Tensor:
-        """`[B]` length of the step after so many queries: half a cosine, from `step_size` to nearly 0."""
+        """`[B]` length of the step after `queries` queries: from `step_size` to nearly 0 along half a cosine."""
         share = (queries - tried - 2).double() / max(self.steps - tried - 1, 1)
         return self.step_size * (1 + (math.pi * share.clamp(0, 1)).cos()) / 2
 

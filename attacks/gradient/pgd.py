@@ -1,11 +1,11 @@
 """PGD: repeated steepest ascent from a random start, projected onto the ball after each step.
 
-Madry et al. 2018, arXiv:1706.06083. Ours differs: the loss is the non-saturating form of cross-entropy, L1 steps move
-the largest 5 % of the gradient's values (Tramer & Boneh 2019), and a trial ends as soon as its image is misclassified.
-With `odi_steps` the start is spread in the logits first (Tashiro et al. 2020, arXiv:2003.06878): steps of length eps
-climb a random combination of the logits, drawn for each trial, so that restarts begin where the outputs differ.
+Madry et al. 2018, arXiv:1706.06083. Ours differs: the loss is the non-saturating form of cross-entropy, L1 steps change
+only the values of the largest 5 % of the gradient (Tramer & Boneh 2019), and a trial ends as soon as its image is
+misclassified. With `odi_steps` (Tashiro et al. 2020, arXiv:2003.06878) a trial begins with steps of length eps that
+climb a random combination of the logits, so that restarts begin at points with different outputs.
 L0 is Croce & Hein 2019, arXiv:1909.05040, for values instead of pixels; it starts with random values set to 0 or 1.
-Bad at: models that mask gradients, and at a large `step_size` with few `steps`.
+Bad at: models that mask gradients; a large `step_size` with few `steps`.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -19,7 +19,7 @@ from robustkit.primitives.ball import NORMS
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
-_L0_STEP = 0.15  # theirs: 120000 / 255 for gradients of sum 1 on CIFAR-10's 3072 values
+_L0_STEP = 0.15  # the authors' 120000 / 255 for gradients of sum 1, divided by the 3072 values of CIFAR-10
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class PGD(SteepestAscent):
 
     Args:
         steps: gradient steps per trial.
-        step_size: length of a step, in units of the radius; None is 2.5 * eps / steps (L0: 0.15 for a mean value;
-            frame: 2.5 / steps).
+        step_size: length of a step, measured as eps is (not a share of eps); None is 2.5 * eps / steps (L0: 0.15 for a
+            value of mean gradient; frame: 2.5 / steps).
         random_start: begin at a random point of the ball instead of the image itself.
-        odi_steps: steps before them that climb a random combination of the logits; 2 in the paper.
+        odi_steps: steps before the others that climb a random combination of the logits; 2 in the paper.
         loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
     """
 

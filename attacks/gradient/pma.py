@@ -1,9 +1,9 @@
-"""PMA: the margin of the probabilities, climbed one term first (probability margin attack).
+"""PMA: ascent on one term of the margin of the probabilities, then on the margin (probability margin attack).
 
-Xie et al. 2024, arXiv:2411.15210: MD (`_decomposition.py`) on probabilities instead of logits. Ours differs: each
-probability stands for its logarithm or its log-odds, and the margin for the logarithm of one plus it. These rise with
-the published values and have gradients of the same direction, which do not vanish on confident models.
-Bad at: what MD is bad at.
+Xie et al. 2024, arXiv:2411.15210: MD (`_decomposition.py`) on probabilities instead of logits. Ours differs: it takes
+the log-odds of the true class, the logarithm of the wrong class's probability and, for the margin m, log(1 + m). These
+rise with the published values and have gradients of the same direction, which do not vanish on confident models.
+Bad at: networks without imbalanced gradients, like MD.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -18,7 +18,7 @@ from ._decomposition import Decomposition, likeliest_wrong
 
 @dataclass(frozen=True)
 class PMA(Decomposition):
-    """Probability margin attack: half of the steps in the first stage; its arguments are those of `Decomposition`."""
+    """Probability margin attack in Linf, half of its steps in the first stage; arguments as in `Decomposition`."""
 
     _: KW_ONLY
     steps: int = 100

@@ -1,10 +1,10 @@
-"""ReACG: ACG whose betas are cut where they are large, and whose periods between checkpoints are longer.
+"""ReACG: ACG with large betas made smaller, and with longer periods between checkpoints.
 
-Yamamura et al. 2024, arXiv:2408.03972. Where beta would let the direction before outweigh the gradient (its size is
-above the mean of `|gradient / direction|`), it is computed from gradients of length 1, if that makes it smaller. Ours
-differs: values that the direction leaves at zero are left out of that mean, in which the authors' code has NaN for
-them. Begins at the image, restarts at random points; see `_conjugate.py` for the direction.
-Bad at: logits of an unusual scale, on which the cut betas depend.
+Yamamura et al. 2024, arXiv:2408.03972. Where the previous direction would outweigh the gradient (|beta| is above the
+mean of `|gradient / direction|`), beta is computed from gradients scaled to length 1, if that makes it smaller. Ours
+differs: that mean leaves out values whose direction is zero, for which the authors' code has NaN. The search begins at
+the image; restarts begin at random points. The direction is described in `_conjugate.py`.
+Bad at: networks with logits of an unusual scale, on which the smaller betas depend.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from ._conjugate import ConjugateAscent, hestenes_stiefel
 
 @dataclass(frozen=True)
 class ReACG(ConjugateAscent):
-    """Rescaling auto conjugate gradient attack; its arguments are those of `ConjugateAscent`."""
+    """Rescaling auto conjugate gradient attack in Linf; its arguments are those of `ConjugateAscent`."""
 
     periods = (0.43, 0.24, 0.08)
 
@@ -30,10 +30,10 @@ class ReACG(ConjugateAscent):
 
     def beta(self, grad: Tensor, before: Tensor, direction: Tensor) -> Tensor:
         beta = hestenes_stiefel(grad, before, direction)
-        cut = hestenes_stiefel(_unit(grad), _unit(before), direction)
+        rescaled = hestenes_stiefel(_unit(grad), _unit(before), direction)
         last = wide(direction).flatten(1)
         ratio = (wide(grad).flatten(1) / last).abs().where(last != 0, 0.0).sum(1) / (last != 0).sum(1)
-        return torch.where((beta.abs() > ratio) & (beta.abs() > cut.abs()), cut, beta)
+        return torch.where((beta.abs() > ratio) & (beta.abs() > rescaled.abs()), rescaled, beta)
 
 
 def _unit(grad: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Soft APGD: Auto-PGD on gradients that see past the kinks of ReLU and max pooling.
+"""Soft APGD: Auto-PGD with a backward pass in which ReLU and max pooling are replaced by smooth functions.
 
-Ours: APGD (`apgd.py`) with another backward pass, in which kinks are softened (`robustkit.nethook.soft_kinks`) as in
-ConBP and BPA, which look for examples that transfer; here the softening fades from step to step, so that the last steps
-see the network almost as it is. Logits, losses and verdicts are the network's own.
-Where a gradient ends in front of a flat loss, because all that could still be switched is off, a softened one leads on.
+Ours: APGD (`apgd.py`), but the backward pass smooths the kinks of these layers (`robustkit.nethook.soft_kinks`). ConBP
+and BPA do so to find examples that transfer; here the smoothing weakens from step to step, and the last gradients are
+almost the true ones. The forward pass is unchanged, and so are logits, losses and verdicts.
+Where the loss is flat because the ReLUs that could change it are off, the smoothed gradient still leads on.
 On images of a network trained with TRADES on MNIST that 100 steps of APGD left near the boundary, 30 steps towards each
 of three classes break more than a Square of 5,000 queries; see bench/README.md.
 Bad at: networks without kinks (GELU, average pooling) and TorchScript, where it is APGD.
@@ -24,13 +24,13 @@ from .apgd import APGD
 
 @dataclass(frozen=True)
 class SoftAPGD(APGD, HookedAttack):
-    """APGD on softened gradients.
+    """APGD with smoothed gradients.
 
     Args:
-        widest: width of the transition at an activation's kink in the first step, of the largest absolute value among
-            its inputs.
-        narrowest: the same in the last step; between them it falls by one factor a step.
-        pooling: temperature of the softmax by which max pooling passes gradients on, in units of these widths.
+        widest: width of the smooth transition at a kink in the first step, as a share of the largest absolute value
+            among the layer's inputs.
+        narrowest: the same in the last step; each step multiplies the width by the same factor.
+        pooling: temperature of the softmax that replaces max pooling in the backward pass, in units of these widths.
     """
 
     names_layers = False
@@ -46,7 +46,7 @@ class SoftAPGD(APGD, HookedAttack):
 
     @cached_property
     def _widths(self) -> Tensor:
-        """`[steps]` of the transition in each step."""
+        """`[steps]` width of the transition in each step."""
         fall, last = self.narrowest / self.widest, max(self.steps - 1, 1)
         return torch.tensor([self.widest * fall ** (step / last) for step in range(self.steps)], device="cpu")
 

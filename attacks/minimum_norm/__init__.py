@@ -1,1 +1,1 @@
-"""Attacks that look for the error nearest to an image, whatever its distance."""
+"""Attacks that look for the misclassified point nearest to an image, whatever its distance (minimum-norm attacks)."""

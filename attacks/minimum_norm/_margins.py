@@ -1,4 +1,4 @@
-"""Margins: differences of logits that are positive at errors, and the decision boundaries where they are zero."""
+"""Margins: differences of logits that are positive at errors, and zero at the decision boundary."""
 
 from typing import NamedTuple
 
@@ -12,16 +12,17 @@ from robustkit.primitives.rows import along
 
 DUAL = {"Linf": 1.0, "L2": 2.0, "L1": torch.inf}  # orders of the dual norms
 SHORTEST = 1e-12  # floor of a length that is divided by
-# Pixels that a step of DeepFool goes further, as in the authors' code: where the boundary is near, overshoot alone
-# would be lost in rounding.
+# Length, in units of the input, by which every step of DeepFool is longer (authors' code): where the boundary is near,
+# the overshoot alone would be lost in rounding.
 _FURTHER = 1e-4
 
 
 def error_margin(logits: Tensor, trials: Trials) -> Tensor:
-    """`[B]` the lead of the wrong classes over the true one, of the class aimed at, or of the one to be reached.
+    """`[B]` a margin that is positive at errors only.
 
-    It is positive at errors only. Where a class must be reached, the lead is over all other classes: one over the true
-    class alone would leave a third class in front.
+    Untargeted: the largest wrong logit minus that of the true class. With a `loss_target`: that class's logit minus
+    that of the true class. With a `target`, which must be reached: its logit minus the largest of all other classes,
+    because a third class may be above the true one.
     """
     aimed = losses.loss("margin")(logits, trials.y, trials.loss_target)
     if not losses.any_class(trials.target):  # saves time and changes no row's value
@@ -30,9 +31,9 @@ def error_margin(logits: Tensor, trials: Trials) -> Tensor:
 
 
 def class_margins(logits: Tensor, trials: Trials, count: int) -> Tensor:
-    """`[B, count]` the leads of the likeliest wrong classes, likeliest first; fewer if there are fewer classes.
+    """`[B, count]` margins of the likeliest wrong classes over the true one, likeliest first; fewer with few classes.
 
-    Rows that aim at a class have its margin in every column.
+    Rows that aim at one class have its margin in every column.
     """
     y = trials.y.unsqueeze(1)
     margins = logits - logits.gather(1, y)
@@ -44,14 +45,14 @@ def class_margins(logits: Tensor, trials: Trials, count: int) -> Tensor:
 
 
 class NearBoundary(NamedTuple):
-    """A decision boundary, as the query's gradient has it."""
+    """A decision boundary, linearised at the query."""
 
     margin: Tensor  # [B] at the query
     grad: Tensor  # [B, *S] of the margin
 
 
 def nearest_boundary(seen: MultiGradientSeen, ball: Ball) -> NearBoundary:
-    """The nearest one of the boundaries to several classes."""
+    """The nearest of the linearised boundaries to several classes."""
     length = seen.grads.flatten(2).norm(p=DUAL[ball.norm], dim=2).clamp(min=SHORTEST)
     chosen = (seen.losses.abs() / length).argmin(1)
     rows = torch.arange(len(chosen), device=chosen.device)
@@ -62,10 +63,10 @@ def beyond_boundary(ball: Ball, query: Tensor, seen: MultiGradientSeen, overshoo
     """`[B, *S]` the end of DeepFool's step: just beyond the nearest linearised boundary, clipped to valid images.
 
     Args:
-        ball: in whose norm the boundary is near.
+        ball: its norm measures distances.
         query: `[B, *S]` where the step begins.
-        seen: the answer there.
-        overshoot: how far the step goes beyond the boundary, in units of the way to it.
+        seen: the answer of the model there.
+        overshoot: how far the step goes beyond the boundary, as a share of the distance to it.
     """
     margin, grad = nearest_boundary(seen, ball)
     slope = grad.flatten(1).norm(p=DUAL[ball.norm], dim=1).clamp(min=SHORTEST)

@@ -1,4 +1,4 @@
-"""Projections on balls whose radii differ from row to row."""
+"""Projections onto balls with a radius per row."""
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ from robustkit.primitives.rows import along
 
 
 def projected(norm: NormName, x: Tensor, point: Tensor, radius: Tensor) -> Tensor:
-    """`[B, *S]` a valid point of the balls of `radius` `[B]` around `x`, near `point`, which may be any one.
+    """`[B, *S]` `point` projected onto the ball of `radius` `[B]` around `x` and onto [0, 1].
 
-    The nearest one for Linf, L1 and L0; for L2 the nearest one of the ball, clipped.
+    In Linf, L1 and L0 it is the nearest valid point of the ball; in L2, the nearest point of the ball is clipped.
     """
     if norm == "L0":
         return _sparse(x, point.clamp(0, 1), radius)
@@ -19,7 +19,7 @@ def projected(norm: NormName, x: Tensor, point: Tensor, radius: Tensor) -> Tenso
     if norm == "Linf":
         change = change.clamp(-width, width)
     elif norm == "L2":
-        # A point inside of the ball stays where it is: scaling it up to the surface is adv-lib's mistake.
+        # The factor is at most 1: a point inside the ball must stay where it is (adv-lib scales it up to the surface).
         length = change.flatten(1).norm(dim=1).clamp(min=1e-12)
         change = change * (width / along(length, x)).clamp(max=1)
     else:
@@ -28,10 +28,10 @@ def projected(norm: NormName, x: Tensor, point: Tensor, radius: Tensor) -> Tenso
 
 
 def _sparse(x: Tensor, point: Tensor, count: Tensor) -> Tensor:
-    """The `count` values that changed most; of equal ones the first."""
+    """`point` in the `count` values that changed most (the first ones of equal changes), `x` in all others."""
     size = (point - x).abs().flatten(1)
     count = count.long().clamp(0, size.shape[1]).unsqueeze(1)
-    most = int(count.max())  # of all rows; it changes none of them
+    most = int(count.max())  # over all rows, but no row's result depends on it
     if most == 0:
         return x
     least = size.topk(most, dim=1).values.gather(1, (count - 1).clamp(min=0))

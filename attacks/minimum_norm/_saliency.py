@@ -1,7 +1,7 @@
-"""The most salient change of one or two values: how much it raises a class, times how much it lowers the others.
+"""The most salient change of one or two values: its rise of the class aimed at, times its fall of the other classes.
 
-Papernot et al. 2016, arXiv:1511.07528, equation 8. The best pair is found without trying all, among the values that
-hardly any other surpasses in both parts of the score.
+Papernot et al. 2016, arXiv:1511.07528, equation 8. The best pair is found without comparing all pairs: it consists of
+changes that at most two others surpass both in the rise and in the fall.
 """
 
 from typing import NamedTuple
@@ -9,19 +9,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_MOST_PAIRED = 256  # values whose pairs are compared: two layers of random points have about 20
+_MOST_PAIRED = 256  # most changes whose pairs are compared; with random gains there are far fewer
 
 
 class Gains(NamedTuple):
-    """What each change of a value does; of n values, changes i and i + n are of one value."""
+    """The effect of every change; with n values, changes i and i + n are the two directions of value i."""
 
     towards: Tensor  # [B, 2n] rise of the class aimed at
     others: Tensor  # [B, 2n] fall of all other classes
-    possible: Tensor  # [B, 2n] bool
+    possible: Tensor  # [B, 2n] bool, the change is allowed
 
 
 def score(towards: Tensor, others: Tensor) -> Tensor:
-    """The saliency: the product of both, where both are wanted."""
+    """The saliency: the product of rise and fall where both are positive, else 0."""
     return torch.where((towards > 0) & (others > 0), towards * others, 0)
 
 
@@ -35,8 +35,8 @@ def best_one(gains: Gains) -> tuple[Tensor, Tensor]:
 def best_pair(gains: Gains) -> tuple[Tensor, Tensor]:
     """`[B, 2]` the most salient pair of changes of two values, and its saliency `[B, 1]`.
 
-    Each change of the best pair is surpassed in both parts by at most two others: by its partner, and by the partner's
-    value changed the other way. All others could take its place.
+    At most two changes surpass a member of the best pair both in rise and in fall: its partner, and the opposite change
+    of the partner's value. Any other such change could replace the member and give a better pair.
     """
     places, values = _foremost(gains), gains.towards.shape[1] // 2
     towards, others = gains.towards.gather(1, places), gains.others.gather(1, places)
@@ -50,9 +50,9 @@ def best_pair(gains: Gains) -> tuple[Tensor, Tensor]:
 
 
 def _foremost(gains: Gains) -> Tensor:
-    """`[B, m]` the changes that at most two others surpass in both parts, in front of some that are not.
+    """`[B, m]` the changes that at most two others surpass both in rise and in fall, followed by some others.
 
-    Of more than a few hundred, those that come first.
+    With more than `_MOST_PAIRED` of them, the first ones.
     """
     kept, left = torch.zeros_like(gains.possible), gains.possible
     order = gains.towards.masked_fill(~gains.possible, -torch.inf).argsort(dim=1, descending=True, stable=True)

@@ -1,8 +1,9 @@
-"""ALMA: RMSProp on the distance plus a penalty on the lacking margin, whose weights follow an augmented Lagrangian.
+"""ALMA: RMSProp on the distance plus a penalty for points that are no errors, by an augmented Lagrangian method.
 
-Rony, Granger, Pedersoli & Ben Ayed 2021, arXiv:2011.11857, algorithm 1, with the penalty P2. The margin is divided by
-the spread of the largest logits (DLR), so that the scale of the logits does not matter.
-Bad at: fewer than some 100 steps; few steps want `smoothing=0.5`, the published value for 100, and 1000 want 0.9.
+Rony, Granger, Pedersoli & Ben Ayed 2021, arXiv:2011.11857, algorithm 1, with the penalty P2. The penalty depends on how
+far the margin is from its least value (the "lacking" margin). The margin is divided by the spread of the largest logits
+(DLR), so that the scale of the logits does not matter.
+Bad at: fewer than about 100 steps. The published `smoothing` is 0.5 for 100 steps; 1000 steps need 0.9.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -22,11 +23,11 @@ from ._margins import SHORTEST, error_margin
 _FIRST_DISTANCE = {"L2": 0.1, "L1": 0.5}
 _TOLERANCE = 1e-4  # least margin, in logits
 _CHECK_EVERY = 10  # steps
-_IMPROVED = 0.95  # of the lacking margin at the last check
-_STRICTER = 1.2
+_IMPROVED = 0.95  # progress is enough if the lacking margin has fallen below this share of the last check's
+_STRICTER = 1.2  # factor of `bend` where progress is not enough
 _LEAST_WEIGHT, _LARGEST_WEIGHT = 1e-6, 1e12
 _FLOOR = 1e-8
-_LONGEST, _HALVINGS = 1024, 20  # of the search for the first step: its longest one, in units of one without clipping
+_LONGEST, _HALVINGS = 1024, 20  # search for the first step: its longest, in units of the one without clipping; halvings
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class AlmaState(NearestState):
     step_size: Tensor  # [B] of the first step
     square: Tensor  # [B, *S] moving average of squared gradients
     momentum: Tensor  # [B, *S]
-    weight: Tensor  # [B] of the penalty; mu in the paper
-    bend: Tensor  # [B] of the penalty; rho in the paper
+    weight: Tensor  # [B] multiplier of the penalty; mu in the paper
+    bend: Tensor  # [B] curvature of the penalty; rho in the paper
     checked: Tensor  # [B] lacking margin at the last check
     first_error: Tensor  # [B] int64 queries before the first error
 
@@ -48,9 +49,11 @@ class ALMA(Attack):
 
     Args:
         steps: gradient steps per trial.
-        first_distance: how far the first step leads; None is 0.1 in L2 and 0.5 in L1. epsilon in the paper.
-        last_step: of the first step size, which it reaches by equal ratios from the first error on.
-        smoothing: of the moving averages; alpha in the paper.
+        first_distance: distance of the first step's end from its start; None is 0.1 in L2 and 0.5 in L1. epsilon in the
+            paper.
+        last_step: the last step size as a share of the first one; it falls by one factor per step from the first error
+            on.
+        smoothing: share of the old value in the moving averages; alpha in the paper.
     """
 
     _: KW_ONLY
@@ -82,7 +85,7 @@ class ALMA(Attack):
         )  # fmt: skip
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
-        """The margin in units of the spread of the largest logits (DLR), less than zero where it is too small."""
+        """`[B]` the margin less its least value, divided by the spread of the largest logits (DLR)."""
         margin = error_margin(logits, trials) - _TOLERANCE
         if logits.shape[1] < 3:
             return margin
@@ -95,16 +98,16 @@ class ALMA(Attack):
         assert isinstance(state, AlmaState)
         x, queries, lacking = state.trial.x, state.queries + 1, -seen.loss.double()
         begins = state.queries == 0
-        known = state.distance.isfinite()
+        has_error = state.distance.isfinite()
         checks = ~begins & (queries % _CHECK_EVERY == 0)
-        stricter = checks & ~known & (lacking >= _IMPROVED * state.checked)
+        stricter = checks & ~has_error & (lacking >= _IMPROVED * state.checked)
         bend = torch.where(stricter, _STRICTER * state.bend, state.bend)
         slope = _penalty_slope(lacking, bend, state.weight)
         weight = self.smoothing * state.weight + (1 - self.smoothing) * slope
         weight = torch.where(begins, state.weight, weight.clamp(_LEAST_WEIGHT, _LARGEST_WEIGHT))
 
-        found = nearest(state, seen.label, self.ball)
-        first_error = torch.where(found.error & ~known, state.queries, state.first_error)
+        closest = nearest(state, seen.label, self.ball)
+        first_error = torch.where(closest.error & ~has_error, state.queries, state.first_error)
         change = state.query - x
         pull = _penalty_slope(lacking, bend, weight)
         descent = along((~begins).to(x), x) * _unit(self.ball.norm, change) - along(pull.to(x), x) * seen.grad
@@ -118,14 +121,14 @@ class ALMA(Attack):
         point = (state.query - along(length, x) * momentum).clamp(0, 1)
         done = queries >= self.steps
         return AlmaState(
-            trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), point), queries=queries,
-            done=done, nearest=found.point, distance=found.distance, step_size=step_size, square=square,
+            trial=state.trial, query=torch.where(along(done, x), closest.or_else(state.query), point), queries=queries,
+            done=done, nearest=closest.point, distance=closest.distance, step_size=step_size, square=square,
             momentum=momentum, weight=weight, bend=bend,
             checked=torch.where(begins | checks, lacking, state.checked), first_error=first_error,
         )  # fmt: skip
 
     def _first_step(self, query: Tensor, descent: Tensor, begins: Tensor) -> Tensor:
-        """`[B]` the step size with which a step, clipped to valid images, leads as far as the first one should."""
+        """`[B]` the step size with which the first step, clipped to valid images, has length `first_distance`."""
         far = _FIRST_DISTANCE[self.ball.norm] if self.first_distance is None else self.first_distance
         low: Tensor = far / descent.flatten(1).norm(p=self.ball.order, dim=1).clamp(min=SHORTEST).double()
         if not bool(begins.any()):  # saves time and changes no row's value
@@ -139,7 +142,7 @@ class ALMA(Attack):
         return low
 
     def _decay(self, queries: Tensor, first_error: Tensor) -> Tensor:
-        """`[B]` how far the step size has fallen."""
+        """`[B]` the step size as a share of the first one."""
         since = (queries - first_error).clamp(min=0).double() / (self.steps - first_error).abs().clamp(min=1)
         return one_by_one(lambda share: self.last_step ** min(share, 1.0), since)
 
@@ -149,7 +152,7 @@ class ALMA(Attack):
 
 
 def _penalty_slope(lacking: Tensor, bend: Tensor, weight: Tensor) -> Tensor:
-    """`[B]` the derivative of the penalty P2 in the lacking margin."""
+    """`[B]` the derivative of the penalty P2 with respect to the lacking margin."""
     above = weight + 2 * weight * bend * lacking + (bend * lacking).square() / 2
     below = weight / (1 - bend * lacking.clamp(max=0)).square()
     return torch.where(lacking >= 0, above, below)

@@ -1,10 +1,11 @@
-"""Brendel-Bethge: from an error far away along the decision boundary to the error nearest to the image.
+"""Brendel-Bethge: starts at an error far from the image and walks along the decision boundary to the nearest one.
 
 Brendel, Rauber, Kümmerer, Ustyuzhaninov & Bethge 2019, arXiv:1907.01003; the schedules are those of the authors' code
-in foolbox. Ours differs: the first error is noise, or the image itself is the first point if none of the noise is an
-error; the radius of the steps does not depend on the number of images; `_trust_region.py` has the rest.
-Bad at: few steps, as the first error is far away; L1, where FMN is nearer; linear classifiers in L0, of which it
-changes a few values more than it must; trials that must reach a class begin at the image.
+in foolbox. Ours differs: the first error is noise; where no noise is an error, and in trials that must reach a class,
+the walk begins at the image; the radius of the steps does not depend on the number of images. `_trust_region.py` has
+the step, and what differs there.
+Bad at: few steps, because the first error is far away; L1, where FMN finds nearer errors; linear classifiers in L0, of
+which it changes a few values more than necessary.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -26,8 +27,8 @@ from ._margins import error_margin
 from ._trust_region import step_along_boundary
 
 _DESCEND = 2
-_HALVINGS = 10  # of the way to the first error
-_SHRINKS = 20  # times that the radius is halved
+_HALVINGS = 10  # bisections between the image and the first error
+_SHRINKS = 20  # how often the radius is halved
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,10 @@ class BrendelBethge(Attack):
         steps: gradient steps along the boundary per trial.
         radius: L2 length of the first steps, in units of the number of values of an image; it is halved twenty times.
             None is 1 / steps, which is the authors' 1e-3 at their 1000 steps: the walk is as long with any number.
-        momentum: share of the boundary's normal that is kept in each step.
-        overshoot: length of a step towards the boundary in units of the way to it; steps back go 2 - overshoot.
-        starts: points of noise, one of which may be the first error.
+        momentum: share of the old value in the moving average of the boundary's normal.
+        overshoot: how far a step towards errors goes, as a multiple of the distance to the linearised boundary; a step
+            from an error back to the boundary goes 2 - overshoot.
+        starts: points of noise that are queried to find a first error.
     """
 
     _: KW_ONLY
@@ -83,7 +85,7 @@ class BrendelBethge(Attack):
 
     def init(self, trials: Trials) -> BrendelBethgeState:
         start = searching(trials)
-        aims = trials.target >= 0  # noise is hardly ever of one class
+        aims = trials.target >= 0  # noise is hardly ever of a given class
         start["query"] = torch.where(along(aims, trials.x), trials.x, start["query"])
         start["phase"] = start["phase"].masked_fill(aims, _DESCEND)
         return BrendelBethgeState(
@@ -93,26 +95,26 @@ class BrendelBethge(Attack):
     def step(self, state: State, seen: Seen) -> BrendelBethgeState:
         assert isinstance(state, BrendelBethgeState)
         x, queries = state.trial.x, state.queries + 1
-        found = nearest(state, seen.label, self.ball)
+        closest = nearest(state, seen.label, self.ball)
         starting, descending = state.phase == START, state.phase == _DESCEND
-        way = bisected(state, found.error, starting & found.error, 2.0**-_HALVINGS)
-        lost = starting & ~found.error & (queries >= self.starts)
-        phase = state.phase.masked_fill(starting & found.error, BISECT).masked_fill(way.arrived | lost, _DESCEND)
+        way = bisected(state, closest.error, starting & closest.error, 2.0**-_HALVINGS)
+        failed = starting & ~closest.error & (queries >= self.starts)
+        phase = state.phase.masked_fill(starting & closest.error, BISECT).masked_fill(way.arrived | failed, _DESCEND)
         descents = state.descents + descending
         done = descents >= self.steps
         after = BrendelBethgeState(
-            trial=state.trial, query=state.query, queries=queries, done=done, nearest=found.point,
-            distance=found.distance, phase=phase, end=way.end, low=way.low, high=way.high, descents=descents,
+            trial=state.trial, query=state.query, queries=queries, done=done, nearest=closest.point,
+            distance=closest.distance, phase=phase, end=way.end, low=way.low, high=way.high, descents=descents,
             normal=self._normal(state, seen),
         )  # fmt: skip
         makers = (
             lambda: random_start(x, state.trial.key, queries),
             lambda: between(self.ball.norm, x, way.end, (way.low + way.high) / 2),
-            lambda: torch.where(along(lost, x), x, between(self.ball.norm, x, way.end, way.high)),
+            lambda: torch.where(along(failed, x), x, between(self.ball.norm, x, way.end, way.high)),
             lambda: self._descended(state, after.normal, seen),
         )
         query = by_phase(phase + descending, makers)
-        return replace(after, query=torch.where(along(done, x), found.or_else(state.query), query))
+        return replace(after, query=torch.where(along(done, x), closest.or_else(state.query), query))
 
     def _normal(self, state: BrendelBethgeState, seen: Seen) -> Tensor:
         mixed = self.momentum * state.normal + (1 - self.momentum) * seen.grad
@@ -127,7 +129,7 @@ class BrendelBethge(Attack):
 
 
 def between(norm: NormName, x: Tensor, end: Tensor, share: Tensor) -> Tensor:
-    """The point at a share `[B]` of the way from `x` to `end`; in L1 and L0 the largest changes begin first."""
+    """The point at a share `[B]` of the way from `x` to `end`; in L1 and L0 the largest changes come first."""
     if norm == "L0":
         least = along(1 - share, x).to(x)
         return torch.where((end - x).abs() >= least, end, x)

@@ -1,9 +1,9 @@
-"""C&W: Adam on the squared distance plus a weighted margin, in a space whose points are all valid images.
+"""C&W: Adam on the squared distance plus a weighted margin, in a space in which every point is a valid image.
 
 Carlini & Wagner 2017, arXiv:1608.04644, section V-A: the L2 attack with the loss f_6 and a binary search for the
-weight. Ours differs: black and white pixels are nearer in that space, so that fewer steps move them; a descent begins
-where the one before ended, or at the nearest error once there is one, so that no step is spent on the same way twice;
-it ends early for its own image, not for a whole batch, and only if it has had no error.
+weight. Ours differs: black and white are less far away in that space, so that such pixels move in fewer steps; each
+descent begins where the previous one ended, or at the nearest error once there is one, so that no step is repeated; an
+early end concerns one image, not the whole batch, and only descents without an error.
 Bad at: cost: it takes thousands of queries for what DDN and FMN find in a hundred.
 """
 
@@ -21,8 +21,8 @@ from .._starts import first_query
 from ._margins import error_margin
 from ._weights import WeightSearch, begin_search, searched
 
-# Images are shrunk by it, as black and white are infinitely far away in the space of the descent. The authors' 1 - 1e-6
-# leaves them so far away that they do not begin to move in some hundred steps.
+# Factor of the values, from -1 to 1, before the inverse tanh, which is infinite for black and white. The authors'
+# 1 - 1e-6 leaves these so far away that they do not begin to move in about a hundred steps.
 _INSIDE = 0.99
 
 
@@ -31,7 +31,7 @@ class CwState(NearestState):
     """The state of one trial."""
 
     weight: WeightSearch
-    position: Tensor  # [B, *S] whose tanh is the query
+    position: Tensor  # [B, *S] the point of the unbounded space that stands for the query
     moments: Moments
 
 
@@ -41,9 +41,9 @@ class CW(Attack):
 
     Args:
         steps: gradient steps of a descent.
-        searches: descents, each with another weight.
-        step_size: of Adam.
-        first_weight: of the margin in the first descent; c in the paper.
+        searches: number of descents, each with another weight.
+        step_size: step size of Adam.
+        first_weight: weight of the margin in the first descent; c in the paper.
         confidence: least margin of an error; kappa in the paper.
         abort_early: end a descent that has had no error when a tenth of its steps makes no progress.
     """
@@ -83,21 +83,21 @@ class CW(Attack):
     def step(self, state: State, seen: Seen) -> CwState:
         assert isinstance(state, CwState)
         x, change, lacking = state.trial.x, state.query - state.trial.x, self.confidence - seen.loss.to(state.query)
-        found = nearest(state, seen.label, self.ball, looked_at=(lacking <= 0) if self.confidence else True)
+        closest = nearest(state, seen.label, self.ball, looked_at=(lacking <= 0) if self.confidence else True)
         loss = (change * change).flatten(1).sum(1) + state.weight.value * lacking.clamp(min=0)
         slope = 2 * change - along(state.weight.value * (lacking > 0), x) * seen.grad
-        slope = slope * 2 * state.query * (1 - state.query)  # the derivative of the query in the position
+        slope = slope * 2 * state.query * (1 - state.query)  # the derivative of the query by the position
         descent = adam(state.moments, slope, state.weight.step, self.steps)
-        weight = searched(state.weight, found.error, loss, self.steps, abort_early=self.abort_early)
+        weight = searched(state.weight, closest.error, loss, self.steps, abort_early=self.abort_early)
 
-        anew = weight.step == 0
-        back = along(anew & found.distance.isfinite(), x)
-        position = torch.where(back, to_space(found.point), state.position - self.step_size * descent.direction)
+        new_turn = weight.step == 0
+        back = along(new_turn & closest.distance.isfinite(), x)
+        position = torch.where(back, to_space(closest.point), state.position - self.step_size * descent.direction)
         done = weight.turn >= self.searches
         return CwState(
-            trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), to_image(position)),
-            queries=state.queries + 1, done=done, nearest=found.point, distance=found.distance, weight=weight,
-            position=position, moments=at_rest(x).where(anew, descent.moments),
+            trial=state.trial, query=torch.where(along(done, x), closest.or_else(state.query), to_image(position)),
+            queries=state.queries + 1, done=done, nearest=closest.point, distance=closest.distance, weight=weight,
+            position=position, moments=at_rest(x).where(new_turn, descent.moments),
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""DDN: gradient steps whose direction and length are decoupled: the change has a given norm, which follows the label.
+"""DDN: gradient steps turn the perturbation, while its norm shrinks after an error and grows otherwise.
 
 Rony et al. 2019, arXiv:1811.09600, algorithm 1. Ours differs: the loss is log-odds, whose gradient has the direction of
-cross-entropy's and does not vanish; images are rounded to levels of colour only if `levels` says so.
-Bad at: fewer than some 50 steps, as the norm changes by 5 % in each.
+cross-entropy's and does not vanish; images are rounded to a number of colour levels only if `levels` is given.
+Bad at: fewer than about 50 steps, because each changes the norm by 5 %.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -26,7 +26,7 @@ _LAST_STEP = 0.01  # of the first one
 class DdnState(NearestState):
     """The state of one trial."""
 
-    radius: Tensor  # [B] norm of the change that is queried
+    radius: Tensor  # [B] norm of the perturbation
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DDN(LossAttack):
 
     Args:
         steps: gradient steps per trial.
-        radius: norm of the first change.
+        radius: norm of the perturbation before the first step changes it.
         step_size: length of the first step; it falls to a hundredth along a cosine. alpha in the paper.
         factor: share by which the norm shrinks after an error and grows otherwise; gamma in the paper.
         levels: number of values that a pixel can have, such as 256; None for any value.
@@ -69,9 +69,9 @@ class DDN(LossAttack):
     def step(self, state: State, seen: Seen) -> DdnState:
         assert isinstance(state, DdnState)
         x, queries = state.trial.x, state.queries + 1
-        found = nearest(state, seen.label, self.ball)
+        closest = nearest(state, seen.label, self.ball)
         farthest = torch.maximum(x, 1 - x).flatten(1).norm(dim=1)
-        radius = state.radius * torch.where(found.error, 1 - self.factor, 1 + self.factor)
+        radius = state.radius * torch.where(closest.error, 1 - self.factor, 1 + self.factor)
         radius = torch.minimum(radius, farthest)
 
         length = at(state.queries, cosine(self.step_size, self.step_size * _LAST_STEP, self.steps), x)
@@ -80,12 +80,12 @@ class DDN(LossAttack):
         point = self._rounded((x + change * along(radius / norm, x)).clamp(0, 1))
         done = queries >= self.steps
         return DdnState(
-            trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), point), queries=queries,
-            done=done, nearest=found.point, distance=found.distance, radius=radius,
+            trial=state.trial, query=torch.where(along(done, x), closest.or_else(state.query), point), queries=queries,
+            done=done, nearest=closest.point, distance=closest.distance, radius=radius,
         )  # fmt: skip
 
     def _direction(self, state: State, grad: Tensor) -> Tensor:
-        """The steepest direction; where there is no gradient, a random one."""
+        """The steepest direction; a random one where the gradient is zero."""
         steepest = self.ball.steepest(grad, state.query)
         flat = (grad == 0).flatten(1).all(1)
         if not bool(flat.any()):  # saves time and changes no row's value

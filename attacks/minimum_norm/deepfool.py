@@ -1,9 +1,10 @@
 """DeepFool: steps just beyond the nearest linearised decision boundary, until the class changes.
 
 Moosavi-Dezfooli, Fawzi & Frossard 2016, arXiv:1511.04599, algorithm 2. Ours differs: the step is clipped to valid
-images, and a trial can aim at a class. A step to the nearest valid image beyond the boundary, as FAB's, ends up to 39 %
-farther away: it makes up for pixels that cannot move, where the clipped step stops short and looks again.
-Bad at: near errors, as it takes the first one; DDN and FMN go on from there.
+images, and a trial can aim at a class. Steps to the nearest valid image beyond the boundary, as in FAB, give errors up
+to 39 % farther away: they move other pixels further where some cannot move. A clipped step just stops short, and the
+next one begins there.
+Bad at: small distances, because it stops at the first error; DDN and FMN go on from there.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -25,8 +26,8 @@ class DeepFool(MultiGradientAttack):
 
     Args:
         steps: the most steps of a trial, which ends at the first error.
-        classes: how many of the likeliest wrong classes a step looks at, each for one backward pass.
-        overshoot: how far a step goes beyond the boundary, in units of the way to it.
+        classes: number of likeliest wrong classes that a step considers; each costs one backward pass.
+        overshoot: how far a step goes beyond the boundary, as a share of the distance to it.
     """
 
     _: KW_ONLY
@@ -56,13 +57,13 @@ class DeepFool(MultiGradientAttack):
     def step(self, state: State, seen: Seen) -> NearestState:
         assert isinstance(state, NearestState)
         assert isinstance(seen, MultiGradientSeen)
-        found = nearest(state, seen.label, self.ball)
-        done = found.error | (state.queries >= self.steps)
+        closest = nearest(state, seen.label, self.ball)
+        done = closest.error | (state.queries >= self.steps)
         query = torch.where(
             along(done, state.query),
-            found.or_else(state.query),
+            closest.or_else(state.query),
             beyond_boundary(self.ball, state.query, seen, self.overshoot),
         )
         return replace(
-            state, query=query, queries=state.queries + 1, done=done, nearest=found.point, distance=found.distance
+            state, query=query, queries=state.queries + 1, done=done, nearest=closest.point, distance=closest.distance
         )

@@ -1,9 +1,9 @@
-"""EAD: proximal gradient steps on an elastic net, the L1 plus the squared L2 distance, and a weighted margin.
+"""EAD: proximal gradient steps on an elastic net (weighted L1 plus squared L2 distance) plus a weighted margin.
 
 Chen, Sharma, Zhang, Yi & Hsieh 2018, arXiv:1709.04114, algorithm 1, with the accelerated steps (FISTA) of the authors'
-code. Ours differs: errors are looked for where gradients are taken, which saves a forward per step; a descent ends
-early for its own image, not for a whole batch, and only if it has had no error.
-Bad at: cost: it takes thousands of queries for what FMN finds in some hundred.
+code. Ours differs: errors are looked for where gradients are taken, which saves one forward pass per step; an early end
+concerns one image, not the whole batch, and only descents without an error.
+Bad at: cost: it takes thousands of queries for what FMN finds in a few hundred.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -29,9 +29,9 @@ class EadState(NearestState):
     """The state of one trial."""
 
     weight: WeightSearch
-    start: Tensor  # [B, *S] image at which descents begin
-    point: Tensor  # [B, *S] end of the last proximal step; the query lies further on
-    elastic: Tensor  # [B] least elastic net among the errors
+    start: Tensor  # [B, *S] the point at which each descent begins
+    point: Tensor  # [B, *S] end of the last proximal step; the query is extrapolated from it
+    elastic: Tensor  # [B] smallest elastic net among the errors so far
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class EAD(Attack):
 
     Args:
         steps: gradient steps of a descent.
-        searches: descents, each with another weight.
-        step_size: of the first step of a descent; it falls to zero as a square root.
-        shrinkage: by how much each step shrinks every change, the weight of the L1 distance; beta in the paper.
-        first_weight: of the margin in the first descent; c in the paper.
+        searches: number of descents, each with another weight.
+        step_size: first step size of a descent; it falls to zero as the square root of the share of steps left.
+        shrinkage: weight of the L1 distance; each step shrinks every change by as much. beta in the paper.
+        first_weight: weight of the margin in the first descent; c in the paper.
         confidence: least margin of an error; kappa in the paper.
-        rule: which error is kept: the nearest in "L1", or that of the least elastic net, "EN".
+        rule: which error is kept: "L1" the one nearest in L1, "EN" the one with the smallest elastic net.
         abort_early: end a descent that has had no error when a tenth of its steps makes no progress.
     """
 
@@ -89,7 +89,7 @@ class EAD(Attack):
         assert isinstance(state, EadState)
         x, change, lacking = state.trial.x, state.query - state.trial.x, self.confidence - seen.loss.to(state.query)
         square, length = (change * change).flatten(1).sum(1), change.flatten(1).abs().sum(1)
-        found, elastic = self._found(state, seen, square + self.shrinkage * length)
+        closest, elastic = self._kept_error(state, seen, square + self.shrinkage * length)
 
         slope = 2 * change - along(state.weight.value * (lacking > 0), x) * seen.grad
         step_size = self.step_size * at(state.weight.step, square_root(self.steps), x)
@@ -99,23 +99,23 @@ class EAD(Attack):
         further = (point + along(turn / (turn + 3), x) * (point - state.point)).clamp(0, 1)
 
         loss = square + self.shrinkage * length + state.weight.value * lacking.clamp(min=0)
-        weight = searched(state.weight, found.error, loss, self.steps, abort_early=self.abort_early)
-        anew = along(weight.step == 0, x)
+        weight = searched(state.weight, closest.error, loss, self.steps, abort_early=self.abort_early)
+        new_turn = along(weight.step == 0, x)
         done = weight.turn >= self.searches
-        query = torch.where(along(done, x), found.or_else(state.query), torch.where(anew, state.start, further))
+        query = torch.where(along(done, x), closest.or_else(state.query), torch.where(new_turn, state.start, further))
         return EadState(
-            trial=state.trial, query=query, queries=state.queries + 1, done=done, nearest=found.point,
-            distance=found.distance, weight=weight, start=state.start, point=torch.where(anew, state.start, point),
-            elastic=elastic,
+            trial=state.trial, query=query, queries=state.queries + 1, done=done, nearest=closest.point,
+            distance=closest.distance, weight=weight, start=state.start,
+            point=torch.where(new_turn, state.start, point), elastic=elastic,
         )  # fmt: skip
 
-    def _found(self, state: EadState, seen: Seen, elastic: Tensor) -> tuple[Nearest, Tensor]:
+    def _kept_error(self, state: EadState, seen: Seen, elastic: Tensor) -> tuple[Nearest, Tensor]:
         """The error to keep, and its elastic net."""
         confident = seen.loss >= self.confidence if self.confidence else True
-        found = nearest(state, seen.label, self.ball, looked_at=confident)
+        closest = nearest(state, seen.label, self.ball, looked_at=confident)
         if self.rule == "L1":
-            return found, state.elastic
-        better = found.error & (elastic < state.elastic)
+            return closest, state.elastic
+        better = closest.error & (elastic < state.elastic)
         point = torch.where(along(better, state.query), state.query, state.nearest)
         distance = torch.where(better, self.ball.distance(state.trial.x, state.query), state.distance)
-        return Nearest(found.error, better, point, distance), torch.where(better, elastic, state.elastic)
+        return Nearest(closest.error, better, point, distance), torch.where(better, elastic, state.elastic)

@@ -1,10 +1,10 @@
-"""FAB: steps to the linearised decision boundary, pulled back towards the image; it looks for the nearest error.
+"""FAB: looks for the nearest error by steps to the linearised decision boundary that are biased towards the image.
 
-Croce & Hein 2020, arXiv:1907.02044, algorithm 1. Ours differs: a query brings the label and the gradients of the next
-step, where the authors' code asks twice; only an untargeted trial, whose gradients are many, asks for the label first
-once there was an error, as most steps then end in one. A trial ends at the first error inside the ball. "FAB-T", its
-targeted form, is targets=9 and needs one gradient per query instead of one per class.
-Bad at: models that mask gradients, and networks of many classes unless `targets` is set.
+Croce & Hein 2020, arXiv:1907.02044, algorithm 1. Ours differs: one query gives both the label and the gradients for the
+next step, where the authors' code makes two. Only an untargeted trial that has had an error queries the label alone
+first: most of its steps end in an error, which needs none of the many gradients. A trial ends at the first error inside
+the ball. "FAB-T", the targeted form, is targets=9 and needs one gradient per query instead of one per class.
+Bad at: models that mask gradients, and networks with many classes unless `targets` is set.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -35,7 +35,7 @@ class FabState(NearestState):
     """The state of one trial."""
 
     iterations: Tensor  # [B] int64 steps to the boundary so far
-    step_begins: Tensor  # [B] bool, at the query whatever its label: it lies behind an error, or is known to be none
+    step_begins: Tensor  # [B] bool, a step begins at the query whatever its label; else only if it is no error
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class FAB(MultiGradientAttack):
     """Fast adaptive boundary attack.
 
     Args:
-        steps: steps to the boundary per trial; each takes one query, or two where it ends in an error or may do so.
-        classes: how many of the likeliest wrong classes an untargeted trial linearises, each for one backward pass.
-        overshoot: length of a step in units of the way to the boundary; eta in the paper.
-        pull: largest share of the step that starts from the image; alpha_max in the paper.
-        retreat: share of the way from the image to an error at which the next step begins; beta in the paper.
+        steps: steps to the boundary per trial; each takes one or two queries.
+        classes: number of likeliest wrong classes that an untargeted trial linearises; each costs one backward pass.
+        overshoot: length of a step as a multiple of the distance to the boundary; eta in the paper.
+        pull: largest weight of the step that starts from the image; alpha_max in the paper.
+        retreat: after an error, the next step begins at this share of the way from the image to it; beta in the paper.
     """
 
     _: KW_ONLY
@@ -94,25 +94,25 @@ class FAB(MultiGradientAttack):
         assert isinstance(state, FabState)
         assert isinstance(seen, MultiGradientSeen)
         x, query = state.trial.x, state.query
-        found = nearest(state, seen.label, self.ball)
+        closest = nearest(state, seen.label, self.ball)
         done = state.iterations >= self.steps
-        error, again = found.error & ~state.step_begins, self._asks_label(state) & ~found.error
+        error, needs_gradients = closest.error & ~state.step_begins, self._asks_label(state) & ~closest.error
         moved = torch.where(along(error, x), x + self.retreat * (query - x), self._moved(x, query, seen))
-        moved = torch.where(along(again, x), query, moved)
+        moved = torch.where(along(needs_gradients, x), query, moved)
         return FabState(
-            trial=state.trial, query=torch.where(along(done, x), found.or_else(query), moved),
-            queries=state.queries + 1, done=done, iterations=state.iterations + ~(error | again),
-            step_begins=error | again, nearest=found.point, distance=found.distance,
+            trial=state.trial, query=torch.where(along(done, x), closest.or_else(query), moved),
+            queries=state.queries + 1, done=done, iterations=state.iterations + ~(error | needs_gradients),
+            step_begins=error | needs_gradients, nearest=closest.point, distance=closest.distance,
         )  # fmt: skip
 
     def _asks_label(self, state: FabState) -> Tensor:
-        """`[B]` whether the label is all that the query is for."""
+        """`[B]` bool, only the label of the query is needed, no gradient."""
         if self.reads_all_gradients:
             return torch.zeros_like(state.done)
         return (state.distance.isfinite() & ~state.step_begins) | (state.iterations >= self.steps)
 
     def _moved(self, x: Tensor, query: Tensor, seen: MultiGradientSeen) -> Tensor:
-        """One step from `query`, and one from the image, to the nearest linearised boundary; then their mean."""
+        """`[B, *S]` weighted mean of the steps from `query` and from the image beyond the nearest boundary."""
         norm, (loss, grad) = self.ball.norm, nearest_boundary(seen, self.ball)
         there = loss + (grad * (x - query)).flatten(1).sum(1)  # the linearised margin at the image
         both = to_hyperplane(norm, torch.cat([query, x]), torch.cat([grad, grad]), -torch.cat([loss, there]))

@@ -1,11 +1,10 @@
-"""JSMA: changes the one or two values that most raise a wrong class and lower the others, again and again.
+"""JSMA: in each step, changes the one or two values that most raise a wrong class and lower the other classes.
 
 Papernot, McDaniel, Jha, Fredrikson, Celik & Swami 2016, arXiv:1511.07528: the saliency map of equation 8, and the pairs
 of algorithm 3. Ours differs: a step may raise one value and lower another, where the paper has one attack for each; a
-derivative is multiplied by the change that the box allows, which is the same for black and white pixels; the class
-aimed at is the likeliest wrong one of each query, unless the trial aims at one; and the best pair is found without
-trying all (`_saliency.py`).
-Bad at: few changed values, of which sigma-zero and VFGA need a third to a half; restarts, which are all alike.
+derivative is multiplied by the change that the box allows; the class aimed at is the likeliest wrong class of each
+query, unless the trial aims at one; the best pair is found without comparing all pairs (`_saliency.py`).
+Bad at: sparse errors: sigma-zero and VFGA change a third to a half as many values; restarts, which are all the same.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -30,9 +29,9 @@ class JSMA(MultiGradientAttack):
 
     Args:
         steps: the most steps of a trial, which ends at the first error.
-        step_size: by how much a value changes in a step; theta in the paper.
-        pairs: change two values in a step and not one.
-        direction: "up" only raises values, "down" only lowers them.
+        step_size: the most by which a step changes a value; theta in the paper.
+        pairs: change two values in a step instead of one.
+        direction: "up" only raises values, "down" only lowers them, "both" does both.
     """
 
     _: KW_ONLY
@@ -69,21 +68,21 @@ class JSMA(MultiGradientAttack):
     def step(self, state: State, seen: Seen) -> NearestState:
         assert isinstance(state, NearestState)
         assert isinstance(seen, MultiGradientSeen)
-        found = nearest(state, seen.label, self.ball)
-        query = found.or_else(self._changed(state.trial.x, state.query, seen.grads))
+        closest = nearest(state, seen.label, self.ball)
+        query = closest.or_else(self._changed(state.trial.x, state.query, seen.grads))
         over = self.ball.distance(state.trial.x, query) > self.ball.eps
         stuck = (query == state.query).flatten(1).all(1)
-        done = found.error | over | stuck | (state.queries >= self.steps)
+        done = closest.error | over | stuck | (state.queries >= self.steps)
         return replace(
-            state, query=query, queries=state.queries + 1, done=done, nearest=found.point, distance=found.distance
+            state, query=query, queries=state.queries + 1, done=done, nearest=closest.point, distance=closest.distance
         )
 
     def _changed(self, x: Tensor, point: Tensor, grads: Tensor) -> Tensor:
-        """The point after one step; the same where no change raises the class and lowers the others."""
+        """The point after one step; unchanged where no change raises the class aimed at and lowers the others."""
         flat, (towards, others) = point.flatten(1), (levelled(grad).flatten(1) for grad in grads.unbind(1))
         up, down = (1 - flat).clamp(max=self.step_size), -flat.clamp(max=self.step_size)
         moves = torch.cat([up * (self.direction != "down"), down * (self.direction != "up")], 1)
-        # A value that went up does not come down again: changes would undo each other for ever.
+        # A value that was raised is never lowered again, and vice versa: steps could undo each other endlessly.
         possible = (moves != 0) & (moves * (flat - x.flatten(1)).repeat(1, 2) >= 0)
         gains = Gains(towards.repeat(1, 2) * moves, -others.repeat(1, 2) * moves, possible)
         place, score = best_one(gains)

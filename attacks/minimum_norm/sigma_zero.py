@@ -1,8 +1,8 @@
-"""sigma-zero: Adam on the margin plus a smooth count of the changed values; small changes are dropped after each step.
+"""sigma-zero: Adam on the margin and a smooth count of the changed values; each step then drops small changes.
 
 Cinà, Villani, Pintor, Schönherr, Biggio & Pelillo 2025, arXiv:2402.01879, algorithm 1. Ours differs: a trial can aim at
 a class.
-Bad at: fewer than some 100 steps.
+Bad at: fewer than about 100 steps.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -37,10 +37,10 @@ class SigmaZero(Attack):
 
     Args:
         steps: gradient steps per trial.
-        step_size: the first step of Adam; it falls to a tenth along a cosine. eta in the paper.
+        step_size: first step size of Adam; it falls to a tenth along a cosine. eta in the paper.
         smoothing: a change d counts as d^2 / (d^2 + smoothing); sigma in the paper.
-        threshold: size below which changes are dropped at first; tau in the paper.
-        factor: by which the threshold rises after an error and falls otherwise, in units of the step size; t in the
+        threshold: at first, changes smaller than this are dropped; tau in the paper.
+        factor: how much the threshold rises after an error and otherwise falls, in units of the step size; t in the
             paper.
     """
 
@@ -75,25 +75,25 @@ class SigmaZero(Attack):
     def step(self, state: State, seen: Seen) -> SigmaZeroState:
         assert isinstance(state, SigmaZeroState)
         x, queries = state.trial.x, state.queries + 1
-        found = nearest(state, seen.label, self.ball)
+        closest = nearest(state, seen.label, self.ball)
         slope = levelled(self._count_slope(state.query - x) - along(seen.loss < 0, x) * seen.grad)
         descent = adam(state.moments, slope, state.queries, self.steps)
         schedule = cosine(self.step_size, self.step_size * _LAST_STEP, self.steps)
-        # The step size of one turn before, as in adv-lib; the authors' code is one turn ahead.
+        # The step size of the previous step, as in adv-lib; the authors' code is one step ahead.
         length = at((state.queries - 1).clamp(min=0), schedule, x)
         moved = (state.query - along(length, x) * descent.direction).clamp(0, 1)
 
         change = self.factor * at(state.queries, schedule, x)
-        threshold = (state.threshold + torch.where(found.error, change, -change)).clamp(0, 1)
+        threshold = (state.threshold + torch.where(closest.error, change, -change)).clamp(0, 1)
         point = torch.where((moved - x).abs() < along(threshold, x), x, moved)
         done = queries >= self.steps
         return SigmaZeroState(
-            trial=state.trial, query=torch.where(along(done, x), found.or_else(state.query), point), queries=queries,
-            done=done, nearest=found.point, distance=found.distance, moments=descent.moments, threshold=threshold,
+            trial=state.trial, query=torch.where(along(done, x), closest.or_else(state.query), point), queries=queries,
+            done=done, nearest=closest.point, distance=closest.distance, moments=descent.moments, threshold=threshold,
         )  # fmt: skip
 
     def _count_slope(self, change: Tensor) -> Tensor:
-        """The gradient of the smooth count, as a share of all values."""
+        """The gradient of the smooth count, divided by the number of values."""
         square = change * change
         root = square + self.smoothing
         return 2 * self.smoothing * change / (root * root) / change[0].numel()

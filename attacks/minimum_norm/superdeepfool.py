@@ -1,9 +1,10 @@
-"""SuperDeepFool: DeepFool's errors, each projected onto the line along the gradient there, until the projection is one.
+"""SuperDeepFool: DeepFool, but each error is projected onto the line through the image along the gradient there.
 
-Abdollahpoor, Abroshan & Moosavi-Dezfooli 2023, arXiv:2303.12481, algorithm 2, SDF(infinity, 1): at a nearest error, the
-way from the image is parallel to the gradient. Bisection follows. Ours differs: the nearest of all queried errors is
-the result; bisection begins beyond the last projection, whose direction is the best one; steps are clipped to valid
-images; a trial can aim at a class; from the first error on, DeepFool looks at the likeliest wrong class alone.
+Abdollahpoor, Abroshan & Moosavi-Dezfooli 2023, arXiv:2303.12481, algorithm 2, SDF(infinity, 1). The reason: at the
+nearest error, the way from the image is parallel to the gradient. DeepFool and projections alternate until a projection
+is itself an error; a bisection follows. Ours differs: the result is the nearest of all queried errors; the bisection
+begins beyond the last projection, whose direction is the best one; steps are clipped to valid images; a trial can aim
+at a class; from the first error on, DeepFool considers the likeliest wrong class alone.
 Bad at: cost, as projections seldom cross a curved boundary, so that most trials use all of their steps.
 """
 
@@ -40,11 +41,11 @@ class SuperDeepFool(MultiGradientAttack):
     """SuperDeepFool in L2.
 
     Args:
-        steps: the most steps of DeepFool and projections of a trial.
-        classes: how many of the likeliest wrong classes a step looks at before the first error, each for one backward
+        steps: the most steps of a trial; a step of DeepFool and a projection are one each.
+        classes: number of likeliest wrong classes that a step considers before the first error; each costs one backward
             pass.
-        overshoot: how far a step of DeepFool goes beyond the boundary, in units of the way to it.
-        bisections: queries along the last projection.
+        overshoot: how far a step of DeepFool goes beyond the boundary, as a share of the distance to it.
+        bisections: queries of the bisection.
     """
 
     _: KW_ONLY
@@ -89,27 +90,27 @@ class SuperDeepFool(MultiGradientAttack):
         assert isinstance(state, SuperDeepFoolState)
         assert isinstance(seen, MultiGradientSeen)
         x, query = state.trial.x, state.query
-        found = nearest(state, seen.label, self.ball)
+        closest = nearest(state, seen.label, self.ball)
         stepping = state.halvings < 0
-        ends = stepping & ((found.error & state.projected) | (state.points >= self.steps))
-        again = stepping & ~ends & ~found.error & ~state.whole & ~_aims(state) & found.distance.isinf()
+        ends = stepping & ((closest.error & state.projected) | (state.points >= self.steps))
+        reads_whole = stepping & ~ends & ~closest.error & ~state.whole & ~_aims(state) & closest.distance.isinf()
         projection = self._projection(x, query, seen)
-        moved = torch.where(along(found.error, x), projection, self._beyond(state, seen))
+        moved = torch.where(along(closest.error, x), projection, self._beyond(state, seen))
 
         middle = (state.low + state.high) / 2
-        high = torch.where(~stepping & found.error, middle, state.high)
-        low = torch.where(~stepping & ~found.error, middle, state.low)
+        high = torch.where(~stepping & closest.error, middle, state.high)
+        low = torch.where(~stepping & ~closest.error, middle, state.low)
         farther = (x + _FARTHER * (projection - x)).clamp(0, 1)
-        end = torch.where(along(stepping & found.error, x), farther, state.end)
+        end = torch.where(along(stepping & closest.error, x), farther, state.end)
         between = x + along((low + high) / 2, x) * (end - x)
         halvings = state.halvings + (ends | ~stepping)
-        done = (halvings >= self.bisections) | ((halvings >= 0) & found.distance.isinf())
+        done = (halvings >= self.bisections) | ((halvings >= 0) & closest.distance.isinf())
         query = torch.where(along(stepping & ~ends, x), moved, between)
-        query = torch.where(along(done, x), found.or_else(state.query), query)
+        query = torch.where(along(done, x), closest.or_else(state.query), query)
         return SuperDeepFoolState(
-            trial=state.trial, query=torch.where(along(again, x), state.query, query), queries=state.queries + 1,
-            done=done, nearest=found.point, distance=found.distance, points=state.points + ~again,
-            whole=again, projected=found.error, end=end, halvings=halvings, low=low, high=high,
+            trial=state.trial, query=torch.where(along(reads_whole, x), state.query, query), queries=state.queries + 1,
+            done=done, nearest=closest.point, distance=closest.distance, points=state.points + ~reads_whole,
+            whole=reads_whole, projected=closest.error, end=end, halvings=halvings, low=low, high=high,
         )  # fmt: skip
 
     def _beyond(self, state: SuperDeepFoolState, seen: MultiGradientSeen) -> Tensor:

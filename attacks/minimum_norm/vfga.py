@@ -1,9 +1,9 @@
-"""VFGA: changes one value after the other; of some random changes of the most promising two, the best is kept.
+"""VFGA: changes one value after another; each is the best of several random changes of the two most promising values.
 
 Hajri, Césaire, Schott, Lamprier & Gallinari 2022, arXiv:2011.12423, the voting folded Gaussian attack. Ours differs:
 probabilities are compared as log-odds, which have the same order and gradients of the same direction and do not
 saturate.
-Bad at: cost, as every change takes 2 * samples forwards; errors that need several values at once.
+Bad at: cost, because each change takes 2 * samples forwards; errors that need several values changed at once.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -26,10 +26,10 @@ class VfgaState(NearestState):
 
     base: Tensor  # [B, *S] the point with all changes that were kept
     grad: Tensor  # [B, *S] the gradient there
-    changed: Tensor  # [B] int64 values that were changed so far
-    drawn: Tensor  # [B] int64 random changes of the next one so far, -1 where the gradient is asked for
-    best: Tensor  # [B, *S] the best of them
-    best_loss: Tensor  # [B]
+    changed: Tensor  # [B] int64 number of changes that were kept
+    drawn: Tensor  # [B] int64 random changes tried since then; -1 where the gradient at `base` is queried
+    best: Tensor  # [B, *S] the point with the best of these changes
+    best_loss: Tensor  # [B] its loss
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class VFGA(LossAttack):
     """Voting folded Gaussian attack in L0.
 
     Args:
-        steps: values that are changed at most.
+        steps: the most values that are changed.
         samples: random changes of each of the two most promising values: the one to increase and the one to decrease.
     """
 
@@ -72,23 +72,23 @@ class VFGA(LossAttack):
     def step(self, state: State, seen: Seen) -> VfgaState:
         assert isinstance(state, VfgaState)
         x, base = state.trial.x, state.drawn < 0
-        found = nearest(state, seen.label, self.ball)
+        closest = nearest(state, seen.label, self.ball)
         better = ~base & (seen.loss > state.best_loss)
         best = torch.where(along(better, x), state.query, state.best)
-        over = state.drawn + 1 >= 2 * self.samples
+        ends = state.drawn + 1 >= 2 * self.samples
         after = replace(
-            state, queries=state.queries + 1, nearest=found.point, distance=found.distance,
-            base=torch.where(along(over, x), best, state.base), grad=torch.where(along(base, x), seen.grad, state.grad),
-            changed=state.changed + over, drawn=(state.drawn + 1).masked_fill(over, -1), best=best,
-            best_loss=torch.where(over, -torch.inf, torch.where(better, seen.loss, state.best_loss)),
+            state, queries=state.queries + 1, nearest=closest.point, distance=closest.distance,
+            base=torch.where(along(ends, x), best, state.base), grad=torch.where(along(base, x), seen.grad, state.grad),
+            changed=state.changed + ends, drawn=(state.drawn + 1).masked_fill(ends, -1), best=best,
+            best_loss=torch.where(ends, -torch.inf, torch.where(better, seen.loss, state.best_loss)),
         )  # fmt: skip
-        # More values only lead farther away.
-        done = (after.changed >= self.steps) | ((over | base) & found.distance.isfinite())
-        query = torch.where(along(over, x), best, self._changed(after))
-        return replace(after, query=torch.where(along(done, x), found.or_else(state.query), query), done=done)
+        # Once there is an error, more changed values only lead farther away.
+        done = (after.changed >= self.steps) | ((ends | base) & closest.distance.isfinite())
+        query = torch.where(along(ends, x), best, self._changed(after))
+        return replace(after, query=torch.where(along(done, x), closest.or_else(state.query), query), done=done)
 
     def _changed(self, state: VfgaState) -> Tensor:
-        """The base with one value moved by the absolute value of a Gaussian: up in the first half of the draws."""
+        """The base with one value moved by the size of a Gaussian number: first `samples` times up, then down."""
         base, grad = state.base.flatten(1), state.grad.flatten(1)
         up = (state.drawn < self.samples).unsqueeze(1)
         room = torch.where(up, 1 - base, base)

@@ -1,1 +1,1 @@
-"""Attacks that keep an image like it was to a network's features."""
+"""Attacks whose perturbation is bounded by LPIPS, the distance between the features of a network."""

@@ -1,9 +1,9 @@
-"""LPA: gradient steps on the loss less a weighted LPIPS distance beyond the radius, with ever larger weights.
+"""LPA: gradient steps on the loss minus a penalty for the LPIPS distance beyond the radius; its weight grows.
 
 Laidlaw, Singla & Feizi 2021, arXiv:2006.12655, section 4, the Lagrangian perceptual attack; constants of the authors'
-code. Ours differs: each trial raises the weight by itself; less of the radius is lost on the way back into it; the
-points are brought into the ball by Newton's steps only, and a trial whose last point stays outside fails.
-Bad at: few steps; every step asks twice, for the direction and for how far it moves the features.
+code. Ours differs: each trial raises its own weight; the way back into the ball ends nearer to its surface; points are
+brought into the ball by Newton's steps only, and a trial whose last point stays outside fails.
+Bad at: few steps; each takes two queries, for its direction and for how far it moves the features.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -18,8 +18,8 @@ from robustkit.primitives.rows import along
 
 from .._schedules import at, exponential
 
-_FIRST_WEIGHT, _GROWTH = 0.01, 10.0  # of the distance beyond the radius
-_LAST_STEP = 0.1  # of the first one, in each search
+_FIRST_WEIGHT, _GROWTH = 0.01, 10.0  # first weight of the distance beyond the radius; its factor between searches
+_LAST_STEP = 0.1  # as a share of the first step, in each search
 _PROBE = 0.1  # L2 length of the step that shows how fast features change
 
 
@@ -28,9 +28,9 @@ class LpaState(PerceptualState):
     """The state of one trial."""
 
     point: Tensor  # [B, *S] where the last step began
-    direction: Tensor  # [B, *S] of that step, of length 1
-    anchor: Tensor  # [B, F] features there
-    weight: Tensor  # [B] of the distance beyond the radius
+    direction: Tensor  # [B, *S] direction of that step, of length 1
+    anchor: Tensor  # [B, F] features at `point`
+    weight: Tensor  # [B] weight of the distance beyond the radius
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LPA(PerceptualAttack):
 
     Args:
         steps: gradient steps of each search.
-        searches: how often the steps are taken, with a ten times larger weight where the last one ended outside.
+        searches: number of searches; the weight is ten times larger after one that ended outside the ball.
         step_size: LPIPS length of the first step of a search; None is eps. The last one is a tenth of it.
         projections: the most steps back into the ball at the end.
     """

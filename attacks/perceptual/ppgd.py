@@ -32,8 +32,8 @@ class PpgdState(PerceptualState):
     anchor: Tensor  # [B, F] features there
     residual: Tensor  # [B, *S]
     search: Tensor  # [B, *S] conjugate direction
-    solution: Tensor  # [B, *S] direction of the step so far,
-    product: Tensor  # [B, *S] and its product with J^T J
+    solution: Tensor  # [B, *S] direction of the step so far
+    product: Tensor  # [B, *S] product of the solution and J^T J
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class PPGD(PerceptualAttack):
     """Perceptual projected gradient descent.
 
     Args:
-        steps: of the attack.
-        solver_steps: conjugate gradient steps for each.
+        steps: steps of the attack.
+        solver_steps: conjugate gradient iterations for each step.
         step_size: LPIPS length of a step; None is 2 eps / steps.
         projections: the most steps back into the ball after each step; then the step is undone.
     """

@@ -1,1 +1,1 @@
-"""Attacks that see logits and no gradient."""
+"""Attacks that see the logits but no gradient."""

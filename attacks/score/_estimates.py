@@ -1,7 +1,7 @@
-"""What attacks share that estimate a gradient from differences of the loss along random directions.
+"""The shared part of attacks that estimate a gradient from differences of the loss along random directions.
 
-An estimate takes one query at the current point and then two on opposite sides of it for each direction. Directions
-are drawn again from the row's key when they are needed, so that none is stored.
+An estimate takes one query of the current point, then two queries for each direction, on opposite sides of the point.
+Directions are not stored but drawn again from the row's key when they are needed.
 """
 
 from abc import abstractmethod
@@ -22,8 +22,8 @@ class EstimateState(BestState):
     """The state of an attack that climbs estimated gradients."""
 
     point: Tensor  # [B, *S] around which the gradient is estimated
-    total: Tensor  # [B, *S] sum over the directions so far, times their differences of the loss
-    ahead: Tensor  # [B] the loss on the first side of the direction
+    total: Tensor  # [B, *S] sum over the directions so far of the direction times its difference of the loss
+    ahead: Tensor  # [B] the loss at the previous query: after the first side of a direction, the loss there
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class EstimatingAttack(ScoreAttack):
 
     @abstractmethod
     def climbed(self, state: EstimateState, grad: Tensor) -> EstimateState:
-        """The state after a step along an estimate `[B, *S]` of the gradient, of any length."""
+        """The state after a step along `grad`, `[B, *S]`: an estimate of the gradient up to a positive factor."""
 
     @abstractmethod
     def random(self, x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
         """`[B, *S]` random directions whose values have variance 1."""
 
     def _next(self, state: EstimateState) -> Tensor:
-        """The next query, in the box."""
+        """The next query: the point itself, or a point on one side of it, clipped to [0, 1]."""
         turn = state.queries % (2 * self.directions + 1)
         side = (turn % 2 * 2 - 1).masked_fill(turn == 0, 0).to(state.point) * self.spread
         draw = state.queries - (turn % 2 == 0).long()

@@ -1,9 +1,9 @@
-"""Sparse-RS on patches and frames: random search over the colours of squares inside, and over where a patch lies.
+"""Sparse-RS on patches and frames: random search over the colours of squares in them, and over the place of a patch.
 
 Croce, Andriushchenko, Singh, Flammarion & Hein 2022, arXiv:2006.12834, algorithms 2 and 3, with the schedules of the
-authors' code. All values are zeros and ones. Ours differs: every image draws its own place and its own squares (the
-authors' code draws one square for a whole batch), images and patches need not be square, and a single pixel that draws
-its old colour gets one other value instead of another draw.
+authors' code. All values are 0 or 1. Ours differs: every image draws its own place and its own squares (the authors'
+code draws one square for a whole batch); images and patches need not be square; where a single pixel draws its old
+colour, one of its values is flipped instead of drawing again.
 """
 
 import math
@@ -25,29 +25,29 @@ from .._planes import plane
 
 # The share of a patch that a square covers is halved when these of 10 000 queries are spent; those of Square.
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
-_MOVES_EVERY = 4  # of so many proposals one moves the patch, the others change its colours
-_WIDEST_MOVE = 0.75  # of the image's side, at first; it shrinks to nothing over the queries
-_MOST_SQUARES = 1000  # of the first patch
-_DRAWS = 8  # numbers of draws that belong to one query
+_MOVES_EVERY = 4  # every fourth proposal moves the patch, the others change its colours
+_WIDEST_MOVE = 0.75  # largest move at first, as a share of the image's side; it shrinks to nothing over the queries
+_MOST_SQUARES = 1000  # most squares that are drawn for the first patch
+_DRAWS = 8  # draw numbers reserved for each query
 
 
 @dataclass(frozen=True)
 class PatchState(BestState):
-    """The patch of the best point and of the query, with V values in each of its t x w pixels."""
+    """The patches of the best point and of the query, of t x w pixels with V values each."""
 
-    patch: Tensor  # [B, V, t, w]
+    patch: Tensor  # [B, V, t, w] the patch of the best point
     row: Tensor  # [B] int64, its upper edge
     column: Tensor  # [B] int64, its left edge
-    new_patch: Tensor
+    new_patch: Tensor  # the same three of the query
     new_row: Tensor
     new_column: Tensor
 
 
 class Schedule(NamedTuple):
-    """`[queries]` for each query."""
+    """One number for each query."""
 
-    side: Tensor  # int64, of the square that gets a colour
-    single: Tensor  # bool, whether a single value of its only pixel changes
+    side: Tensor  # [queries] int64, side of the square that gets a colour
+    single: Tensor  # [queries] bool, the square is one pixel, and only one of its values changes
 
 
 def begin_patch(trials: Trials, ball: Patch) -> PatchState:
@@ -64,7 +64,7 @@ def begin_patch(trials: Trials, ball: Patch) -> PatchState:
 
 
 def patch_step(state: PatchState, now: Best, budget: int, first_share: float) -> PatchState:
-    """The state after an answer, with one value of the patch's place or of its colours changed for the next query."""
+    """The state after an answer; for the next query, the patch moves or a square in it changes its colour."""
     trial, queries = state.trial, state.queries + 1
     x, better = plane(trial.x), now.better
     patch = torch.where(along(better, state.patch), state.new_patch, state.patch)
@@ -103,7 +103,7 @@ def begin_frame(trials: Trials, ball: Frame) -> BestState:
 
 
 def frame_step(state: BestState, now: Best, ball: Frame, budget: int, first_share: float) -> BestState:
-    """The state after an answer, with a square at a random pixel of the frame in one colour for the next query."""
+    """The state after an answer; for the next query, a square at a random pixel of the frame gets one colour."""
     trial, queries = state.trial, state.queries + 1
     point, frame = plane(now.point), ball.pixels(trial.x)
     schedule = _frame_schedule(budget, first_share, int(min(ball.eps, *frame.shape)))
@@ -122,9 +122,9 @@ def frame_step(state: BestState, now: Best, ball: Frame, budget: int, first_shar
 
 
 def _coloured(values: Tensor, square: Tensor, side: Tensor, single: Tensor, key: Tensor, queries: Tensor) -> Tensor:
-    """`[B, V, h, w]` values, those in the square in one random colour.
+    """`[B, V, h, w]` the values, with one random colour in the square.
 
-    A lone pixel gets another colour than it has; where `single`, one of its values is turned over.
+    A square of one pixel always gets a new colour; where `single`, one of its values is flipped.
     """
     count = values.shape[1]
     bits = (noise.uniform(key, queries * _DRAWS + 2, (count,)) >= 0.5).unsqueeze(-1).unsqueeze(-1)
@@ -136,7 +136,7 @@ def _coloured(values: Tensor, square: Tensor, side: Tensor, single: Tensor, key:
 
 
 def _squares(like: Tensor, key: Tensor) -> Tensor:
-    """`[B, V, t, w]` zeros, with random squares in random colours one over the other until hardly a pixel is left."""
+    """`[B, V, t, w]` random squares in random colours, painted over each other until they cover nearly every pixel."""
     tall, wide = like.shape[-2:]
     widest = max(math.ceil(max(tall, wide) ** 0.5) - 1, 1)
     area = sum(side * side for side in range(1, widest + 1)) / widest
@@ -182,7 +182,7 @@ def _frame_schedule(budget: int, first_share: float, width: int) -> Schedule:
 
 
 def _schedule(sides: list[int]) -> Schedule:
-    """Single values change in the second half of those queries whose square is a pixel."""
+    """The schedule of given sides; single values change in the second half of the queries with squares of one pixel."""
     first = next((query for query, side in enumerate(sides) if side == 1), len(sides) - 1)
     start = first + (len(sides) - first) // 2
     single = [query >= start and side == 1 for query, side in enumerate(sides)]

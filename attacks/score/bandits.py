@@ -1,10 +1,10 @@
-"""Bandits: learns one direction for the whole attack, on a coarse grid, from two queries at a time.
+"""Bandits: improves one estimate of the gradient during the whole attack, on a coarse grid, by two queries at a time.
 
-Ilyas, Engstrom & Madry 2019, arXiv:1807.07978, algorithms 1 to 3: the direction is the prior over time, the grid the
-prior over the data. Ours differs: differences of the loss are divided by their mean size so far, so that the scale of
-the logits does not matter; the loss is the margin; the image is queried itself after some estimates, which the authors'
-code does after each one without counting it.
-Bad at: small images, whose gradient a coarse grid misses: there Square finds more.
+Ilyas, Engstrom & Madry 2019, arXiv:1807.07978, algorithms 1 to 3: the earlier estimate is the time-dependent prior, the
+grid the data-dependent one. Ours differs: differences of the loss are divided by their mean size so far, so that the
+scale of the logits does not matter; the loss is the margin; the current point is queried once after several updates,
+where the authors' code queries it after each and does not count that.
+Bad at: small images, for whose gradient the grid is too coarse: there Square breaks more.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -20,18 +20,18 @@ from robustkit.primitives.rows import along
 
 from .._planes import plane
 
-_FEWEST = 8  # cells of each side: on an image of 8 x 8, a quarter would leave 4 cells in all
-_MEMORY = 0.9  # of the mean size of the differences
+_FEWEST = 8  # fewest cells along each side: on an image of 8 x 8, a quarter of each side would be only 2 x 2 cells
+_MEMORY = 0.9  # share of the old value in the mean squared difference
 
 
 @dataclass(frozen=True)
 class BanditState(BestState):
     """The state of one trial."""
 
-    point: Tensor  # [B, *S] from which the steps are made
-    prior: Tensor  # [B, C, h, w] the direction; in Linf the grid's values are its hyperbolic tangents
-    ahead: Tensor  # [B] the loss on the first side
-    size: Tensor  # [B] decaying mean of the squared differences between both sides; 0 before the first one
+    point: Tensor  # [B, *S] the iterate
+    prior: Tensor  # [B, C, h, w] the estimate on the grid; in Linf its hyperbolic tangent is used
+    ahead: Tensor  # [B] the loss at the previous query: after the first side, the loss there
+    size: Tensor  # [B] decaying mean of the squared differences between the two sides; 0 before the first one
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Bandits(ScoreAttack):
 
     Args:
         queries: forward passes per trial, at least 2.
-        cells: of the grid, as a share of each side of the image; at least 8.
-        estimates: between two queries of the point itself; each takes two queries.
-        exploration: standard deviation of the noise that is added to the direction.
-        prior_step: how far the direction moves for a difference of mean size.
+        cells: cells along each side of the grid, as a share of the side of the image; at least 8.
+        estimates: updates of the direction between two queries of the point itself; each takes two queries.
+        exploration: standard deviation of the noise that is added to the direction and subtracted from it.
+        prior_step: factor of the noise by which a difference of mean size moves the direction.
         spread: Euclidean distance of the queries from the point, in units of pixels that lie in [0, 1].
-        step_size: in units of eps.
+        step_size: length of a step, in units of eps.
     """
 
     _: KW_ONLY
@@ -94,7 +94,7 @@ class Bandits(ScoreAttack):
         return BanditState(**{**vars(state), "query": self._query(state)})
 
     def _query(self, state: BanditState) -> Tensor:
-        """The point itself, or a point on one side of it along the direction with noise added or subtracted."""
+        """The point itself, or a point a little way from it along the direction plus or minus noise."""
         turn = state.queries % (2 * self.estimates + 1)
         side = torch.where(turn % 2 == 1, 1.0, -1.0).to(state.point)
         draw = state.queries - (turn % 2 == 0).long()
@@ -108,8 +108,8 @@ class Bandits(ScoreAttack):
         return noise.normal(state.trial.key, draw, state.prior.shape[1:]).to(state.prior)
 
     def _spread_out(self, state: BanditState, prior: Tensor) -> Tensor:
-        """`[B, *S]` the direction on all pixels: each takes the value of its cell."""
-        # The authors' exponentiated gradient steps in [-1, 1] are plain steps before a hyperbolic tangent.
+        """`[B, *S]` the direction for every pixel, which takes the value of its cell."""
+        # The authors' exponentiated gradient steps in [-1, 1] equal plain steps followed by a hyperbolic tangent.
         values = prior.tanh() if self.ball.norm == "Linf" else prior
         height, width = plane(state.trial.x).shape[2:]
         rows, columns = (

@@ -1,8 +1,8 @@
-"""NES: projected gradient ascent on gradients that are estimated from normal noise on both sides of the point.
+"""NES: projected ascent along gradients estimated from normal noise, added to the point and subtracted from it.
 
-Ilyas, Engstrom, Athalye & Lin 2018, arXiv:1804.08598, algorithm 1 with its momentum. Ours differs: the loss is the
-margin, whose scale does not matter; queries stay in the box; the step size is constant.
-Bad at: budgets below some estimates, where Square and SignHunter find more.
+Ilyas, Engstrom, Athalye & Lin 2018, arXiv:1804.08598, algorithm 1, with momentum. Ours differs: the loss is the margin,
+whose scale does not matter; queries are clipped to [0, 1]; the step size is constant.
+Bad at: budgets of only a few estimates, where Square and SignHunter break more.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace

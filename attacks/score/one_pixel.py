@@ -1,9 +1,10 @@
-"""One-pixel attack: differential evolution over which few pixels change, and to which colours.
+"""One-pixel attack: differential evolution of the places and colours of a few pixels.
 
 Su, Vargas & Sakurai 2019, arXiv:1710.08864: a child is one member of the population plus half the difference of two
-others, and replaces its parent if it is better. Ours differs: it may replace it at once, as in scipy, rather than after
-the whole generation; the population is 100 instead of 400; the fitness is the margin, not a probability.
-Bad at: more than a few pixels and budgets below some generations, where Sparse-RS finds more.
+others, and replaces its parent if it is at least as good. Ours differs: it replaces the parent at once, as in scipy,
+instead of after the whole generation; the population is 100 instead of 400; the fitness is the margin instead of a
+probability.
+Bad at: more than a few pixels, and budgets of only a few generations: Sparse-RS breaks more.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -21,13 +22,13 @@ from robustkit.primitives.rows import along
 
 from .._planes import plane
 
-_MOST = 300  # values of the radius: the whole population is part of the state
+_MOST = 300  # largest radius, because the state contains the whole population
 _PARENTS = 3
 
 
 @dataclass(frozen=True)
 class EvolutionState(BestState):
-    """The state of one trial; a member has P pixels, each with two places in [0, 1) and C values."""
+    """The state of one trial; a member has P pixels, each with two coordinates in [0, 1] and C values."""
 
     members: Tensor  # [B, M, P, 2 + C] the population
     fitness: Tensor  # [B, M] the objective of each member
@@ -40,7 +41,7 @@ class OnePixel(ScoreAttack):
 
     Args:
         queries: forward passes per trial, at least 2.
-        population: members, at least 4; the first so many queries are random.
+        population: number of members, at least 4; the first queries are these members, drawn at random.
         differential: factor of the difference of two members.
     """
 
@@ -60,26 +61,26 @@ class OnePixel(ScoreAttack):
     def init(self, trials: Trials) -> EvolutionState:
         x = plane(trials.x)
         pixels = max(int(self.ball.eps) // x.shape[1], 1)
-        child = self._newcomer(trials, torch.zeros_like(trials.y), pixels, x.shape[1])
+        child = self._random_member(trials, torch.zeros_like(trials.y), pixels, x.shape[1])
         members = x.new_zeros(len(x), self.population, pixels, 2 + x.shape[1])
         fitness = torch.full_like(members[:, :, 0, 0], -torch.inf)
-        start = begin_best(trials, self._shown(trials, child))
+        start = begin_best(trials, self._drawn(trials, child))
         return EvolutionState(**vars(start), members=members, fitness=fitness, child=child)
 
     def step(self, state: State, seen: Seen) -> EvolutionState:
         assert isinstance(state, EvolutionState)
         now = best(state, seen)
         place = torch.arange(self.population, device=seen.loss.device) == (state.queries % self.population).unsqueeze(1)
-        # The first members replace nothing: the fitness of an empty place is minus infinity.
+        # An empty place has a fitness of minus infinity, so that the first members always fill it.
         better = place & (seen.loss.unsqueeze(1) >= state.fitness)
         members = torch.where(better[:, :, None, None], state.child.unsqueeze(1), state.members)
         fitness = torch.where(better, seen.loss.unsqueeze(1), state.fitness)
         queries = state.queries + 1
-        newcomer = self._newcomer(state.trial, queries, *self._sizes(members))
+        random_member = self._random_member(state.trial, queries, *self._sizes(members))
         born = self._born(state.trial.key, queries, members)
-        child = torch.where(along(queries < self.population, newcomer), newcomer, born)
+        child = torch.where(along(queries < self.population, random_member), random_member, born)
         return EvolutionState(
-            state.trial, self._shown(state.trial, child), queries, queries >= self.queries - 1, now.point, now.loss,
+            state.trial, self._drawn(state.trial, child), queries, queries >= self.queries - 1, now.point, now.loss,
             members, fitness, child,
         )  # fmt: skip
 
@@ -87,8 +88,8 @@ class OnePixel(ScoreAttack):
         """Pixels of a member, and channels."""
         return members.shape[2], members.shape[3] - 2
 
-    def _newcomer(self, trials: Trials, draw: Tensor, pixels: int, channels: int) -> Tensor:
-        """`[B, P, 2 + C]` pixels anywhere, with normally distributed values around the middle (the paper's start)."""
+    def _random_member(self, trials: Trials, draw: Tensor, pixels: int, channels: int) -> Tensor:
+        """`[B, P, 2 + C]` a random member: uniform places and, as in the paper, normally distributed values."""
         places = noise.uniform(trials.key, draw, (pixels, 2))
         values = 0.5 + 0.5 * noise.normal(finer(trials.key), draw, (pixels, channels))
         return torch.cat([places, values.clamp(0, 1)], 2).to(trials.x)
@@ -102,8 +103,8 @@ class OnePixel(ScoreAttack):
         first, second, third = members[rows, chosen].unbind(1)
         return (first + self.differential * (second - third)).clamp(0, 1)
 
-    def _shown(self, trials: Trials, child: Tensor) -> Tensor:
-        """`[B, *S]` the image with the pixels of a member; where two are at one place the last one counts."""
+    def _drawn(self, trials: Trials, child: Tensor) -> Tensor:
+        """`[B, *S]` the image with the pixels of a member; of two pixels at the same place the last one counts."""
         x = plane(trials.x)
         height, width = x.shape[2:]
         row = (child[:, :, 0] * height).long().clamp(max=height - 1)

@@ -1,9 +1,9 @@
-"""SignHunter: finds the signs of the gradient by flipping blocks of them and comparing the loss.
+"""SignHunter: finds the signs of the gradient by flipping blocks of signs and keeping the flips that raise the loss.
 
-Al-Dujaili & O'Reilly 2020 (ICLR, "Sign bits are all you need for black-box attacks"), algorithm 1; a correct
-classification of every sign would be the fast gradient sign method. Ours differs: the loss is the margin; after the
-blocks of one value, those of all values follow again; later restarts begin at random signs.
-Bad at: losses that are far from linear in the ball; like all such blocks, it depends on the order of the pixels.
+Al-Dujaili & O'Reilly 2020 (ICLR, "Sign bits are all you need for black-box attacks"), algorithm 1; with every sign
+correct, the point is that of the fast gradient sign method. Ours differs: the loss is the margin; after the blocks of
+single values, it starts again with the block of all values; later restarts begin at random signs.
+Bad at: losses that are far from linear in the ball. The result depends on the order of the pixels, as blocks do.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from .._blocks import Block, after, first_signs, flipped
 class SignHunterState(BestState):
     """The state of one trial."""
 
-    signs: Tensor  # [B, *S] of `best`, each -1 or 1
-    level: Tensor  # [B] int64 of the block that the query flips; before the first answer it flips none
-    number: Tensor  # [B] int64 of the block that the query flips
+    signs: Tensor  # [B, *S] the signs of `best`, each -1 or 1
+    level: Tensor  # [B] int64 level of the block that the query flips; the first query flips none
+    number: Tensor  # [B] int64 number of that block
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""SimBA: tries a fixed step along one basis vector after the other, forwards and backwards, and keeps what helps.
+"""SimBA: tries a fixed step along one basis vector after another, forwards, then backwards; keeps steps that help.
 
 Guo, Gardner, You, Wilson & Weinberger 2019, arXiv:1905.07121, algorithm 1, with their two bases: single values, and
-the lowest frequencies of the discrete cosine transform. Ours differs: points stay in the ball, whose radius replaces
-the paper's number of steps; the loss is the margin, which does not saturate as probabilities do; once all low
-frequencies were tried, those up to twice as high follow, before the first ones come again.
+the lowest frequencies of the discrete cosine transform. Ours differs: points are projected onto the ball, where the
+paper limits the number of steps; the loss is the margin, which does not saturate as probabilities do; after the low
+frequencies, those up to twice as high are tried before the search starts over.
 Bad at: images that need a change of many values at once; each query changes one coordinate.
 """
 
@@ -24,7 +24,7 @@ from .._cosines import cosines
 from .._planes import plane
 
 _BASES = ("pixel", "dct")
-_FEWEST = 4.0  # frequencies of each side that are tried first, so that all of an image of 8 x 8 are in the basis
+_FEWEST = 4.0  # fewest frequencies of each side that are tried first: an image of 8 x 8 then has a complete basis
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class SimbaState(BestState):
     """The state of one trial."""
 
     order: Tensor  # [B, D] int64 the basis vectors in the order in which they are tried
-    tried: Tensor  # [B] int64 how many of them are behind
-    against: Tensor  # [B] bool, the query is the step against the vector
+    tried: Tensor  # [B] int64 how many have been tried
+    against: Tensor  # [B] bool, the query is the step backwards along the vector
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SimBA(ScoreAttack):
         queries: forward passes per trial, at least 2.
         basis: "pixel" for single values, or "dct" for cosines over each channel.
         frequencies: share of the cosines of each side of the image that are tried first, the lowest ones.
-        step_size: in units of eps.
+        step_size: length of a step, in units of eps.
     """
 
     _: KW_ONLY
@@ -84,13 +84,13 @@ class SimBA(ScoreAttack):
         )  # fmt: skip
 
     def _groups(self, channels: int, height: int, width: int) -> Tensor:
-        """`[D]` number of the group of each basis vector: groups are tried one after the other."""
+        """`[D]` the group of each basis vector, from 0; groups are tried one after another."""
         rows, columns = (_doublings(side, self.frequencies) for side in (height, width))
         groups = torch.maximum(rows.unsqueeze(1), columns).flatten().repeat(channels)
         return torch.zeros_like(groups) if self.basis == "pixel" else groups
 
     def _vector(self, state: SimbaState, tried: Tensor) -> Tensor:
-        """`[B, *S]` the basis vector of unit length that is tried next; after the last one, the first follows again."""
+        """`[B, *S]` the basis vector of unit length that is tried next; after the last one, the first one again."""
         x = plane(state.trial.x)
         channels, height, width = x.shape[1:]
         chosen = state.order.gather(1, (tried % state.order.shape[1]).unsqueeze(1)).squeeze(1)
@@ -105,6 +105,6 @@ class SimBA(ScoreAttack):
 
 
 def _doublings(side: int, share: float) -> Tensor:
-    """`[side]` how often the share of the lowest frequencies must double until it includes each one."""
+    """`[side]` for each frequency, how often the share of low frequencies must be doubled to include it."""
     first = max(share * side, _FEWEST)
     return torch.tensor([max(math.ceil(math.log2((number + 1) / first)), 0) for number in range(side)], device="cpu")

@@ -2,9 +2,9 @@
 
 Croce, Andriushchenko, Singh, Flammarion & Hein 2022, arXiv:2006.12834, algorithm 1, for L0; patches and frames are in
 `_sparse_local.py`. Ours differs: every image draws its own changes (the authors' code draws one set of places for a
-whole batch), an L0 radius counts values (pixels x channels) unless `whole_pixels`, and a value that is at one end of
-its range already goes to the other.
-Bad at: budgets below some hundred queries.
+whole batch); an L0 radius counts values (pixels x channels), also with `whole_pixels`; a value that is already at the
+end of its range that was drawn goes to the other end.
+Bad at: budgets below a few hundred queries.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -22,8 +22,8 @@ from robustkit.primitives.queries import ScoreAttack
 
 from ._sparse_local import PatchState, begin_frame, begin_patch, frame_step, patch_step
 
-# The share of the places that change: `first_share` divided by the second number up to the first number of 10 000
-# queries (the authors' code).
+# Pairs (q, d): up to query q of 10 000, `first_share` is divided by d to give the share of places that move (authors'
+# code). After the last pair it is divided by _LAST.
 _DIVIDED = ((0, 1), (50, 2), (200, 4), (500, 5), (1000, 6), (2000, 8), (4000, 10), (6000, 12), (8000, 15))
 _LAST = 20
 _FIRST_SHARE = {"L0": 0.3, "patch": 0.4, "frame": 0.5}  # the paper's
@@ -33,18 +33,19 @@ _FIRST_SHARE = {"L0": 0.3, "patch": 0.4, "frame": 0.5}  # the paper's
 class SparseSearchState(BestState):
     """The state of one trial; P places are values, or whole pixels."""
 
-    chosen: Tensor  # [B, P] bool, the places that differ in `best`
-    proposed: Tensor  # [B, P] bool, those that differ in the query
+    chosen: Tensor  # [B, P] bool, the places that are changed in `best`
+    proposed: Tensor  # [B, P] bool, the places that are changed in the query
 
 
 @dataclass(frozen=True)
 class SparseRS(ScoreAttack):
-    """Sparse random search in L0, in a patch anywhere or in a frame.
+    """Sparse random search in L0, in a patch at any place, or in a frame.
 
     Args:
         queries: forward passes per trial, at least 2.
-        first_share: of the changed places, how many move in the first proposals; alpha_init in the paper. None is the
-            paper's value: 0.3 in L0, 0.4 in a patch, 0.5 in a frame.
+        first_share: in L0 the share of changed places that move in the first proposals; in a patch or a frame it sets
+            the size of the first squares. alpha_init in the paper. None is the paper's value: 0.3 in L0, 0.4 in a
+            patch, 0.5 in a frame.
         whole_pixels: in L0, change all channels of a pixel, which costs as many values of the radius.
     """
 
@@ -92,7 +93,7 @@ class SparseRS(ScoreAttack):
         )
 
     def _proposal(self, trial: Trials, queries: Tensor, point: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """The best point with some changed places restored and as many others changed, and its changed places."""
+        """The best point with some changed places restored and as many others changed; and which places it changes."""
         x, point = self._places(trial.x), self._places(point)
         count = self._count(x)
         moving = _moving(self.queries, self.alpha, count).to(queries.device)
@@ -124,14 +125,14 @@ def _picked(among: Tensor, key: Tensor, draw: Tensor, count: Tensor, most: int) 
 
 
 def _ends(x: Tensor, key: Tensor, draw: Tensor) -> Tensor:
-    """`[B, C, P]` zeros and ones at random; a place that is like that already gets the opposite."""
+    """`[B, C, P]` random zeros and ones; the opposite at places where they equal the image."""
     ends = (noise.uniform(finer(key), draw, x.shape[1:]) >= 0.5).to(x)
     return torch.where((ends == x).all(1, keepdim=True), 1 - ends, ends)
 
 
 @cache
 def _moving(queries: int, first_share: float, count: int) -> Tensor:
-    """`[queries + 1]` how many places move at each query, at least one if there is one."""
+    """`[queries + 1]` how many of `count` places move at each query, at least one."""
     moving = []
     for query in range(queries + 1):
         rescaled = int(query / queries * 10000)

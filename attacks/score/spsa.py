@@ -1,9 +1,9 @@
-"""SPSA: Adam on gradients that are estimated from random signs on both sides of the point.
+"""SPSA: Adam on gradients that are estimated from random signs, added to the point and subtracted from it.
 
 Uesato, O'Donoghue, van den Oord & Kohli 2018, arXiv:1802.05666, algorithm 1; the estimate is Spall's (1992). Ours
-differs: queries stay in the box; the directions of one estimate are few, so that the usual budgets allow many steps
+differs: queries are clipped to [0, 1]; one estimate takes few directions, so that usual budgets allow many steps
 (torchattacks takes one step by default).
-Bad at: small budgets; NES with its normal directions is much the same.
+Bad at: small budgets. NES, with normal directions, gives similar results.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -26,7 +26,7 @@ class SpsaState(EstimateState):
 
     first: Tensor  # [B, *S] Adam's decaying mean of the estimates
     second: Tensor  # [B, *S] Adam's decaying mean of their squares
-    left: Tensor  # [B, 2] float64 what is left of both decays after the steps so far: Adam's beta ** t
+    left: Tensor  # [B, 2] float64 both decays to the power of the steps so far: Adam's beta ** t
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SPSA(EstimatingAttack):
         queries: forward passes per trial, at least 2.
         directions: random directions of one estimate, which takes two queries for each and one for its point.
         spread: size of the change of every value, in units of pixels that lie in [0, 1].
-        step_size: Adam's, in units of eps.
+        step_size: step size of Adam, in units of eps.
     """
 
     _: KW_ONLY

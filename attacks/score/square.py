@@ -1,10 +1,10 @@
 """Square Attack: random search with square windows that shrink; needs scores, not gradients.
 
 Andriushchenko et al. 2020, arXiv:1912.00049; the L1 form follows Croce & Hein 2021, arXiv:2103.01208, and their code.
-Ours differs: every image draws its own windows and signs (the authors' code draws one for a whole batch, whose images
-then succeed or fail together), windows may touch the last row and column (in L2 and L1 rarely), images need not be
-square nor have channels, and the windows reach their smallest size within the budget, unless `shrink_over` says more.
-Bad at: budgets below some hundred queries.
+Ours differs: every image draws its own windows and signs (the authors' code draws one for a whole batch); windows
+may touch the last row and column (in L2 and L1 rarely); images need not be square nor have channels; the windows reach
+their smallest size within the budget, unless `shrink_over` is larger.
+Bad at: budgets below a few hundred queries.
 """
 
 import math
@@ -66,18 +66,18 @@ class Square(ScoreAttack):
         return BestState(state.trial, query, queries, queries >= self.queries - 1, now.point, now.loss)
 
     def guess(self, state: State, steps: Tensor) -> BestState:
-        """The states after answers that are no better: late in a search nearly all are like that."""
+        """The states if no answer is better than the best one, as is true of nearly all late in a search."""
         assert isinstance(state, BestState)
         return self.step(replace(state, queries=state.queries + steps - 1), no_better(state))
 
 
 @cache
 def sides(queries: int, over: int, p_init: float, pixels: int, centred: bool) -> Tensor:
-    """`[queries]` side of the window at each query; odd and at least 3 if windows hold a centred pattern."""
-    found = []
+    """`[queries]` side of the window at each query; odd and at least 3 if windows contain a centred pattern."""
+    window_sides = []
     for query in range(queries):
         rescaled = int(query / over * 10000)
         share = p_init / 2 ** sum(rescaled > mark for mark in _HALVINGS)
         side = max(round(math.sqrt(share * pixels)), 3 if centred else 1)
-        found.append(side + 1 - side % 2 if centred else side)
-    return torch.tensor(found, device="cpu")
+        window_sides.append(side + 1 - side % 2 if centred else side)
+    return torch.tensor(window_sides, device="cpu")

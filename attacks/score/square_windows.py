@@ -35,7 +35,7 @@ def stripes(x: Plane, key: Tensor, ball: Ball) -> Plane:
 def centred_patterns(x: Plane, key: Tensor, ball: Ball) -> Plane:
     """Five by five patterns around the middle, each of random sign and orientation: the start point for L2 and L1.
 
-    As in the authors' code there is a margin: on MNIST, patterns from edge to edge broke 10 % fewer images.
+    As in the authors' code, the borders stay unchanged: on MNIST, patterns from edge to edge broke 10 % fewer images.
     """
     _, channels, height, width = x.shape
     tall, wide = max(height // 5, 1), max(width // 5, 1)
@@ -58,7 +58,7 @@ class Proposal:
     best: Plane
     key: Tensor  # [B] int64 noise stream
     draw: Tensor  # [B] int64 number of the draw
-    side: Tensor  # [B] int64 of the windows
+    side: Tensor  # [B] int64 side of the windows
 
     def of(self, ball: Ball) -> Plane:
         """The next query of the attack in this ball."""
@@ -81,10 +81,10 @@ class Proposal:
         return _onto_surface(self.x, torch.where(inside, new, torch.where(other, 0, delta)), ball)
 
     def _budget(self, delta: Plane, windows: Tensor, ball: Ball) -> Tensor:
-        """`[B, C, 1, 1]` length of each channel's new window: its share of the unused budget, and what its windows had.
+        """`[B, C, 1, 1]` length of each channel's new window: its share of the unused budget plus the old length.
 
-        In L1 that times the number of channels, as in the authors' code: the projection then shrinks all values alike,
-        and what is left is sparse.
+        In L1 this is multiplied by the number of channels, as in the authors' code: the projection then shrinks all
+        values by the same amount, and the result is sparse.
         """
         power, channels = 2 if ball.norm == "L2" else 1, delta.shape[1]
         size = delta.abs().pow(power)
@@ -159,7 +159,7 @@ def _length(delta: Plane, ball: Ball) -> Tensor:
 
 
 def _onto_surface(x: Plane, delta: Plane, ball: Ball) -> Plane:
-    """The change projected onto ball and box; in L2 it is scaled to length eps before, whether longer or shorter."""
+    """`x + delta` projected onto ball and box; in L2, `delta` is first scaled to length eps."""
     if ball.norm == "L1":
         return ball.project(x, x + delta)
     length = along(ball.distance(torch.zeros_like(x), delta).clamp(min=1e-12).to(x), x)

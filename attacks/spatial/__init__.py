@@ -1,1 +1,1 @@
-"""Attacks that are made for one threat other than a norm: rotations, translations, flow fields."""
+"""Attacks made for one threat model that is no norm: rotations and translations, flow fields, shifted colours."""

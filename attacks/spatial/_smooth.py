@@ -1,4 +1,4 @@
-"""The attacks that look for smooth parameters: Adam on the loss less a falling weight of the total variation."""
+"""The shared part of attacks on smooth parameters: Adam on the loss minus the weighted total variation."""
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
@@ -14,8 +14,8 @@ from .._adam import Moments, adam, at_rest
 from .._schedules import at, table
 from ._total_variation import roughness_slope
 
-_START = 0.01  # of a random field: at whole pixels the slope of bilinear interpolation is that of one side only
-_LAST = 1e-3  # of the first weight: no fixed one suits networks whose logits differ in size
+_START = 0.01  # share of a random field, where trials start: at 0, bilinear interpolation has one-sided slopes only
+_LAST = 1e-3  # last weight as a share of the first: no fixed weight suits networks whose logits differ in size
 
 
 @dataclass(frozen=True)

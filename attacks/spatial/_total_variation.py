@@ -1,13 +1,13 @@
-"""How rough a field of displacements is: the total variation that smooth attacks subtract from their loss."""
+"""The total variation of a field of displacements, which smooth attacks subtract from their loss."""
 
 import torch
 from torch import Tensor
 
-_FLAT = 1e-8  # added to squared differences, whose root has no slope at 0
+_FLAT = 1e-8  # added to squared lengths, because the square root has no derivative at 0
 
 
 def roughness(field: Tensor) -> Tensor:
-    """`[B]` total variation of fields `[B, C, *grid]`: lengths of the differences of neighbours, summed over both."""
+    """`[B]` total variation of fields `[B, C, *grid]`: lengths of the differences of neighbours, each counted twice."""
     total = torch.zeros_like(field.flatten(1)[:, 0])
     for axis in range(2, field.dim()):
         total = total + 2 * _length(field.diff(dim=axis)).flatten(1).sum(1)

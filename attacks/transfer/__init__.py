@@ -1,1 +1,1 @@
-"""Attacks crafted on one model so that their points also break other models."""
+"""Attacks that query one model and whose adversarial examples are meant to break other models too."""

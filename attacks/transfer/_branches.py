@@ -1,7 +1,7 @@
-"""The residual branches of a network, found in its graph instead of by its layers' names.
+"""The residual branches of a network, which are found in its graph and not by the names of its layers.
 
-A branch is residual if it is added to a shorter path from the same value, or concatenated with a value from which it
-was computed (DenseNet). A network that torch.fx cannot trace as a whole is traced child by child.
+A branch is residual if its result is added to that of a shorter path from the same value, or concatenated with a value
+from which it was computed (DenseNet). A network that torch.fx cannot trace as a whole is traced child by child.
 """
 
 import copy
@@ -41,7 +41,7 @@ class Anatomy:
 
     root: str  # name of the part; "" for the network itself
     graph: fx.Graph
-    made: dict[fx.Node, CallSite]  # the call that computed a value
+    made: dict[fx.Node, CallSite]  # the call that computed each value
     times: dict[str, int]  # number of calls of each layer
     branches: tuple[Branch, ...]
 

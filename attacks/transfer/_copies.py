@@ -1,9 +1,9 @@
-"""What attacks share that take their gradients at transformed copies of the iterate.
+"""The shared part of attacks that take their gradients at transformed copies of the iterate.
 
-The query is a copy T(point); the engine answers with the gradient there, and a step takes it back to the point through
-the transpose of T's Jacobian, by autograd. After the last copy of a step, the iterate follows the sum of the gradients
-with momentum (MI-FGSM). Each copy of each image has its own random numbers, where other codes draw one set for a whole
-batch. In white-box use, a copy that is misclassified is a success only if it lies in the ball.
+The query is a copy T(point), and the answer contains the gradient there; autograd backpropagates it through T to
+the point. After the last copy of a step, the iterate takes a step with momentum (MI-FGSM) along the sum of the
+gradients. Each copy of each image has its own random numbers, where other implementations draw one set for a whole
+batch. In white-box use, a misclassified copy is a success only if it lies in the ball.
 """
 
 import math
@@ -23,15 +23,15 @@ from robustkit.primitives.rows import along
 from ..gradient._momentum import Momentum, MomentumState
 from ._images import as_images, blurred, shrunk
 
-_WIDEST_KERNEL = 999  # an image grows by as much on each side
+_WIDEST_KERNEL = 999  # a limit, because the kernel pads the image on each side
 
 
 @dataclass(frozen=True)
 class CopiesState(MomentumState):
-    """The iterate, its velocity, and what the copies of the current step have answered."""
+    """The iterate, its velocity, and the sum of the gradients at the copies of the current step."""
 
     source: Tensor  # [B, *S] the point of which the query is a copy
-    total: Tensor  # [B, *S] sum of this step's gradients so far, each taken back to its source
+    total: Tensor  # [B, *S] sum of this step's gradients so far, each backpropagated to its source
 
 
 S = TypeVar("S", bound=CopiesState)
@@ -39,11 +39,11 @@ S = TypeVar("S", bound=CopiesState)
 
 @dataclass(frozen=True)
 class Copies(Momentum):
-    """Base of attacks that step along the gradient of transformed copies; the other input transformations combine.
+    """Base of attacks that step along the gradients at transformed copies; each can be combined with DI and TI.
 
     Args:
         diversity: probability that a copy is resized and padded, as in DI-FGSM.
-        resize: the smallest side after that, as a share of the image's.
+        resize: the smallest side after resizing, as a share of the image's.
         kernel: side of the Gaussian kernel that blurs the gradient, as in TI-FGSM: an odd number, 1 for none; None is
             15 for images of 224 pixels, less in proportion for smaller ones, at least 3.
     """
@@ -75,7 +75,7 @@ class Copies(Momentum):
         return self.with_query(self.begun(trials), torch.zeros_like(trials.x))
 
     def begun(self, trials: Trials) -> CopiesState:
-        """The state at the image, without a query."""
+        """The state before the first query is chosen, at the image."""
         x, zero = trials.x, torch.zeros_like(trials.x)
         return CopiesState(**vars(begin(trials, x)), point=x, velocity=zero, source=x, total=zero)
 
@@ -104,7 +104,7 @@ class Copies(Momentum):
             return torch.autograd.grad(copied, source, grad)[0]
 
     def transformed(self, source: Tensor, trials: Trials, number: Tensor) -> Tensor:
-        """`[B, *S]` the copy that query `number` `[B]` asks about, as a differentiable function of its source."""
+        """`[B, *S]` the copy for query `number` `[B]`, as a differentiable function of its source."""
         copied = self.copied(source, trials, number)
         if self.diversity == 0:
             return copied
@@ -122,11 +122,11 @@ class Copies(Momentum):
         return state.point
 
     def next_source(self, state: CopiesState, grad: Tensor) -> Tensor:
-        """`[B, *S]` where the next gradient is wanted; `state` still has the last source, `grad` was taken there."""
+        """`[B, *S]` the source of the next query; `state` still has the last source, `grad` is the gradient there."""
         return self.ahead(state)
 
     def weighted(self, state: CopiesState, grad: Tensor) -> Tensor:
-        """The gradient at the last source as it counts in the step's sum."""
+        """The gradient at the last source times its weight in the step's sum."""
         return grad
 
     def copied(self, source: Tensor, trials: Trials, number: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class Copies(Momentum):
         return source
 
     def value_radius(self, x: Tensor) -> float:
-        """How far each value of a point on the ball's surface is from the image's, if all are equally far."""
+        """The change of each value at a point of the ball's surface where all values change equally."""
         return self.ball.eps if self.ball.norm == "Linf" else self.ball.eps / math.sqrt(x[0].numel())
 
     def offset(self, trials: Trials, number: Tensor, radius: float) -> Tensor:

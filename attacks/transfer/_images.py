@@ -1,6 +1,6 @@
-"""Transformations of images that autograd can follow, with other parameters in each row.
+"""Differentiable transformations of images, with separate parameters for each row.
 
-Sums of products are written out: a convolution or a matrix product may round differently in another batch size.
+Sums are written out, because a convolution or a matrix product may round differently in another batch size.
 """
 
 import math
@@ -64,7 +64,7 @@ def _resized(side: int, share: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
 def sampled(
     images: Tensor, rows: Tensor, columns: Tensor, blocks: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 ) -> Tensor:
-    """The images at the given places, between pixels bilinearly.
+    """The images at the given places, interpolated bilinearly between pixels.
 
     Args:
         images: `[B, C, H, W]`.
@@ -88,7 +88,7 @@ def sampled(
 
 
 def dimmed(values: Tensor, halvings: Tensor, most: int) -> Tensor:
-    """Each row of the values halved so many times `[B]`, from 0 to `most`."""
+    """The values of each row divided by 2 to the power of its `halvings` `[B]`, which are from 0 to `most`."""
     # A table, because torch's powers are not exact.
     scales = torch.tensor([0.5**number for number in range(most + 1)], dtype=values.dtype, device=values.device)
     return values * along(scales[halvings], values)

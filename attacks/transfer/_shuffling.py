@@ -19,7 +19,7 @@ MOST_BLOCKS = 100  # along each side: the random numbers of one copy grow with t
 
 
 class Draw(NamedTuple):
-    """Which random numbers."""
+    """Identifies the random numbers of each row."""
 
     key: Tensor  # [B] int64 of each row's stream
     number: Tensor  # [B] int64 of the draw

@@ -13,7 +13,7 @@ from ._copies import Copies, CopiesState
 
 @dataclass(frozen=True)
 class VarianceState(CopiesState):
-    """A step begins with the query that moves the iterate; those for the next correction follow."""
+    """A step queries the iterate first, which moves it, and then the neighbours for the next correction."""
 
     around: Tensor  # [B, *S] the iterate before the move, whose neighbours are queried
     grad: Tensor  # [B, *S] the gradient that moved it, without correction
@@ -24,8 +24,8 @@ class VarianceTuning(Copies):
     """Base of variance tuning.
 
     Args:
-        copies: N of the paper, neighbours whose gradients are averaged.
-        neighborhood: beta of the paper, how far each value of a neighbour may lie, in units of eps.
+        copies: number of neighbours whose gradients are averaged; N in the paper.
+        neighborhood: largest difference of a neighbour's values from the iterate's, in units of eps; beta in the paper.
     """
 
     _: KW_ONLY
@@ -43,7 +43,7 @@ class VarianceTuning(Copies):
 
     @property
     def queries(self) -> int:
-        """Queries of one trial: no correction is wanted after the last step."""
+        """Queries of one trial; the last step needs no correction after it."""
         return self.steps * self.per_step - self.copies
 
     @property

@@ -1,10 +1,10 @@
 """Admix: SI-FGSM on copies to which a little of another picture is added.
 
-Wang et al. 2021, arXiv:2102.00436: copy i is the image plus a share of one of another class, divided by 2^i. Ours
-differs: the paper draws the other images from the batch, so that an image's result would depend on its neighbours. Here
-the other picture is the image itself, cut into blocks that are shuffled: its colours and edges, but no object.
+Wang et al. 2021, arXiv:2102.00436: copy i is the iterate plus a share of an image of another class, divided by 2^i.
+Ours differs: the paper takes the other images from the batch, so that the result of an image would depend on its batch.
+Here the other picture is the image itself with its blocks shuffled: it has the same colours and edges, but no object.
 `blocks=1` adds the image to itself, which only changes its contrast.
-Bad at: few passes, a step costs 15 queries; the information on other classes that the paper adds.
+Bad at: small budgets, because a step costs 15 queries. It lacks what the paper's images show of other classes.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -24,10 +24,10 @@ class Admix(Copies):
     """Admix with the image's own blocks.
 
     Args:
-        copies: m2 of the paper, pictures that are added, each in a copy of its own.
-        scales: m1 of the paper, copies of each of them at half, a quarter, ... of its contrast.
-        portion: eta of the paper, how much of the other picture is added.
-        blocks: along each side of it, which are shuffled.
+        copies: number of other pictures, each added to its own copy; m2 in the paper.
+        scales: copies of each sum, divided by 1, 2, 4, ...; m1 in the paper.
+        portion: share of the other picture that is added; eta in the paper.
+        blocks: number of blocks along each side of the picture.
     """
 
     _: KW_ONLY

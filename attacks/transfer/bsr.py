@@ -1,10 +1,10 @@
 """BSR: MI-FGSM along the gradient averaged over copies whose blocks are shuffled and rotated.
 
-Wang et al. 2024, arXiv:2308.10299: the image is cut into strips of random widths, rows or columns, and each strip into
-blocks; blocks are shuffled in their strip, strips in the image, and each block is turned by a random angle. The
-authors' toolbox, TransferAttack, takes 3 x 3 blocks; it left the rotation out by mistake (its issue 59), and versions
-that rotate turn whole strips.
-Bad at: few passes, a step costs 20 queries; tiny images such as digits, where it transfers worse than MI-FGSM.
+Wang et al. 2024, arXiv:2308.10299: the image is cut into strips of random widths (rows or columns), and each strip into
+blocks. Strips are shuffled in the image, blocks in their strip, and each block is rotated by a random angle. The
+authors' toolbox, TransferAttack, takes 3 x 3 blocks; it left the rotation out by mistake (its issue 59), and the
+versions that rotate turn whole strips.
+Bad at: small budgets, because a step costs 20 queries; tiny images such as digits, where MI-FGSM transfers better.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -24,9 +24,9 @@ class BSR(Copies):
     """Block shuffle and rotation.
 
     Args:
-        copies: N of the paper, per step.
-        blocks: n of the paper, along each side.
-        angle: tau of the paper, the largest rotation in degrees.
+        copies: copies per step; N in the paper.
+        blocks: number of blocks along each side; n in the paper.
+        angle: largest rotation, in degrees; tau in the paper.
     """
 
     _: KW_ONLY

@@ -1,9 +1,10 @@
-"""FIA: lowers the features that the class of the object depends on, rather than those that only one network uses.
+"""FIA: lowers the features on which the true class depends most, because other networks are likely to use them too.
 
-Wang et al. 2021, arXiv:2107.14185. A feature's importance is the gradient of the class's logit in it, summed over
-copies of the image with random values set to zero, of unit length per image; momentum steps then lower the sum of
-importance times feature. Other codes take the gradient of the softmax, which saturates; paper and authors take the
-logit. Ours adds a targeted form: a trial aimed at a class raises that class's important features.
+Wang et al. 2021, arXiv:2107.14185. The importance of a feature is the gradient of the class's logit with respect to it,
+summed over copies of the image with random values set to zero and scaled to length 1 per image. Steps with momentum
+then lower the sum of importance times feature. The logit is that of the paper and of the authors' code; other
+implementations take the softmax, which saturates. Ours adds a targeted form: a trial that aims at a class raises the
+features that are important for it.
 Bad at: white-box strength, and late layers.
 """
 

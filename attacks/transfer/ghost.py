@@ -1,9 +1,9 @@
 """Ghost networks: MI-FGSM whose every query goes to another random variation of the network.
 
 Li et al. 2018, arXiv:1812.03413. Each channel of a skip connection is multiplied by a random number around 1; a
-network without skip connections gets dropout after its activations. The iterations thus query an ensemble of networks
-at the cost of one. Ours differs: each image and query has its own numbers, where other codes draw one set for a whole
-batch, so a result does not depend on the other images of the batch.
+network without skip connections gets dropout after its activations. The steps thus query an ensemble of networks
+at the cost of one. Ours differs: each image and query has its own random numbers, where other implementations draw one
+set for a whole batch, so that a result does not depend on the other images of the batch.
 Bad at: white-box strength, for which the true network is best.
 """
 
@@ -35,9 +35,9 @@ class Ghost(HookedMomentum):
     Args:
         erosion: "skip" multiplies skip connections, "dropout" drops values after activations; "auto" is "skip" for
             networks with skip connections, else "dropout".
-        spread: Lambda of the paper: random numbers lie in 1 - spread ... 1 + spread, or the share of dropped values;
-            None is the authors' best, 0.22 and 0.006.
-        layers: name or glob of the layers whose output is changed instead; "auto" then is "dropout".
+        spread: with "skip", random factors lie in 1 - spread ... 1 + spread; with "dropout", the share of dropped
+            values. Lambda in the paper. None is the authors' best value, 0.22 or 0.006.
+        layers: name or glob of the layers whose output is changed instead; "auto" is then "dropout".
     """
 
     _: KW_ONLY
@@ -53,7 +53,7 @@ class Ghost(HookedMomentum):
 
     @property
     def cost(self) -> TrialCost:
-        # Each error of a variation is judged by the network itself, which often classifies the point correctly.
+        # Each error of a variation costs one more forward: the network itself judges it, and is often still correct.
         return TrialCost(2 * self.steps + 1, self.steps)
 
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[object]:
@@ -141,10 +141,10 @@ class _Eroding:
 
 
 def _activations(network: nn.Module) -> list[str]:
-    found = [name for name, module in network.named_modules() if isinstance(module, _ACTIVATIONS)]
-    if not found:
+    activations = [name for name, module in network.named_modules() if isinstance(module, _ACTIVATIONS)]
+    if not activations:
         raise UserError(f"Ghost finds no activation in {type(network).__name__}; name layers to erode with layers=.")
-    return found
+    return activations
 
 
 def _stream(state: State, like: Tensor, layer: int, call: int) -> tuple[Tensor, Tensor]:

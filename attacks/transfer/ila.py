@@ -1,9 +1,9 @@
 """ILA: fine-tunes an adversarial point so that a middle layer's features move further in the direction they moved.
 
-Huang et al. 2019, arXiv:1907.10823 (ILAP, the form with the projection loss). First `guide_steps` of iterative FGSM,
-then `steps` that climb the projection of the features' change onto the change at the guide's last point. The paper
-goes on from that point; the authors' code starts again from the image: `variant="reference"`. Their code also takes
-one dot product over the whole batch, where ours is of each row.
+Huang et al. 2019, arXiv:1907.10823 (ILAP, the form with the projection loss). First come `guide_steps` of iterative
+FGSM (the guide). The `steps` after them raise the change of the features, projected onto that at the guide's last
+point. The paper goes on from that point; the authors' code starts again from the image: `variant="reference"`. Ours
+differs: the projection is computed for each image, where the authors' code takes one dot product over the batch.
 Bad at: white-box strength, which it gives up for transfer; late layers, where it acts like the guide.
 """
 
@@ -85,7 +85,7 @@ class ILA(FeatureAttack):
         assert isinstance(state, ProjectionState)
         guide = self._guided(state, features.detach())
         along_guide = ((features - state.clean) * guide).flatten(1).sum(1)
-        # By the guide's length squared, as in the authors' code: 1 at the guide's own point.
+        # Divided by the guide's squared length, as in the authors' code, so that it is 1 at the guide's last point.
         projection = along_guide / guide.square().flatten(1).sum(1).clamp(min=torch.finfo(guide.dtype).tiny)
         return torch.where(state.queries < self.guide_steps, self.objective(logits, state.trial), projection)
 

@@ -3,7 +3,7 @@
 Guo, Li & Chen 2020, arXiv:2012.03528: the forward pass is unchanged; in the backward pass, from some layer on, the
 identity replaces the derivative of ReLU. In a residual block, the gradient of the branch would then grow relative to
 the skip connection, so it is scaled, image by image, to the length that it has with true derivatives. That takes one
-more pass through such branches, which is not counted. A ReLU after a sum is not changed, as in the authors' code.
+more pass through these branches, which is not counted. As in the authors' code, a ReLU after a sum is not changed.
 Bad at: networks without nn.ReLU layers; functional ReLUs cannot be hooked.
 """
 

@@ -1,9 +1,9 @@
 """PGN: MI-FGSM that penalises the norm of the gradient, to end where the loss is high and flat.
 
-Ge et al. 2023, arXiv:2306.05225: the gradient of the penalty is a Hessian's product, estimated from a second gradient
-one step down the first. Both are taken at random neighbours of the iterate, so a copy costs two queries. In L2 a
-neighbour is as far away as one whose values all move alike.
-Bad at: few passes; a step costs 40 queries.
+Ge et al. 2023, arXiv:2306.05225: the gradient of the penalty is a Hessian-vector product, estimated from two gradients:
+one at a random neighbour of the iterate, one a step downhill from there. A copy thus costs two queries. In L2, the
+largest difference of each value is divided by the square root of the number of values.
+Bad at: small budgets; a step costs 40 queries.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -22,9 +22,9 @@ class PGN(Copies):
     """Penalizing gradient norm.
 
     Args:
-        copies: N of the paper, neighbours per step.
-        neighborhood: zeta of the paper, how far each value of a neighbour may lie, in units of eps.
-        balance: delta of the paper, share of the second gradient.
+        copies: neighbours per step; N in the paper.
+        neighborhood: largest difference of a neighbour's values from the iterate's, in units of eps; zeta in the paper.
+        balance: weight of the second gradient; the first has the rest. delta in the paper.
     """
 
     _: KW_ONLY

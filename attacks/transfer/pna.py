@@ -3,8 +3,9 @@
 Wei et al. 2022, arXiv:2109.04176, "Pay No Attention": the gradient of every block's attention probabilities is set to
 zero, as if they were constants. `patches` below 1 adds the paper's second method, PatchOut: each query contains the
 perturbation of some random patches only. The paper's penalty is left out; the authors' code sums it over a batch.
-Fused attention, the default in torch and timm, has no layer that computes probabilities; the hooks of other codes then
-never run, and the attack is MI-FGSM without a warning. Ours computes attention step by step during its queries.
+Fused attention, the default in torch and timm, has no layer that computes probabilities: the hooks of other
+implementations never run there, and the attack is MI-FGSM without a warning. Ours computes attention step by step
+during its queries.
 Bad at: networks without attention, and white-box strength.
 """
 

@@ -56,9 +56,9 @@ class SGM(HookedMomentum):
     def _ends(self, network: nn.Module) -> Calls:
         if self.layers is not None:
             return Calls.all(select(network, self.layers))
-        found = [(part, part.outlet(branch)) for part in anatomies(network) for branch in part.branches]
-        ends = [(part, place) for part, place in found if place is not None and self._scales(place.layer)]
-        hidden = any(place is None for _, place in found)
+        outlets = [(part, part.outlet(branch)) for part in anatomies(network) for branch in part.branches]
+        ends = [(part, place) for part, place in outlets if place is not None and self._scales(place.layer)]
+        hidden = any(place is None for _, place in outlets)
         if hidden or not ends:
             what = "a residual branch without a last layer" if hidden else "no residual branch"
             raise UserError(

@@ -20,7 +20,7 @@ class SINIFGSM(Copies):
     """Scale-invariant Nesterov iterative fast gradient sign method.
 
     Args:
-        scales: m of the paper, number of copies.
+        scales: number of copies; m in the paper.
     """
 
     _: KW_ONLY

@@ -1,10 +1,10 @@
 """SSA: MI-FGSM along the gradient averaged over copies of the image with a random spectrum.
 
 Long et al. 2022, arXiv:2207.05382 (S2I-MI-FGSM): a copy is the image plus normal noise, each of whose cosine
-coefficients (DCT) is multiplied by a random number from 1 - rho to 1 + rho. The authors' code takes the gradient in the
-copy for that in the image: `variant="reference"`. In L2 the noise is as large as that of a ball whose values all move
-alike.
-Bad at: few passes; a step costs 20 queries.
+coefficients (DCT) is multiplied by a random number from 1 - rho to 1 + rho. The authors' code uses the gradient at the
+copy as if it were that at the image: `variant="reference"`. In L2, the noise is divided by the square root of the
+number of values.
+Bad at: small budgets; a step costs 20 queries.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -30,9 +30,9 @@ class SSA(Copies):
     """Spectrum simulation attack.
 
     Args:
-        copies: N of the paper, per step.
+        copies: copies per step; N in the paper.
         sigma: standard deviation of the noise of each value, in units of eps; the authors take 16/255 at that radius.
-        rho: how far the coefficients' factors may be from 1.
+        rho: largest difference of the coefficients' factors from 1.
         variant: "paper" takes gradients back through the transformation, "reference" leaves them as they are.
     """
 

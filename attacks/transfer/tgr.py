@@ -118,8 +118,8 @@ class _BeforeSoftmax:
 
 def _projections(names: dict[str, nn.Module], attention: str) -> list[str]:
     """The layers of query, key and value: one in timm, three in an opened nn.MultiheadAttention and in transformers."""
-    for found in (["qkv"], ["q", "k", "v"], ["q_proj", "k_proj", "v_proj"]):
-        layers = [f"{attention}.{name}" if attention else name for name in found]
+    for projections in (["qkv"], ["q", "k", "v"], ["q_proj", "k_proj", "v_proj"]):
+        layers = [f"{attention}.{name}" if attention else name for name in projections]
         if all(layer in names for layer in layers):
             return layers
     raise UserError(f"TGR finds no qkv in attention {attention!r}; choose other attention layers with layers=.")

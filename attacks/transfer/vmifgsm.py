@@ -1,9 +1,9 @@
-"""VMI-FGSM: MI-FGSM whose gradients are corrected by how the gradient varies in the last iterate's neighbourhood.
+"""VMI-FGSM: MI-FGSM whose gradients are corrected by how the gradient varies around the previous iterate.
 
-Wang & He 2021, arXiv:2103.15571: the correction is the mean gradient of N random neighbours, minus that of the iterate.
-Ours leaves out the neighbours of the last step, which no step uses. In L2 a neighbour is as far away as one whose
-values all move alike.
-Bad at: few passes; a step costs 21 queries.
+Wang & He 2021, arXiv:2103.15571: the correction is the mean gradient at N random neighbours of the previous iterate,
+minus the gradient at that iterate. Ours differs: after the last step no neighbours are queried, because nothing would
+use them. In L2, the largest difference of each value is divided by the square root of the number of values.
+Bad at: small budgets; a step costs 21 queries.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""VNI-FGSM: NI-FGSM whose gradients are corrected by how the gradient varies in the last iterate's neighbourhood.
+"""VNI-FGSM: NI-FGSM whose gradients are corrected by how the gradient varies around the previous iterate.
 
-Wang & He 2021, arXiv:2103.15571; see `vmifgsm`. As in the authors' code, the neighbours are those of the iterate and
-not of the look-ahead point.
-Bad at: few passes; a step costs 21 queries.
+Wang & He 2021, arXiv:2103.15571; see `vmifgsm`. As in the authors' code, the neighbours are drawn around the iterate,
+not around the look-ahead point.
+Bad at: small budgets; a step costs 21 queries.
 """
 
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Perturbations that are fitted to many images of one split and judged on others."""
+"""Attacks that fit one perturbation to many images of one split; it is judged on the images of another."""

@@ -1,4 +1,4 @@
-"""The steps that universal perturbations share: along a decaying sum of gradients, shorter from step to step."""
+"""The steps that universal attacks share: along a decaying sum of gradients, each shorter than the one before."""
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
@@ -21,8 +21,8 @@ class SharedMomentumAttack(UniversalAttack):
     """Base of universal attacks that climb along a decaying sum of gradients.
 
     Args:
-        step_size: length of the first step, as a share of the largest change; the last one is near zero.
-        decay: of the sum, from step to step; 0 takes the gradient of each mini-batch alone.
+        step_size: length of the first step, as a share of the largest allowed change; the last one is near zero.
+        decay: factor of the sum before each gradient is added; 0 uses the gradient of each mini-batch alone.
     """
 
     _: KW_ONLY

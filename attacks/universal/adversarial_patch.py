@@ -1,8 +1,8 @@
-"""Adversarial patch: a picture that replaces a part of every image, wherever and however it is placed.
+"""Adversarial patch: one picture that replaces a part of every image, at random places, sizes and rotations.
 
 Brown et al. 2017, arXiv:1712.09665: gradient steps on the expectation over places, rotations and sizes.
-Ours differs: steps along the signs of a decaying sum of gradients; a patch always lies wholly inside the image.
-Bad at: classes whose evidence is spread over the image, and images much larger than the patch.
+Ours differs: steps follow the signs of a decaying sum of gradients; a patch always lies completely inside the image.
+Bad at: classes whose features are spread over the image, and images much larger than the patch.
 """
 
 import math
@@ -24,9 +24,9 @@ class AdversarialPatch(SharedMomentumAttack):
     """One patch for all images.
 
     Args:
-        draws: places per image and step.
-        size: side of the patch, as a share of the image's shorter side; at random places the largest one.
-        smallest: the smallest such share; None is half of `size`.
+        draws: random places per image and step.
+        size: side of the patch, as a share of the image's shorter side; at random places the largest side.
+        smallest: the smallest side at random places, as such a share; None is half of `size`.
         rotation: largest angle of a rotation, in degrees to either side.
         row, column: pixel of the image at the patch's upper left corner; it then stays there, unrotated, at its size.
             None places it at random.

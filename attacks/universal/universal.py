@@ -1,10 +1,10 @@
 """Universal: one change that is added to every image, and breaks many of them.
 
-Moosavi-Dezfooli et al. 2017, arXiv:1610.08401, whose algorithm adds up the changes of DeepFool image by image. This is
-the form that replaced it: projected steps along the gradient of mini-batches with a clipped loss, Shafahi et al. 2020,
+Moosavi-Dezfooli et al. 2017, arXiv:1610.08401, add up the changes that DeepFool finds for one image after another.
+This is the later form: projected steps along the gradient of mini-batches with a clipped loss, Shafahi et al. 2020,
 arXiv:1811.11304, and Co et al. 2021, arXiv:1911.10364 (signs of gradients, falling step size).
-Ours differs: the steps follow a decaying sum of gradients, and only images that are classified correctly are fitted to.
-Bad at: any single image, which an attack of its own breaks at a much smaller radius.
+Ours differs: the steps follow a decaying sum of gradients, and only correctly classified images are fitted to.
+Bad at: any single image, which an attack on that image breaks at a much smaller radius.
 """
 
 from dataclasses import dataclass
