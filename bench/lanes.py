@@ -1,10 +1,10 @@
 """What several workers gain by the batches that they compute: `python bench/lanes.py [--images N ...] [--width W]`.
 
-The grid of bench/workers.py, or one of other attacks and models, is run once, in this process. Then the agenda hands out its lanes to workers that exist
-only as clocks: each takes images into its batch as others leave it, and a batch takes the time of its rows, from the
-passes that each image needed in the run. So the figures are the same on a busy machine. They count idle workers and
-batches that are filled up; they leave out start-up, the comparison of batch sizes, the first process, the time until
-rows are committed, and cores that slow each other down.
+The grid of bench/workers.py, or one of other attacks and models, is run once, here. Then the agenda hands out
+its lanes to workers that exist only as clocks: each takes images into its batch as others leave it, and a batch takes
+the time of its rows, from the passes that each image needed in the run. So the figures are the same on a busy machine.
+They count idle workers and batches that are filled up; they leave out start-up, the comparison of batch sizes, the
+first process, the time until rows are committed, and cores that slow each other down.
 """
 
 import argparse

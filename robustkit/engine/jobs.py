@@ -12,7 +12,7 @@ from robustkit.engine.bisection import Bisection
 from robustkit.engine.nearness import Nearness
 from robustkit.engine.originals import Original
 from robustkit.primitives.mask import Mask
-from robustkit.primitives.protocol import Attack, Trials
+from robustkit.primitives.protocol import Attack, Trials, cost_of
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -154,7 +154,7 @@ def reached(label: int, y: int, target: int | None) -> bool:
 
 def most_verdicts(attack: Attack) -> int:
     """How many points of one image an attack may have judged: one per query, and the last of each trial."""
-    return attack.trials * attack.cost.forwards
+    return attack.trials * cost_of(attack).forwards
 
 
 def likeliest(logits: Tensor, y: int) -> list[int]:
@@ -176,4 +176,4 @@ def loss_targets_of(attack: Attack, ranking: Sequence[int]) -> tuple[int, ...]:
 def most_queries(attack: Attack) -> int:
     """How many queries of an image, in all trials that aim at one class, are twice what the attack declares."""
     radii = attack.radii if attack.bisects else 1
-    return 2 * attack.restarts * radii * attack.cost.forwards + _SLACK
+    return 2 * attack.restarts * radii * cost_of(attack).forwards + _SLACK

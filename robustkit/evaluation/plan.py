@@ -20,7 +20,7 @@ from robustkit.primitives import ensembles, registry
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.hyper_parameters import json_value
 from robustkit.primitives.perceptual import PerceptualAttack
-from robustkit.primitives.protocol import Attack
+from robustkit.primitives.protocol import Attack, cost_of
 from robustkit.primitives.threat import MINIMUM
 
 PICTURED: Final = 24  # images of which each attack leaves a picture
@@ -108,7 +108,7 @@ class PlannedAttack:
 
     def at_most(self, cost: OracleCost) -> Passes:
         """What an image needs that stands: a query, and in the end a verdict, of every trial at this cost."""
-        trials, most = self.attack.trials, self.attack.cost
+        trials, most = self.attack.trials, cost_of(self.attack)
         return Passes(trials * ((most.forwards - 1) * cost.query + cost.verdict), trials * most.backwards * cost.query)
 
     @cached_property

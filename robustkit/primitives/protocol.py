@@ -172,6 +172,9 @@ class Attack(CheckedFields, ABC):
 
     def __post_init__(self) -> None:
         _ = self.ball
+        norms: object = self.norms
+        if isinstance(norms, str):
+            raise UserError(f"{type(self).__name__}.norms must be a tuple of norms, not the text {norms!r}.")
         if self.ball.norm not in self.norms:
             other = f"; for {self.norm} take {self.ball.attacks}" if self.ball.attacks else ""
             raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}{other}.")
@@ -347,6 +350,18 @@ class FeatureAttack(Attack):
     @abstractmethod
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
         """`[B]` the value that the attack maximises, from logits `[B, K]` and features `[B, *F]`."""
+
+
+def cost_of(attack: Attack) -> TrialCost:
+    """What an attack declares as its cost.
+
+    Raises:
+        UserError: it is no `TrialCost`, in an attack of the user's own.
+    """
+    cost: object = attack.cost
+    if not isinstance(cost, TrialCost):
+        raise UserError(f"{type(attack).__name__}.cost must be a property that returns a TrialCost, not {cost!r}.")
+    return cost
 
 
 def begin(trials: Trials, query: Tensor) -> State:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from robustkit.attacks import APGD, BIM, FAB
+from robustkit.attacks import APGD, BIM, FAB, ContrastReduction
 from torch import Tensor, nn
 
 from robustkit import attack
@@ -36,3 +36,13 @@ def test_autoattack_fab_asks_once_for_the_class_and_the_gradients():
     result = attack(Classifier(model, fold=False), made.x, made.y, FAB(1e-6, steps=3, targets=4))
 
     assert torch.equal(result.forwards, 1 + result.backwards + 4)  # the clean one, and a verdict for each target
+
+
+def test_art_2256_an_attack_that_cannot_aim_breaks_nothing_where_a_target_is_wanted():
+    # ART's AutoAttack ran it untargeted, or returned clean images, without a word.
+    made = linear(5, count=4)
+    target = torch.where(made.y == 4, 3, 4)
+    result = attack(made.model, made.x, made.y, ContrastReduction(1.0), target=target)
+
+    assert torch.equal(result.success, made.model(result.x_adv).argmax(1) == target)
+    assert not result.success.all()

@@ -6,11 +6,15 @@ import pytest
 import torch
 from robustkit.attacks import NES, PGD
 
-from robustkit import UserError, attack
+from robustkit import UserError, attack, evaluate
 from robustkit.classifier.classifier import Classifier
 from robustkit.engine.scheduler import run
 from robustkit.primitives.rows import along
 from tests.problems import jobs_of, problem
+
+
+def evaluated(model, x, y, method):
+    evaluate(model, dataset=(x, y), attacks=[method], eps=[0.1])
 
 
 @dataclass(frozen=True)
@@ -128,3 +132,26 @@ class Curious(PGD):
 def test_what_an_attack_sees_is_one_of_three_words():
     with pytest.raises(UserError, match=r"Curious.sees must be one of labels, logits, gradients, not 'everything'"):
         Curious(0.1)
+
+
+@dataclass(frozen=True)
+class Spelled(PGD):
+    norms = "Linf"
+
+
+def test_norms_are_no_text_in_which_any_part_of_a_word_would_be_a_norm():
+    with pytest.raises(UserError, match=r"Spelled.norms must be a tuple of norms, not the text 'Linf'"):
+        Spelled(0.1)
+
+
+@dataclass(frozen=True)
+class Priceless(PGD):
+    cost = 3
+
+
+@pytest.mark.parametrize("run_by", [attack, evaluated])
+def test_a_cost_is_a_trial_cost(run_by):
+    made = problem("mlp", 1, 8, 8, count=4)
+
+    with pytest.raises(UserError, match=r"Priceless.cost must be a property that returns a TrialCost, not 3"):
+        run_by(made.model, made.x, made.y, Priceless(0.1))
