@@ -1,7 +1,7 @@
 """ReACG: ACG with large betas made smaller, and with longer periods between checkpoints.
 
-Yamamura et al. 2024, arXiv:2408.03972. Where the previous direction would outweigh the gradient (|beta| is above the
-mean of `|gradient / direction|`), beta is computed from gradients scaled to length 1, if that makes it smaller. Ours
+Yamamura et al. 2024, arXiv:2408.03972. Where the previous direction would outweigh the gradient (`|beta|` is above
+the mean of `|gradient / direction|`), it is computed from gradients scaled to length 1, if that makes it smaller. Ours
 differs: that mean leaves out values whose direction is zero, for which the authors' code has NaN. The search begins at
 the image; restarts begin at random points. The direction is described in `_conjugate.py`.
 Bad at: networks with logits of an unusual scale, on which the smaller betas depend.

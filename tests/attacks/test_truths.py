@@ -24,12 +24,12 @@ SETTINGS = {
     "ead": {"L1": "steps=100"},
     "fab": dict.fromkeys(("Linf", "L2", "L1"), "steps=40"),
     "fmn": dict.fromkeys(("L2", "Linf", "L1"), "steps=100"),
-    "geoda": dict.fromkeys(("L2", "Linf", "L1"), "queries=300,frequencies=1.0"),
-    "hopskipjump": {"L2": "queries=3000", "Linf": "queries=1000"},
-    "pdpgd": {
-        norm: f"steps={steps},step_size=0.03,dual_step_size=0.03"
-        for norm, steps in (("L2", 1500), ("Linf", 500), ("L1", 500))
+    "geoda": {
+        norm: f"queries={queries},frequencies=1.0,decay=0.95"
+        for norm, queries in (("L2", 1000), ("Linf", 1000), ("L1", 600))
     },
+    "hopskipjump": dict.fromkeys(("L2", "Linf"), "queries=3000"),
+    "pdpgd": dict.fromkeys(("L2", "Linf", "L1"), "steps=1500,step_size=0.03,dual_step_size=0.03"),
     "rays": {"Linf": "queries=300"},
     "sign_opt": {"L2": "queries=1000,samples=50"},
     "superdeepfool": {"L2": "steps=30"},
@@ -37,11 +37,10 @@ SETTINGS = {
 }
 FAMILIES = {"contrast_reduction", "gaussian_blur", "gaussian_noise", "salt_and_pepper", "uniform_noise"}
 SPARSE = {"jsma", "sigma_zero", "vfga"}
-# What is left after budgets that a test can afford. EAD minimises an elastic net, of which the L1 distance is a part;
-# GeoDA has 1 to 3 % after 2000 queries, PDPGD 0.4 and 2 % after 1500 steps, EAD 0.7 % with other constants.
-WITHIN = {("geoda", norm): 0.1 for norm in ("L2", "Linf", "L1")} | {
-    ("ead", "L1"): 0.07, ("hopskipjump", "Linf"): 0.06, ("pdpgd", "Linf"): 0.05, ("pdpgd", "L1"): 0.08,
-}  # fmt: skip
+# What is left after budgets that a test can afford. EAD minimises an elastic net, of which the L1 distance is a part:
+# it has 0.7 % with other constants. GeoDA has 1 % in L2 after 2000 queries; PDPGD has 2 % in L1 even after 4000 steps.
+WITHIN = {("geoda", "L2"): 0.05, ("geoda", "Linf"): 0.02, ("ead", "L1"): 0.07, ("hopskipjump", "Linf"): 0.02,
+          ("pdpgd", "L1"): 0.03}  # fmt: skip
 
 
 def test_every_attack_for_the_nearest_error_is_here_in_each_of_its_norms():
