@@ -48,9 +48,12 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and the rest of the words, in which no option of one value is repeated."""
+        """The command and the rest of the words; an attack on pictures repeats no option of one value.
+
+        Other commands take the last one, as shells and scripts that append options expect.
+        """
         name, command, words = super().resolve_command(ctx, args)
-        if command is not None and not ctx.resilient_parsing:
+        if command is not None and name == "attack" and not ctx.resilient_parsing:
             refuse_repeated(command, words, ctx)
         return name, command, words
 
