@@ -19,7 +19,6 @@ from .evaluate import evaluate
 from .finetune import finetune
 from .gate import gate
 from .merge import merge
-from .repeated import refuse_repeated
 from .report import report
 from .selftest import selftest
 from .show import show
@@ -44,18 +43,6 @@ class Commands(click.Group):
         with safe_streams():
             status = status_of(lambda: super(Commands, self).main(*args, **kwargs))
         sys.exit(status)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and the rest of the words; an attack on pictures repeats no option of one value.
-
-        Other commands take the last one, as shells and scripts that append options expect.
-        """
-        name, command, words = super().resolve_command(ctx, args)
-        if command is not None and name == "attack" and not ctx.resilient_parsing:
-            refuse_repeated(command, words, ctx)
-        return name, command, words
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -27,6 +27,7 @@ from .options import (
     threat_options,
     weights_options,
 )
+from .repeated import OneValueEach
 from .requests import remote_of
 from .terminal import echo
 from .training import model_of, threat_of
@@ -49,7 +50,7 @@ _SHOWN = {"lost in rounding": "lost in rounding to 8 bits"}
 _BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of images that are not attacked
 
 
-@click.command("attack")
+@click.command("attack", cls=OneValueEach)
 @click.argument("inputs", nargs=-1, metavar="PICTURE|FOLDER|ARRAYS ...", type=click.Path(path_type=Path))
 @config_option
 @click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, hf:ID, file.py:NAME or a tuned file.")

@@ -1,4 +1,4 @@
-"""Options given twice: click takes the last one without a word, so that a radius was lost."""
+"""Options given twice, of which click takes the last one without a word."""
 
 from collections import Counter
 
@@ -7,16 +7,27 @@ import click
 from robustkit.errors import UserError
 
 
-def refuse_repeated(command: click.Command, words: list[str], ctx: click.Context) -> None:
-    """Check that no option of one value occurs twice among a command's words; flags may.
+class OneValueEach(click.Command):
+    """A command that refuses a second value of an option of one value; flags may be repeated.
 
-    Raises:
-        UserError: one does.
+    Other commands take the last one, as shells and scripts that append options expect.
     """
-    with click.Context(command, parent=ctx) as context:
-        _, _, given = command.make_parser(context).parse_args(list(words))
-    for option, count in Counter(given).items():
-        if count > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count):
-            raise UserError(
-                f"{max(option.opts, key=len)} is given {count} times, and takes one value; leave out the rest."
-            )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command's words.
+
+        Raises:
+            UserError: an option of one value occurs twice.
+        """
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
+            for option, count in Counter(given).items():
+                if count > 1 and isinstance(option, click.Option) and not _repeatable(option):
+                    raise UserError(
+                        f"{max(option.opts, key=len)} is given {count} times, and takes one value; leave out the rest."
+                    )
+        return super().parse_args(ctx, args)
+
+
+def _repeatable(option: click.Option) -> bool:
+    return option.multiple or option.is_flag or option.count
