@@ -84,7 +84,7 @@ class SuperDeepFool(MultiGradientAttack):
 
     def gradients_read(self, state: State) -> Tensor:
         assert isinstance(state, SuperDeepFoolState)
-        return torch.where(state.halvings >= 0, 0, torch.where(state.whole & ~_aims(state), self.classes, 1))
+        return torch.where(state.halvings >= 0, 0, torch.where(_reads_all(state), self.classes, 1))
 
     def step(self, state: State, seen: Seen) -> SuperDeepFoolState:
         assert isinstance(state, SuperDeepFoolState)
@@ -115,10 +115,9 @@ class SuperDeepFool(MultiGradientAttack):
 
     def _beyond(self, state: SuperDeepFoolState, seen: MultiGradientSeen) -> Tensor:
         """The end of DeepFool's step, by the gradients that are read: of all classes, or of the likeliest one."""
-        several = (state.whole & ~_aims(state)).unsqueeze(1)
-        losses = torch.where(several, seen.losses, seen.losses[:, :1])
-        grads = torch.where(along(several[:, 0], seen.grads), seen.grads, seen.grads[:, :1])
-        return beyond_boundary(self.ball, state.query, replace(seen, losses=losses, grads=grads), self.overshoot)
+        unread = ~_reads_all(state).unsqueeze(1) & (torch.arange(seen.losses.shape[1], device=seen.losses.device) > 0)
+        read = replace(seen, losses=seen.losses.masked_fill(unread, torch.inf))  # their boundaries are never nearest
+        return beyond_boundary(self.ball, state.query, read, self.overshoot)
 
     def _projection(self, x: Tensor, query: Tensor, seen: MultiGradientSeen) -> Tensor:
         """An error's projection onto the line from the image along the gradient of its class at the error."""
@@ -126,6 +125,11 @@ class SuperDeepFool(MultiGradientAttack):
         unit = grad / along(grad.flatten(1).norm(dim=1).clamp(min=SHORTEST), x)
         length = ((query - x) * unit).flatten(1).sum(1)
         return (x + along(length, x) * unit).clamp(0, 1)
+
+
+def _reads_all(state: SuperDeepFoolState) -> Tensor:
+    """`[B]` whether the gradients of all classes are read at the query, unless it is one of the bisection."""
+    return state.whole & ~_aims(state)
 
 
 def _aims(state: State) -> Tensor:

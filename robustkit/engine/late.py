@@ -36,7 +36,6 @@ class UnreadStep:
 
     Args:
         rows: that were in flight and have not left their slots since.
-        attack: which took the step.
         before: the state that was queried.
         after: the state after the step.
         backwards: gradients computed for each row.
@@ -45,7 +44,6 @@ class UnreadStep:
     """
 
     rows: list[int]
-    attack: Attack
     before: State
     after: State
     backwards: int
@@ -67,12 +65,13 @@ class UnreadStep:
         device = after.done.device
         packed = _packed(attack, before, seen, after, judged=judged).to("cpu", non_blocking=True)
         arrived = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
-        return cls(rows, attack, before, after, seen.backwards, packed, arrived)
+        return cls(rows, before, after, seen.backwards, packed, arrived)
 
-    def read(self, trials: Sequence[Trial | None]) -> Facts:
+    def read(self, attack: Attack, trials: Sequence[Trial | None]) -> Facts:
         """The facts about the rows, once they have arrived.
 
         Args:
+            attack: which took the step.
             trials: in all slots, to name an image.
 
         Raises:
@@ -83,13 +82,10 @@ class UnreadStep:
         packed: list[int] = self.packed.tolist()
         for row in self.rows:
             if packed[row] & _INFINITE and (trial := trials[row]) is not None:
-                self._check_query(row, trial.job.sample)
-                raise not_finite(trial.job.sample, "input gradient")
+                sample, one = trial.job.sample, slice(row, row + 1)
+                check_queries(attack, self.before.query[one], self.before.queries[one].tolist(), [sample])
+                raise not_finite(sample, "input gradient")
         return Facts(*({row for row in self.rows if packed[row] & bit} for bit in (_ZERO, _CANDIDATE, _DONE)))
-
-    def _check_query(self, row: int, sample: int) -> None:
-        one = slice(row, row + 1)
-        check_queries(self.attack, self.before.query[one], self.before.queries[one].tolist(), [sample])
 
 
 def _packed(attack: Attack, before: State, seen: Seen, after: State, *, judged: bool) -> Tensor:

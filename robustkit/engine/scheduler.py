@@ -293,7 +293,7 @@ class Scheduler:
 
     def _act_on(self, step: UnreadStep | None) -> None:
         if step is not None:
-            facts = step.read(self.slots.trials)
+            facts = step.read(self.attack, self.slots.trials)
             backwards = [step.backwards] * len(self.slots.trials)
             self._note(step.rows, list(zip(step.rows)), backwards, facts.without_gradient)
             self._release(step.rows, step.before, step.after, facts.candidates, facts.done)

@@ -49,15 +49,19 @@ class _Chain:
         self.waiting = [ImageQueue() for _ in stages]
         self.out = [0] * len(stages)  # images that are handed out
 
+    def at(self, place: int) -> int:
+        """How many images wait for a stage or are handed out there."""
+        return len(self.waiting[place]) + self.out[place]
+
     @property
     def inside(self) -> int:
         """How many images have not left it."""
-        return sum(map(len, self.waiting)) + sum(self.out)
+        return sum(map(self.at, range(len(self.stages))))
 
     def arriving(self, place: int) -> int:
         """How many images are on their way to a stage."""
         upstream = 0 if self.before is None else self.before.inside
-        return upstream + sum(map(len, self.waiting[:place])) + sum(self.out[:place])
+        return upstream + sum(map(self.at, range(place)))
 
 
 class _Choice(NamedTuple):
@@ -213,14 +217,15 @@ class Agenda:
     def _share(self, chain: _Chain, place: int, workers: int) -> int:
         """How many images of a stage a worker may have: all, unless the others will soon have nothing else to do.
 
-        An image elsewhere counts as many as its most passes are worth here, one at most: few need their most.
+        Images of other stages count in proportion to their most passes, but never more than an image of this stage:
+        few images need the most.
         """
-        images = len(chain.waiting[place]) + chain.out[place]
+        images = chain.at(place)
         if chain.before is None:
             return images
         here = self._passes(chain.stages[place])
         elsewhere = sum(
-            (len(each.waiting[other]) + each.out[other]) * min(1, self._passes(stage) / here)
+            each.at(other) * min(1, self._passes(stage) / here)
             for each in self._chains
             for other, stage in enumerate(each.stages)
             if (each, other) != (chain, place)
