@@ -14,6 +14,7 @@ from robustkit.classifier.rows_apart import check_rows_apart
 from robustkit.classifier.session import Session
 from robustkit.data.checks import require_channels_first
 from robustkit.errors import UserError
+from robustkit.primitives.rows import rows_not_finite
 
 _ROUNDING = 1e-3  # of probabilities that were computed in 16 bits
 
@@ -33,7 +34,7 @@ def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int
         raise UserError(f"Images must be floating point numbers in [{low:g}, {high:g}], not {x.dtype}; divide by 255.")
     least, most = (value.item() for value in x.aminmax())
     if not math.isfinite(least + most):
-        bad = int((~x.isfinite()).flatten(1).any(1).nonzero()[0])
+        bad = rows_not_finite(x)[0]
         number = bad if numbers is None else numbers[bad]
         raise UserError(f"Image {number} holds NaN or infinite values; remove it or mend the data.")
     if least < low - slack or most > high + slack:
@@ -72,7 +73,7 @@ def checked_scores(scores: Tensor, y: Tensor, model: str, numbers: Sequence[int]
     Raises:
         UserError: a score is NaN or infinite, or a label is no class of the model.
     """
-    bad = (~scores.isfinite()).any(1).nonzero().flatten().tolist()
+    bad = rows_not_finite(scores)
     if bad:
         raise UserError(f"The model {model} returns NaN or infinite logits for image {numbers[bad[0]]}.")
     high = (y >= scores.shape[1]).nonzero().flatten().tolist()

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, State
+from robustkit.primitives.rows import rows_not_finite
 
 
 def misfit(attack: Attack, state: object, function: str, count: int, like: Tensor | None) -> UserError:
@@ -41,7 +42,7 @@ def check_queries(attack: Attack, queries: Tensor, answers: Sequence[int], sampl
     Raises:
         UserError: one is not finite; the sentence names the attack's function, the step and the image.
     """
-    bad = (~queries.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+    bad = rows_not_finite(queries)
     if not bad:
         return
     name, step, sample = type(attack).__name__, answers[bad[0]], samples[bad[0]]

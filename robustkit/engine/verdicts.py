@@ -29,7 +29,7 @@ from robustkit.primitives.levels import on_levels
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, BestState
 from robustkit.primitives.rounding import Bounds, scaled
-from robustkit.primitives.rows import finite
+from robustkit.primitives.rows import finite, rows_not_finite
 
 _STRETCHES = (1 + 1e-5, 1 + 1e-4, 1 + 1e-3, 1 + 1e-2)  # times the distance of an error that is not confirmed
 _JUDGED_TOGETHER = 64  # points per judging forward: they wait outside the slots, so waiting costs nothing
@@ -296,7 +296,7 @@ def check_finite(values: Tensor, samples: list[int], what: str) -> None:
     Raises:
         UserError: a row is not; the sentence names the image.
     """
-    bad = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+    bad = rows_not_finite(values)
     if bad:
         raise not_finite(samples[bad[0]], what)
 

@@ -119,6 +119,12 @@ def finite(values: Tensor) -> bool:
     return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
 
 
+def rows_not_finite(values: Tensor) -> list[int]:
+    """The rows of `[n, ...]` in which a value is NaN or infinite."""
+    rows: list[int] = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+    return rows
+
+
 def padded(rows: Tensor, length: int) -> Tensor:
     """Row numbers `[n]` followed by copies of the first one, `length` in all."""
     return torch.cat([rows, rows[:1].expand(length - len(rows))])
