@@ -14,6 +14,7 @@ from robustkit.evidence.valid_rows import check_values
 
 _NAMES: Final = [field.name for field in fields(AttackColumns)]
 _CELL: Final = "model = ? AND norm = ? AND eps_text = ? AND attack = ?"
+_LAST: Final = (1 << 63) - 1  # no whole number in SQLite is larger
 _CHUNK: Final = 1 << 12  # rows that are in memory as objects
 
 
@@ -27,9 +28,9 @@ def attacked_cells(store: Store, model: str) -> list[Cell]:
         UserError: a row cannot be one of ours.
     """
     key, past = "model, norm, eps_text, attack", ("", "", "")
-    later = "model = ? AND (norm, eps_text, attack) > (?, ?, ?)"
+    later = f"model = ? AND (norm, eps_text, attack, sample) > (?, ?, ?, {_LAST})"
     cells = []
-    # From cell to cell by the index, without reading every row.
+    # From cell to cell by the index, past the last image of each, without reading every row.
     while found := store.read(f"SELECT {key} FROM attacked WHERE {later} ORDER BY {key} LIMIT 1", model, *past):
         check_values(AttackRecord, found, store.folder)
         cell = found[0][1:]

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,17 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     """Opens the text of a page from a file, in a window of some width and colour scheme."""
+    with opener(browser, tmp_path) as work:
+        yield work
+
+
+@contextmanager
+def opener(browser: Any, folder: Path) -> Iterator[Callable[..., Opened]]:
+    """What `opened` gives; files are in `folder`, and windows are closed at the end."""
     contexts = []
 
     def work(text: str, width: int = 1440, scheme: str = "light", script: bool = True) -> Opened:
-        file = tmp_path / f"page{len(contexts)}.html"
+        file = folder / f"page{len(contexts)}.html"
         file.write_text(text, encoding="utf-8")
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script

@@ -1,13 +1,18 @@
 """Every page in a real browser: nothing is loaded, nothing fails, everything fits, and axe finds no barrier."""
 
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
 import pytest
 
+from tests.browser.conftest import Opened, opener
 from tests.browser.pages import PAGES
 
 pytestmark = pytest.mark.browser
 
 RULES = {"runOnly": ["wcag2a", "wcag2aa"], "resultTypes": ["violations"]}
-UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+FOLD = "(open) => document.querySelectorAll('details').forEach((each) => { each.open = open; })"
 OVERFLOW = """() => [...document.querySelectorAll("body *")]
     .filter((each) => !each.closest(".scroll, pre, svg") && each.getBoundingClientRect().right > innerWidth + 1)
     .map((each) => each.outerHTML.slice(0, 80))"""
@@ -34,18 +39,35 @@ SORT = r"""() => {
 }"""
 
 
+NAMES = [name for name in PAGES if "hostile" not in name]  # that page is another one with other words
+
+
+@pytest.fixture(scope="module")
+def once(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Opened]]:
+    """Opens each page once for all tests: opening it takes longer than what is looked at."""
+    with opener(browser, tmp_path_factory.mktemp("pages")) as opened:
+        yield cache(lambda name: opened(PAGES[name]()))
+
+
+def unfolded(shown: Opened) -> Any:
+    """The page on a wide and light screen, with everything open."""
+    shown.page.emulate_media(media="screen", color_scheme="light")
+    shown.page.set_viewport_size({"width": 1440, "height": 900})
+    shown.page.evaluate(FOLD, True)
+    return shown.page
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_loads_nothing_and_prints_no_error(name, opened):
-    shown = opened(PAGES[name]())
+def test_a_page_loads_nothing_and_prints_no_error(name, once):
+    shown = once(name)
 
     assert shown.messages == []
     assert [url for url in shown.requests if not url.startswith("data:")] == [shown.file.as_uri()]
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_not_wider_than_a_phone_or_a_screen(name, opened):
-    page = opened(PAGES[name]()).page
-    page.evaluate(UNFOLD)
+def test_a_page_is_not_wider_than_a_phone_or_a_screen(name, once):
+    page = unfolded(once(name))
 
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -53,15 +75,13 @@ def test_a_page_is_not_wider_than_a_phone_or_a_screen(name, opened):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if "hostile" not in name])  # the same page, other words
-def test_axe_finds_no_barrier(name, opened):
+@pytest.mark.parametrize("name", NAMES)
+def test_axe_finds_no_barrier(name, once):
     from axe_playwright_python.sync_playwright import Axe
 
-    page = opened(PAGES[name]()).page
-    page.evaluate(UNFOLD)
-    part = {"finetune": ".board > details:first-of-type"}.get(
-        name, "html"
-    )  # the rest of it is the page of an evaluation
+    page = unfolded(once(name))
+    # The rest of the page of a fine-tuning is that of an evaluation.
+    part = ".board > details:first-of-type" if name == "finetune" else "html"
     found = Axe().run(page, context=part, options=RULES).response["violations"]
     page.emulate_media(color_scheme="dark")
     found += page.evaluate("(part) => axe.run(part, {runOnly: ['color-contrast'], resultTypes: ['violations']})", part)[
@@ -71,9 +91,10 @@ def test_axe_finds_no_barrier(name, opened):
     assert [(each["id"], [node["html"][:90] for node in each["nodes"]][:4]) for each in found] == []
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_paper_shows_what_is_folded_on_the_screen(name, opened):
-    page = opened(PAGES[name]()).page
+@pytest.mark.parametrize("name", NAMES)
+def test_paper_shows_what_is_folded_on_the_screen(name, once):
+    page = once(name).page
+    page.evaluate(FOLD, False)
     page.emulate_media(media="print")
     hidden = page.evaluate(
         "async () => { await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));"
@@ -85,18 +106,15 @@ def test_paper_shows_what_is_folded_on_the_screen(name, opened):
     assert hidden == []
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_without_a_script_every_table_and_figure_is_there(name, opened):
-    with_script, without = opened(PAGES[name]()).page, opened(PAGES[name](), script=False).page
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_script_every_table_and_figure_is_there(name, once, opened):
+    with_script, without = once(name).page, opened(PAGES[name](), script=False).page
 
     for selector in ("table", "tbody tr", "figure svg", "details"):
         assert without.locator(selector).count() == with_script.locator(selector).count()
     assert without.locator("button").count() == 0
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_sorted_column_of_numbers_is_in_order(name, opened):
-    page = opened(PAGES[name]()).page
-    page.evaluate(UNFOLD)
-
-    assert page.evaluate(SORT) == []
+@pytest.mark.parametrize("name", NAMES)
+def test_every_sorted_column_of_numbers_is_in_order(name, once):
+    assert unfolded(once(name)).evaluate(SORT) == []
