@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from robustkit.attacks import APGD, BIM, FAB, ContrastReduction, Noise, Square
+from robustkit.attacks import APGD, BIM, DDN, FAB, FMN, PDPGD, ContrastReduction, Noise, Square
 from torch import Tensor, nn
 
 from robustkit import attack
@@ -47,6 +47,16 @@ def test_adv_lib_another_wrong_class_on_the_way_to_the_target_breaks_the_image()
 
     assert result.success.all()
     assert result.prediction.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("method", [FMN(0.4, "L2"), DDN(0.4, "L2"), PDPGD(0.4, "L2")])
+def test_adv_lib_a_search_for_the_nearest_error_ends_at_the_first_one_inside_of_the_radius(method):
+    # adv-lib's loops make all their steps for all images.
+    made = linear(3, count=8)
+    result = attack(made.model, made.x, made.y, method)
+
+    assert result.success.all()
+    assert (result.queries < method.steps / 2).all()
 
 
 BUDGETS = [

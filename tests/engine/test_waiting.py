@@ -24,7 +24,7 @@ def on_stand_in(monkeypatch, made, attack, *, slots=64, **more):
     with stand_in() as waits, Classifier(moved(made.model), fold=False).session(made.x.to(DEVICE)) as session:
         queried = Plain.query
         with monkeypatch.context() as patch:
-            patch.setattr(Plain, "query", lambda *given: waits.append(QUERY) or queried(*given))
+            patch.setattr(Plain, "query", lambda *given, **more: waits.append(QUERY) or queried(*given, **more))
             jobs = [Job(job.sample, job.x.to(DEVICE), job.y) for job in jobs_of(made)]
             waits.clear()
             ended = sorted(run(session, attack, jobs, slots=slots, **more), key=lambda outcome: outcome.sample)

@@ -123,6 +123,17 @@ def test_autoattack_a_clean_image_is_judged_once_however_many_attacks_follow():
     assert judged(["noise:queries=2"]) == judged(["noise:queries=2", "pgd:steps=2", "apgd-t:steps=2,targets=3"]) > 0
 
 
+def test_foolbox_what_one_radius_breaks_is_not_attacked_again_at_the_larger_ones():
+    # foolbox attacks every image at each radius, from scratch. The tables would not show it.
+    watch = Recorder()
+    run = evaluated(linear(), None, dataset=data(20), attacks="pgd:steps=2", eps=["0.9", "0.95", "1"], watch=watch)
+    to_attack = [total - done for text, total, done in watch.stages if "pgd" in text]
+
+    assert accuracy(run, "pgd:steps=2", "0.9") == 0
+    assert to_attack[0] > 0
+    assert to_attack[1:] == [0, 0]
+
+
 def test_autoattack_the_callers_debugger_goes_on_watching():
     # Its check for randomness takes the place of the caller's trace function, which debuggers and coverage need.
     watched, before = [], sys.gettrace()
