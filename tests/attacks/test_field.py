@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from robustkit import attack
 from robustkit.classifier.classifier import Classifier
 from robustkit.primitives.registry import build
-from robustkit.testing.doubles import Counting
 from tests.attacks.linear import linear
 from tests.networks import Changed
 from tests.problems import problem
@@ -111,8 +110,7 @@ def test_foolbox_600_a_model_on_the_cpu_is_attacked_there_although_there_is_a_gp
 def test_autoattack_fab_asks_once_for_the_class_and_the_gradients():
     # fra31's code asks twice in each iteration, for the gradients and for the class: 1,837 forwards for 900 gradients.
     made = linear(5, count=4)
-    model = Counting(made.model)
-    result = attack(Classifier(model, fold=False), made.x, made.y, FAB(1e-6, steps=3, targets=4))
+    result = attack(made.model, made.x, made.y, FAB(1e-6, steps=3, targets=4))
 
     assert torch.equal(result.forwards, 1 + result.backwards + 4)  # the clean one, and a verdict for each target
 
