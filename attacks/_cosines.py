@@ -8,6 +8,8 @@ from torch import Tensor
 
 from robustkit.primitives import noise
 
+from ._schedules import beside
+
 # On an image of 8 x 8, a quarter of each side would leave only 2 x 2 directions: too few to come near an error.
 _FEWEST = 8
 
@@ -24,7 +26,7 @@ def cosines(side: int) -> Tensor:
 def smooth_noise(x: Tensor, key: Tensor, draw: Tensor, share: float) -> Tensor:
     """`[B, C, H, W]` normal noise of low frequencies: the lowest `share` of those of each side, at least 8."""
     channels, height, width = x.shape[1:]
-    tall, wide = (cosines(side)[: max(math.ceil(share * side), _FEWEST)].to(x) for side in (height, width))
+    tall, wide = (beside(cosines(side), x)[: max(math.ceil(share * side), _FEWEST)] for side in (height, width))
     weights = noise.normal(key, draw, (channels, len(tall), len(wide))).to(x)
     # Sums of products, one wave at a time: a matrix product may round differently in another batch size.
     rows = torch.zeros(len(x), channels, len(tall), width, device=x.device, dtype=x.dtype)

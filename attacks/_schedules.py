@@ -20,7 +20,17 @@ def at(turn: Tensor, table: Tensor, like: Tensor) -> Tensor:
         table: the schedule.
         like: tensor whose type and device the result has.
     """
-    return table.to(like).index_select(0, turn.clamp(max=len(table) - 1))
+    return beside(table, like).index_select(0, turn.clamp(max=len(table) - 1))
+
+
+def beside(table: Tensor, like: Tensor) -> Tensor:
+    """A table that is kept, in the type and on the device of `like`; copied once, for a copy waits for a GPU."""
+    return _copied(table, like.dtype, like.device)
+
+
+@cache
+def _copied(table: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return table.to(device, dtype)
 
 
 @cache

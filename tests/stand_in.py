@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,10 @@ class Elsewhere(Tensor):
     """A tensor of the stand-in; `held` is the tensor on the CPU."""
 
     held: Tensor
-    waits: list[str]
+    waits: ClassVar[list[str]] = []  # of the context that is open: a tensor may be kept for the next one
 
     @staticmethod
-    def __new__(cls, held: Tensor, waits: list[str]) -> "Elsewhere":
+    def __new__(cls, held: Tensor) -> "Elsewhere":
         return Tensor._make_wrapper_subclass(
             cls,
             held.shape,
@@ -39,15 +39,14 @@ class Elsewhere(Tensor):
             device=DEVICE,
         )
 
-    def __init__(self, held: Tensor, waits: list[str]) -> None:
-        self.held, self.waits = held, waits
+    def __init__(self, held: Tensor) -> None:
+        self.held = held
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        own = next(each for each in tree_leaves((args, kwargs)) if isinstance(each, Elsewhere))
-        return _computed(function, args, kwargs or {}, own.waits)
+        return _computed(function, args, kwargs or {})
 
     def untyped_storage(self) -> torch.UntypedStorage:
         return self.held.untyped_storage()
@@ -58,25 +57,21 @@ class Elsewhere(Tensor):
 
 
 class _Factories(TorchDispatchMode):
-    def __init__(self, waits: list[str]) -> None:
-        super().__init__()
-        self.waits = waits
-
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        return _computed(function, args, kwargs or {}, self.waits)
+        return _computed(function, args, kwargs or {})
 
 
 @contextmanager
 def stand_in() -> Iterator[list[str]]:
     """The list of what the host waited for while the context lasts: operations, with the lines that asked for them."""
-    waits: list[str] = []
+    waits = Elsewhere.waits = []
     autocast = torch.autocast
     torch._C._set_only_lift_cpu_tensors(True)  # so that torch.tensor(..., device=...) is seen here
     torch.autocast = lambda kind, *more, **options: (
         nullcontext() if kind == DEVICE.type else autocast(kind, *more, **options)
     )
     try:
-        with _Factories(waits):
+        with _Factories():
             yield waits
     finally:
         torch._C._set_only_lift_cpu_tensors(False)
@@ -95,7 +90,7 @@ def moved(model: nn.Module) -> nn.Module:
     return model
 
 
-def _computed(function, args, kwargs, waits):
+def _computed(function, args, kwargs):
     tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
     elsewhere = any(isinstance(each, Elsewhere) for each in tensors)
     asked, copies = kwargs.get("device"), function is torch.ops.aten._to_copy.default
@@ -104,12 +99,12 @@ def _computed(function, args, kwargs, waits):
         raise RuntimeError(f"{function} mixes tensors of two devices")
     crosses = copies and asked is not None and elsewhere != to_stand_in and not kwargs.get("non_blocking")
     if crosses or (function in _READS and elsewhere):
-        waits.append(_asked_by(str(function)))
+        Elsewhere.waits.append(_asked_by(str(function)))
     if to_stand_in:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     result = function(*tree_map(_held, args), **tree_map(_held, kwargs))
     if to_stand_in or (elsewhere and asked is None):
-        return tree_map(lambda each: Elsewhere(each, waits) if type(each) is Tensor else each, result)
+        return tree_map(lambda each: Elsewhere(each) if type(each) is Tensor else each, result)
     return result
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from robustkit.primitives.ball import Ball
 from robustkit.primitives.protocol import BestState, Seen, State, Trials
+from robustkit.primitives.rows import surely_none
 
 
 class BallStage(NamedTuple):
@@ -70,7 +71,7 @@ def staged_step(searches: Sequence[SearchInBall], state: BestState, seen: Seen) 
 
 def _next(search: SearchInBall, state: State) -> State:
     """The state in which rows that are done begin the next stage, `search`; the others are unchanged."""
-    if state.done.device.type == "cpu" and not bool(state.done.any()):
+    if surely_none(state.done):
         return state
     assert isinstance(state, BestState)
     start = search.ball.project(state.trial.x, state.best)

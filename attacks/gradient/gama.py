@@ -17,7 +17,7 @@ from torch import Tensor
 from robustkit.primitives import losses, noise
 from robustkit.primitives.ascent import GradientSteps
 from robustkit.primitives.protocol import ClasswiseAttack, Seen, State, TrialCost, Trials, begin
-from robustkit.primitives.rows import along, whole_vectors
+from robustkit.primitives.rows import along, surely_none, whole_vectors
 
 from .._schedules import at, table
 
@@ -75,7 +75,7 @@ class GAMA(ClasswiseAttack, GradientSteps):
         first, x = along(state.queries == 0, state.query), state.trial.x
         length = self.ball.eps * at(_turn(state), _lengths(self.steps), seen.grad)
         query = self.ball.climb(x, state.query, seen.grad, along(length, seen.grad))
-        if bool(first.any()):  # saves time and changes no row's value
+        if not surely_none(first):  # saves time and changes no row's value
             corner = x + self.ball.eps * noise.signs(state.trial.key, 0, x.shape[1:]).to(x)
             query = torch.where(first, self.ball.project(x, corner), query)
         clean = torch.where(along(state.queries == 0, seen.logits), seen.logits.softmax(1).to(x), state.clean)

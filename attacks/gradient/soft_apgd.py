@@ -11,14 +11,14 @@ Bad at: networks without kinks (GELU, average pooling) and TorchScript, where it
 
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cache
 
-import torch
 from torch import Tensor, nn
 
 from robustkit.nethook import soft_kinks
 from robustkit.primitives.protocol import HookedAttack, State
 
+from .._schedules import at, table
 from .apgd import APGD
 
 
@@ -44,13 +44,13 @@ class SoftAPGD(APGD, HookedAttack):
         super().__post_init__()
         self.positive("widest", "narrowest", "pooling")
 
-    @cached_property
-    def _widths(self) -> Tensor:
-        """`[steps]` width of the transition in each step."""
-        fall, last = self.narrowest / self.widest, max(self.steps - 1, 1)
-        return torch.tensor([self.widest * fall ** (step / last) for step in range(self.steps)], device="cpu")
-
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[None]:
-        steps = state.queries.clamp(max=self.steps - 1)
-        width = self._widths.to(steps.device).index_select(0, steps)
+        width = at(state.queries, _widths(self.widest, self.narrowest, self.steps), state.query)
         return soft_kinks(width, self.pooling * width)
+
+
+@cache
+def _widths(widest: float, narrowest: float, steps: int) -> Tensor:
+    """`[steps]` width of the transition in each step."""
+    fall, last = narrowest / widest, max(steps - 1, 1)
+    return table(widest * fall ** (step / last) for step in range(steps))

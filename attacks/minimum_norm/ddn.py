@@ -14,7 +14,7 @@ from robustkit.primitives import noise
 from robustkit.primitives.ascent import LossAttack
 from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
-from robustkit.primitives.rows import along
+from robustkit.primitives.rows import along, surely_none
 
 from .._schedules import at, cosine
 from .._starts import first_query
@@ -88,7 +88,7 @@ class DDN(LossAttack):
         """The steepest direction; a random one where the gradient is zero."""
         steepest = self.ball.steepest(grad, state.query)
         flat = (grad == 0).flatten(1).all(1)
-        if not bool(flat.any()):  # saves time and changes no row's value
+        if surely_none(flat):  # saves time and changes no row's value
             return steepest
         draw = noise.normal(state.trial.key, state.queries + 1, grad.shape[1:]).to(grad)
         return torch.where(along(flat, grad), self.ball.steepest(draw, state.query), steepest)

@@ -4,12 +4,15 @@ Sums are written out, because a convolution or a matrix product may round differ
 """
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from robustkit.primitives.rows import along
+
+from .._schedules import at, table
 
 _DEVIATIONS = 3  # of a Gaussian kernel on either side, as in the authors' code of TI-FGSM
 
@@ -89,6 +92,10 @@ def sampled(
 
 def dimmed(values: Tensor, halvings: Tensor, most: int) -> Tensor:
     """The values of each row divided by 2 to the power of its `halvings` `[B]`, which are from 0 to `most`."""
-    # A table, because torch's powers are not exact.
-    scales = torch.tensor([0.5**number for number in range(most + 1)], dtype=values.dtype, device=values.device)
-    return values * along(scales[halvings], values)
+    return values * along(at(halvings, _halves(most), values), values)
+
+
+@cache
+def _halves(most: int) -> Tensor:
+    """`[most + 1]` powers of a half; a table, because torch's powers are not exact."""
+    return table(0.5**number for number in range(most + 1))

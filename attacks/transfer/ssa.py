@@ -19,6 +19,7 @@ from robustkit.primitives.ball import finer
 from robustkit.primitives.protocol import Trials
 
 from .._cosines import cosines
+from .._schedules import beside
 from ._copies import Copies, CopiesState
 from ._images import as_images
 
@@ -73,7 +74,7 @@ class CosineTransform(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, images: Tensor, inverse: bool) -> Tensor:
         ctx.inverse = inverse
-        tall, wide = (cosines(side).to(images) for side in images.shape[-2:])
+        tall, wide = (beside(cosines(side), images) for side in images.shape[-2:])
         left, right = (tall.T, wide) if inverse else (tall, wide.T)
         # A product of all images, or one that begins at any address, may round differently in another batch size.
         return torch.stack([left @ image.clone() @ right for image in images])

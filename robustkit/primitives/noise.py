@@ -38,7 +38,8 @@ def choose(seed: int, stream: int, numbers: Iterable[int], count: int) -> set[in
 
 def bits(key: Tensor, draw: Tensor | int, count: int) -> Tensor:
     """`[B, count]` int64 of 64 random bits each; `draw` numbers the draws of a row: an int or `[B]` int64."""
-    start = key + torch.as_tensor(draw, device=key.device, dtype=torch.int64) * _signed(_STREAM * _GAMMA)
+    # A number is multiplied here: as a tensor it would have to be copied to a GPU.
+    start = key + (_signed(draw * _STREAM * _GAMMA) if isinstance(draw, int) else draw * _signed(_STREAM * _GAMMA))
     return finalise(start.unsqueeze(1) + torch.arange(1, count + 1, device=key.device).mul_(_signed(_GAMMA)))
 
 

@@ -98,6 +98,11 @@ def numbers_on(device: torch.device, values: Sequence[int]) -> Tensor:
     return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers.to(device)
 
 
+def surely_none(rows: Tensor) -> bool:
+    """Whether none of `rows` `[B]` is true; False on a GPU, where the host would have to wait for the answer."""
+    return rows.device.type == "cpu" and not bool(rows.any())
+
+
 def whole_vectors(function: Callable[..., object], *columns: Tensor) -> object:
     """What `function` returns for columns `[B, ...]`, called on so many rows that none is left over from a vector.
 

@@ -11,13 +11,14 @@ from robustkit.engine.nearness import Margins
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import begin
+from tests.networks import Changed
 from tests.problems import jobs_of, problem, same, trials
 
 
-def measured(count: int = 40, slots: int = 16) -> list[Outcome]:
+def measured(count: int = 40, slots: int = 16, scale: float = 1) -> list[Outcome]:
     made = problem("cnn", 1, 8, 8, count=count)
-    with Classifier(made.model).session(made.x) as session:
-        ended = run(session, APGD(0.01, steps=3), jobs_of(made), slots=slots, measure=True)
+    with Classifier(Changed(made.model, lambda logits: scale * logits)).session(made.x) as session:
+        ended = run(session, APGD(0.01, steps=3, loss="margin"), jobs_of(made), slots=slots, measure=True)
         return sorted(ended, key=lambda outcome: outcome.sample)
 
 
@@ -41,6 +42,13 @@ def test_every_image_that_stands_is_measured():
 
     assert {outcome.success for outcome in ended} == {True, False}
     assert all((outcome.nearness is None) == outcome.success for outcome in ended)
+
+
+def test_crattack_the_scale_of_the_logits_changes_no_ratio():
+    # Its thresholds are numbers of raw logits.
+    plain, louder = ([each.nearness.ratio for each in measured(scale=scale) if each.nearness] for scale in (1, 64))
+
+    assert plain == pytest.approx(louder, rel=1e-4)
 
 
 @pytest.mark.parametrize("rows", [16, 40])

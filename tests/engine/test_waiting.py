@@ -3,8 +3,10 @@
 from itertools import pairwise
 
 import pytest
-from robustkit.attacks import APGD, PGD, Square
+import torch
+from robustkit.attacks import APGD, DDN, DIFGSM, FMN, GAMA, PGD, SINIFGSM, SSA, SoftAPGD, Square
 
+from robustkit import attack as attacked
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import Plain
 from robustkit.engine.jobs import Job
@@ -22,7 +24,7 @@ def on_stand_in(monkeypatch, made, attack, *, slots=64, **more):
     with stand_in() as waits, Classifier(moved(made.model), fold=False).session(made.x.to(DEVICE)) as session:
         queried = Plain.query
         with monkeypatch.context() as patch:
-            patch.setattr(Plain, "query", lambda *given: waits.append(QUERY) or queried(*given))
+            patch.setattr(Plain, "query", lambda *given, **more: waits.append(QUERY) or queried(*given, **more))
             jobs = [Job(job.sample, job.x.to(DEVICE), job.y) for job in jobs_of(made)]
             waits.clear()
             ended = sorted(run(session, attack, jobs, slots=slots, **more), key=lambda outcome: outcome.sample)
@@ -48,6 +50,26 @@ def test_a_gpu_does_not_wait_for_the_host_between_two_steps(monkeypatch, attack)
     assert [len(each) for each in waits] == [1, 0, 0, 0, 0, 0]
 
 
+SCHEDULED = [FMN(0.0, "L2", steps=4), DDN(0.0, "L2", steps=4), GAMA(0.0, steps=4), SoftAPGD(0.0, steps=4)]
+SCHEDULED += [DIFGSM(0.0, steps=4), SINIFGSM(0.0, steps=2, scales=2), SSA(0.0, steps=2, copies=2)]
+
+
+@pytest.mark.parametrize("attack", SCHEDULED, ids=lambda attack: type(attack).__name__)
+def test_art_nothing_is_sent_to_a_gpu_again_in_each_step(monkeypatch, attack):
+    # ART sends the radius and the bounds anew; others draw noise on the CPU, as auto-attack does.
+    _, waits = on_stand_in(monkeypatch, problem("cnn", 1, 8, 8, count=6), attack, late=True)
+
+    assert len(waits) >= 4
+    assert not any(waits[1:])
+
+
+def test_advertorch_the_l1_projection_stays_on_the_device(monkeypatch):
+    # It waits until all rows have converged, but its points do not go to the CPU and back.
+    _, waits = on_stand_in(monkeypatch, problem("cnn", 1, 8, 8, count=6), PGD(0.0, "L1", steps=3), late=True)
+
+    assert not [each for between in waits[1:] for each in between if "_to_copy" in each]
+
+
 def test_acting_at_once_waits_three_times_in_each_step(monkeypatch):
     _, waits = on_stand_in(monkeypatch, problem("cnn", 1, 8, 8, count=6), PGD(0.0, steps=6), late=False)
 
@@ -64,6 +86,17 @@ def test_another_device_gives_the_outcomes_of_the_cpu(monkeypatch, attack):
 
     assert all(same(*pair) for pair in zip(here, elsewhere, strict=True))
     assert {outcome.success for outcome in here} == {True, False}
+
+
+def test_cleverhans_1248_and_art_2553_images_in_any_bounds_may_lie_on_another_device_than_the_model():
+    # Checks of their bounds fail on a GPU, and images that come from the CPU are not sent there.
+    made = problem("cnn", 1, 8, 8, count=4)
+    x, given = 2 * made.x - 1, {"method": PGD(0.03, steps=2), "bounds": (-1, 1)}
+    y = made.model(x).argmax(1)
+    with stand_in():
+        elsewhere = attacked(moved(made.model), x, y, **given)
+
+    assert torch.equal(elsewhere.x_adv, attacked(made.model, x, y, **given).x_adv)
 
 
 @pytest.mark.slow

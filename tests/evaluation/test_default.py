@@ -10,6 +10,7 @@ from robustkit.engine.scheduler import run as run_attack
 from robustkit.errors import UserError
 from robustkit.primitives import registry
 from robustkit.primitives.reach import reach
+from tests.networks import Changed
 from tests.small import cnn, data, evaluated, linear
 
 EPS = {"Linf": "0.05", "L2": "0.6", "L1": "0.6"}
@@ -85,6 +86,16 @@ def test_three_classes_are_aimed_at_where_gradients_show_fewer_as_near():
 
     assert min(spent["rk-3"]) < 3 * 30
     assert min(spent["rk-4"]) == 3 * 30
+
+
+def test_crattack_two_classes_are_enough_for_every_member():
+    # It aims at the three likeliest wrong classes, whether there are so many or not.
+    x, y = data(60)
+    two = y < 2
+    model = Changed(cnn(), lambda logits: logits[:, :2])
+    rows = members(evaluated(model, None, dataset=(x[two], y[two]), attacks="default", eps="0.17"))
+
+    assert rows.broken["targeted"] > 0
 
 
 @pytest.mark.parametrize("size", [1, 7])

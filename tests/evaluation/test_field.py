@@ -1,13 +1,15 @@
 """Regression tests of bugs in other evaluation tools; each test is named after the tool and its issue."""
 
+import sys
+
 import pytest
 import torch
 from robustkit.attacks import PGD
 
 import robustkit
 from robustkit import evaluate, load_run
-from tests.networks import Constant, Noisy
-from tests.small import Recorder, accuracy, broken, cnn, csv, data, linear
+from tests.networks import Changed, Constant, Noisy, Recording
+from tests.small import Recorder, accuracy, broken, cnn, csv, data, evaluated, linear
 
 
 def test_autoattack_a_run_can_be_resumed_at_all(tmp_path):
@@ -104,6 +106,45 @@ def test_robustbench_55_clean_and_robust_accuracy_are_of_the_same_images():
 
     assert set(run.results.n) == {15}
     assert accuracy(run, "fgsm") <= accuracy(run, "clean")
+
+
+def test_autoattack_a_clean_image_is_judged_once_however_many_attacks_follow():
+    # Each of its attacks begins with another forward of the clean images, FAB-T and APGD-T with one for each target.
+    x, y = data(20)
+    model = Recording(linear())
+
+    def judged(attacks: list[str]) -> int:
+        model.inputs.clear()
+        evaluated(model, None, dataset=(x, y), attacks=attacks, eps="0.1")
+        return sum((seen.flatten(1).unsqueeze(1) == x.flatten(1)).all(2).sum().item() for seen in model.inputs)
+
+    judged(["noise:queries=2"])  # compares batch sizes, once for a network
+
+    assert judged(["noise:queries=2"]) == judged(["noise:queries=2", "pgd:steps=2", "apgd-t:steps=2,targets=3"]) > 0
+
+
+def test_foolbox_what_one_radius_breaks_is_not_attacked_again_at_the_larger_ones():
+    # foolbox attacks every image at each radius, from scratch. The tables would not show it.
+    watch = Recorder()
+    run = evaluated(linear(), None, dataset=data(20), attacks="pgd:steps=2", eps=["0.9", "0.95", "1"], watch=watch)
+    to_attack = [total - done for text, total, done in watch.stages if "pgd" in text]
+
+    assert accuracy(run, "pgd:steps=2", "0.9") == 0
+    assert to_attack[0] > 0
+    assert to_attack[1:] == [0, 0]
+
+
+def test_autoattack_the_callers_debugger_goes_on_watching():
+    # Its check for randomness takes the place of the caller's trace function, which debuggers and coverage need.
+    watched, before = [], sys.gettrace()
+    sys.settrace(tracer := lambda *_: None)
+    try:
+        evaluated(Changed(linear(), lambda logits: watched.append(sys.gettrace()) or logits), None,
+                  dataset=data(4), attacks="fgsm", eps="0.1")  # fmt: skip
+    finally:
+        sys.settrace(before)
+
+    assert set(watched) == {tracer}
 
 
 def test_autoattack_54_a_radius_is_reported_as_it_was_written():

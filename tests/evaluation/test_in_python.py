@@ -68,9 +68,16 @@ class Named(Items):
         self.targets, self.train, self.classes = self.y.tolist(), False, list("abcdefghij")
 
 
+def frozen(array: np.ndarray) -> np.ndarray:
+    array = array.copy()
+    array.setflags(write=False)
+    return array
+
+
 X, Y = data(12)
 ACCEPTED = {
     "arrays": (X.numpy(), Y.numpy()),
+    "arrays that nobody may write into": (frozen(X.numpy()), frozen(Y.numpy())),  # ART's issue 2454
     "arrays in float64": (X.double().numpy(), Y.numpy().astype(np.uint16)),
     "arrays in another byte order": (X.numpy().astype(">f4"), Y.numpy().astype(">i8")),
     "lists": (X.tolist(), Y.tolist()),

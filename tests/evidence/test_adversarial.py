@@ -1,12 +1,15 @@
 """Adversarial examples that a run keeps: the points that were judged, to the last bit, whatever happens in between."""
 
 import sqlite3
+from collections import Counter
 
 import pytest
 import torch
 
 from robustkit import UserError, load_run
+from robustkit.evaluation import attacking
 from robustkit.evidence.kept import check_kept
+from robustkit.evidence.store import Store
 from tests.small import Recorder, cnn, data, evaluated, evidence, linear
 
 ASKED = {"dataset": data(20), "attacks": ["fgsm", "default"], "eps": ["0.05", "0.1"], "keep_adversarial": True}
@@ -74,6 +77,18 @@ def test_the_same_examples_after_an_interruption(folder, tmp_path):
     evaluated(linear(), tmp_path, **{**ASKED, "keep_adversarial": False})
 
     assert kept(tmp_path) == kept(folder)
+
+
+def test_torchattacks_every_row_is_written_once(monkeypatch, tmp_path):
+    # Its `save` writes all earlier batches again with each batch.
+    written, write = [], Store.write
+    monkeypatch.setattr(Store, "write", lambda store, rows: written.extend(rows) or write(store, rows))
+    monkeypatch.setattr(attacking, "COMMIT_SECONDS", 0.0)  # commits after every batch
+    evaluated(linear(), tmp_path, dataset=data(12), attacks="fgsm", eps="0.1", batch_size=2, keep_adversarial=True)
+    kinds = Counter(type(row).__name__ for row in written)
+
+    assert kinds["AttackRecord"] == kinds["CleanRecord"] == 12
+    assert kinds["WitnessRecord"] == len(evidence(tmp_path)["witness"]) > 0
 
 
 def test_radii_that_are_added_later_change_no_example(folder, tmp_path):

@@ -164,6 +164,15 @@ def test_every_targeted_loss_rises_as_the_target_gains(name):
     assert loss(name)(nearer, y, target) > loss(name)(z, y, target)
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_art_a_loss_of_many_rows_makes_no_table_of_pairs(name):
+    # ART's DLR takes the diagonal of a table of N x N numbers, which would be 360 GB.
+    y = torch.arange(300_000) % 4
+    value = loss(name)(F.one_hot((y + 1) % 4, 4).float(), y, torch.full_like(y, -1))
+
+    assert value.shape == y.shape
+
+
 @pytest.mark.parametrize("name", ["logodds", "LOG-ODDS ", 5, None])
 def test_an_unknown_loss_is_refused_with_the_known_ones(name):
     with pytest.raises(UserError, match="no loss called"):

@@ -51,7 +51,9 @@ def test_a_step_costs_one_forward_and_one_backward_per_class():
     made = linear(5)
     result = attack(made.model, made.x[:4], made.y[:4], DeepFool(1e-6, "L2", steps=1, classes=3))
 
+    # At the image and at the end of the step; clean images and verdicts cost a forward each.
     assert result.backwards.tolist() == [3 * 2] * 4
+    assert result.forwards.tolist() == [1 + 2 + 1] * 4
 
 
 def test_a_trial_ends_at_its_first_error():

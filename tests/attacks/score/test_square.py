@@ -121,6 +121,17 @@ def test_windows_reach_every_pixel():
     assert changed[2, 2] > changed[0, 0]
 
 
+@pytest.mark.parametrize("shape", [(3, 12), (12, 3)], ids=str)
+@pytest.mark.parametrize("norm", NORMS)
+def test_autoattack_95_windows_reach_every_pixel_of_an_image_that_is_not_square(norm, shape):
+    # Its windows lie where both sides of the image are as long as one of them.
+    x = torch.full((600, 1, *shape), 0.5)
+    made = Proposal(x, x, torch.arange(600) * 31, torch.ones(600, dtype=torch.int64), torch.full((600,), 3))
+    changed = (made.of(Square(0.1, norm).ball) != x).sum(0)
+
+    assert changed.min() > 0
+
+
 @pytest.mark.parametrize(("norm", "eps"), [("L2", 0.5), ("L1", 3.0)])
 def test_windows_with_a_pattern_reach_the_end_of_a_side_seldom(norm, eps):
     changed = times_changed(norm, eps)
