@@ -16,13 +16,15 @@ class CheckedFields:
         for name in names:
             value = getattr(self, name)
             kind_of = Integral if isinstance(least, int) else Real
-            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= _exact(value) < _MOST:
+            if isinstance(value, bool) or not isinstance(value, kind_of) or not least <= _exact(value):
                 kind = "a whole number" if isinstance(least, int) else "a number"
                 raise UserError(
                     f"{type(self).__name__}: {name} must be {kind} of at least {least}, not {limits.shown(value)}."
                 )
             if isinstance(value, Integral):
                 limits.require_at_most(f"{type(self).__name__}: {name}", int(value), limits.COUNT)
+            elif not value < _MOST:
+                raise UserError(f"{type(self).__name__}: {name} must be below 2^31, not {limits.shown(value)}.")
 
     def at_least_or_none(self, least: float, name: str) -> None:
         """The same for one hyper-parameter that may be None."""
