@@ -63,11 +63,6 @@ class State(Rows):
     queries: Tensor  # [B] int64 queries so far: schedules read this, never a loop index
     done: Tensor  # [B] bool, budget spent
 
-    def fits(self, count: int, like: Tensor | None) -> bool:
-        """Whether it has so many rows, and queries of the shape and type of `like`, unless that is None."""
-        rows = len(self.query) == len(self.queries) == len(self.done) == count
-        return rows and (like is None or (self.query.shape == like.shape and self.query.dtype == like.dtype))
-
 
 @dataclass(frozen=True)
 class BestState(State):
@@ -171,6 +166,7 @@ class Attack(CheckedFields, ABC):
     )
 
     def __post_init__(self) -> None:
+        self.require_declared()
         _ = self.ball
         norms: object = self.norms
         if isinstance(norms, str):
