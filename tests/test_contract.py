@@ -184,7 +184,7 @@ class Aimless(PGD):
         (Aimless(0.1), "whatever class must be reached, the objective is the same"),
         (Averaging(0.1), "an image attacked alone gives another result"),
         (Drawing(0.1), "an image attacked alone gives another result"),
-        (Writing(0.1), "does it change the state|changes the state"),
+        (Writing(0.1), "Writing.step writes into `query`"),
         (Cheap(0.1), "a trial needs more forwards than"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, PGD) else "",

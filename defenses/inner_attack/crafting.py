@@ -12,6 +12,7 @@ from torch import Tensor
 
 from robustkit.classifier.answers import answered
 from robustkit.engine.lockstep import best_points, run_in_lockstep
+from robustkit.engine.own_attacks import begun
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, Seen, State, Trials
 from robustkit.primitives.rows import along, finite
@@ -71,7 +72,7 @@ class _Crafting:
 
     def run(self, key: Tensor) -> Tensor:
         """The points of one restart."""
-        state = self._away_from_clean(self.attack.init(self._trials(key)))
+        state = self._away_from_clean(begun(self.attack, self._trials(key)))
         return best_points(run_in_lockstep(self.attack, state, self._answer), self.loss)
 
     @torch.no_grad()

@@ -89,6 +89,17 @@ def is_gray(path: Path) -> bool:
     return mode in ("1", "L", "LA", "La") or mode.startswith(("I", "F"))
 
 
+def is_transparent(path: Path) -> bool:
+    """Whether a picture that can be decoded has a pixel that is not opaque."""
+    with path.open("rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        picture = _opened(file, shortened(path))
+        if "A" not in picture.getbands() and "transparency" not in picture.info:
+            return False
+        opacity = np.asarray(picture.convert("RGBA").getchannel("A"))
+    return bool((opacity < 255).any())
+
+
 def _opened(file: IO[bytes], place: str) -> "Image":
     from PIL import Image, UnidentifiedImageError
 

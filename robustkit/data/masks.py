@@ -9,13 +9,13 @@ from torch import Tensor
 
 from robustkit import limits
 from robustkit.data.dataset import Dataset
-from robustkit.data.decoding import Decoder
+from robustkit.data.decoding import Decoder, is_transparent
 from robustkit.data.pictures import LazyData, decode
 from robustkit.errors import UserError
 from robustkit.limits import shortened
-from robustkit.paths import user_path
+from robustkit.paths import no_file, user_path
 from robustkit.primitives.image_masks import ImageMasks
-from robustkit.primitives.mask import Mask
+from robustkit.primitives.mask import Mask, mask_array
 
 
 def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
@@ -33,11 +33,28 @@ def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
         return Mask.of(given)
     path = user_path(given)
     if not path.is_file():
-        return Mask.of(str(given))  # which says what masks there are
+        if not str(given).strip():  # an empty text is no folder, although its path is the current one
+            return Mask.of(str(given))
+        fix = "give a picture or an .npy file that exists, or patch:ROW,COLUMN,HEIGHT,WIDTH"
+        raise no_file(f"{shortened(given)!r} is no mask", path, fix)
     if path.suffix.lower() == ".npy":
         return Mask.of(_array(path), path.name)
+    return Mask.of(_white(path), path.name)
+
+
+def _white(path: Path) -> Tensor:
+    """`[1, H, W]` bool: the pixels of a picture that are nearer to white than to black."""
     picture = decode(Decoder((path,), (0,), mode="L"), 0, shortened(path))
-    return Mask.of(picture >= 0.5, path.name)
+    if is_transparent(path):
+        raise UserError(f"{path.name} is transparent in part, and a mask is black and white; save it without.")
+    white = picture >= 0.5
+    if not bool(white.any()):
+        lightest = round(float(picture.max()) * 255)
+        raise UserError(
+            f"{path.name} has no pixel that may change: its lightest is {lightest} of 255, and from 128 on they may; "
+            "save those that may as 255."
+        )
+    return white
 
 
 def is_one_mask(given: str | Path) -> bool:
@@ -73,7 +90,8 @@ def masks_of_data(given: Mask | str | Path | Tensor | NDArray[Any], data: Datase
                 raise UserError(f"{shortened(path)} is a folder; name the data whose images it has the masks of.")
             return ImageMasks.of_all([load_mask(file) for file in _files(path, data)], path.name)
         source, given = path.name, _array(path)
-    several = np.ndim(given) > 2 and (len(given) > 1 or (data is not None and len(data) == 1))
+    given = mask_array(given)
+    several = given.ndim > 2 and (len(given) > 1 or (data is not None and len(data) == 1))
     if not several:
         return Mask.of(given, source)
     return ImageMasks.of_all(load_masks(given, len(given) if data is None else len(data), source), source)
@@ -106,7 +124,7 @@ def load_masks(
         source, given = user_path(given).name, _array(user_path(given))
     if isinstance(given, (Mask, str, Path)):
         return [load_mask(given)] * count
-    masks = given if isinstance(given, Tensor) else np.asarray(given)
+    masks = mask_array(given)
     if masks.ndim == 4 and masks.shape[1] == 1:
         masks = masks[:, 0]
     if masks.ndim != 3 or (len(masks) == 1 and count != 1):
@@ -116,7 +134,7 @@ def load_masks(
     return [_mask_of_image(number, mask, source) for number, mask in enumerate(masks)]
 
 
-def _mask_of_image(number: int, mask: Tensor | NDArray[Any], source: str) -> Mask:
+def _mask_of_image(number: int, mask: NDArray[Any], source: str) -> Mask:
     try:
         return Mask.of(mask, source)
     except UserError as error:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.batch_sizes import BatchSizes
+from robustkit.engine.own_attacks import stepped
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import Rows, padded
 
@@ -75,7 +76,7 @@ class QueriesAhead:
         state, live, depth = batch
         numbers = self.sizes.numbers(len(state), state.query.device)
         # One step in all rows: it is a true one where the state before it is.
-        after = self.attack.step(state, seen)
+        after = stepped(self.attack, state, seen)
         goes_on = _equal(after.take(numbers[: (depth - 1) * live]), state.take(numbers[live : depth * live]))
         goes_on &= ~(ends | after.done)[: len(goes_on)]
         counts = goes_on.reshape(depth - 1, live).cumprod(0).sum(0) + 1

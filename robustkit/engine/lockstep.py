@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from robustkit.engine.own_attacks import stepped
 from robustkit.primitives.protocol import Attack, BestState, Seen, State
 from robustkit.primitives.rows import along
 
@@ -22,7 +23,7 @@ def run_in_lockstep(attack: Attack, state: State, answer: Callable[[State], Seen
         answer: queries the model at `state.query`.
     """
     while not bool(state.done.all()):
-        state = attack.step(state, answer(state))
+        state = stepped(attack, state, answer(state))
     return state
 
 

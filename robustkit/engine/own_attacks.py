@@ -1,33 +1,91 @@
-"""Mistakes of an attack, mostly of the user's own, that would end in a riddle or never: each is one sentence."""
+"""Calls of an attack's functions. Mistakes, mostly in an attack of the user's own, that would end in a riddle, in a
+false result or never: each is one sentence.
+"""
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from robustkit.errors import UserError
-from robustkit.primitives.protocol import Attack, State
-from robustkit.primitives.rows import rows_not_finite
+from robustkit.primitives.protocol import Attack, Seen, State, Trials
+from robustkit.primitives.rows import Rows, rows_not_finite
 
 
-def misfit(attack: Attack, state: object, function: str, count: int, like: Tensor | None) -> UserError:
-    """The error of a function that returned no state, or one that does not fit (`State.fits`).
+def begun(attack: Attack, trials: Trials) -> State:
+    """The attack's state before the first query of these trials.
 
-    Args:
-        attack: whose function returned it.
-        state: what it returned.
-        function: "init" or "step".
-        count: rows that it must have.
-        like: a query whose shape and type its queries must have; None where they are not known.
+    Raises:
+        UserError: `init` returned something that does not fit, or wrote into the trials.
     """
-    name = f"{type(attack).__name__}.{function}"
+    versions = _versions(trials)
+    like = None if attack.ball.renders else trials.x
+    state = _checked(attack, attack.init(trials), "init", trials, like)
+    _require_unwritten(attack, "init", versions, trials)
+    return state
+
+
+def stepped(attack: Attack, state: State, seen: Seen) -> State:
+    """The attack's state after one answer.
+
+    Raises:
+        UserError: `step` returned something that does not fit, or wrote into the state or the answer.
+    """
+    versions = _versions(state, seen)
+    after = _checked(attack, attack.step(state, seen), "step", state.trial, state.query)
+    _require_unwritten(attack, "step", versions, state, seen)
+    return after
+
+
+def _checked(attack: Attack, state: object, function: str, trials: Trials, like: Tensor | None) -> State:
+    """What a function returned, if it is a state of these trials whose queries have the shape and type of `like`."""
+    name, count = f"{type(attack).__name__}.{function}", len(trials)
     if not isinstance(state, State):
-        return UserError(f"{name} must return a State, not {type(state).__name__}.")
-    rows = {len(state.query), len(state.queries), len(state.done)}
-    if rows != {count} or like is None:
-        return UserError(f"{name} must return a State of {count} rows, not of {sorted(rows)[-1]}.")
-    return UserError(
-        f"{name} must leave the query's shape and type as they are: {_text(like)}, not {_text(state.query)}."
-    )
+        raise UserError(f"{name} must return a State, not {type(state).__name__}.")
+    device = trials.y.device
+    for field, value in state.tensors():
+        tensor: object = value
+        if not isinstance(tensor, Tensor) or not tensor.dim():
+            kind = "a single number" if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise UserError(f"{name}: `{field}` of its State must be a tensor of {count} rows, not {kind}.")
+        if len(tensor) != count:
+            raise UserError(f"{name} must return a State of {count} rows, not of {len(tensor)} in `{field}`.")
+        if tensor.device != device:
+            raise UserError(f"{name} must return a State on {device}, not `{field}` on {tensor.device}.")
+    if state.trial is not trials:
+        _require_same(name, state.trial, trials)
+    for field, value, dtype in (("done", state.done, torch.bool), ("queries", state.queries, torch.int64)):
+        if value.dtype != dtype or value.dim() != 1:
+            raise UserError(f"{name}: `{field}` of its State must be {_text([count], dtype)}, not {_like(value)}.")
+    if like is not None and (state.query.shape != like.shape or state.query.dtype != like.dtype):
+        raise UserError(
+            f"{name} must leave the query's shape and type as they are: {_like(like)}, not {_like(state.query)}."
+        )
+    return state
+
+
+def _require_same(name: str, returned: Trials, given: Trials) -> None:
+    """Check that an attack did not move the clean images, around which its points are projected."""
+    pairs = zip(given.tensors(), returned.tensors(), strict=True)
+    for (field, before), (_, after) in pairs:
+        if before is not after and not torch.equal(before, after):
+            raise UserError(f"{name} must leave `trial.{field}` of its State as it is; only robustkit sets it.")
+
+
+def _versions(*given: Rows) -> list[int]:
+    """How often each tensor was written into."""
+    return [0 if each.is_inference() else each._version for rows in given for _, each in rows.tensors()]
+
+
+def _require_unwritten(attack: Attack, function: str, before: list[int], *given: Rows) -> None:
+    after = _versions(*given)
+    if after != before:
+        names = [name for rows in given for name, _ in rows.tensors()]
+        first = next(name for name, *pair in zip(names, before, after, strict=True) if pair[0] != pair[1])
+        raise UserError(
+            f"{type(attack).__name__}.{function} writes into `{first}`, which it was given; make a new tensor, x + d "
+            "in place of x.add_(d)."
+        )
 
 
 def check_queries(attack: Attack, queries: Tensor, answers: Sequence[int], samples: Sequence[int]) -> None:
@@ -54,8 +112,12 @@ def check_queries(attack: Attack, queries: Tensor, answers: Sequence[int], sampl
     )
 
 
-def _text(query: Tensor) -> str:
-    return f"{list(query.shape)} of {str(query.dtype).removeprefix('torch.')}"
+def _like(value: Tensor) -> str:
+    return _text(list(value.shape), value.dtype)
+
+
+def _text(shape: list[int], dtype: torch.dtype) -> str:
+    return f"{shape} of {str(dtype).removeprefix('torch.')}"
 
 
 def endless(attack: Attack, queries: int) -> UserError:

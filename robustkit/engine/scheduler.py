@@ -23,7 +23,7 @@ from robustkit.engine.early_rows import EarlyRows
 from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_rows, most_queries
 from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
-from robustkit.engine.own_attacks import endless, misfit
+from robustkit.engine.own_attacks import endless, stepped
 from robustkit.engine.pool import run_pooled
 from robustkit.engine.pooled_query import BatchOfQueries, can_pool
 from robustkit.engine.slots import Slots
@@ -286,7 +286,7 @@ class Scheduler:
         """One step of the attack; then what the step before it showed is acted on."""
         before, last = self.slots.state, self.unread
         assert before is not None
-        after = self._step_of(self.attack, before, seen)
+        after = stepped(self.attack, before, seen)
         self.unread = UnreadStep.of(live, self.attack, before, seen, after, judged=self.judges_queries)
         self.slots.state = after
         self._act_on(last)
@@ -306,23 +306,17 @@ class Scheduler:
     def _stepped(self, live: list[int], state: State, seen: Seen) -> State:
         """The attack's step; with bisection that of each trial's own radius."""
         if not self.attack.bisects:
-            return self._step_of(self.attack, state, seen)
+            return stepped(self.attack, state, seen)
         idle = [row for row, trial in enumerate(self.slots.trials) if trial is None]
         parts, places = [state.take(self.slots.rows(idle))], idle
         for attack, numbers in by_attack(self.slots.of(live)):
             rows = [live[number] for number in numbers]
             # Sums over a row take another path in a batch of one, so a lone row is stepped together with a copy.
             several = self.slots.rows(rows if len(rows) > 1 else rows * 2)
-            stepped = self._step_of(attack, state.take(several), seen.take(several))
-            parts.append(stepped.take(torch.arange(len(rows), device=several.device)))
+            after = stepped(attack, state.take(several), seen.take(several))
+            parts.append(after.take(torch.arange(len(rows), device=several.device)))
             places = places + rows
         return Rows.cat(parts).take(self.slots.rows(places).argsort())
-
-    def _step_of(self, attack: Attack, state: State, seen: Seen) -> State:
-        after: object = attack.step(state, seen)
-        if isinstance(after, State) and after.fits(len(state), state.query):
-            return after
-        raise misfit(attack, after, "step", len(state), state.query)
 
     def _count(self, live: list[int], answers: Sequence[Sequence[int]], queried: State, seen: Seen) -> None:
         """Count the answers of each trial in flight, which are some rows of `seen`, to the queries of `queried`."""

@@ -9,7 +9,7 @@ import torch
 
 from robustkit.engine.bisection import Bisection
 from robustkit.engine.jobs import Job, Trial, by_attack
-from robustkit.engine.own_attacks import misfit
+from robustkit.engine.own_attacks import begun
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, MaskedTrials, State, Trials
 from robustkit.primitives.rows import Rows, numbers_on, padded
@@ -106,14 +106,7 @@ class TrialQueue:
         else:
             rows = MaskedTrials(mask.inside(x), y, loss_target, target, key, restart, x)
         if len(trials) > 1:
-            return self._first_state(attack, rows)
+            return begun(attack, rows)
         # Sums over a row take another path in a batch of one, so a lone trial begins together with a copy of itself.
         alone = torch.zeros(1, dtype=torch.int64, device=device)
-        return self._first_state(attack, rows.take(padded(alone, 2))).take(alone)
-
-    def _first_state(self, attack: Attack, rows: Trials) -> State:
-        like = None if attack.ball.renders else rows.x
-        state: object = attack.init(rows)
-        if isinstance(state, State) and state.fits(len(rows), like):
-            return state
-        raise misfit(attack, state, "init", len(rows), like)
+        return begun(attack, rows.take(padded(alone, 2))).take(alone)

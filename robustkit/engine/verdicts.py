@@ -135,11 +135,12 @@ class VerdictQueue:
         return label if sure else other
 
     def _exact(self, groups: list[Candidates], points: Tensor) -> Tensor:
-        x = torch.cat([group.states.trial.x for group in groups])
-        own = [trial.job.original for group in groups for trial in group.trials]
-        originals = [each for each in own if each is not None]
-        images, mask = torch.stack([each.image for each in originals]) if originals else x, self.attack.mask
-        centres = mask.inside(images) if originals and mask is not None else images
+        jobs, mask = [trial.job for group in groups for trial in group.trials], self.attack.mask
+        # Not the images of the state, which an attack of the user's own could have moved.
+        whole = torch.stack([job.x for job in jobs])
+        originals = [job.original for job in jobs if job.original is not None]
+        images = torch.stack([each.image for each in originals]) if originals else whole
+        x, centres = (whole, images) if mask is None else (mask.inside(whole), mask.inside(images))
         parts, places = [], []
         for attack, numbers in by_attack([trial for group in groups for trial in group.trials]):
             rows = torch.tensor(numbers, device=x.device)
@@ -148,12 +149,7 @@ class VerdictQueue:
             parts.append(_projected(attack.ball, bounds, *here, in_levels=self.session.metered))
             places += numbers
         exact = torch.cat(parts).index_select(0, torch.tensor(places, device=x.device).argsort())
-        if mask is None:
-            return exact
-        if originals:
-            return mask.placed(images, exact)
-        pairs = zip(groups, torch.split(exact, [len(group.trials) for group in groups]), strict=True)
-        return torch.cat([self.attack.whole(group.states.trial, part) for group, part in pairs])
+        return exact if mask is None else mask.placed(images, exact)
 
     def _looks(self, group: Candidates) -> list[Look]:
         most = most_verdicts(self.attack)
@@ -262,7 +258,7 @@ class VerdictQueue:
         ball = self.attack.ball
         if not ball.renders:
             return None
-        return ball.project_exact(group.states.trial.x[row].unsqueeze(0), group.points[row].unsqueeze(0))[0].cpu()
+        return ball.project_exact(group.trials[row].job.x.unsqueeze(0), group.points[row].unsqueeze(0))[0].cpu()
 
     def _go_on(self, group: Candidates, row: int) -> None:
         """The search network was wrong about a point: its trial goes on, or its own last point is judged."""

@@ -57,21 +57,18 @@ class Mask:
             return given
         if isinstance(given, str):
             return cls._of_text(given)
-        array = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
-        if array.dtype.kind not in "biuf":
-            raise UserError(f"A mask is an array of numbers or truth values, not of {array.dtype}.")
-        pixels = torch.as_tensor(array)
-        while pixels.dim() > 2 and len(pixels) == 1:
-            pixels = pixels[0]
-        if pixels.dim() != 2:
+        array = mask_array(given)
+        while array.ndim > 2 and len(array) == 1:
+            array = array[0]
+        if array.ndim != 2:
             raise UserError(
-                f"A mask has height and width, not the shape {list(pixels.shape)}; give one [H, W] for all images, or "
+                f"A mask has height and width, not the shape {list(array.shape)}; give one [H, W] for all images, or "
                 "[N, H, W] or [N, 1, H, W], one for each image of the data."
             )
-        values = torch.unique(pixels[pixels != 0])
-        if len(values) > 1 or not bool((values > 0).all()):
+        values = np.unique(array[array != 0])
+        if len(values) > 1 or not all(0 < value < np.inf for value in values):
             raise UserError("A mask has two values: 0 where a pixel stays, and 1 where it may change.")
-        return cls._of_pixels(pixels != 0, source)
+        return cls._of_pixels(torch.from_numpy(array != 0), source)
 
     @classmethod
     def _of_text(cls, text: str) -> "Mask":
@@ -123,7 +120,10 @@ class Mask:
         height, width = shape[-2:]
         if self.pixels is not None and self.pixels.shape != (height, width):
             size = f"{self.pixels.shape[0]}x{self.pixels.shape[1]}"
-            raise UserError(f"The mask has {size} pixels and the images have {height}x{width}; give one of their size.")
+            raise UserError(
+                f"The mask has {size} pixels and the images have {height}x{width} ({self.source}); give one of their "
+                "size."
+            )
         if self.rectangle is not None:
             lowest = self.rectangle.row + self.rectangle.height
             rightmost = self.rectangle.column + self.rectangle.width
@@ -147,6 +147,23 @@ class Mask:
         images = whole.clone()
         images[(..., *_slices(self.rectangle))] = values
         return images
+
+
+def mask_array(given: Tensor | NDArray[Any]) -> NDArray[Any]:
+    """The numbers or truth values of masks, of any type and layout.
+
+    Raises:
+        UserError: it is no array of numbers.
+    """
+    try:
+        # numpy has no bfloat16, and torch has neither comparisons of uint16 nor negative strides: numpy compares.
+        dense = given.detach().cpu().to_dense() if isinstance(given, Tensor) else given
+        array = np.asarray(dense.float() if isinstance(dense, Tensor) and dense.is_floating_point() else dense)
+    except (TypeError, ValueError, NotImplementedError):
+        raise UserError("A mask is an array [H, W] of numbers or truth values; this cannot be read as one.") from None
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"A mask is an array of numbers or truth values, not of {array.dtype}.")
+    return array
 
 
 def masked_name(norm: str, mask: Mask | None) -> str:

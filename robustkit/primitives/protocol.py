@@ -63,11 +63,6 @@ class State(Rows):
     queries: Tensor  # [B] int64 queries so far: schedules read this, never a loop index
     done: Tensor  # [B] bool, budget spent
 
-    def fits(self, count: int, like: Tensor | None) -> bool:
-        """Whether it has so many rows, and queries of the shape and type of `like`, unless that is None."""
-        rows = len(self.query) == len(self.queries) == len(self.done) == count
-        return rows and (like is None or (self.query.shape == like.shape and self.query.dtype == like.dtype))
-
 
 @dataclass(frozen=True)
 class BestState(State):
@@ -171,13 +166,15 @@ class Attack(CheckedFields, ABC):
     )
 
     def __post_init__(self) -> None:
+        self.require_declared()
         _ = self.ball
         norms: object = self.norms
         if isinstance(norms, str):
             raise UserError(f"{type(self).__name__}.norms must be a tuple of norms, not the text {norms!r}.")
         if self.ball.norm not in self.norms:
-            other = f"; for {self.norm} take {self.ball.attacks}" if self.ball.attacks else ""
-            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}{other}.")
+            that = "that" if len(self.norms) == 1 else "one of these"
+            fix = f"; for {self.norm} take {self.ball.attacks}" if self.ball.attacks else f", so set the norm to {that}"
+            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}{fix}.")
         if self.sees not in get_args(Sees):
             words = ", ".join(get_args(Sees))
             raise UserError(f"{type(self).__name__}.sees must be one of {words}, not {self.sees!r}.")

@@ -24,6 +24,7 @@ from robustkit.primitives import ensembles
 from robustkit.primitives.hyper_parameters import as_text, default_of, json_value, typed
 from robustkit.primitives.hyper_parameters import parameters as parameters
 from robustkit.primitives.hyper_parameters import value_of as value_of
+from robustkit.primitives.other_names import unknown_attack
 from robustkit.primitives.plugins import plugin_class, plugin_of, plugins
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.universal import UniversalAttack
@@ -58,6 +59,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "soft-apgd": ("soft_apgd", {}),
     "sparse-rs": ("sparse_rs", {}),
 }
+
+_THREAT = ("eps", "norm", "mask")
 
 # `path/file.py`, then perhaps the class, then perhaps the hyper-parameters.
 _FILE = re.compile(r"(?P<file>[^=,]*\.py)(:(?P<kind>[^:=,]*))?(:(?P<values>.*))?")
@@ -171,7 +174,8 @@ def _named_class(name: str) -> type[Attack]:
         raise UserError(f"{name} fits one perturbation to many images; run it with `robustkit universal`.")
     kind = plugin_class(name, Attack)
     if kind is None:
-        raise unknown("attack", name, [*names(), *ensembles.names(), *plugins()])
+        with_steps = [each for each in names() if "steps" in parameters(classes()[VARIANTS.get(each, (each,))[0]])]
+        raise unknown_attack(name, [*names(), *ensembles.names(), *plugins()], with_steps)
     return kind
 
 
@@ -215,6 +219,10 @@ def _checked_values(kind: type[Attack] | type[UniversalAttack], name: str, value
     """The hyper-parameters that texts stand for."""
     known = parameters(kind)
     for key in values:
+        if key in _THREAT and key not in known:
+            raise UserError(
+                f"{key} of {name} is the threat model's, no hyper-parameter; give --{key}, or {key}= in Python."
+            )
         if key not in known:
             raise unknown(f"hyper-parameter of {name}", key, known)
     return {key: typed(text, known[key]) for key, text in values.items()}

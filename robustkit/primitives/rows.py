@@ -5,7 +5,7 @@ alone holds.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -23,6 +23,15 @@ class Rows:
 
     def __len__(self) -> int:
         return len(getattr(self, _names(type(self))[0]))
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """All tensors by their names, also those of nested structs: "trial.x"."""
+        for name in _names(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, Rows):
+                yield from ((f"{name}.{inner}", each) for inner, each in value.tensors())
+            else:
+                yield name, value
 
     def take(self, rows: Tensor) -> Self:
         """The given rows, in that order; `rows` is `[n]` int64 and may repeat."""

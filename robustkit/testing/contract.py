@@ -55,7 +55,7 @@ def check_attack(attack: Attack, *, flat: str = "mlp", spatial: str = "cnn") -> 
     for check in CHECKS:
         try:
             check(subject)
-        except AssertionError as error:
+        except (AssertionError, UserError) as error:  # the engine names some mistakes itself
             raise AssertionError(f"{check.__name__.replace('_', ' ')}: {error}") from error
 
 

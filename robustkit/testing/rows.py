@@ -1,7 +1,7 @@
 """Checks of an attack's states alone: made-up answers take the place of a model."""
 
 import copy
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -201,5 +201,4 @@ def made_up(state: State, turn: int, attack: Attack) -> Seen:
 
 def flat(rows: Rows) -> list[Tensor]:
     """All tensors of a struct, also of nested ones."""
-    values = [getattr(rows, field.name) for field in fields(rows)]  # type: ignore[arg-type]
-    return [part for value in values for part in (flat(value) if isinstance(value, Rows) else [value])]
+    return [each for _, each in rows.tensors()]

@@ -100,7 +100,11 @@ def test_one_mask_has_one_name_whatever_it_is_given_as(tmp_path):
 
     np.save(tmp_path / "mask.npy", CROSS.astype(np.float32))
     Image.fromarray(CROSS.astype(np.uint8) * 255).save(tmp_path / "mask.png")
-    given = [CROSS, CROSS[None].astype(int), torch.from_numpy(CROSS), tmp_path / "mask.npy", str(tmp_path / "mask.png")]
+    # numpy's types that torch does not compare or take, and torch's that numpy does not have
+    types = [CROSS.astype(kind) for kind in ("<u2", ">f4", np.longdouble)] + [CROSS.copy()[::-1, ::-1][::-1, ::-1]]
+    types += [torch.from_numpy(CROSS.copy()).bfloat16(), torch.from_numpy(CROSS.copy()).float().to_sparse()]
+    given = [CROSS, CROSS[None].astype(int), torch.from_numpy(CROSS), *types]
+    given += [tmp_path / "mask.npy", str(tmp_path / "mask.png")]
     masks = [load_mask(each) for each in given]
 
     assert len(set(masks)) == 1
@@ -119,6 +123,8 @@ def test_one_mask_has_one_name_whatever_it_is_given_as(tmp_path):
         (np.ones((3, 8, 8)), r"not the shape \[3, 8, 8\]"),
         (np.arange(64).reshape(8, 8), "has two values"),
         (-CROSS.astype(int), "has two values"),
+        (np.where(CROSS, np.inf, 0), "has two values"),
+        ([[1, 0], [1]], "cannot be read as one"),
         ("nowhere.png", "'nowhere.png' is no mask; give a picture or an .npy file that exists"),
         ("patch:1,2,3", "is no mask"),
     ],
@@ -126,6 +132,22 @@ def test_one_mask_has_one_name_whatever_it_is_given_as(tmp_path):
 def test_what_is_no_mask_is_refused(given, sentence):
     with pytest.raises(UserError, match=sentence):
         load_mask(given)
+
+
+def test_a_picture_that_does_not_say_which_pixels_are_white_is_refused(tmp_path):
+    from PIL import Image
+
+    ones, clear = CROSS.astype(np.uint8), np.full((8, 8, 4), 255, np.uint8)
+    clear[..., 3] = ones * 255
+    for name, pixels in (("ones", ones), ("clear", clear)):
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+
+    with pytest.raises(UserError, match=r"no pixel that may change: its lightest is 1 of 255"):
+        load_mask(tmp_path / "ones.png")
+    with pytest.raises(UserError, match=r"clear.png is transparent in part"):
+        load_mask(tmp_path / "clear.png")
+    with pytest.raises(UserError, match=r"is no mask; did you mean .*ones.png"):
+        load_mask(tmp_path / "one.png")
 
 
 def test_a_file_that_is_no_array_is_refused(tmp_path):

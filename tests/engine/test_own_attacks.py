@@ -77,10 +77,59 @@ class UndefinedSearch(NES):
         return replace(after, query=torch.where(along(after.done, after.query), torch.nan, after.query))
 
 
+@dataclass(frozen=True)
+class Moving(PGD):
+    """Moves the clean image along, so that its points leave the ball."""
+
+    def step(self, state, seen):
+        after = super().step(state, seen)
+        return replace(after, trial=replace(after.trial, x=after.query))
+
+
+@dataclass(frozen=True)
+class Starting(PGD):
+    def init(self, trials):
+        trials.x.add_(0.5).clamp_(0, 1)
+        return super().init(trials)
+
+
+@dataclass(frozen=True)
+class Writing(PGD):
+    def step(self, state, seen):
+        seen.grad.neg_()
+        return super().step(state, seen)
+
+
+@dataclass(frozen=True)
+class Numbering(PGD):
+    def step(self, state, seen):
+        after = super().step(state, seen)
+        return replace(after, done=after.done.float())
+
+
+@dataclass(frozen=True)
+class Whole(PGD):
+    def step(self, state, seen):
+        return replace(super().step(state, seen), done=False)
+
+
+@dataclass(frozen=True)
+class Elsewhere(PGD):
+    def step(self, state, seen):
+        after = super().step(state, seen)
+        return replace(after, query=after.query.to("meta"))
+
+
 @pytest.mark.parametrize("eps", [1e-4, "minimum"])
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
+        (Moving, "Moving.step must leave `trial.x` of its State as it is"),
+        (Starting, "Starting.init writes into `x`, which it was given"),
+        (Writing, "Writing.step writes into `grad`, which it was given"),
+        (Numbering, r"Numbering.step: `done` of its State must be \[[0-9]+\] of bool, not \[[0-9]+\] of float32"),
+        (Whole, "Whole.step: `done` of its State must be a tensor of [0-9]+ rows, not bool"),
+        (Elsewhere, "Elsewhere.step must return a State on cpu, not `query` on meta"),
         (Endless, "Endless has not ended after"),
         (Forgetful, "Forgetful.step must return a State, not NoneType"),
         (Cropping, r"Cropping.init must leave the query's shape and type .* not \[4, 1, 4, 8\] of float32"),
@@ -93,6 +142,21 @@ def test_a_mistake_names_the_attack_and_what_it_must_do(kind, sentence, eps):
 
     with pytest.raises(UserError, match=sentence):
         attack(made.model, made.x, made.y, kind(eps, steps=3))
+
+
+def test_points_are_projected_around_the_image_whatever_the_state_says():
+    """An array of numpy shares the memory of a tensor, so that nothing tells of what is written through it."""
+
+    @dataclass(frozen=True)
+    class Hidden(PGD):
+        def step(self, state, seen):
+            state.trial.x.numpy()[...] = seen.grad.sign().numpy() > 0
+            return super().step(state, seen)
+
+    made = problem("mlp", 1, 8, 8, count=4)
+    result = attack(made.model, made.x, made.y, Hidden(0.1, steps=3))
+
+    assert (result.x_adv - made.x).abs().max() <= 0.1 + 1e-7
 
 
 def test_many_radii_of_one_image_are_no_trial_without_end():
@@ -157,3 +221,30 @@ def test_a_cost_is_a_trial_cost(run_by):
 
     with pytest.raises(UserError, match=r"Priceless.cost must be a property that returns a TrialCost, not 3"):
         run_by(made.model, made.x, made.y, Priceless(0.1))
+
+
+class Undeclared(PGD):
+    steps = 3
+
+
+class Annotated(PGD):
+    momentum: float = 0.5
+
+
+class Initialised(PGD):
+    def __init__(self, eps, norm="Linf"):
+        super().__init__(eps, norm)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Undeclared, "Undeclared sets steps, which its objects do not get; write @dataclass"),
+        (dataclass(frozen=True)(Undeclared), "Undeclared sets steps"),
+        (Annotated, "Annotated sets momentum, which its objects do not get"),
+        (Initialised, "Initialised has an __init__ of its own"),
+    ],
+)
+def test_hyper_parameters_that_are_no_fields_are_refused(kind, sentence):
+    with pytest.raises(UserError, match=sentence):
+        kind(0.1)

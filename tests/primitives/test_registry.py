@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_a_variant_is_its_attack_with_presets_that_can_be_overridden():
         ("pdg", "did you mean .*pgd"),
         ("apgdt", "did you mean .*apgd-t"),
         ("pgd:step=3", "did you mean .*steps"),
-        ("pgd:eps=3", "no hyper-parameter of pgd called 'eps'"),
+        ("pgd:eps=3", "eps of pgd is the threat model's.* give --eps"),
         ("pgd:steps", "'steps' is no KEY=VALUE"),
         ("pgd:steps=ten", "steps must be a whole number of at least 1.*, not 'ten'"),
         ("pgd:steps=1.5", "whole number"),
@@ -90,6 +91,8 @@ def test_a_variant_is_its_attack_with_presets_that_can_be_overridden():
         ("mifgsm:decay=inf", "decay must be"),
         ("square:p_init=5", "p_init"),
         ("square:queries=1", "at least 2"),
+        ("pgd:steps=99999999999", "steps must be at most 1,000,000"),
+        ("pgd:step_size=inf", "step_size must be below"),
         ("", "no attack called ''"),
     ],
 )
@@ -98,8 +101,26 @@ def test_a_bad_specification_is_refused_with_the_fix(specification, sentence):
         build(specification, "Linf", 0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("AA", "did you mean autoattack?"),
+        ("c&w", "did you mean cw?"),
+        ("SquareAttack", "did you mean square?"),
+        ("PGD-20", "did you mean pgd:steps=20?"),
+        ("pgdl2", "did you mean pgd in the norm L2?"),
+        ("linf-bim", "did you mean bim in the norm Linf?"),
+        ("pgd,fgsm", "give each attack on its own: -a pgd -a fgsm."),
+        ("square5000", "did you mean square or "),  # which has no steps
+    ],
+)
+def test_names_of_other_libraries_lead_to_the_attack(name, meant):
+    with pytest.raises(UserError, match=re.escape(f"There is no attack called '{name.lower()}'; {meant}")):
+        build(name, "Linf", 0.1)
+
+
 def test_a_norm_that_an_attack_does_not_know_is_refused():
-    with pytest.raises(UserError, match="Square has no L0 form; it knows Linf, L2, L1"):
+    with pytest.raises(UserError, match="Square has no L0 form; it knows Linf, L2, L1, so set the norm"):
         build("square", "L0", 5)
 
 

@@ -1,0 +1,53 @@
+"""Names by which attacks are known elsewhere, and what to write here: only for the sentence that refuses a name."""
+
+import re
+from collections.abc import Collection
+
+from robustkit.errors import UserError, unknown
+
+# In lower case, letters and digits alone, without "attack".
+_KNOWN_AS = {
+    "aa": "autoattack", "basiciterative": "bim", "basiciterativemethod": "bim", "carlini": "cw", "carliniwagner": "cw",
+    "cw2": "cw", "eaden": "ead", "elasticnet": "ead", "fastgradient": "fgsm", "hsj": "hopskipjump",
+    "hsja": "hopskipjump", "madry": "pgd", "mim": "mifgsm", "momentum": "mifgsm", "momentumiterative": "mifgsm",
+    "projectedgradientdescent": "pgd", "saliencymap": "jsma", "uap": "universal",
+}  # fmt: skip
+_NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
+_NORM = "|".join(_NORMS)
+_STEPS = re.compile(r"(?P<name>.*?[a-z])[-_ ]?(?P<steps>\d{1,6})")
+_IN_NORM = re.compile(rf"(?P<name>.*?)[-_ ]?(?P<last>{_NORM})|(?P<first>{_NORM})[-_ ]?(?P<rest>.+)")
+
+
+def unknown_attack(name: str, names: Collection[str], with_steps: Collection[str]) -> UserError:
+    """The error for the name of no attack, with what was probably meant.
+
+    Args:
+        name: in lower case.
+        names: of all attacks and ensembles.
+        with_steps: those attacks that have `steps`.
+    """
+    meant = _meant(name, names, with_steps)
+    return UserError(f"There is no attack called {name!r}; {meant}") if meant else unknown("attack", name, names)
+
+
+def _meant(name: str, names: Collection[str], with_steps: Collection[str]) -> str:
+    several = [each.strip() for each in name.split(",")]
+    if len(several) > 1 and all(each in names for each in several):
+        return f"give each attack on its own: {' '.join(f'-a {each}' for each in several)}."
+    other = _here(name, names)
+    if other:
+        return f"did you mean {other}?"
+    in_norm = _IN_NORM.fullmatch(name)
+    if in_norm and (other := _here(in_norm["name"] or in_norm["rest"] or "", names)):
+        return f"did you mean {other} in the norm {_NORMS[in_norm['last'] or in_norm['first']]}?"
+    steps = _STEPS.fullmatch(name)
+    if steps and (other := _here(steps["name"], names)) in with_steps:
+        return f"did you mean {other}:steps={steps['steps']}?"
+    return ""
+
+
+def _here(name: str, names: Collection[str]) -> str:
+    """What an attack is called here; "" for an unknown one."""
+    plain = re.sub(r"[^a-z0-9]", "", name).removesuffix("attack")
+    found = _KNOWN_AS.get(plain) or next((each for each in names if re.sub(r"[-_]", "", each) == plain), "")
+    return found if plain else ""
