@@ -17,6 +17,14 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 _NO_FILE = ("<frozen ", "<string>", "<eval_with_key>", "<__array_function__")
 
 
+_OTHERS: set[str] = set()  # installed packages whose attacks were loaded
+
+
+def blame(package: str) -> None:
+    """Let an installed package answer for what fails in it, as code of the user does; libraries do not."""
+    _OTHERS.add(package)
+
+
 class CodePlace(NamedTuple):
     """A line of the user's code."""
 
@@ -101,6 +109,8 @@ def _owner(frame: FrameType) -> Literal["user", "library", "robustkit"]:
     file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
     if module == "robustkit" or module.startswith("robustkit."):
         return "robustkit"
+    if module.partition(".")[0] in _OTHERS:
+        return "user"
     if file.startswith(_NO_FILE) or any(part in file for part in _INSTALLED) or file.startswith(_LIBRARIES):
         return "library"
     return "user"

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
 
 from robustkit.errors import UserError
-from robustkit.host.failures import described_error
+from robustkit.host.failures import blame, described_error
 from robustkit.host.text import printable
 
 GROUP = "robustkit.attacks"
@@ -58,6 +58,7 @@ def plugin_class(name: str, base: type[Any]) -> type[Any] | None:
         left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
         raise UserError(f"The attack {name} of {same[0].distribution} is not complete; it must define {left}.")
     _LOADED[kind] = same[0]
+    blame(kind.__module__.partition(".")[0])
     return kind
 
 

@@ -1,5 +1,6 @@
 """Attacks of other distributions, found by their entry points: a generated distribution on the path."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import robustkit
 from robustkit import UserError
 from robustkit.cli import main
+from robustkit.host.failures import as_users_error
 from robustkit.primitives import plugins, registry
 from tests.small import data, evaluated, evidence, linear
 
@@ -133,3 +135,14 @@ def test_a_misspelt_name_is_told_the_right_one(site):
 
     with pytest.raises(UserError, match="did you mean boldest"):
         registry.build("boldset", "Linf", 0.1)
+
+
+def test_what_fails_in_an_installed_attack_is_no_bug_of_robustkit(site, monkeypatch):
+    folder = site / "site-packages"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    install(folder, "failing", {"failing": "failing:Mine"}, ATTACK.replace("query = self", "query = state.nothing"))
+    with pytest.raises(AttributeError) as error:
+        robustkit.attack(linear(), *data(4), "failing", eps=0.1)
+
+    assert re.search(r"The code of .*failing.py failed in line \d+ \(step\)", str(as_users_error(error.value)))
