@@ -13,7 +13,7 @@ NORMS = ["Linf", "L2", "L1"]
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("method", ["fab:steps=20", "fab-t:steps=20", "fab:steps=20,restarts=2"])
+@pytest.mark.parametrize("method", ["fab-t:steps=20", "fab:steps=20,restarts=2"])
 def test_on_a_linear_model_the_distance_is_that_of_the_closed_form(norm, method):
     made = linear(5)
     result = attack(made.model, made.x, made.y, method, norm=norm, eps="minimum")

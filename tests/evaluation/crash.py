@@ -1,29 +1,32 @@
-"""Run an evaluation in processes that are killed at chosen moments: `python crash.py FOLDER COUNT`.
+"""Run an evaluation in processes that are killed at chosen moments.
 
-One process imports torch. Each of its forked children has its own folder and kills itself with SIGKILL after a number
-of SQL statements; then the parent resumes that folder. Prints one JSON line per moment: the number of statements, the
-rows and the adversarial examples that were in the folder after the kill, and whether the resumed run equals an
-uninterrupted one, byte by byte. One more line is about a model that is a server, and kills the process that asks it.
+Each forked child has its own folder and kills itself with SIGKILL after a number of SQL statements; then the parent
+resumes that folder.
 """
 
-import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import torch
+from typing import NamedTuple
 
 from robustkit import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.evaluation import attacking
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
-from tests.evaluation.crash_server import killed_by_a_server
 from tests.small import cnn, csv, data, evaluated, evidence, linear
 
-torch.set_num_threads(1)
+
+class Moment(NamedTuple):
+    """What a kill left, and how the resumed run ended."""
+
+    statements: int  # before the kill
+    killed: bool
+    rows: int  # in the folder after the kill
+    kept: int  # adversarial examples, likewise
+    same: bool  # whether the resumed run equals an uninterrupted one, byte by byte
 
 
 def run(folder: Path) -> Run:
@@ -73,24 +76,15 @@ def run_and_die(folder: Path, after: int) -> None:
     run(folder)
 
 
-def main(folder: Path, moments: int) -> None:
+def moments(folder: Path) -> Iterator[Moment]:
+    """One process after another, each killed later than the one before; the last one ends by itself."""
     whole = csv(run(folder / "whole"), folder / "whole")
-    rows = evidence(folder / "whole")
-    after = 2
-    for number in range(moments):
-        place = folder / str(number)
+    rows, after, ended = evidence(folder / "whole"), 2, signal.SIGKILL
+    while ended == signal.SIGKILL:
+        place = folder / str(after)
         ended = in_child(lambda place=place, after=after: run_and_die(place, after))
         rows_left, kept = (len(evidence(place).get(table, [])) for table in ("attacked", "witness"))
         same = csv(run(place), place) == whole
         same = same and all(evidence(place)[table] == rows[table] for table in rows if table != "run")
-        moment = {"after": after, "killed": ended == signal.SIGKILL, "rows": rows_left, "kept": kept, "same": same}
-        sys.stdout.write(json.dumps(moment) + "\n")
-        if ended != signal.SIGKILL:
-            break
-        after += max(3, after // 2)
-    for parallel in (1, 4):
-        sys.stdout.write(json.dumps(killed_by_a_server(folder / f"server {parallel}", parallel)) + "\n")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+        yield Moment(after, ended == signal.SIGKILL, rows_left, kept, same)
+        after += max(3, after * 3 // 4)

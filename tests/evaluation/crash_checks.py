@@ -1,27 +1,31 @@
-"""Run checks in processes that are killed: `python crash_checks.py FOLDER LEVEL IMAGES RULE,RULE...`.
+"""Run checks in processes that are killed.
 
 The attacks are finished first. Then a forked child says when a number of rows of the checks are in the evidence, and
-waits; the parent kills it with SIGKILL and goes on where it stopped, with another batch size. Prints one JSON line per
-moment: after the first row, and before the last one.
+waits; the parent kills it with SIGKILL and goes on where it stopped, with another batch size.
 """
 
-import json
 import os
 import shutil
 import signal
 import sqlite3
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-
-import torch
+from typing import NamedTuple
 
 from robustkit import load_run
-from robustkit.checks import register
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from tests.small import cnn, data, evaluated, evidence
 
-torch.set_num_threads(1)
+
+class Moment(NamedTuple):
+    """A kill, and what the run that went on has in common with one that nobody killed."""
+
+    after: int  # rows of checks
+    killed: bool
+    rows: int  # that were left
+    same_evidence: bool
+    same_files: bool
 
 
 def run(folder: Path, images: int, checks: str, batch_size: int | str = "auto") -> Run:
@@ -74,11 +78,13 @@ def killed(folder: Path, images: int, level: str, rows: int) -> bool:
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-def main(folder: Path, level: str, images: int) -> None:
+def moments(folder: Path, level: str, images: int) -> Iterator[Moment]:
+    """After the first row, and before the last one."""
     run(folder / "attacked", images, "quick")
     shutil.copytree(folder / "attacked", folder / "whole")
     whole = run(folder / "whole", images, level)
     expected, rows = files(folder / "whole"), evidence(folder / "whole")["checked"]
+    assert sorted(expected) == ["report.html", "results.csv", "samples.csv"]
     for after in (1, len(rows) - 1):
         place = folder / str(after)
         shutil.copytree(folder / "attacked", place)
@@ -86,11 +92,4 @@ def main(folder: Path, level: str, images: int) -> None:
         left = len(evidence(place)["checked"])
         resumed = run(place, images, level, batch_size=3)
         same = resumed.checks == whole.checks and evidence(place)["checked"] == rows
-        line = {"after": after, "killed": ended, "rows": left, "evidence": same, "files": files(place) == expected,
-                "shown": sorted(expected)}  # fmt: skip
-        sys.stdout.write(json.dumps(line) + "\n")
-
-
-if __name__ == "__main__":
-    register.RULES = tuple(rule for rule in register.RULES if rule.name in sys.argv[4].split(","))
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+        yield Moment(after, ended, left, same, files(place) == expected)

@@ -1,10 +1,6 @@
 """Checks of real runs: levels, resuming, what a failed check changes."""
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,10 +11,9 @@ from robustkit.checks import RULES
 from robustkit.checks.binarization import linear_head
 from robustkit.checks.check import Rule
 from robustkit.evidence.run import Run
+from tests.evaluation.crash_checks import moments
 from tests.networks import Changed
 from tests.small import cnn, csv, data, evaluated, evidence, linear
-
-HERE = Path(__file__).parent
 
 
 def only(*names: str) -> tuple[Rule, ...]:
@@ -30,19 +25,14 @@ def status(run: Run, name: str) -> set[str]:
     return {check.status for check in run.checks if check.name == name}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that torch is imported once")
-def test_checks_that_are_killed_go_on_to_the_same_files_in_any_batch_size(tmp_path):
-    rules = "gradient_direction,eight_bits,restarts,binarization"
-    done = subprocess.run(
-        [sys.executable, HERE / "crash_checks.py", tmp_path, "full", "4", rules],
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
-    moments = [json.loads(line) for line in done.stdout.splitlines()]
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_checks_that_are_killed_go_on_to_the_same_files_in_any_batch_size(tmp_path, monkeypatch):
+    rules = only("gradient_direction", "eight_bits", "restarts", "binarization")
+    monkeypatch.setattr("robustkit.checks.register.RULES", rules)
+    tried = list(moments(tmp_path, "full", 4))
 
-    assert [moment["rows"] for moment in moments] == [moment["after"] for moment in moments]
-    assert all(moment["killed"] and moment["evidence"] and moment["files"] for moment in moments)
-    assert moments[0]["shown"] == ["report.html", "results.csv", "samples.csv"]
+    assert [moment.rows for moment in tried] == [moment.after for moment in tried]
+    assert all(moment.killed and moment.same_evidence and moment.same_files for moment in tried)
 
 
 def test_quick_checks_make_no_pass_and_change_no_table(tmp_path):

@@ -36,7 +36,7 @@ def digits(count):
 
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
 def test_on_a_linear_model_the_verdicts_are_those_of_the_closed_form(norm):
-    model, (x, y) = linear(), data(150)
+    model, (x, y) = linear(), data(60)
     ran = evaluated(model, None, dataset=(x, y), attacks="default", norm=norm, eps=EPS[norm])
     weights = model[-1].weight.detach()
     breakable = []
@@ -98,19 +98,22 @@ def test_crattack_two_classes_are_enough_for_every_member():
     assert rows.broken["targeted"] > 0
 
 
-@pytest.mark.parametrize("size", [1, 7])
-def test_batch_sizes_change_no_bit(size):
-    runs = [evaluated(cnn(), None, dataset=data(12), attacks="default", norm="L2", eps="0.5", batch_size=each)
-            for each in (size, 64)]  # fmt: skip
+def test_batch_sizes_change_no_bit():
+    alone, some, together = (
+        evaluated(cnn(), None, dataset=data(10), attacks="default", norm="L2", eps="0.5", batch_size=size)
+        for size in (1, 7, 64)
+    )
 
-    pd.testing.assert_frame_equal(runs[0].samples, runs[1].samples)
+    assert set(verdicts(together)) >= {"robust", "broken"}
+    pd.testing.assert_frame_equal(alone.samples, together.samples)
+    pd.testing.assert_frame_equal(some.samples, together.samples)
 
 
 def test_a_run_that_grows_has_the_rows_of_one_that_did_not(tmp_path):
-    dataset = data(30)
-    for samples in (12, 30):
+    dataset = data(16)
+    for samples in (6, 16):
         grown = evaluate(cnn(), dataset=dataset, attacks="default", eps=["0.1"], samples=samples, out=tmp_path)
-    whole = evaluate(cnn(), dataset=dataset, attacks="default", eps=["0.1"], samples=30)
+    whole = evaluate(cnn(), dataset=dataset, attacks="default", eps=["0.1"], samples=16)
 
     pd.testing.assert_frame_equal(grown.samples, whole.samples)
 
@@ -127,7 +130,7 @@ def test_a_run_that_grows_has_the_rows_of_one_that_did_not(tmp_path):
     ],
 )
 def test_no_masked_defense_looks_robust(name, most, base):
-    ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(30), attacks="default", eps="0.1")
+    ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks="default", eps="0.1")
     accuracy = ran.results.set_index("attack").accuracy["rk-6"]
 
     assert accuracy <= most
@@ -140,7 +143,7 @@ def test_no_masked_defense_looks_robust(name, most, base):
 def test_honest_models_are_not_suspected(base):
     radii = ["Linf:0.03", "Linf:0.1", "L2:0.5", "L1:2"]
     models = [base, linear(), cnn()]
-    ran = evaluated(models, None, dataset=digits(25), attacks="default", eps=radii, names=["a", "b", "c"])
+    ran = evaluated(models, None, dataset=digits(10), attacks="default", eps=radii, names=["a", "b", "c"])
 
     assert not ran.manifest["warnings"]
 

@@ -21,7 +21,7 @@ ATTACKS = ["default", "noise:queries=3"]
 
 def run(folder, models=("linear", "cnn"), **changes):
     made = {"linear": linear, "cnn": cnn}
-    asked = {"dataset": data(12), "attacks": ATTACKS, "eps": ["0.05", "0.1"], "keep_adversarial": True, **changes}
+    asked = {"dataset": data(10), "attacks": ATTACKS, "eps": ["0.05", "0.1"], "keep_adversarial": True, **changes}
     return evaluated([Classifier(made[name](), name=name) for name in models], folder, **asked)
 
 
@@ -100,8 +100,8 @@ def test_a_run_merged_with_itself_is_itself(whole, tmp_path):
 
 REFUSED = {
     "another seed": ({"seed": 1}, "the seed"),
-    "other data": ({"dataset": (data(12)[0].flip(0), data(12)[1])}, "data"),
-    "fewer images": ({"samples": 10}, "data|number of images"),
+    "other data": ({"dataset": (data(10)[0].flip(0), data(10)[1])}, "data"),
+    "fewer images": ({"samples": 8}, "data|number of images"),
     "another model of one name": ({"models": ["cnn"]}, "The model linear is another one"),
     "an attack with other settings": ({"attacks": ["fgsm:restarts=2"]}, "The attack fgsm"),
 }

@@ -47,9 +47,9 @@ def always(label: int = 3) -> dict[str, Any]:
 
 
 def test_a_fixed_cost_is_predicted_exactly_where_nothing_breaks():
-    prediction, passes = both(Constant(3), attacks=["pgd:steps=7,restarts=2", "square:queries=30"], **always())
+    prediction, passes = both(Constant(3), attacks=["pgd:steps=3,restarts=2", "square:queries=12"], **always())
 
-    assert passes == (80 * (1 + 2 * 8 + 30), 80 * 2 * 7)
+    assert passes == (80 * (1 + 2 * 4 + 12), 80 * 2 * 3)
     assert_exact(prediction, passes)
 
 
@@ -83,7 +83,7 @@ def test_images_that_are_classified_wrongly_cost_one_pass():
     assert_exact(*both(Constant(3), attacks="pgd:steps=7", **always(label=4)))
 
 
-@pytest.mark.parametrize("attacks", ["default", "tiny", "pgd:steps=20", ["fgsm", "noise:queries=9"]], ids=str)
+@pytest.mark.parametrize("attacks", ["default", "tiny", ["pgd:steps=20", "noise:queries=9"]], ids=str)
 def test_several_radii_are_predicted_together(attacks):
     assert_within_two(*both(cnn(), attacks=attacks, eps=["0.02", "0.1"]))
 

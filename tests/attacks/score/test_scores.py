@@ -30,7 +30,7 @@ class Confident(nn.Module):
 @every_search
 def test_the_scale_of_the_logits_does_not_matter(kind, norm):
     # ART's SimBA compares probabilities: on confident networks they are all 1, and nothing ever helps.
-    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=40)
+    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=16)
     plain, small, large = (
         attack(Confident(made.model, factor), made.x, made.y, method).x_adv for factor in (1, 2.0**-20, 2.0**20)
     )
@@ -50,7 +50,7 @@ def test_more_queries_never_break_fewer_images(kind, norm):
 
 @every_search
 def test_the_best_point_has_the_loss_that_is_said_and_lies_in_the_ball(kind, norm):
-    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=60)
+    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=40)
     trial = trials(made.x, made.y)
     *_, last = states(method, made.model, trial)
 
@@ -61,7 +61,7 @@ def test_the_best_point_has_the_loss_that_is_said_and_lies_in_the_ball(kind, nor
 @every_search
 def test_every_query_is_an_image(kind, norm):
     # Peers query points outside of the range of pixels, which no service would accept.
-    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=60)
+    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=40)
     for state in states(method, made.model, trials(made.x, made.y)):
         assert state.query.min() >= 0
         assert state.query.max() <= 1
