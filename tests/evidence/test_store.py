@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -15,6 +16,14 @@ from tests.small import data, evaluated, evidence, linear
 
 def run(folder):
     return evaluated(linear(), Path(folder), dataset=data(8), attacks="fgsm", eps="0.1")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished run, to copy."""
+    folder = tmp_path_factory.mktemp("finished")
+    run(folder)
+    return folder
 
 
 def changed(statement: str):
@@ -51,8 +60,8 @@ NOTHING = {"empty": lambda file: file.write_bytes(b"")}
 
 
 @pytest.mark.parametrize("damage", [*DAMAGE, *NOTHING])
-def test_a_damaged_file_cannot_be_read_and_says_so(damage, tmp_path):
-    run(tmp_path)
+def test_a_damaged_file_cannot_be_read_and_says_so(damage, finished, tmp_path):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     (DAMAGE | NOTHING)[damage](tmp_path / "run.sqlite")
     with pytest.raises(UserError) as error:
         load_run(tmp_path)
@@ -62,8 +71,8 @@ def test_a_damaged_file_cannot_be_read_and_says_so(damage, tmp_path):
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_is_not_gone_on_with(damage, tmp_path):
-    run(tmp_path)
+def test_a_damaged_file_is_not_gone_on_with(damage, finished, tmp_path):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     DAMAGE[damage](tmp_path / "run.sqlite")
     for _ in range(2):
         # The second time too: a first refusal must not leave the file locked.
@@ -81,8 +90,8 @@ def test_a_file_without_evidence_is_a_fresh_start(damage, tmp_path):
     assert run(tmp_path / "a").results.equals(run(tmp_path / "b").results)
 
 
-def test_evidence_of_another_schema_is_not_read_as_ours(tmp_path):
-    run(tmp_path)
+def test_evidence_of_another_schema_is_not_read_as_ours(finished, tmp_path):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     opened = sqlite3.connect(tmp_path / "run.sqlite")
     identity = json.loads(opened.execute("SELECT value FROM run WHERE key = 'identity'").fetchone()[0])
     opened.execute("UPDATE run SET value = ? WHERE key = 'identity'", (json.dumps(identity | {"schema": 99}),))
@@ -98,16 +107,16 @@ def test_a_folder_without_evidence_is_no_run(tmp_path):
         load_run(tmp_path)
 
 
-def test_reading_a_run_does_not_write(tmp_path):
-    run(tmp_path)
+def test_reading_a_run_does_not_write(finished, tmp_path):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     load_run(tmp_path)
 
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_two_can_read_one_run_at_once(tmp_path):
-    run(tmp_path)
+def test_two_can_read_one_run_at_once(finished, tmp_path):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     reader = sqlite3.connect(tmp_path / "run.sqlite")
     rows = reader.execute("SELECT * FROM attacked")
     rows.fetchone()
@@ -126,8 +135,8 @@ def test_a_second_writer_is_refused(tmp_path):
     Store(tmp_path).close()
 
 
-def test_a_run_at_work_cannot_be_reported_and_is_not_called_damaged(tmp_path):
-    run(tmp_path)
+def test_a_run_at_work_cannot_be_reported_and_is_not_called_damaged(finished, tmp_path):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     writer = Store(tmp_path)
     writer.set_manifest(key=1)
     with pytest.raises(UserError, match="at work") as error:
@@ -138,9 +147,9 @@ def test_a_run_at_work_cannot_be_reported_and_is_not_called_damaged(tmp_path):
     assert "--out" not in str(error.value)
 
 
-def killed(folder):
+def killed(finished, folder):
     """A run whose process was killed: its rows are in the journal."""
-    run(folder / "run")
+    shutil.copytree(finished, folder / "run")
     store = Store(folder / "run")
     store.write([CleanRecord("sequential", 999, 1, 1, "")])
     (folder / "copy").mkdir()
@@ -153,8 +162,8 @@ def killed(folder):
 @pytest.mark.parametrize(
     "words", ["attempt to write a readonly database", "unable to open database file", "disk I/O error"]
 )
-def test_a_killed_run_is_read_where_nothing_can_be_written_beside_it(words, tmp_path, monkeypatch):
-    folder = killed(tmp_path)
+def test_a_killed_run_is_read_where_nothing_can_be_written_beside_it(words, finished, tmp_path, monkeypatch):
+    folder = killed(finished, tmp_path)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert "run.sqlite-wal" in before
     connect = sqlite3.connect
@@ -173,8 +182,8 @@ def test_a_killed_run_is_read_where_nothing_can_be_written_beside_it(words, tmp_
 @pytest.mark.parametrize(
     "words", ["database or disk is full", "disk I/O error", "attempt to write a readonly database"]
 )
-def test_good_evidence_on_a_full_or_read_only_disk_is_not_called_damaged(words, tmp_path, monkeypatch):
-    run(tmp_path)
+def test_good_evidence_on_a_full_or_read_only_disk_is_not_called_damaged(words, finished, tmp_path, monkeypatch):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
 
     def refusing(*_, **__):
         raise sqlite3.OperationalError(words)

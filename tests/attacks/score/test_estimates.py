@@ -30,7 +30,7 @@ def test_exactly_the_images_nearer_than_eps_break(kind, norm):
     eps = made.distance[norm].quantile(0.5).item()
     # Adam goes on to wander in the values whose gradient is smaller than the noise.
     clear = (made.distance[norm] / eps - 1).abs() > (0.2 if kind is SPSA else 0.1)
-    result = attack(made.model, made.x, made.y, kind(eps, norm, queries=1500, step_size=0.1))
+    result = attack(made.model, made.x, made.y, kind(eps, norm, queries=1000, step_size=0.1))
 
     assert torch.equal(result.success[clear], (made.distance[norm] < eps)[clear])
 

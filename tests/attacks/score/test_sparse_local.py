@@ -15,7 +15,7 @@ IMAGES = [(1, 6, 7), (3, 8, 8), (5, 9)]
 @pytest.mark.parametrize(("norm", "eps"), [("patch", 3), ("patch", 1), ("frame", 1), ("frame", 2)])
 def test_every_query_lies_in_the_ball_and_is_made_of_zeros_and_ones(shape, norm, eps):
     x = images(4, *shape)
-    method, made = SparseRS(eps, norm, queries=60), problem("mlp", *shape)
+    method, made = SparseRS(eps, norm, queries=30), problem("mlp", *shape)
     for state in states(method, made.model, trials(x, made.y[:4])):
         changed = state.query[state.query != x]
         assert (method.ball.distance(x, state.query) <= eps).all()
@@ -75,7 +75,7 @@ def test_what_a_linear_model_allows_is_found(norm):
         most = gain.flatten(1).amax(1) if inside is None else (gain * inside).flatten(1).sum(1)
         logits = made.model(made.x).detach()
         broken |= (target != made.y) & (logits[:, target] - logits.gather(1, made.y[:, None])[:, 0] + most > 1e-4)
-    result = attack(made.model, made.x, made.y, SparseRS(1, norm, queries=800))
+    result = attack(made.model, made.x, made.y, SparseRS(1, norm, queries=400))
 
     assert (result.success <= broken).all()
     # A greedy search may end at a place that is not the best.
