@@ -119,10 +119,11 @@ def between(norm: NormName, x: Tensor, end: Tensor, share: Tensor) -> Tensor:
     return (end - along(1 - share, x).to(x) * way).clamp(0, 1)
 
 
-def bisected(state: BoundaryState, error: Tensor, moved: Tensor, tolerance: float) -> Bisected:
+def bisected(state: BoundaryState, error: Tensor, moved: Tensor, tolerance: float | Tensor) -> Bisected:
     """One step of the bisection between the image and `end`, which arrives when `high - low` is at most `tolerance`.
 
-    In rows of `moved` `[B]` the query is an error, and a new bisection begins between the image and the query.
+    In rows of `moved` `[B]` the query is an error, and a new bisection begins between the image and the query. The
+    tolerance is one number or `[B]`.
     """
     halving, middle = state.phase == BISECT, (state.low + state.high) / 2
     low = torch.where(halving & ~error, middle, state.low)

@@ -5,7 +5,8 @@ all estimates are added up, as in the authors' code. Ours differs: instead of a 
 moves to the valid point of the hyperplane that is nearest to the image, in every norm; the distance of the samples from
 the boundary point is a share of the point's distance from the image; a point that is not nearer is dropped.
 Bad at: boundaries that are far from flat between the image and the first error, because all estimates are added up;
-targeted trials, which begin at noise.
+several classes around an image, of which it sees the one that the first error leads to; targeted trials, which begin at
+noise.
 """
 
 import math
@@ -84,7 +85,8 @@ class GeoDA(LabelAttack):
         x, crossing, cutting = state.trial.x, state.phase == CROSS, state.phase == CUT
         complete = (state.phase == SAMPLE) & (state.samples >= self._wanted(state.iteration))
         started = error & (state.phase == START)
-        search = bisected(state, error, started, self._tolerance(x))
+        # In units of the distance from the boundary, as the reach of samples: the first error may be much farther.
+        search = bisected(state, error, started, self._tolerance(x) * state.high)
         queried_share = _share(state)
         low = torch.where(~error & (crossing | cutting), queried_share, search.low).masked_fill(complete, 0)
         high = torch.where(error & (crossing | cutting), queried_share, search.high)

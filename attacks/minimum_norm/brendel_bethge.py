@@ -1,11 +1,12 @@
 """Brendel-Bethge: starts at an error far from the image and walks along the decision boundary to the nearest one.
 
 Brendel, Rauber, Kümmerer, Ustyuzhaninov & Bethge 2019, arXiv:1907.01003; the schedules are those of the authors' code
-in foolbox. Ours differs: the first error is noise; where no noise is an error, and in trials that must reach a class,
-the walk begins at the image; the radius of the steps does not depend on the number of images. `_trust_region.py` has
-the step, and what differs there.
-Bad at: few steps, because the first error is far away; L1, where FMN finds nearer errors; linear classifiers in L0, of
-which it changes a few values more than necessary.
+in foolbox. Ours differs: the first error is noise; halfway, a second walk begins at the image, because the first may
+have ended in a local minimum; where no noise is an error, and in trials that must reach a class, the first walk begins
+at the image, and the second one where the first ended; the radius of the steps does not depend on the number of images.
+`_trust_region.py` has the step, and what differs there.
+Bad at: few steps, because the first error is far away; linear classifiers in L0, of which it changes a few values more
+than necessary.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -28,15 +29,15 @@ from ._trust_region import step_along_boundary
 
 _DESCEND = 2
 _HALVINGS = 10  # bisections between the image and the first error
-_SHRINKS = 20  # how often the radius is halved
+_SHRINKS = 20  # how often a walk halves the radius
 
 
 @dataclass(frozen=True)
 class BrendelBethgeState(BoundaryState):
     """The state of one trial."""
 
-    descents: Tensor  # [B] int64 steps along the boundary so far
-    normal: Tensor  # [B, *S] moving average of the margin's gradients
+    descents: Tensor  # [B] int64 steps along the boundary so far, in both walks
+    normal: Tensor  # [B, *S] moving average of the margin's gradients in this walk
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class BrendelBethge(Attack):
     """Brendel & Bethge's attack.
 
     Args:
-        steps: gradient steps along the boundary per trial.
-        radius: L2 length of the first steps, in units of the number of values of an image; it is halved twenty times.
-            None is 1 / steps, which is the authors' 1e-3 at their 1000 steps: the walk is as long with any number.
+        steps: gradient steps along the boundary per trial, in both walks together.
+        radius: L2 length of the first steps, in units of the number of values of an image; each walk halves it twenty
+            times. None is 1 / steps of a walk, the authors' 1e-3 at their 1000 steps: any walk is as long.
         momentum: share of the old value in the moving average of the boundary's normal.
         overshoot: how far a step towards errors goes, as a multiple of the distance to the linearised boundary; a step
             from an error back to the boundary goes 2 - overshoot.
@@ -111,21 +112,29 @@ class BrendelBethge(Attack):
             lambda: random_start(x, state.trial.key, queries),
             lambda: between(self.ball.norm, x, way.end, (way.low + way.high) / 2),
             lambda: torch.where(along(failed, x), x, between(self.ball.norm, x, way.end, way.high)),
-            lambda: self._descended(state, after.normal, seen),
+            lambda: self._descended(state, after, seen),
         )
         query = by_phase(phase + descending, makers)
         return replace(after, query=torch.where(along(done, x), closest.or_else(state.query), query))
 
+    @property
+    def _walk(self) -> int:
+        """Steps of the first walk; the second one has the others."""
+        return (self.steps + 1) // 2
+
     def _normal(self, state: BrendelBethgeState, seen: Seen) -> Tensor:
         mixed = self.momentum * state.normal + (1 - self.momentum) * seen.grad
-        mixed = torch.where(along(state.descents == 0, mixed), seen.grad, mixed)
+        mixed = torch.where(along(state.descents % self._walk == 0, mixed), seen.grad, mixed)
         return torch.where(along(state.phase == _DESCEND, mixed), mixed, state.normal)
 
-    def _descended(self, state: BrendelBethgeState, normal: Tensor, seen: Seen) -> Tensor:
+    def _descended(self, state: BrendelBethgeState, after: BrendelBethgeState, seen: Seen) -> Tensor:
+        x, normal = state.trial.x, after.normal
         back = torch.where(seen.loss < 0, self.overshoot, 2 - self.overshoot)
-        first = 1 / self.steps if self.radius is None else self.radius
-        radius = first * normal[0].numel() * at(state.descents, _halved(self.steps), normal)
-        return step_along_boundary(self.ball.norm, state.trial.x, state.query, normal, -back * seen.loss, radius)
+        first = 1 / self._walk if self.radius is None else self.radius
+        radius = first * normal[0].numel() * at(state.descents % self._walk, _halved(self._walk), normal)
+        stepped = step_along_boundary(self.ball.norm, x, state.query, normal, -back * seen.loss, radius)
+        began_at_noise = (state.end != x).flatten(1).any(1)
+        return torch.where(along((after.descents == self._walk) & began_at_noise, x), x, stepped)
 
 
 def between(norm: NormName, x: Tensor, end: Tensor, share: Tensor) -> Tensor:

@@ -29,7 +29,10 @@ SETTINGS = {
         for norm, queries in (("L2", 1000), ("Linf", 1000), ("L1", 600))
     },
     "hopskipjump": dict.fromkeys(("L2", "Linf"), "queries=3000"),
-    "pdpgd": dict.fromkeys(("L2", "Linf", "L1"), "steps=1500,step_size=0.03,dual_step_size=0.03"),
+    "pdpgd": {
+        **dict.fromkeys(("L2", "Linf"), "steps=1500,step_size=0.03,dual_step_size=0.03"),
+        "L1": "steps=1000,step_size=0.03,dual_step_size=0.003,first_ratio=1",
+    },
     "rays": {"Linf": "queries=300"},
     "sign_opt": {"L2": "queries=1000,samples=50"},
     "superdeepfool": {"L2": "steps=30"},
@@ -38,9 +41,10 @@ SETTINGS = {
 FAMILIES = {"contrast_reduction", "gaussian_blur", "gaussian_noise", "salt_and_pepper", "uniform_noise"}
 SPARSE = {"jsma", "sigma_zero", "vfga"}
 # What is left after budgets that a test can afford. EAD minimises an elastic net, of which the L1 distance is a part:
-# it has 0.7 % with other constants. GeoDA has 1 % in L2 after 2000 queries; PDPGD has 2 % in L1 even after 4000 steps.
-WITHIN = {("geoda", "L2"): 0.05, ("geoda", "Linf"): 0.02, ("ead", "L1"): 0.07, ("hopskipjump", "Linf"): 0.02,
-          ("pdpgd", "L1"): 0.03}  # fmt: skip
+# it has 0.7 % with other constants. GeoDA has 1 % in L2 after 2000 queries; in L1 it changes one value, and here the
+# second best costs 2.5 % more, which 1000 noisy labels do not tell apart.
+WITHIN = {("geoda", "L2"): 0.03, ("geoda", "Linf"): 0.02, ("geoda", "L1"): 0.03, ("ead", "L1"): 0.07,
+          ("hopskipjump", "Linf"): 0.02}  # fmt: skip
 
 
 def test_every_attack_for_the_nearest_error_is_here_in_each_of_its_norms():

@@ -55,3 +55,14 @@ def test_an_estimate_points_to_the_errors():
     outward = torch.where((made.y == 0).unsqueeze(1), weight[1] - weight[0], weight[0] - weight[1])
 
     assert torch.cosine_similarity(state.normal, outward).median() > 0.75
+
+
+def test_images_near_the_boundary_end_as_near_to_it_as_others():
+    # With bisections no finer for them, all samples of the first estimate were on one side of the boundary, and some
+    # images ended at three times their distance.
+    made = linear(2)
+    near = made.distance["L2"].argsort()[:8]
+    x, y, distance = made.x[near], made.y[near], made.distance["L2"][near]
+    state = driven(GeoDA(0.1, "L2", queries=300, frequencies=1.0), made.model, aimed(x, y))
+
+    assert (state.distance < 1.5 * distance).all()

@@ -18,12 +18,20 @@ def test_the_nearest_error_of_a_linear_classifier_is_found(norm):
     assert torch.allclose(state.distance, made.distance[norm].double(), rtol=0.01, atol=1e-6)
 
 
+def test_the_second_walk_finds_the_class_that_the_first_one_missed():
+    # With one walk, from noise, seven of these images ended at the boundary of a farther class.
+    made = linear(5, count=20)
+    state = last_state(BrendelBethge(1, "L2", steps=40, radius=0.03), made.model, untargeted(made.x, made.y))
+
+    assert torch.allclose(state.distance, made.distance["L2"].double(), rtol=0.01)
+
+
 def test_fewer_steps_are_longer_so_that_the_walk_is_not_shorter():
     # With a radius of 1e-3 whatever the number of steps, 100 of them ended far from the image.
     made = linear(2, count=5)
     ends = [
         last_state(BrendelBethge(1, "L2", steps=20, **radius), made.model, untargeted(made.x, made.y)).query
-        for radius in ({}, {"radius": 1 / 20}, {"radius": 1e-3})
+        for radius in ({}, {"radius": 1 / 10}, {"radius": 1e-3})  # each of two walks has ten steps
     ]
 
     assert torch.equal(ends[0], ends[1])
