@@ -162,6 +162,13 @@ class Writing(PGD):
         return super().step(state, seen)
 
 
+class Doubling(PGD):
+    """Counts each query twice, so that it ends early and its results say that it needed more."""
+
+    def step(self, state: State, seen: Seen) -> State:
+        return replace(super().step(state, seen), queries=state.queries + 2)
+
+
 class Cheap(PGD):
     """Declares fewer passes than it needs."""
 
@@ -185,6 +192,7 @@ class Aimless(PGD):
         (Averaging(0.1), "an image attacked alone gives another result"),
         (Drawing(0.1), "an image attacked alone gives another result"),
         (Writing(0.1), "Writing.step writes into `query`"),
+        (Doubling(0.1), "a step does not add 1 to `queries`"),
         (Cheap(0.1), "a trial needs more forwards than"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, PGD) else "",

@@ -33,10 +33,10 @@ def work(connection: Coordinator, request: EvaluationRequest, opening: Opening) 
         with closing(Bench(evaluation, connection)) as bench:
             while True:
                 bench.carry_out(bench.inbox.wait())
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the first process has closed the pipe
     except BaseException as error:
         mendable = as_users_error(error)
+        if mendable is None and isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError)):
+            return  # the first process has closed the pipe; code of the user may raise these, too
         connection.send(LaneFailed(described_error(error) if mendable is None else str(mendable), mendable is not None))
 
 

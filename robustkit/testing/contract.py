@@ -23,6 +23,7 @@ from .problems import Problem
 from .rows import (
     a_trial_does_not_depend_on_its_neighbours,
     an_idle_row_can_be_stepped_for_ever,
+    each_step_counts_one_query,
     gradients_that_it_does_not_read_change_nothing,
     it_keeps_its_best_point_if_it_declares_so,
     it_keeps_the_nearest_error_if_it_declares_so,
@@ -291,6 +292,7 @@ STATE_CHECKS = (
     a_trial_does_not_depend_on_its_neighbours,
     step_writes_nothing_in_place,
     an_idle_row_can_be_stepped_for_ever,
+    each_step_counts_one_query,
     gradients_that_it_does_not_read_change_nothing,
     it_keeps_its_best_point_if_it_declares_so,
     it_keeps_the_nearest_error_if_it_declares_so,

@@ -59,6 +59,17 @@ def step_writes_nothing_in_place(subject: AttackUnderTest, shape: tuple[int, ...
         state = after
 
 
+def each_step_counts_one_query(subject: AttackUnderTest, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
+    """`queries` is how many answers a trial has had: results say with it after how many queries an image broke."""
+    attack = without_model(subject)
+    state = attack.init(trials(images(3, *shape), key))
+    confirm((state.queries == 0).all(), "init() returns a state that has counted queries")
+    for turn in range(3):
+        after, live = attack.step(state, made_up(state, turn, attack)), ~state.done
+        confirm((after.queries == state.queries + 1)[live].all(), "a step does not add 1 to `queries`")
+        state = after
+
+
 def an_idle_row_can_be_stepped_for_ever(subject: AttackUnderTest, shape: tuple[int, ...] = GREY, key: int = 7) -> None:
     """A batch's row without a trial repeats an old one, whose counters pass the budget."""
     attack = without_model(subject)

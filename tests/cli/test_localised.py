@@ -59,6 +59,10 @@ def test_each_image_has_its_own_mask_and_verify_knows_it(robustkit, place):
     assert all(rows.tolist() == [sample % 3] for sample, rows in changed.items())
     assert "not checked" not in robustkit("verify", "run", "--mask", "masks.npy").out
     assert "give the mask with --mask" in robustkit("verify", "run").out
+    np.save(place / "others.npy", np.roll(masks, 1, 0))
+    other = robustkit("verify", "run", "--mask", "others.npy")
+    assert other.status == 1
+    assert f"and the mask of the run is {threat.removeprefix('Linf-in-')}" in other.out
 
 
 def test_the_result_of_an_image_is_that_of_its_mask_alone():

@@ -6,12 +6,14 @@ import sys
 import pytest
 import torch
 from robustkit.attacks import PGD
+from torch import nn
 
 from robustkit.errors import UserError
 from robustkit.evaluation import local_workers
 from robustkit.evaluation.lanes import Opening
 from robustkit.evaluation.local_workers import LocalWorkers
 from robustkit.evaluation.request import EvaluationRequest
+from robustkit.evaluation.worker import work
 from tests.problems import problem
 
 
@@ -38,6 +40,22 @@ def test_a_model_that_cannot_be_pickled_is_refused_with_the_fix():
 
     with pytest.raises(UserError, match="name models and data by texts, or leave out workers"):
         workers.start(0, Opening())
+
+
+def test_a_pipe_that_breaks_in_code_of_the_user_is_told_and_not_taken_for_the_end():
+    """As a print of an attack whose reader has left: the worker ended in silence, and was started again without end."""
+
+    class Printing(nn.Module):
+        def forward(self, x):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    sent = []
+    pipe = type("Pipe", (), {"send": lambda _, message: sent.append(message)})()
+    data = (torch.rand(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64))
+    work(pipe, EvaluationRequest(Printing(), dataset=data, attacks=PGD(0.1), device="cpu"), Opening())
+
+    assert "BrokenPipeError" in sent[0].text
+    assert sent[0].mendable
 
 
 def test_a_worker_imports_nothing_that_makes_tables_or_corruptions():
