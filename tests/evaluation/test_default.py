@@ -144,7 +144,7 @@ def test_no_masked_defense_looks_robust(name, most, base):
 def test_honest_models_are_not_suspected(base):
     radii = ["Linf:0.03", "Linf:0.1", "L2:0.5", "L1:2"]
     models = [base, linear(), cnn()]
-    ran = evaluated(models, None, dataset=digits(10), attacks="default", eps=radii, names=["a", "b", "c"])
+    ran = evaluated(models, None, dataset=digits(25), attacks="default", eps=radii, names=["a", "b", "c"])
 
     assert not ran.manifest["warnings"]
 
