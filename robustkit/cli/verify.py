@@ -94,8 +94,8 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         folder = user_path(options["mask"]).is_dir()
         mask = masks_of_data(options["mask"], data_of(options) if folder else None)
         of_run = run.manifest["identity"].get("masks", {})
-        rectangle = "" if mask.rectangle is None else f"patch-{'-'.join(map(str, mask.rectangle))}"
-        if not {mask.label, rectangle} & set(of_run):
+        rectangle = [] if mask.rectangle is None else [mask.rectangle.label]
+        if not {mask.label, *rectangle} & of_run.keys():
             own = " and ".join(of_run) or "none"
             yield _Finding(_FAIL, f"run.sqlite: --mask is {mask.label}, and the mask of the run is {own}")
     kept = check_kept(run, {} if mask is None else {mask.label: mask})

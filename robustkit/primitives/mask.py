@@ -32,6 +32,11 @@ class Rectangle(NamedTuple):
     height: int
     width: int
 
+    @property
+    def label(self) -> str:
+        """That of a mask of these pixels in images of any size."""
+        return "-".join(map(str, ("patch", *self)))
+
 
 @dataclass(frozen=True)
 class Mask:
@@ -81,7 +86,7 @@ class Mask:
         rectangle = Rectangle(*map(int, parts.groups()))
         if not rectangle.height * rectangle.width:
             raise UserError(f"The mask {text.strip()} has no pixel that may change; give a height and a width.")
-        return cls("-".join(map(str, ("patch", *rectangle))), "given as a rectangle", rectangle, None)
+        return cls(rectangle.label, "given as a rectangle", rectangle, None)
 
     @classmethod
     def _of_pixels(cls, pixels: Tensor, source: str) -> "Mask":
