@@ -18,11 +18,13 @@ from robustkit.data.pictures import LazyData
 from robustkit.data.read_ahead import read_ahead
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.scheduler import run
+from robustkit.evaluation.attacked_alone import AttackedAlone, answers_alike, attacked_alone
 from robustkit.evaluation.image_marks import Numbers, parts_of
 from robustkit.evaluation.ledger import Ledger
 from robustkit.evaluation.plan import PICTURED, PlannedAttack
 from robustkit.evaluation.records import attack_records, witness_records
 from robustkit.evaluation.resolved import Evaluation
+from robustkit.evaluation.run_log import RunLog
 from robustkit.evidence.rows import NearnessRecord, Row
 
 COMMIT_SECONDS = 0.5  # a finished image waits this long for its verdict, and then for its commit
@@ -53,6 +55,7 @@ class AttackPart:
         given: the input of the model.
         attack: which one.
         left_out: which of the images that a later member of an ensemble would attack it leaves out.
+        log: of the run.
 
     Attributes:
         todo: the images that are neither finished nor already broken, in the order of work.
@@ -61,10 +64,10 @@ class AttackPart:
 
     def __init__(
         self, evaluation: Evaluation, ledger: Ledger, sessions: Sessions, given: InputFormat, attack: PlannedAttack,
-        left_out: LeftOut,
+        left_out: LeftOut, log: RunLog,
     ) -> None:  # fmt: skip
         self.evaluation, self.ledger, self.sessions, self.given = evaluation, ledger, sessions, given
-        self.attack, self.left_out = attack, left_out
+        self.attack, self.left_out, self.log = attack, left_out, log
         self._outcomes: list[Outcome] = []  # that are not on the disk yet
         ledger.carry_over(attack)
         self.todo = self._leave_out(sessions.model)
@@ -81,10 +84,10 @@ class AttackPart:
             self.ledger.write(self._rows(self._outcomes))
             self._outcomes = []
 
-    def jobs(self) -> Iterator[Job]:
-        """The images one after the other, read a few at a time; targeted attacks aim at near classes, if known."""
+    def jobs(self, only: Numbers | None = None) -> Iterator[Job]:
+        """Some images, or all, read a few at a time; targeted attacks aim at near classes, if known."""
         attack, surrogate = self.attack, self.sessions.surrogate(self.attack)
-        parts = parts_of(self.todo, _READ_AT_ONCE)
+        parts = parts_of(self.todo if only is None else only, _READ_AT_ONCE)
         # On a GPU files are decoded while it works. On a CPU the decoder would take the time from the model.
         ahead = self.given.device.type == "cuda" and isinstance(self.evaluation.data, LazyData)
         read = read_ahead(self._read, parts) if ahead else ((part, self._read(part)) for part in parts)
@@ -96,6 +99,16 @@ class AttackPart:
             for number, image, label in zip(part, images, y.tolist(), strict=True):
                 aims = self._aims(near.get(number), rankings.get(number, []))
                 yield Job(number, image, label, loss_targets_of(attack.attack, aims))
+
+    def alone(self) -> AttackedAlone | None:
+        """The outcome of one of the run's first images with nothing beside it, if the attack is the user's own."""
+        if not self.attack.has_own_code:
+            return None
+        session, surrogate = self.sessions.model, self.sessions.surrogate(self.attack)
+        image = self.todo[np.isin(self.todo, self.evaluation.ids[:PICTURED])][:1]
+        if not len(image) or not answers_alike(session) or not (surrogate is None or answers_alike(surrogate)):
+            return None
+        return attacked_alone(self.attack.attack, next(self.jobs(image)), session, surrogate, self.evaluation.seed)
 
     def _leave_out(self, session: Session) -> Numbers:
         """Leave out those images that the attack passes over; returns the others that are to do."""
@@ -155,7 +168,7 @@ def attacked(
             none at present. The attack ends when it has nothing to do, even if there may be more later.
         finished: is told of each part when its rows are committed.
     """
-    batch = _Batch(first, further, finished)
+    batch, alone = _Batch(first, further, finished), first.alone()
     session, surrogate, evaluation = first.sessions.model, first.sessions.surrogate(first.attack), first.evaluation
     outcomes = run(
         session, first.attack.attack, batch.jobs(), slots=evaluation.slots or (surrogate or session).sizes.at_once,
@@ -165,6 +178,8 @@ def attacked(
     )  # fmt: skip
     try:
         for outcome in outcomes:
+            if alone is not None and outcome.sample == alone.outcome.sample and (text := alone.difference(outcome)):
+                first.log.warn(text)
             batch.add(outcome)
             yield outcome
     finally:

@@ -84,6 +84,7 @@ class PlannedAttack:
     member: Member
     attack: Attack  # the member's, in this threat model
     smaller: str | None  # text of the next smaller radius of the same norm
+    has_own_code: bool = False  # whether it, or its loss, is the user's own
 
     @property
     def name(self) -> str:
@@ -140,7 +141,9 @@ class Plan:
             same = before is not None and before.norm == threat.norm and math.isfinite(threat.eps)
             smaller = before.eps_text if before is not None and same else None
             planned += [
-                PlannedAttack(threat, column, member, member.at(threat), smaller)
+                PlannedAttack(
+                    threat, column, member, attack := member.at(threat), smaller, registry.has_own_code(attack)
+                )
                 for column in self.columns
                 for member in column.members
             ]

@@ -132,7 +132,7 @@ class ModelRun:
         """The images that are neither finished nor already broken, ready to be attacked."""
         if attack.attack.bisects:
             self.log.note_bisection(attack.name, attack.attack.radii)
-        return AttackPart(self.evaluation, self.ledger, sessions, self._input, attack, self.left_out)
+        return AttackPart(self.evaluation, self.ledger, sessions, self._input, attack, self.left_out, self.log)
 
     def look_back(self, sessions: Sessions) -> None:
         """Warn if a model answers otherwise than at the start, or had to be queried slowly."""

@@ -252,6 +252,13 @@ def described(attack: Attack) -> dict[str, Any]:
     return {"attack": type(attack).__name__, **own, **code}
 
 
+def has_own_code(attack: Attack) -> bool:
+    """Whether the attack, or a function that it was given, is not robustkit's."""
+    values = [getattr(attack, key) for key in parameters(type(attack))]
+    given = any(callable(each) or (isinstance(each, str) and address(each) is not None) for each in values)
+    return given or not _in_package(type(attack))
+
+
 def _described_value(key: str, value: object) -> dict[str, Any]:
     """A hyper-parameter as JSON, with a hash of its code if it is a function of the user."""
     where = address(value) if isinstance(value, str) else None
