@@ -48,7 +48,7 @@ def judged(facts: ModelFacts, wanted: Wanted, where: str, refused: str) -> Findi
     low = proportion(len(left), len(rows)).low if rows else 0.0
     status = graded(invalid=low > _chance(facts), warning=bool(left))
     beginning = where[0].lower() + where[1:] if left else where
-    text = f"{beginning}, PGD with 100 steps left {len(left)} of {len(rows)} images, where it should leave none."
+    text = f"{beginning}, PGD with 100 steps did not break {len(left)} of {len(rows)} images; it should break all."
     usual = f"{beginning}, PGD broke all {len(rows)} images."
     return Finding("", status, text if left else usual, left, {"left": len(left), "images": len(rows)})
 
