@@ -186,7 +186,7 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
     threat = threat_of(options, known.threats)
     if needs_network(threat.norm):
         raise UserError(
-            f"{threat.norm} cannot be promised for pictures of 8 bits, whose features change when they are rounded; "
+            f"{threat.norm} cannot be guaranteed for pictures of 8 bits, whose features change when they are rounded; "
             "take robustkit.evaluate, or robustkit.attack in Python."
         )
     # A mask of each picture is read when the pictures are known.
