@@ -27,7 +27,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     stored = {each.sample: each.x for each in facts.witnesses if each.model == facts.model}
     places = [place for place in facts.radii if place.norm in NORMS]
     if not places:
-        yield Finding("", "not_applicable", "This is known for Linf, L2, L1 and L0 with a radius.")
+        yield Finding("", "not_applicable", "This check is for Linf, L2, L1 and L0 with a radius.")
     for place in places:
         yield _finding(place, facts, stored)
 

@@ -119,7 +119,7 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
             "put BatchNorm and the like in eval mode, or feed one image at a time inside the model."
         )
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
-        return ["The model answers the same query alike every time, so there is nothing to average: eot is not used."]
+        return ["The model repeats its answer to the same query, so there is nothing to average: eot is not used."]
     return _about_probabilities(classifier, logits)
 
 
@@ -140,8 +140,8 @@ def changed_since_start(classifier: Classifier, session: Session) -> list[str]:
     if session.repeatability.lasts():
         return []
     return [
-        f"{classifier.name} answers the same images otherwise now than at the start (it counts its calls, or keeps "
-        "something between them), so trust none of its verdicts; make its forward depend on its input alone."
+        f"{classifier.name} gives other answers to the same images now than at the start (it counts its calls, or "
+        "keeps a state between them), so trust none of its verdicts; make its forward depend on its input alone."
     ]
 
 

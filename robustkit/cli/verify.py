@@ -113,7 +113,7 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         yield _Finding(_OPEN, sentence)
     threats = run.manifest["identity"]["threats"]
     if kept.examples and not options["models"] and any(needs_network(unmasked(norm)) for norm, _ in threats):
-        yield _Finding(_OPEN, "lpips: distances not measured again, which takes the model; give it with --model")
+        yield _Finding(_OPEN, "lpips: distances not measured again, because that needs --model")
 
 
 def _digest(run: "Run", published: str | None) -> _Finding:
@@ -149,7 +149,7 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     try:
         for name, classifier in matched(identity, classifiers):
             if answers_at_random(run.manifest, name):
-                yield _Finding(_OPEN, f"{name}: not judged again: it answers at random, and other draws may say else")
+                yield _Finding(_OPEN, f"{name}: not judged again: it answers at random, and other draws may differ")
             else:
                 named = options["features"]
                 features = None if named is None else GivenFeatures(named, options["features_weights"])

@@ -208,7 +208,7 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
         texts = dict.fromkeys(f"{each.name}: {', '.join(each.attacks)}" for each in models)
         yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
     if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
-        yield "The runs have different numbers of images; each pair is tested on those in both, told by their labels."
+        yield "The runs have different numbers of images; each pair is tested on those in both; their labels agree."
     yield from left_out(models)
     stopped = [each.name for each in models if "precision" in each.run.manifest["identity"]]
     if stopped:

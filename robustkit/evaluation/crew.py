@@ -36,8 +36,8 @@ from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch, WorkWatch
 
 _ROUNDED: Final = (
-    "The workers of this run round differently, as other processors or libraries do: where an image is at the edge of "
-    "its class, its verdict depends on the worker that had it."
+    "The workers of this run round differently, as other processors or libraries do: where an image is at the "
+    "decision boundary, its verdict depends on the worker that had it."
 )
 _HOPELESS: Final = 20  # workers lost in a row
 
