@@ -1,11 +1,11 @@
-"""What a user can mend: one class of error, whose text is one sentence that names the fix."""
+"""What a user can correct: one class of error, whose text is one sentence that names the fix."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Something the caller can mend. The command line prints its text alone and exits with status 2."""
+    """Something the caller can correct. The command line prints its text alone and exits with status 2."""
 
 
 class UntrainedError(UserError):

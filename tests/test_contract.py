@@ -178,7 +178,7 @@ class Cheap(PGD):
 
 
 class Aimless(PGD):
-    """Climbs away from the label, whatever class must be reached."""
+    """Climbs away from the label for every target class."""
 
     def objective(self, logits: torch.Tensor, trials: Trials) -> torch.Tensor:
         none = torch.full_like(trials.y, -1)
@@ -188,7 +188,7 @@ class Aimless(PGD):
 @pytest.mark.parametrize(
     ("attack", "sentence"),
     [
-        (Aimless(0.1), "whatever class must be reached, the objective is the same"),
+        (Aimless(0.1), "the objective is the same for every target class"),
         (Averaging(0.1), "an image attacked alone gives another result"),
         (Drawing(0.1), "an image attacked alone gives another result"),
         (Writing(0.1), "Writing.step writes into `query`"),

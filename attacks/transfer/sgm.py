@@ -63,7 +63,7 @@ class SGM(HookedMomentum):
             what = "a residual branch without a last layer" if hidden else "no residual branch"
             raise UserError(
                 f"SGM finds {what} in {type(network).__name__}; name the layers that end one with layers=, or use "
-                "mifgsm, which is SGM without any."
+                "mifgsm, which needs none."
             )
         return Calls.of(ends)
 

@@ -39,7 +39,7 @@ class Universal(SharedMomentumAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ball.norm not in self.norms:
-            raise UserError(f"Universal has no {self.ball.norm} form; it knows {', '.join(self.norms)}.")
+            raise UserError(f"Universal has no {self.ball.norm} form; it has {', '.join(self.norms)}.")
         if is_minimum(self.eps):
             raise UserError("Universal needs a radius in place of 'minimum'; add eps=, for example eps='8/255'.")
 

@@ -207,7 +207,7 @@ class _Runner:
         unfinished = None if file is None or self.folder is None else self.folder / "unfinished" / file.stem
         model = self.make_model()
         if fingerprint(model) != self.setup.start:
-            raise UserError("make_model returned other weights than before; make it return the same start each time.")
+            raise UserError("make_model returned other weights than before; make it return the same weights each time.")
         outcome = train_cell(
             model, recipe, self.setup, unfinished, _OverallProgress(self.watch, job.name, number, total)
         )

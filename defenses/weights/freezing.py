@@ -162,7 +162,7 @@ def _globbed(names: list[str], text: str) -> set[str]:
             raise UserError("It is empty.")
         return chosen(names, text)
     except UserError as error:
-        raise UserError(f"freeze={text!r}: {error} Other possible texts are {', '.join(_SYNTAX)}.") from None
+        raise UserError(f"freeze={text!r}: {error} Possible values are {', '.join(_SYNTAX)}.") from None
 
 
 def _parents(name: str) -> list[str]:

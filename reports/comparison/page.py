@@ -188,10 +188,10 @@ def _answer(title: str, rows: list[dict[Any, Any]], matrix: list[list[PairDiffer
     name, share = printable(best["model"]), percent(best["correct"], best["n"])
     under = "on clean images" if title == "clean" else f"at {title}"
     if len(on_top) == len(rows):
-        return f"No model is told apart from {name}, the highest {under} with {share}."
+        return f"No model differs significantly from {name}, the highest {under} with {share}."
     if len(on_top) > 1:
         others = " and ".join(printable(row["model"]) for row in on_top[1:3]) + (" and others" * (len(on_top) > 3))
-        return f"{name} is the highest {under} with {share}, but not told apart from {others}."
+        return f"{name} is the highest {under} with {share}, but does not differ significantly from {others}."
     lead, second = matrix[0][1], rows[1]
     above = (
         f", {lead.value.lstrip('+')} points (95 %: {lead.interval}) above {printable(second['model'])}" if lead else ""

@@ -148,7 +148,7 @@ def length_text(value: float) -> str:
 
 def _verdict(row: Mapping[Any, Any], word: str = "higher") -> str:
     winner = {"first": row["first"], "second": row["second"]}.get(row["verdict"])
-    return "not told apart" if winner is None else f"{printable(winner)} is {word}"
+    return "no significant difference" if winner is None else f"{printable(winner)} is {word}"
 
 
 def p_value(value: float) -> str:
@@ -166,8 +166,8 @@ def _notes(comparison: Comparison, shown: AbstractSet[str]) -> Iterator[str]:
         yield "only first, only second: images that one model alone gets right."
     p = "p: McNemar's" if "p (Holm)" in shown else "verdict: McNemar's"
     yield (
-        f"{p} exact test, corrected by Holm for all pairs shown; below 0.05 two models are told apart. Models that "
-        "share a letter in group are not."
+        f"{p} exact test, corrected by Holm for all pairs shown; below 0.05 a difference is significant. Models that "
+        "share a letter in group do not differ significantly."
     )
     if len(comparison.distances):
         yield (

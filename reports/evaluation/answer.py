@@ -75,8 +75,8 @@ def _of_several(board: Board, ranked: Ranking) -> str:
     more = f" and {len(others)} other{'s' if len(others) > 1 else ''}" if others else ""
     whose = "the difference of the first two" if others else "their difference"
     return (
-        f"{first} ({best.percent}) and {second} ({next_best.percent}){more} cannot be told apart at {ranked.threat}: "
-        f"{whose} is {points(pair.difference.value)} points ({_range(pair)})."
+        f"{first} ({best.percent}) and {second} ({next_best.percent}){more} do not differ significantly at "
+        f"{ranked.threat}: {whose} is {points(pair.difference.value)} points ({_range(pair)})."
     )
 
 

@@ -133,7 +133,7 @@ def _to_guessing(board: Board) -> ChecklistItem:
     above = [cell for cell in cells if proportion(cell.correct, cell.n).low > 1 / classes]
     if above or not cells:
         left = ", ".join(f"{cell.model} {cell.percent}" for cell in above)
-        return ChecklistItem(item, "not checked", f"The largest radius, {largest}, leaves {left or 'nothing known'}.")
+        return ChecklistItem(item, "not checked", f"At {largest}, the largest radius: {left or 'not known'}.")
     return ChecklistItem(item, "checked", f"At {largest} no model is better than guessing.")
 
 

@@ -26,7 +26,7 @@ def print_checks(board: Board, console: Console) -> None:
 def _lines(board: Board) -> Iterator[str]:
     summary = check_summary(board)
     if summary.switched_off:
-        yield "Checks: switched off; nothing says whether the attacks worked."
+        yield "Checks: switched off, so it is not known whether the attacks worked."
     elif summary.lines:
         yield f"Checks: {summary.counts}."
     checks = [check for run in board.runs for check in run.checks if check.alarming]

@@ -88,7 +88,7 @@ def _sentence(board: Board, means: list[CorruptionMean]) -> str:
             f"{best.model} is the most accurate on corrupted images: {best.percent}, {difference} above {second.model}."
         )
     both = f"{best.model} ({best.percent}) and {second.model} ({second.percent})"
-    return f"{both} cannot be told apart on corrupted images: their difference is {difference}."
+    return f"{both} do not differ significantly on corrupted images: their difference is {difference}."
 
 
 def _difference(board: Board, first: str, second: str) -> tuple[str, bool] | None:

@@ -31,8 +31,8 @@ MOST_LARGE = 6  # three 224 x 224 pictures of noise take half a megabyte, and a 
 LARGE = 64 * 64
 BROKEN_SHARE = 2 / 3  # robust images are worth a look too: some may only be hard to attack
 RULE = (
-    "For each model first images that were broken, the smallest distance first and the norms in turn, then some that "
-    "no attack broke at any radius, at the largest one. Each image stands once for each model."
+    "For each model: first images that were broken, by increasing distance, alternating between the norms; then images "
+    "that no attack broke at any radius, shown at the largest one. Each image appears once for each model."
 )
 
 

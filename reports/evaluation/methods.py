@@ -91,7 +91,7 @@ def unions(board: Board) -> Iterator[str]:
     for row in rows:
         assert row.threat is not None
         yield (
-            f"{row.model}: {row.percent} ({row.interval}, {row.count}) stand under every threat at once "
+            f"{row.model}: {row.percent} ({row.interval}, {row.count}) are correct under every threat at once "
             f"({row.threat.eps_text}; a smaller radius lies within the larger one)."
         )
 
@@ -107,13 +107,13 @@ def resolution(board: Board) -> str:
     share = cell.correct / cell.n
     apart, together = unpaired_difference(share, n), paired_difference(n)
     if apart is None or together is None:
-        return f"Resolution: n={n} is too few to tell another model from this one."
+        return f"Resolution: n={n} is too few to detect a difference between two models."
     apart = max(apart, together)  # near 0 and 100 % both tests see the same, up to their approximations
     return (
-        f"Resolution (power {100 * POWER:.0f} %, level 5 %) at {percent(cell.correct, cell.n)} and n={n}: on {n} other "
-        f"images a model is told apart from {100 * apart:.1f} points on; on these same images, by a paired test, from "
+        f"Resolution (power {100 * POWER:.0f} %, level 5 %) at {percent(cell.correct, cell.n)} and n={n}: the "
+        f"smallest detectable difference from another model is {100 * apart:.1f} points on {n} other images, and "
         f"{100 * together:.1f} points (one model is right wherever the other is) to {100 * apart:.1f} (their errors "
-        "are independent)."
+        "are independent) on these same images, by a paired test."
     )
 
 
@@ -133,7 +133,7 @@ def _scope(board: Board) -> str:
         return "They hold for each accuracy on its own."
     return (
         "They hold for each accuracy on its own: all models saw the same images, so a test on pairs of verdicts "
-        "(samples.csv) sees smaller differences than two overlapping intervals suggest."
+        "(samples.csv) detects smaller differences than two overlapping intervals suggest."
     )
 
 

@@ -7,8 +7,8 @@ from ..shared.words import printable
 from .board import Board
 
 BETWEEN = (
-    "The true robust accuracy lies between certified and worst-case: the share of images predicted correctly whose "
-    "smoothed class no change within the radius can alter."
+    "The true robust accuracy lies between certified and worst-case. It is the share of correctly predicted images "
+    "whose smoothed class no change within the radius can alter."
 )
 
 

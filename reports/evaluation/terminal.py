@@ -174,7 +174,7 @@ def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
         yield NOTE
         yield from bisection.notes(board)
     if board.transferred:
-        yield "ATTACK@MODEL: transferred. That model was attacked; the one in the table only classified last points."
+        yield "ATTACK@MODEL: transfer. The attack queried MODEL; the model of the table only classified last points."
     yield from dict.fromkeys(note for run in board.runs if has_corruptions(run) for note in corruption_notes(run))
     yield from unions(board)
     yield from joined(board)

@@ -178,7 +178,7 @@ class Delivery:
         parcel.waited += pause
         if parcel.waited > _PATIENCE:
             raise UserError(
-                f"{name} asks to be left alone for {pause:,.0f} seconds; give the same command again after that, "
+                f"{name} asks for a pause of {pause:,.0f} seconds; give the same command again after that, "
                 "it goes on where it stopped."
             )
         self.pace.failed(pause)

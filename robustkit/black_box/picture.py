@@ -46,6 +46,6 @@ def pictures_of(images: Tensor) -> list[SentPicture]:
             f"A server gets pictures with 1 or 3 channels, [images, channels, height, width], not {list(images.shape)}."
         )
     if not bool(images.isfinite().all()):
-        raise UserError("An image that was to be sent holds NaN or infinite values; no picture can.")
+        raise UserError("An image holds NaN or infinite values, which no picture can; it was not sent.")
     levels = (images.detach().cpu().double() * WHITE).round().clamp(0, WHITE).byte().numpy()
     return [SentPicture(each) for each in levels]

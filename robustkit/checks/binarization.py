@@ -222,7 +222,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for the largest radius of each norm."""
     places = last_radii(facts)
     if not places:
-        yield Finding("", "not_applicable", "This is known for deterministic models under Linf and L2 with a radius.")
+        yield Finding("", "not_applicable", "This check is for deterministic models under Linf and L2 with a radius.")
     for place in places:
         rows = facts.probed(place, _probe(facts), facts.drawn(facts.correct, _COUNT))
         if rows is None:
@@ -247,7 +247,7 @@ def _finding(place: RunThreat, rows: list[ProbeRecord]) -> Finding:
     status = graded(invalid=high < _PASS, warning=bool(missed) and high >= _PASS)
     if easy > _EASY * len(problems) and status == "ok":
         return Finding(
-            place.text, "not_applicable", "Random points solve the problems, so they say nothing.", (), numbers
+            place.text, "not_applicable", "Random points solve the problems, which are too easy.", (), numbers
         )
     return Finding(place.text, status, text, missed, numbers)
 

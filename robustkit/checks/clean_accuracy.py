@@ -24,7 +24,7 @@ def guessing(correct: int, n: int, classes: int) -> str | None:
         return None
     return (
         f"the model classifies {correct} of {n} clean images correctly (95 % interval {100 * share.low:.1f}-"
-        f"{100 * share.high:.1f} %), which cannot be told from guessing among {classes} classes."
+        f"{100 * share.high:.1f} %), which is not significantly above guessing among {classes} classes."
     )
 
 

@@ -110,7 +110,7 @@ def _finding(place: RunThreat, wanted: list[Wanted], facts: ModelFacts) -> Findi
         return not_run(place.text)
     asked = {name: rows for name, rows in asked.items() if all(row.value != REFUSED for row in rows)}
     if not asked:
-        return Finding(place.text, "not_applicable", "The losses of these attacks cannot be asked for alone.")
+        return Finding(place.text, "not_applicable", "The losses of these attacks cannot be computed alone.")
     name = max(asked, key=lambda each: sum(row.outcome for row in asked[each]))
     bad = tuple(row.sample for row in asked[name] if row.outcome)
     low = proportion(len(bad), len(asked[name])).low if bad else 0.0

@@ -43,6 +43,6 @@ RULE = Rule(
     level="quick",
     severity="invalidating",
     note="errors do not hold on fresh draws",
-    remedy="The model keeps a state between queries, or draws where no seed reaches: look at robustkit diagnose.",
+    remedy="The model keeps a state between queries, or its randomness ignores the seeds: see robustkit diagnose.",
     judge=judge,
 )

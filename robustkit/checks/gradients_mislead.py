@@ -58,8 +58,8 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         misled = len(counts.misled)
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
         text = (
-            f"on {misled} of {counts.images} images that the first steps left, the gradient predicts nothing, or less "
-            "than half of what happens where one follows it."
+            f"on {misled} of {counts.images} images that the first steps did not break, the gradient predicts nothing, "
+            "or less than half of the change when it is followed."
         )
         if counts.masked:
             text += " They got the whole budget, but its gradients are probably masked, and its robust accuracy is "

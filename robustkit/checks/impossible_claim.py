@@ -27,7 +27,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     stored = {each.sample: each.x for each in facts.witnesses if each.model == facts.model}
     places = [place for place in facts.radii if place.norm in NORMS]
     if not places:
-        yield Finding("", "not_applicable", "This is known for Linf, L2, L1 and L0 with a radius.")
+        yield Finding("", "not_applicable", "This check is for Linf, L2, L1 and L0 with a radius.")
     for place in places:
         yield _finding(place, facts, stored)
 
@@ -36,7 +36,7 @@ def _finding(place: RunThreat, facts: ModelFacts, stored: Pixels) -> Finding:
     eps = radius(norm_name(unmasked(place.norm)), place.eps_text)
     claimed = sorted(facts.survivors(place))
     if place.norm == "Linf" and eps >= _GREY and len({facts.labels[number] for number in claimed}) > 1:
-        text = "every image can become grey, which has one class, and images of several are called robust."
+        text = "every image can become grey, which has one class, and images of several classes are called robust."
         return Finding(place.text, "invalid", text, tuple(claimed), {"images": len(claimed)})
     known = [number for number in claimed if number in stored]
     pairs = [
@@ -48,7 +48,7 @@ def _finding(place: RunThreat, facts: ModelFacts, stored: Pixels) -> Finding:
         f"{len(pairs)} pairs of images of different classes are both called robust, although the point half-way "
         "between them is in both of their balls."
     )
-    usual = f"No two of the {len(known)} stored images that stand, of different classes, have balls that meet."
+    usual = f"No two of the {len(known)} stored survivors, of different classes, have balls that meet."
     return Finding(
         place.text, "invalid" if pairs else "ok", text if pairs else usual, images, {"pairs": len(pairs)}
     )  # fmt: skip

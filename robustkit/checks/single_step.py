@@ -39,8 +39,8 @@ def _finding(place: RunThreat, facts: ModelFacts, single: ImageSet, iterative: I
     worse = many and p < _LEVEL
     noted = many and len(only_single) > _NOTED * max(len(facts.correct), 1)
     text = (
-        f"the single step broke {len(only_single)} images that every iterative attack left, and iterative attacks "
-        f"{len(only_iterative)} that the single step left."
+        f"the single step broke {len(only_single)} images that no iterative attack broke, and iterative attacks "
+        f"{len(only_iterative)} that the single step did not."
     )
     status = graded(invalid=worse, warning=noted)
     numbers = {"single_only": len(only_single), "iterative_only": len(only_iterative), "p": p}

@@ -16,7 +16,7 @@ from robustkit.statistics.intervals import proportion
 _NOTED, _WRONG = 0.005, 0.02  # of all images: from there on a warning, and not reliable
 _FEWEST = 2
 
-SEARCHED = "This is known for deterministic models under Linf, L2 and L1 with a radius and without a mask."
+SEARCHED = "This check is for deterministic models under Linf, L2 and L1 with a radius and without a mask."
 
 
 def survivors(facts: ModelFacts, place: RunThreat) -> ImageSet:

@@ -35,7 +35,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
     found = list(PROBE.tried(facts))
     if not found:
-        why = "The run has no other model whose adversarial examples could be tried on the images that stand."
+        why = "The run has no other model whose adversarial examples could be tried on survivors."
         yield Finding("", "not_applicable", why)
     for place, examples in found:
         if examples is None:
@@ -45,7 +45,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         low = proportion(broken, tried).low
         many = broken >= _FEWEST
         status = graded(invalid=many and low > _WRONG, warning=many and low > _NOTED)
-        text = f"adversarial examples of other models broke {broken} of {tried} images that stand."
+        text = f"adversarial examples of other models broke {broken} of {tried} survivors."
         yield Finding(place.text, status, text, tuple(sorted(examples.wrong)), {"broken": broken, "tried": tried})
 
 

@@ -34,7 +34,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         low = proportion(len(images), standing).low if standing else 0.0
         rising = len(images) >= _FEWEST and low > _MOST
         text = (
-            f"{len(images)} of {standing} images that stood after three quarters of the steps of {name} were broken "
+            f"{len(images)} of {standing} images unbroken after three quarters of the steps of {name} were broken "
             "in its last quarter, and by no other attack."
         )
         numbers = {"late": len(images), "standing": standing}

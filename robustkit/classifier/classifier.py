@@ -101,7 +101,7 @@ class Classifier(Summarised):
         if self.eot is not None and self.eot < 1:
             raise UserError("eot counts answers of the model per query, so it must be at least 1.")
         if self.draws < _FEWEST_DRAWS:
-            raise UserError(f"draws={self.draws} can prove no verdict; allow at least {_FEWEST_DRAWS}.")
+            raise UserError(f"draws={self.draws} is too few to prove a verdict; allow at least {_FEWEST_DRAWS}.")
         limits.require_at_most("eot, the draws per query,", self.eot or 1, limits.DRAWS_PER_QUERY)
         limits.require_at_most("draws", self.draws, limits.DRAWS)
         object.__setattr__(self, "bpda", dict(self.bpda or {}))

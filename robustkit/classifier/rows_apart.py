@@ -41,7 +41,7 @@ def check_rows_apart(session: Session, tile: Tensor) -> None:
         if len(change) and float(change.max()) > _TOLERANCE * scale and _means_differ(session, tile, company, kept):
             raise UserError(
                 "The model draws random numbers, and its answer for an image depends on the other images of its batch, "
-                "so no verdict would be its own; put BatchNorm and the like in eval mode, or feed one image at a time "
+                "so its verdict would too; put BatchNorm and the like in eval mode, or feed one image at a time "
                 "inside the model."
             )
 

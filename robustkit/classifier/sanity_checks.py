@@ -36,7 +36,7 @@ def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int
     if not math.isfinite(least + most):
         bad = rows_not_finite(x)[0]
         number = bad if numbers is None else numbers[bad]
-        raise UserError(f"Image {number} holds NaN or infinite values; remove it or mend the data.")
+        raise UserError(f"Image {number} holds NaN or infinite values; remove or correct it.")
     if least < low - slack or most > high + slack:
         raise UserError(
             f"Images must lie in [{low:g}, {high:g}], but theirs is [{least:g}, {most:g}]: give pixels as they are, "
@@ -56,7 +56,7 @@ def checked_labels(y: Tensor, count: int, classes: int) -> Tensor:
     bad = ((y < 0) | (y >= classes)).nonzero().flatten().tolist()
     if bad:
         raise UserError(
-            f"Label {int(y[bad[0]])} of image {bad[0]} is no class of the model, which knows 0 to {classes - 1}."
+            f"Label {int(y[bad[0]])} of image {bad[0]} is no class of the model, which has 0 to {classes - 1}."
         )
     return y.long()
 
@@ -79,7 +79,7 @@ def checked_scores(scores: Tensor, y: Tensor, model: str, numbers: Sequence[int]
     high = (y >= scores.shape[1]).nonzero().flatten().tolist()
     if high:
         raise UserError(
-            f"Image {numbers[high[0]]} has label {int(y[high[0]])}, but the model {model} knows classes 0 to "
+            f"Image {numbers[high[0]]} has label {int(y[high[0]])}, but the model {model} has classes 0 to "
             f"{scores.shape[1] - 1}; use a model for this data set, or --num-classes."
         )
     return scores
@@ -115,11 +115,11 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     scale = max(float(logits.max() - logits.min()), 1e-6)
     if bool((logits - other)[:-1].abs().max() > 1e-3 * scale):
         raise UserError(
-            "The model's answer for an image depends on the other images of its batch, so no verdict would be its own; "
+            "The model's answer for an image depends on the other images of its batch, so its verdict would too; "
             "put BatchNorm and the like in eval mode, or feed one image at a time inside the model."
         )
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
-        return ["The model answers the same query alike every time, so there is nothing to average: eot is not used."]
+        return ["The model repeats its answer to the same query, so there is nothing to average: eot is not used."]
     return _about_probabilities(classifier, logits)
 
 
@@ -140,8 +140,8 @@ def changed_since_start(classifier: Classifier, session: Session) -> list[str]:
     if session.repeatability.lasts():
         return []
     return [
-        f"{classifier.name} answers the same images otherwise now than at the start (it counts its calls, or keeps "
-        "something between them), so trust none of its verdicts; make its forward depend on its input alone."
+        f"{classifier.name} gives other answers to the same images now than at the start (it counts its calls, or "
+        "keeps a state between them), so trust none of its verdicts; make its forward depend on its input alone."
     ]
 
 

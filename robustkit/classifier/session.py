@@ -82,7 +82,7 @@ class Session:
             UserError: pictures of 8 bits have none inside the ball but the clean one, or are not rounded into it.
         """
         if self.metered and attack.ball.needs_network:
-            raise UserError(f"{self.name} is a server, which says no features; take a norm in place of lpips.")
+            raise UserError(f"{self.name} is a server, which returns no features; give a norm in place of lpips.")
         return at_whole_levels(attack) if self.metered else attack
 
     def query(self, attack: Attack, state: State) -> Seen:

@@ -143,6 +143,6 @@ def _votes(logits: Logits, image: Tensor, key: Tensor, sigma: float, count: int,
         shift = noise.normal(key.expand(len(draws)), draws, image.shape).to(image)
         scores = logits(image + sigma * shift)
         if not bool(scores.isfinite().all()):
-            raise UserError("The model returns NaN or infinite logits on noisy images; mend the model first.")
+            raise UserError("The model returns NaN or infinite logits on noisy images; correct the model first.")
         votes.append(scores.argmax(1).bincount(minlength=scores.shape[1]).cpu())
     return torch.stack(votes).sum(0)

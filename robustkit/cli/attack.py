@@ -56,13 +56,13 @@ _BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of ima
 @click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, hf:ID, file.py:NAME or a tuned file.")
 @click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights. [default: published]")
 @weights_options
-@server_options("of this command; when they are spent it ends without results")
-@click.option("-d", "--dataset", metavar="NAME|PATH", help="Data of the model: their size and classes.")
+@server_options("in this command; without more requests it ends without results")
+@click.option("-d", "--dataset", metavar="NAME|PATH", help="Data of the model: gives the image size and the classes.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are.")
 @click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop pictures to this.")
 @click.option("--label", metavar="CLASS",
-              help="Class of all images. [default: of sub-folders or arrays, else as predicted]")  # fmt: skip
-@click.option("--target", metavar="CLASS", help="Class to be reached. [default: any other]")
+              help="True class of all images. [default: from sub-folders or arrays, else the prediction]")  # fmt: skip
+@click.option("--target", metavar="CLASS", help="Class to be predicted after the attack. [default: any other]")
 @click.option("-a", "--attack", "method", default="pgd", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
 @threat_options("Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow or color")
@@ -186,7 +186,7 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
     threat = threat_of(options, known.threats)
     if needs_network(threat.norm):
         raise UserError(
-            f"{threat.norm} cannot be promised for pictures of 8 bits, whose features change when they are rounded; "
+            f"{threat.norm} cannot be guaranteed for pictures of 8 bits, whose features change when they are rounded; "
             "take robustkit.evaluate, or robustkit.attack in Python."
         )
     # A mask of each picture is read when the pictures are known.

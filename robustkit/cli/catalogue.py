@@ -35,6 +35,7 @@ def _attacks() -> None:
         norms = "/".join(kind.norms) or "no radius"
         echo(f"{name:<18} universal: {norms}, one perturbation for all images (`robustkit universal`); {values}")
     _plugins()
+    echo("passes: forwards+backwards of one trial, at most; sees: what the attack gets from the model")
     echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
 
 

@@ -15,7 +15,7 @@ from .terminal import echo
 def compare(runs: tuple[Path, ...], out: Path | None) -> None:
     """Compare all models of finished runs by paired tests on the same images.
 
-    One run is enough if it has several models. Models are told apart by McNemar's exact test, corrected by Holm.
+    One run is enough if it has several models. Differences are tested by McNemar's exact test, corrected by Holm.
     """
     from robustkit.comparison import compare as comparison_of
     from robustkit.host.console import SafeConsole

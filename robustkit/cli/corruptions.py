@@ -30,7 +30,7 @@ from .options import (
 @models_options
 @weights_options
 @data_options
-@server_options("over all runs of this folder; then stop with what there is")
+@server_options("over all runs of this folder; then stop with the results so far")
 @corruption_options(("generated",))
 @click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits.")
 @samples_option(1000)

@@ -33,7 +33,7 @@ STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconc
 @click.option("--loss", default="log-odds", show_default=True, help="Loss of the attack: log-odds, ce, margin, dlr.")
 @samples_option(64)
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB", help="Examine only these layers. Repeatable.")
-@click.option("--no-proof", is_flag=True, help="Measure only; never says clear.")
+@click.option("--no-proof", is_flag=True, help="Run no attacks; the verdict is then never clear.")
 @batch_size_option
 @run_options(_OUT)
 def diagnose(**options: Any) -> int:

@@ -45,8 +45,8 @@ _RUNS = Path("robustkit-runs")
 @models_options
 @weights_options
 @data_options
-@click.option("-a", "--attack", "attacks", multiple=True, default=("default",), show_default="default",
-              metavar="NAME[:K=V,...]", help="See `robustkit list attacks`. Repeatable.")  # fmt: skip
+@click.option("-a", "--attack", "attacks", multiple=True, default=("default",), metavar="NAME[:K=V,...]",
+              help="See `robustkit list attacks`. Repeatable. [default: the ensemble default]")  # fmt: skip
 @click.option(
     "--surrogate",
     "surrogates",
@@ -56,7 +56,7 @@ _RUNS = Path("robustkit-runs")
 )
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @click.option("--surrogate-ensemble", is_flag=True, help="Query all surrogates as one, the mean of their logits.")
-@server_options("over all runs of this folder; then stop with what there is")
+@server_options("over all runs of this folder; then stop with the results so far")
 @remedy_options
 @smoothing_options
 @click.option(
@@ -82,7 +82,7 @@ _RUNS = Path("robustkit-runs")
                    "Repeatable.")  # fmt: skip
 @samples_option(1000)
 @click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
-              help="Stop when all accuracies are known to +- this share, as 0.01; --samples is the most.")  # fmt: skip
+              help="Stop when all accuracies are known to +- SHARE, such as 0.01, or after --samples.")  # fmt: skip
 @shard_option
 @workers_options
 @growing_batch_size_option
@@ -95,7 +95,7 @@ _RUNS = Path("robustkit-runs")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
 @click.option("--plan", "plan_only", is_flag=True,
               help="Print the plan and an upper bound on its cost, without loading a model, then stop.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="The same, and predict the cost from some of the images.")
+@click.option("--dry-run", is_flag=True, help="Like --plan, and predict the cost from some of the images.")
 @quiet_option
 def evaluate(**options: Any) -> int:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.

@@ -34,8 +34,8 @@ _OUT = Path("robustkit-tuned")
 @click.option("--preset", default="safe", show_default=True, metavar="fast|safe|strong")
 @click.option("--set", "choices", multiple=True, metavar="KEY=VALUE",
               help="Another choice of the recipe, such as epochs=20 or freeze=prefix:layer1. Repeatable.")  # fmt: skip
-@click.option("-a", "--attack", "attacks", multiple=True, default=("default",), show_default="default",
-              metavar="NAME[:K=V,...]", help="Attack of the evaluation at the end. Repeatable.")  # fmt: skip
+@click.option("-a", "--attack", "attacks", multiple=True, default=("default",), metavar="NAME[:K=V,...]",
+              help="Attack of the evaluation at the end. Repeatable. [default: the ensemble default]")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Print the plan and its cost, then stop.")
 @run_options(_OUT)
 def finetune(**options: Any) -> None:

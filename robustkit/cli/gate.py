@@ -19,7 +19,7 @@ FAILED = 1
     "--fail-under",
     multiple=True,
     metavar="CONDITION",
-    help='Least accuracy, as "Linf@8/255>=0.40", "clean>=90%", "union>=0.30", "corruptions>=0.50" or '
+    help='Minimum accuracy: "Linf@8/255>=0.40", "clean>=90%", "union>=0.30", "corruptions>=0.50" or '
     '"corruptions@fog>=0.4"; or "mCE<=0.9". May be repeated.',
 )
 @click.option("--baseline", type=click.Path(path_type=Path), help="An earlier run on the same images.")
@@ -35,7 +35,7 @@ FAILED = 1
     type=click.Choice(["point", "low", "high"]),
     default="point",
     show_default=True,
-    help="What --fail-under looks at: the measured accuracy, or an end of its 95 % interval.",
+    help="What --fail-under compares: the measured accuracy, or an end of its 95 % interval.",
 )
 @click.option("--allow-unreliable", is_flag=True, help="Let results pass that the run calls unreliable.")
 @click.option("--junit", type=click.Path(path_type=Path), help="JUnit XML file for the checks.")

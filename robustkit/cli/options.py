@@ -54,13 +54,13 @@ def workers_options(command: Command) -> Command:
     """The processes that attack the images, and where they run."""
     return _all(
         click.option("--workers", type=click.IntRange(1, 1024), metavar="N",
-                     help="Attack in so many processes of one thread each."),
+                     help="Attack in N processes of one thread each."),
         click.option("--backend", type=click.Choice(["local", "ray"]), default="local", show_default=True,
-                     help="Where they run: on this machine, or on the nodes of a Ray cluster, by default one for each "
-                          "processor or GPU."),
+                     help="Where workers run: on this machine, or on the nodes of a Ray cluster, by default one for "
+                          "each processor or GPU."),
         click.option("--ray-address", metavar="HOST:PORT|auto",
-                     help="The cluster, of which this machine is a node. [default: RAY_ADDRESS, or a cluster of this "
-                          "machine for this run]"),
+                     help="The Ray cluster; this machine must be one of its nodes. [default: RAY_ADDRESS, or a cluster "
+                          "of this machine for this run]"),
     )(command)  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def models_options(command: Command) -> Command:
         click.option("--weights", multiple=True, metavar="FILE|NAME",
                      help="Checkpoint, or published weights; one per model."),
         click.option("--name", "names", multiple=True, metavar="TEXT",
-                     help="What reports call the model; one per model. [default: after model and checkpoint]"),
+                     help="Name of the model in reports; one per model. [default: from model and checkpoint]"),
     )(command)  # fmt: skip
 
 
@@ -108,9 +108,9 @@ def weights_options(command: Command) -> Command:
     """Classes and normalisation of models given by name, and whether they are trained here."""
     return _all(
         click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
-        click.option("--mean", type=NumberList(), help="Normalisation to apply inside the model."),
-        click.option("--std", type=NumberList(), help="The same, divided by."),
-        click.option("--train", is_flag=True, help="Train a model that has no weights here once."),
+        click.option("--mean", type=NumberList(), help="Means of the normalisation to apply inside the model."),
+        click.option("--std", type=NumberList(), help="Standard deviations of that normalisation."),
+        click.option("--train", is_flag=True, help="If a model has no weights, train it here once."),
         click.option("--retrain", is_flag=True, help="Train again even if the model is cached."),
         click.option("--random-init", is_flag=True, help="Leave the weights of an architecture random."),
     )(command)
@@ -123,8 +123,8 @@ def data_options(command: Command) -> Command:
                      help="See `robustkit list datasets`; or a folder of pictures, .npz, .safetensors or .tar file, "
                           "file.py:NAME."),
         click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are."),
-        click.option("--download", is_flag=True, help="Fetch them there first."),
-        click.option("--split", default="test", show_default=True, help="One that the data have."),
+        click.option("--download", is_flag=True, help="Download these files into --data-dir first."),
+        click.option("--split", default="test", show_default=True, help="Split of the data, such as train."),
         click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop a folder's pictures to this."),
     )(command)  # fmt: skip
 
@@ -145,13 +145,15 @@ def server_options(counted: str) -> Decorator:
     """How servers are queried, models given by an http:// address; `counted`: of what --max-queries is the limit."""
     return _all(
         click.option("--max-queries", type=click.IntRange(min=1), metavar="N",
-                     help=f"Requests to an http:// model, {counted}."),
-        click.option("--rate", type=float, metavar="R", help="Requests to it per second, at most."),
+                     help=f"Maximum number of requests to an http:// model, {counted}."),
+        click.option("--rate", type=float, metavar="R",
+                     help="Maximum number of requests per second to an http:// model."),
         click.option("--parallel", type=click.IntRange(min=1), metavar="N",
-                     help="Requests to it under way at once. [default: 1]"),
+                     help="Requests to an http:// model at the same time. [default: 1]"),
         click.option("--token-variable", metavar="NAME",
-                     help="Environment variable with its token. [default: ROBUSTKIT_TOKEN]"),
-        click.option("--timeout", type=float, metavar="S", help="Seconds for one request to it. [default: 30]"),
+                     help="Environment variable with the token of an http:// model. [default: ROBUSTKIT_TOKEN]"),
+        click.option("--timeout", type=float, metavar="S",
+                     help="Seconds for one request to an http:// model. [default: 30]"),
     )  # fmt: skip
 
 
@@ -176,7 +178,7 @@ def corruption_options(default: tuple[str, ...]) -> Decorator:
                      help="Corrupted images: generated, or names such as fog; published, or a folder such as "
                           "CIFAR-10-C. Repeatable."),
         click.option("--severity", "severities", type=click.IntRange(1, 5), multiple=True, metavar="N",
-                     help="Severity of generated ones. Repeatable. [default: 1 to 5]"),
+                     help="Severity of generated corruptions. Repeatable. [default: 1 to 5]"),
         click.option("--baseline", metavar="MODEL|FILE",
                      help="Divide corruption errors by those of a model of the run, of alexnet, or of a .csv file."),
     )  # fmt: skip

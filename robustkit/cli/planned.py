@@ -85,7 +85,7 @@ def _print_costs(
         echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
     echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
-        "backwards of one image; broken images leave early, and later members of an ensemble get only the images left."
+        "backwards of one image; the run needs fewer, because an image that is broken gets no further pass."
     )
     if smoothing is not None:
         echo(

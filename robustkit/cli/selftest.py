@@ -12,8 +12,8 @@ FAILED = 1
 def selftest(seed: int) -> int:
     """Evaluate networks that are broken on purpose, and an honest one, and see which checks fail.
 
-    Each must set off its own check and no other, apart from those that follow from the same cause; the honest network
-    must set off none. The status is 1 if something does not hold. Takes a minute or two.
+    Each must fail its own check and no other, except checks that fail for the same cause; the honest network must fail
+    none. Otherwise the status is 1. Takes a minute or two.
     """
     from robustkit.masked_defenses.selftest import selftest as tested
 

@@ -41,11 +41,12 @@ _BATCH = 64
 @click.option("-a", "--attack", "method", default="universal", show_default=True, metavar="NAME[:K=V,...]",
               help="universal or adversarial_patch; see `robustkit list attacks`.")  # fmt: skip
 @threat_options("Linf or L2")
-@click.option("--target", metavar="CLASS", help="Class to be reached. [default: any wrong class]")
-@click.option("--fit-split", default="train", show_default=True, help="Split that it is fitted on.")
+@click.option("--target", metavar="CLASS", help="Class to be predicted. [default: any wrong class]")
+@click.option("--fit-split", default="train", show_default=True, help="Split that the perturbation is fitted on.")
 @click.option("--fit-share", type=OpenShare(0, 1), metavar="SHARE",
               help="Fit on a share of the images of --split instead, and judge on the rest.")  # fmt: skip
-@click.option("--fit-samples", type=CountOr("all"), default=1000, show_default=True, help="Images it is fitted to.")
+@click.option("--fit-samples", type=CountOr("all"), default=1000, show_default=True,
+              help="Images that the perturbation is fitted to.")  # fmt: skip
 @samples_option(1000, "Images it is judged on")
 @click.option("--places", type=click.IntRange(min=1), metavar="N",
               help="Places of a patch that are judged on each image. [default: 16]")  # fmt: skip

@@ -34,7 +34,7 @@ class _Finding(NamedTuple):
 @click.option("--weights", multiple=True, metavar="FILE|NAME", help="Its checkpoint, as when the run was made.")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="What the run calls it; one per model.")
 @weights_options
-@server_options("of this command, which needs all of its verdicts")
+@server_options("in this command, which needs all of its verdicts")
 @data_options
 @mask_option
 @device_option
@@ -45,11 +45,11 @@ class _Finding(NamedTuple):
 @click.option("--features-weights", metavar="FILE|NAME", help="Its weights, as the run named them.")
 @click.option("--sha256", "published_sum", metavar="HEX", help="SHA-256 of the evidence, as it was published.")
 def verify(run: Path, **options: Any) -> int:
-    """Compute every derived file of a run folder again from its evidence, and look for contradictions in that.
+    """Compute every derived file of a run folder again from its evidence, and look for contradictions in it.
 
-    With --model (and the data and weights of the run) its predictions are asked for again, at the clean images, the
-    stored adversarial examples and the corrupted images, and distances of features are measured again. The status is 1
-    if something was changed, and 2 if the model is another one.
+    With --model (and the data and weights of the run) the model classifies the clean images, the stored adversarial
+    examples and the corrupted images again, and distances of features are measured again. The status is 1 if something
+    was changed, and 2 if the model is another one.
     """
     from robustkit.evidence.reading import load_run
 
@@ -113,7 +113,7 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         yield _Finding(_OPEN, sentence)
     threats = run.manifest["identity"]["threats"]
     if kept.examples and not options["models"] and any(needs_network(unmasked(norm)) for norm, _ in threats):
-        yield _Finding(_OPEN, "lpips: distances not measured again, which takes the model; give it with --model")
+        yield _Finding(_OPEN, "lpips: distances not measured again, because that needs --model")
 
 
 def _digest(run: "Run", published: str | None) -> _Finding:
@@ -149,7 +149,7 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     try:
         for name, classifier in matched(identity, classifiers):
             if answers_at_random(run.manifest, name):
-                yield _Finding(_OPEN, f"{name}: not judged again: it answers at random, and other draws may say else")
+                yield _Finding(_OPEN, f"{name}: not judged again: it answers at random, and other draws may differ")
             else:
                 named = options["features"]
                 features = None if named is None else GivenFeatures(named, options["features_weights"])

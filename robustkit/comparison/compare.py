@@ -34,7 +34,7 @@ from .corrupted import corrupted_pairs, corruption_notes
 from .farther import farther
 
 LEVEL: Final = 0.05
-ALIKE: Final = "not told apart"
+ALIKE: Final = "no significant difference"
 _MOST = 40  # models: their pairs fill a table that somebody can still read
 
 
@@ -54,12 +54,12 @@ class Comparison:
 
     `ranking` has a row for each threat and model, the highest accuracy first: norm ("-" for clean images, "union" for
     all threats of a run together, where runs have the same ones), eps (NaN for a union), eps_text, model, n, correct,
-    accuracy, ci_low, ci_high, and group: models that share a letter are not told apart.
+    accuracy, ci_low, ci_high, and group: models that share a letter do not differ significantly.
 
     `pairs` has a row for each threat and pair of models: norm, eps, eps_text, first, second, n, both, first_only,
     second_only, neither (images that both, only one or none gets right), difference (accuracy of the first minus that
     of the second), ci_low, ci_high (95 %), p, p_holm (corrected for all tests of this table), verdict ("first",
-    "second" or "not told apart", at a level of 5 % for the whole table).
+    "second" or "no significant difference", at a level of 5 % for the whole table).
 
     `distances` has a row for each norm and pair of models of runs to the nearest error (`--eps minimum`), if there are
     any: norm, first, second, n, first_farther, second_farther (images whose nearest error is farther away for one
@@ -179,7 +179,7 @@ def _text(model: Contestant, threat: ThreatKey, pairs: pd.DataFrame) -> str:
 
 
 def _letters(ordered: Sequence[str], alike: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Letters so that two models share one exactly if they are not told apart: one for each largest group of those."""
+    """Letters that two models share exactly if they do not differ significantly: one for each largest group."""
     same = {frozenset(pair) for pair in alike} | {frozenset([name]) for name in ordered}
     groups: list[list[str]] = []
     for name in ordered:
@@ -208,7 +208,7 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
         texts = dict.fromkeys(f"{each.name}: {', '.join(each.attacks)}" for each in models)
         yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
     if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
-        yield "The runs have different numbers of images; each pair is tested on those in both, told by their labels."
+        yield "The runs have different numbers of images; each pair is tested on those in both; their labels agree."
     yield from left_out(models)
     stopped = [each.name for each in models if "precision" in each.run.manifest["identity"]]
     if stopped:

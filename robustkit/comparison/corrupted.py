@@ -32,7 +32,7 @@ def corrupted_pairs(models: Sequence[Contestant], level: float, alike: str) -> p
     Args:
         models: of all runs.
         level: of all tests of the table together.
-        alike: the verdict where two models are not told apart.
+        alike: the verdict where two models do not differ significantly.
     """
     pairs = [each for one in _pairs(models) for each in paired_tests(*one)]
     corrected = holm([each.test.p for each in pairs])

@@ -23,7 +23,7 @@ def farther(models: Sequence[Contestant], level: float, alike: str) -> pd.DataFr
     Args:
         models: of all runs.
         level: of all tests of the table together.
-        alike: the verdict where two models are not told apart.
+        alike: the verdict where two models do not differ significantly.
     """
     tests = list(_tests(models))
     corrected = holm([test.p for *_, test in tests])

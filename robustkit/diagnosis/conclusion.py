@@ -35,8 +35,8 @@ def conclude(assessment: Assessment, proof: Proof | None) -> Conclusion:
                           "measured with them is no evidence.")  # fmt: skip
     if proof is not None and proof.shows_masking and not causes:
         return Conclusion("masked", f"Gradient attacks miss {proof.missed} of {proof.n} images that another attack "
-                          "breaks, so a robust accuracy measured with them is no evidence; no call that was looked at "
-                          "says why.")  # fmt: skip
+                          "breaks, so a robust accuracy measured with them is no evidence; no call that was examined "
+                          "explains it.")  # fmt: skip
     if "stochastic" in causes:
         return Conclusion("stochastic", f"{places} draws at random, so an attack must average over draws, and a "
                           "verdict over answers.")  # fmt: skip
@@ -76,8 +76,8 @@ def notes(assessment: Assessment, subject: Subject) -> tuple[str, ...]:
     whole, sentences, loss = assessment.whole, [], subject.loss
     if median(whole.fidelity) < WHOLE_FAITHFUL:
         sentences.append(
-            "From image to margin the gradient says nothing of a move of size eps, by depth or by curved code in a "
-            "forward method; use many small steps, restarts, and an attack without gradients."
+            "From image to margin the gradient does not predict a move of size eps, because of depth or of curved code "
+            "in a forward method; use many small steps, restarts, and an attack without gradients."
         )
     if share(whole.correct) < 0.5:
         sentences.append(
@@ -86,7 +86,7 @@ def notes(assessment: Assessment, subject: Subject) -> tuple[str, ...]:
     if loss != "ce" and share(whole.lost_ce) > LOST:
         sentences.append(
             f"Cross-entropy would have no usable gradient for {_percent(share(whole.lost_ce))} of the images; {loss} "
-            "has. Tools that climb cross-entropy see a wall here."
+            "has. Attacks on cross-entropy fail here."
         )
     classifier = subject.classifier
     if classifier.bpda or classifier.eot or classifier.probabilities:

@@ -12,7 +12,7 @@ from .remedies import Prescription
 Verdict = Literal["clear", "masked", "stochastic", "loss saturated", "inconclusive"]
 
 CAVEAT = (
-    "A faithful gradient does not prove robustness: it only means that gradient attacks measure what they seem to. "
+    "A faithful gradient does not prove robustness: it only means that gradient attacks work on this model. "
     "Attacks still give upper bounds."
 )
 

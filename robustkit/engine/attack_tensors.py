@@ -215,7 +215,7 @@ def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | N
     if isinstance(method, type):
         raise UserError(f"{method.__name__} is a class; build the attack first: {method.__name__}(eps='8/255').")
     if not isinstance(method, str):
-        raise UserError(f"An attack is a text such as 'pgd:steps=40' or an object, not {type(method).__name__}.")
+        raise UserError(f"An attack is a string such as 'pgd:steps=40' or an object, not {type(method).__name__}.")
     if ensembles.is_ensemble(method):
         raise UserError(f"{method} is an ensemble of attacks, which robustkit.evaluate runs; give one attack here.")
     if eps is None:

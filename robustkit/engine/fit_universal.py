@@ -133,7 +133,7 @@ def universal_attack_of(method: object, norm: str, eps: float | str | None) -> U
     name = method.__name__ if isinstance(method, type) else type(method).__name__
     if isinstance(method, Attack):
         raise UserError(f"{name} attacks each image alone; use robustkit.attack, or give a universal attack.")
-    raise UserError(f"A universal attack is a text such as 'universal:steps=250' or an object, not {name}.")
+    raise UserError(f"A universal attack is a string such as 'universal:steps=250' or an object, not {name}.")
 
 
 def mini_batches(seed: int, numbers: Sequence[int], size: int) -> Iterator[list[int]]:
@@ -153,7 +153,7 @@ def mini_batches(seed: int, numbers: Sequence[int], size: int) -> Iterator[list[
 def _fitted_to(correct: Tensor, y: Tensor, target: int | None, classes: int) -> list[int]:
     """The numbers of the images that the perturbation is fitted to."""
     if target is not None and not 0 <= target < classes:
-        raise UserError(f"The target class {target} is no class of the model, which knows 0 to {classes - 1}.")
+        raise UserError(f"The target class {target} is no class of the model, which has 0 to {classes - 1}.")
     fitted = (correct if target is None else correct & (y != target)).nonzero().flatten().tolist()
     if not fitted:
         raise UserError("The model classifies none of the images correctly, so there is nothing to fit to.")

@@ -108,7 +108,8 @@ def check_queries(attack: Attack, queries: Tensor, answers: Sequence[int], sampl
     # Scores are not checked at each step, because the host would have to wait for them.
     scores = ", or the model if its outputs there are NaN" if attack.sees == "logits" else ""
     raise UserError(
-        f"{function} returned a query that is not finite (NaN or infinite) for image {sample}; mend the attack{scores}."
+        f"{function} returned a query that is not finite (NaN or infinite) for image {sample}; "
+        f"correct the attack{scores}."
     )
 
 

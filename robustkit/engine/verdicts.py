@@ -301,5 +301,5 @@ def not_finite(sample: int, what: str) -> UserError:
     """The error where a gradient or an output of the model is NaN or infinite."""
     return UserError(
         f"The model's {what} is not finite (NaN or infinite) for image {sample}, "
-        "so no attack can be trusted on it; mend the model first."
+        "so no attack can be trusted on it; correct the model first."
     )

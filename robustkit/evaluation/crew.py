@@ -36,8 +36,8 @@ from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch, WorkWatch
 
 _ROUNDED: Final = (
-    "The workers of this run round differently, as other processors or libraries do: where an image is at the edge of "
-    "its class, its verdict depends on the worker that had it."
+    "The workers of this run round differently, as other processors or libraries do: where an image is at the "
+    "decision boundary, its verdict depends on the worker that had it."
 )
 _HOPELESS: Final = 20  # workers lost in a row
 
@@ -218,8 +218,8 @@ class Crew:
     def _check(self, message: Ready) -> None:
         if message.fingerprints != self.fingerprints:
             raise UserError(
-                "A worker process loaded other weights, code or images than this one: a file has changed, or its "
-                "host has another, or the model is made at random; give it fixed weights, or leave out --workers."
+                "A worker process loaded other weights, code or images than this one: a file has changed, or "
+                "differs on its host, or the model has random weights; give it fixed weights, or leave out --workers."
             )
         if self.first is not None and message.answers != self.first.answers:
             self._note({"warnings": [_ROUNDED]})
@@ -261,7 +261,7 @@ class Crew:
             self.most = max(len(self.workers), self.size - 1)
             self.watch.say(f"{what}; the run goes on with {self.stage}.")
         elif self.starting.opening.singly or self.first is not None:
-            raise UserError(f"{what}; take fewer --workers, or none.")
+            raise UserError(f"{what}; give fewer --workers, or leave the option out.")
         else:
             self.starting.try_singly(singly=True)
 

@@ -210,8 +210,8 @@ def _keeping(store: Store, evaluation: Evaluation) -> Evaluation:
     kept = store.manifest().get("adversarial") == KEPT
     if evaluation.keep_adversarial and not kept and not store.empty:
         raise UserError(
-            "This run folder was begun without --keep-adversarial, so the adversarial examples that it counts are not "
-            "there; give another --out, or leave --keep-adversarial out."
+            "This run folder was begun without --keep-adversarial, so the adversarial examples of its results were "
+            "not stored; give another --out, or leave --keep-adversarial out."
         )
     return replace(evaluation, keep_adversarial=evaluation.keep_adversarial or kept)
 

@@ -35,7 +35,7 @@ def joined_identity(names: Sequence[str], identities: Sequence[Mapping[str, Any]
                     "on the same images, with the same seed, can be merged."
                 )
     if any(each.get("precision") != first.get("precision") for each in identities):
-        raise UserError("Only some of the runs stop at a precision, or at another one; merge runs with the same rule.")
+        raise UserError("The runs have different settings of --precision; merge runs with the same one.")
     joined = {**first, "threats": _threats([each["threats"] for each in identities])}
     for key in ("models", "attacks", "surrogates"):
         entries = _entries(key, names, [each.get(key, []) for each in identities])

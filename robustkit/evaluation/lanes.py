@@ -107,5 +107,5 @@ def sending(option: str) -> Iterator[None]:
     except Exception as error:
         raise UserError(
             f"The evaluation cannot be sent to worker processes ({type(error).__name__}: {error}); name models and "
-            f"data by texts, or leave out {option}."
+            f"data by strings, or leave out {option}."
         ) from None

@@ -188,7 +188,7 @@ def _check_divisible(request: EvaluationRequest, images: int) -> None:
     if request.level not in ("none", "quick"):
         raise UserError(f"The passes of --checks {request.level} need all images; leave --checks out, {later}")
     if request.precision is not None:
-        raise UserError("A precision is looked at after all images so far; leave out --precision or --shard.")
+        raise UserError("A precision needs the images of all shards; leave out --precision or --shard.")
 
 
 def check_access(planned: Plan, classifiers: Sequence[Classifier]) -> None:

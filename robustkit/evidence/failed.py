@@ -56,7 +56,7 @@ def error_warnings(model: str, failed: Failed) -> list[str]:
     return [
         f"{model}: {image_list(failed)} ended every process that worked on {'them' if len(failed) > 1 else 'it'} "
         f"({ends}) and {'have' if len(failed) > 1 else 'has'} no verdict: counted as not correct, with intervals that "
-        "reach up to where they would be."
+        "reach up to all of them correct."
     ]
 
 

@@ -148,7 +148,7 @@ def _check_classes(request: ModelRequest, published: int) -> None:
     # A folder or file of the user may have the classes of the weights; a data set known by name has its own.
     if images is not None and images.name in NAMES and images.classes != published:
         raise UserError(
-            f"The published weights of {request.name} know {published} classes, and not those of {images.name}; "
+            f"The published weights of {request.name} have {published} classes, and not those of {images.name}; "
             "pass --weights FILE, or --train to train it here once."
         )
 

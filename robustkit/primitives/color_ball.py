@@ -37,8 +37,7 @@ class Color(Rendered):
         super().check(shape)
         if shape[0] != 3:
             raise UserError(
-                f"The threat color turns hues, and these pictures have {shape[0]} channels in place of 3; take another "
-                "threat for them."
+                f"The threat color needs pictures with 3 channels, and these have {shape[0]}; give another threat."
             )
 
     def unit(self, like: Tensor) -> Tensor:

@@ -174,7 +174,7 @@ class Attack(CheckedFields, ABC):
         if self.ball.norm not in self.norms:
             that = "that" if len(self.norms) == 1 else "one of these"
             fix = f"; for {self.norm} take {self.ball.attacks}" if self.ball.attacks else f", so set the norm to {that}"
-            raise UserError(f"{type(self).__name__} has no {self.norm} form; it knows {', '.join(self.norms)}{fix}.")
+            raise UserError(f"{type(self).__name__} has no {self.norm} form; it has {', '.join(self.norms)}{fix}.")
         if self.sees not in get_args(Sees):
             words = ", ".join(get_args(Sees))
             raise UserError(f"{type(self).__name__}.sees must be one of {words}, not {self.sees!r}.")

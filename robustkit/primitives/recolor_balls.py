@@ -45,8 +45,8 @@ class Recolor(Rendered):
         super().check(shape)
         if shape[0] not in (1, 3):
             raise UserError(
-                f"The threat {self.norm} moves colours or grey levels, and these pictures have {shape[0]} channels in "
-                "place of 3 or 1; take another threat for them."
+                f"The threat {self.norm} needs pictures with 3 channels or 1, and these have {shape[0]}; "
+                "give another threat."
             )
 
     def unit(self, like: Tensor) -> Tensor:

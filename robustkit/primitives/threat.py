@@ -111,7 +111,7 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     if not math.isfinite(value) or value < 0:
         raise UserError(f"A radius must be zero or more and finite; eps is {eps}.")
     if value > 1e9:
-        raise UserError(f"A radius of {eps} holds every image there is; check its unit.")
+        raise UserError(f"A ball of radius {eps} holds every possible image; check the unit of eps.")
     if value > _BALLS[norm].largest:
         raise UserError(f"A {norm} radius is at most {_BALLS[norm].largest:g} {_BALLS[norm].measure}, not {eps}.")
     if norm == "Linf" and value > 1:

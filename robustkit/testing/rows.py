@@ -148,7 +148,7 @@ def its_objective_depends_on_the_target(subject: AttackUnderTest) -> None:
         return
     logits = (torch.arange(3 * _CLASSES).reshape(3, _CLASSES) * 0.7).sin()
     values = [_objective(attack, logits, target) for target in (1, 2)]
-    confirm(not torch.equal(*values), "whatever class must be reached, the objective is the same")
+    confirm(not torch.equal(*values), "the objective is the same for every target class")
 
 
 def _objective(attack: Attack, logits: Tensor, target: int) -> Tensor:

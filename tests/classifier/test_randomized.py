@@ -210,7 +210,7 @@ def test_averaging_a_model_that_is_not_randomized_is_a_warning():
 def test_zero_draws_are_refused():
     with pytest.raises(UserError, match="at least 1"):
         Classifier(Coin(0.7), eot=0)
-    with pytest.raises(UserError, match="can prove no verdict; allow at least 64"):
+    with pytest.raises(UserError, match="too few to prove a verdict; allow at least 64"):
         Classifier(Coin(0.7), draws=63)
 
 

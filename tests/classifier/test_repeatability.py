@@ -74,7 +74,7 @@ class Ageing(nn.Module):
 
 def test_a_model_that_changes_during_an_attack_is_a_warning():
     made = problem("mlp", 1, 8, 8, count=8)
-    with pytest.warns(UserWarning, match="otherwise now than at the start"):
+    with pytest.warns(UserWarning, match="other answers to the same images now than at the start"):
         robustkit.attack(Ageing(made.model, 14), made.x, made.y, PGD(0.001, steps=20))
 
 
@@ -83,7 +83,7 @@ def test_a_model_that_changes_during_a_run_is_a_warning_in_its_manifest():
     model, attack = Ageing(made.model, 14), PGD(0.001, steps=20)
     run = robustkit.evaluate(model, dataset=(made.x, made.y), attacks=attack)
 
-    assert "otherwise now than at the start" in run.manifest["warnings"][-1]
+    assert "other answers to the same images now than at the start" in run.manifest["warnings"][-1]
 
 
 def test_a_model_that_stays_the_same_has_no_warning():

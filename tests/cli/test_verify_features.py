@@ -48,7 +48,7 @@ def test_without_the_model_it_is_said_that_nothing_was_measured(copy, robustkit)
     printed = robustkit("verify", "own")
 
     assert printed.status == 0
-    assert "lpips: distances not measured again, which takes the model; give it with --model" in printed.out
+    assert "lpips: distances not measured again, because that needs --model" in printed.out
 
 
 @pytest.mark.parametrize(("run", "words"), [("own", ()), ("other", ("--features", "features.py:make"))])

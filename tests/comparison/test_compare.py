@@ -42,7 +42,7 @@ def test_images_that_one_model_alone_gets_right_are_counted(several):
     for norm in ("-", "Linf"):
         row = pairs.loc[(norm, "half", "other half")]
         assert row[["both", "first_only", "second_only", "neither"]].tolist() == [0, 30, 30, 0]
-        assert (row["verdict"], row["difference"]) == ("not told apart", 0)
+        assert (row["verdict"], row["difference"]) == ("no significant difference", 0)
     row = pairs.loc[("Linf", "most", "half")]
     assert row[["both", "first_only", "second_only", "neither"]].tolist() == [30, 28, 0, 2]
     assert row["p"] == pytest.approx(2 * 0.5**28)

@@ -40,7 +40,7 @@ def test_differences_are_those_of_the_means_of_each_corruption_and_of_all(one, o
 def test_a_model_is_not_told_apart_from_itself(one):
     pairs = compare(one, one).corruptions
 
-    assert set(pairs["verdict"]) == {"not told apart"}
+    assert set(pairs["verdict"]) == {"no significant difference"}
     assert (pairs["difference"] == 0).all()
 
 

@@ -93,4 +93,4 @@ def test_a_network_that_is_curved_by_its_depth_raises_no_alarm_but_has_a_note():
 
     assert diagnosis.culprits == ()
     assert diagnosis.whole.fidelity < 0.1
-    assert "says nothing of a move of size eps" in diagnosis.notes[0]
+    assert "does not predict a move of size eps" in diagnosis.notes[0]

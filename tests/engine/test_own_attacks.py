@@ -177,7 +177,7 @@ def test_a_query_that_is_nan_is_the_mistake_of_the_attack(late, spoilt, sentence
         list(run(session, method, jobs_of(made), slots=3, late=late))
 
     assert str(error.value) == (
-        f"Undefined.{sentence} returned a query that is not finite (NaN or infinite) for image 1; mend the attack."
+        f"Undefined.{sentence} returned a query that is not finite (NaN or infinite) for image 1; correct the attack."
     )
 
 

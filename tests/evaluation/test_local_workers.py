@@ -38,7 +38,7 @@ def test_a_model_that_cannot_be_pickled_is_refused_with_the_fix():
     model.register_forward_hook(lambda *_: None)
     workers = LocalWorkers(EvaluationRequest(model, attacks=PGD(0.1)))
 
-    with pytest.raises(UserError, match="name models and data by texts, or leave out workers"):
+    with pytest.raises(UserError, match="name models and data by strings, or leave out workers"):
         workers.start(0, Opening())
 
 

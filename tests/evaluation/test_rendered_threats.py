@@ -44,7 +44,7 @@ def test_an_ensemble_is_refused_in_a_line_that_names_what_to_take(attacks):
 
 
 def test_an_attack_without_that_form_names_those_that_have_it():
-    with pytest.raises(UserError, match="no flow form; it knows Linf, L2, L1; for flow take stadv, pgd or noise"):
+    with pytest.raises(UserError, match="no flow form; it has Linf, L2, L1; for flow take stadv, pgd or noise"):
         evaluated(linear(), None, dataset=data(4), attacks="square", norm="flow", eps="1")
 
 

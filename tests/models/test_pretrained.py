@@ -51,7 +51,7 @@ def test_smaller_gray_images_are_converted_to_what_the_weights_expect(published)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"dataset": "digits", "weights": "default"}, "know 1000 classes, and not those of digits"),
+        ({"dataset": "digits", "weights": "default"}, "have 1000 classes, and not those of digits"),
         ({"weights": "default", "num_classes": 10}, "1000 classes, not 10"),
         ({"weights": "IMAGENET1K_V9"}, r"no checkpoint file or published weights .*DEFAULT.*IMAGENET1K_V1"),
     ],

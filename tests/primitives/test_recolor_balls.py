@@ -87,5 +87,5 @@ def test_equal_grey_levels_move_alike_and_the_worst_case_is_found(kind, values):
 
 
 def test_pictures_of_two_channels_are_refused():
-    with pytest.raises(UserError, match="2 channels in place of 3 or 1"):
+    with pytest.raises(UserError, match="3 channels or 1, and these have 2"):
         Recolor(0.1).check((2, 4, 4))

@@ -120,7 +120,7 @@ def test_names_of_other_libraries_lead_to_the_attack(name, meant):
 
 
 def test_a_norm_that_an_attack_does_not_know_is_refused():
-    with pytest.raises(UserError, match="Square has no L0 form; it knows Linf, L2, L1, so set the norm"):
+    with pytest.raises(UserError, match="Square has no L0 form; it has Linf, L2, L1, so set the norm"):
         build("square", "L0", 5)
 
 

@@ -21,7 +21,7 @@ PASSES = {"fgsm": (1, 1), "pgd": (41, 40), "apgd-ce": (101, 100), "apgd-t": (901
 POWER = {"fgsm": 0.7, "pgd": 0.97, "apgd-ce": 0.98, "apgd-t": 1.0, "square": 0.9}
 WARNINGS = (
     "For 3 images pgd ended with a smaller loss than fgsm at Linf 0.1: more steps may lower the accuracy.",
-    "square used all its 5,000 questions on 212 images: a larger budget may break more.",
+    "square used all its 5,000 queries on 212 images: a larger budget may break more.",
 )
 
 

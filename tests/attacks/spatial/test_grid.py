@@ -54,5 +54,5 @@ def test_a_translation_has_no_angles():
 
 
 def test_a_norm_has_no_grid():
-    with pytest.raises(UserError, match="Grid has no Linf form; it knows spatial, rotation, translation"):
+    with pytest.raises(UserError, match="Grid has no Linf form; it has spatial, rotation, translation"):
         Grid(0.1)

@@ -205,7 +205,7 @@ def test_a_grid_that_cannot_be_run_is_refused_before_the_first_training(tmp_path
 def test_a_start_that_changes_between_cells_is_refused():
     starts = iter([cnn(), moved()])
 
-    with pytest.raises(UserError, match="same start"):
+    with pytest.raises(UserError, match="same weights"):
         ablated(make_model=lambda: next(starts))
 
 

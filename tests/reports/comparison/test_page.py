@@ -32,10 +32,10 @@ def test_the_matrix_has_each_difference_with_both_signs(told_apart):
 
 
 def test_the_answer_says_whether_models_are_told_apart(told_apart):
-    clear, unclear = (Page(page(each)).words() for each in (told_apart, comparison("aa", "not told apart")))
+    clear, unclear = (Page(page(each)).words() for each in (told_apart, comparison("aa", "no significant difference")))
 
     assert "upper is the highest at Linf 0.1: 60.0 %, 40.0 points (95 %: +29.0 to +50.0) above" in clear
-    assert "No model is told apart from upper, the highest at Linf 0.1 with 60.0 %." in unclear
+    assert "No model differs significantly from upper, the highest at Linf 0.1 with 60.0 %." in unclear
 
 
 def test_no_name_becomes_markup_and_the_bytes_are_the_same(told_apart, tmp_path):

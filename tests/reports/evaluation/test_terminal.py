@@ -50,7 +50,7 @@ def test_the_reader_is_told_what_the_numbers_cannot_say(single: Run) -> None:
 
     assert "upper bound on robust accuracy under these attacks" in text
     assert "Resolution (power 80 %, level 5 %)" in text
-    assert "and n=504: on 504 other images" in text
+    assert "points on 504 other images" in text
     assert all(warning in text for warning in single.manifest["warnings"])
 
 
