@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from robustkit.reports.shared.csv import csv_text
+from robustkit.reports.shared.csv import csv_text, numbers
 
 from robustkit.host.text import csv_cell
 
@@ -27,6 +28,23 @@ def test_the_text_is_that_of_pandas(data, rows, names):
     frame = pd.DataFrame(drawn, columns=names).astype({"some": "Int64"} if "some" in names else {})
 
     assert csv_text(frame) == frame.to_csv(index=False, lineterminator="\n")
+
+
+@pytest.mark.parametrize("kind", ["bits", "sizes", "distances", "around the exponents"])
+def test_many_floats_are_the_shortest_texts_that_read_back_as_they_are(kind):
+    source = np.random.default_rng(0)
+    values = {
+        "bits": source.integers(0, 2**64, 40_000, np.uint64).view(np.float64),
+        "sizes": 10 ** source.uniform(-8, 20, 40_000) * source.choice([-1, 1], 40_000),
+        "distances": np.concatenate(
+            [source.uniform(0, 90, 40_000), np.float32(source.uniform(0, 2, 999)), [0, -0.0, 1]]
+        ),
+        "around the exponents": np.concatenate(
+            [np.nextafter(each, [0, each, math.inf]) for each in (1e-4, 1e15, 1e16)] * 90
+        ),
+    }[kind]
+
+    assert numbers(values) == ["" if math.isnan(value) else repr(value) for value in values.tolist()]
 
 
 @pytest.mark.parametrize("columns", [["only"], ["only", "other"]])
