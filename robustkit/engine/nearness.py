@@ -29,13 +29,14 @@ from robustkit.primitives.protocol import (
 from robustkit.primitives.reach import believable, reach
 from robustkit.primitives.rows import padded
 
+_NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
 CLASSES = 9  # wrong classes that are measured: the likeliest
 
 
 class Nearness(NamedTuple):
     """How near a point is to the wrong classes."""
 
-    ratio: float  # of the nearest class; infinite where nothing can be gained
+    ratio: float  # of the nearest class; infinite where nothing can be gained; 0 at the end of what a gradient predicts
     classes: tuple[int, ...]  # the measured classes, the nearest first
     ratios: tuple[float, ...]  # of these classes, as their gradients predict
     predicted: float  # how much of the nearest class's lead the gradient says can still be taken away
@@ -122,12 +123,16 @@ class _Row(NamedTuple):
     leads: Tensor  # [C] float64 of the true class over them
     predicted: Tensor  # [C] float64 how much of them can be taken away
     end: Tensor  # [*S] where the gradient of the nearest class says that it is most
+    swing: float  # how much this gradient predicts from where it says that it is least
 
     @classmethod
     def of(cls, attack: Margins, x: Tensor, point: Tensor, leads: Tensor, classes: Tensor, grads: Tensor) -> Self:
         gains, ends = reach(attack.ball, x, point, grads)
         order = torch.tensor(sorted(range(len(classes)), key=_ratios(leads, gains).__getitem__), device=x.device)
-        return cls(classes[order], leads[order], gains[order], ends[order[0]])
+        nearest = order[:1]
+        fall, _ = reach(attack.ball, x, point, -grads[nearest])
+        swing = float(gains[nearest] + fall)
+        return cls(classes[order], leads[order], gains[order], ends[nearest[0]], swing)
 
     def nearness(self, end: Tensor) -> Nearness:
         """With `[K]` the leads where the nearest class's gradient ends."""
@@ -135,7 +140,14 @@ class _Row(NamedTuple):
         obtained = float(self.leads[0] - end[nearest])
         ratios = _ratios(self.leads, self.predicted)
         ratio = min(ratios[0], _ratios(self.leads[:1], torch.tensor([obtained]))[0])
-        return Nearness(ratio, tuple(self.classes.tolist()), tuple(ratios), float(self.predicted[0]), obtained)
+        found = Nearness(ratio, tuple(self.classes.tolist()), tuple(ratios), float(self.predicted[0]), obtained)
+        negligible = _NEGLIGIBLE * self.swing
+        at_end = abs(found.predicted) <= negligible and abs(obtained) <= negligible + _NEGLIGIBLE * abs(self.leads[0])
+        if found.trusted or not at_end or self.swing == 0:
+            return found
+        # The point is where the gradient says that it is most, as with one pixel free: rounding is all that is left of
+        # the prediction. Nothing was gained on the way, so the image counts as near.
+        return found._replace(ratio=0.0, predicted=negligible)
 
 
 def _ratios(leads: Tensor, gains: Tensor) -> list[float]:
