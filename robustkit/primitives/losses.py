@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from robustkit.errors import UserError, unknown
 from robustkit.host.failures import described_error
-from robustkit.primitives.rows import whole_vectors
+from robustkit.primitives.rows import version, whole_vectors
 from robustkit.primitives.user_code import address, user_function
 
 _ANY_CLASS: MutableMapping[Tensor, tuple[int, bool]] = (
@@ -90,8 +90,17 @@ def _own_loss(name: str, function: Callable[..., object]) -> Loss:
 
 def _checked(name: str, function: Callable[..., object], logits: Tensor, y: Tensor) -> Tensor:
     """What a user's loss returns, if it can be climbed on."""
+
+    def unwritten(logits: Tensor, y: Tensor) -> object:
+        before = version(logits), version(y)
+        value = function(logits, y)
+        _require_unwritten(name, before, logits, y)
+        return value
+
     try:
-        value = whole_vectors(function, logits, y)
+        value = whole_vectors(unwritten, logits, y)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"The loss {name} fails on logits {list(logits.shape)}: {described_error(error)}.") from error
     if not isinstance(value, Tensor):
@@ -105,6 +114,17 @@ def _checked(name: str, function: Callable[..., object], logits: Tensor, y: Tens
     if logits.requires_grad and not value.requires_grad:
         raise UserError(f"The loss {name} does not depend on the logits as autograd sees it; leave out detach.")
     return value
+
+
+def _require_unwritten(name: str, before: tuple[int, int], logits: Tensor, y: Tensor) -> None:
+    # The network's answer and the labels of the attack are these tensors: a write weakens the attack silently.
+    after = version(logits), version(y)
+    if after != before:
+        written = "logits" if after[0] != before[0] else "classes"
+        raise UserError(
+            f"The loss {name} writes into the {written} that it was given; make a new tensor, x * 2 in place of "
+            "x.mul_(2)."
+        )
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import robustkit
 from robustkit import UserError, evaluate
-from robustkit.primitives import registry
+from robustkit.primitives import losses, registry
 from tests.small import cnn, data, linear
 
 FILE = """
@@ -106,3 +106,35 @@ def test_a_loss_that_cannot_be_climbed_is_refused_in_one_line(loss, words):
         robustkit.attack(linear(), *data(4), PGD(eps="0.1", loss=loss))
 
     assert "\n" not in str(error.value)
+
+
+def zeroed_classes(logits, y):
+    return ce(logits, y.zero_())
+
+
+def doubled_logits(logits, y):
+    return logits.mul_(2)[:, 0]
+
+
+# 64 rows are given as they are; fewer are filled up in a copy.
+@pytest.mark.parametrize("count", [12, 64])
+@pytest.mark.parametrize(("loss", "written"), [(zeroed_classes, "classes"), (doubled_logits, "logits")])
+def test_a_loss_that_writes_into_what_it_was_given_is_refused(loss, written, count):
+    with pytest.raises(UserError, match=f"{loss.__name__} writes into the {written}"):
+        robustkit.attack(linear(), *data(count), PGD(eps="0.1", loss=loss))
+
+
+@torch.inference_mode()
+def test_a_loss_may_be_asked_in_inference_mode():
+    logits, y = torch.randn(3, 4), torch.zeros(3, dtype=torch.int64)
+
+    assert torch.equal(losses.loss(ce)(logits, y, torch.full_like(y, -1)), ce(logits, y))
+
+
+def test_a_loss_may_be_asked_under_vmap_and_grad():
+    logits, y = torch.randn(5, 2, 4), torch.zeros(2, dtype=torch.int64)
+    asked = losses.loss(ce).untargeted
+    summed = partial(lambda loss, one: loss(one, y).sum(), asked), partial(lambda loss, one: loss(one, y).sum(), ce)
+    own, plain = (torch.func.vmap(torch.func.grad(each))(logits) for each in summed)
+
+    assert torch.allclose(own, plain)
