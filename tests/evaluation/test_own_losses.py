@@ -1,14 +1,15 @@
 """Losses of the user: a function of logits and classes, or one in a file, wherever `loss=` is accepted."""
 
+import copy
 from functools import partial
 
 import pytest
 import torch
-from robustkit.attacks import APGD, FGSM, ILA, PGD
+from robustkit.attacks import APGD, FGSM, ILA, PGD, Universal
 from torch import Tensor, nn
 
 import robustkit
-from robustkit import UserError, evaluate
+from robustkit import Classifier, UserError, evaluate
 from robustkit.primitives import losses, registry
 from tests.small import cnn, data, linear
 
@@ -138,3 +139,59 @@ def test_a_loss_may_be_asked_under_vmap_and_grad():
     own, plain = (torch.func.vmap(torch.func.grad(each))(logits) for each in summed)
 
     assert torch.allclose(own, plain)
+
+
+def centred(logits, y):
+    return ce(logits - logits.mean(0), y)
+
+
+def noisy(logits, y):
+    return ce(logits, y) + torch.rand(len(y)) * logits[:, 0]
+
+
+def said_of(loss, model, attack=PGD, count=12):
+    return evaluate(model, dataset=data(count), attacks=attack(eps=0.03, steps=3, loss=loss)).manifest["warnings"]
+
+
+# A model whose batch sizes were not compared before: a loss must not be taken for its rounding.
+@pytest.mark.parametrize("attack", [PGD, partial(ILA, guide_steps=2)])
+@pytest.mark.parametrize(
+    ("loss", "cause"),
+    [
+        (centred, "centred gives an image another value when other images are beside it"),
+        (noisy, "noisy returns other values for the same logits"),
+    ],
+)
+def test_a_run_says_that_the_loss_makes_results_depend_on_the_batch_and_not_the_model(attack, loss, cause):
+    (said,) = said_of(loss, copy.deepcopy(cnn()), attack)
+
+    assert said.startswith(f"The loss {cause}")
+
+
+@pytest.mark.parametrize("loss", [ce, nn.CrossEntropyLoss(reduction="none"), scaled(2.0)], ids=["ce", "module", "2 ce"])
+def test_a_loss_that_reads_one_image_is_not_suspected(loss):
+    assert said_of(loss, copy.deepcopy(cnn())) == []
+
+
+def test_no_later_run_of_a_model_is_warned_about_a_loss_of_an_earlier_one():
+    model = copy.deepcopy(cnn())
+    said_of(noisy, model)
+
+    assert said_of(ce, model) == []
+
+
+@pytest.mark.parametrize("attack", [PGD(eps="0.1", steps=2, loss=centred), Universal(eps="0.1", steps=2, loss=centred)])
+def test_python_warns_of_a_loss_that_reads_other_images_too(attack):
+    run = robustkit.fit_universal if isinstance(attack, Universal) else robustkit.attack
+    with pytest.warns(UserWarning, match="The loss centred gives an image another value"):
+        run(linear(), *data(8), attack)
+
+
+def test_under_masks_the_loss_is_blamed_and_not_the_model():
+    model, masks = copy.deepcopy(cnn()), torch.arange(128).reshape(2, 1, 8, 8) < 96
+    with pytest.warns(UserWarning, match="The loss noisy"):
+        robustkit.attack(model, *data(2), PGD(eps="0.1", steps=2, loss=noisy), mask=masks)
+
+    with Classifier(model).session(data(2)[0]) as session:
+        assert session.sizes.layouts
+        assert session.sizes.note is None

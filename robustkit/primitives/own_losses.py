@@ -1,0 +1,122 @@
+"""Losses of the user's own: calls of them, in which each mistake that would weaken an attack is one sentence."""
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from robustkit.errors import UserError
+from robustkit.host.failures import described_error
+from robustkit.primitives.rows import version, whole_vectors
+
+_FAULTS: MutableMapping[object, str] = WeakIdKeyDictionary()  # by function, from its first call on
+_ROUNDING = 1e-3  # relative; other neighbours change a loss that reads them by far more
+
+
+@dataclass(eq=False)
+class OwnLoss:
+    """A function of logits `[B, K]` and int64 classes `[B]` that returns `[B]`.
+
+    Args:
+        name: in errors and reports.
+        function: the user's.
+    """
+
+    name: str
+    function: Callable[..., object]
+    _examined: bool = False  # a look into _FAULTS takes 4 us, too long for each step
+
+    def untargeted(self, logits: Tensor, y: Tensor) -> Tensor:
+        """`[B]` the function's values.
+
+        Raises:
+            UserError: the function fails, returns what cannot be climbed on, or writes into its arguments.
+        """
+        value = self._checked(logits, y)
+        if not self._examined:
+            self._examined = True
+            self._examine(logits, y, value)
+        return value
+
+    def targeted(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+        """`[B]` the negative of the function's values towards `target`."""
+        return -self.untargeted(logits, target)
+
+    @property
+    def fault(self) -> str:
+        """Why the values of an image depend on more than the image, in a sentence; empty if they do not."""
+        try:
+            return _FAULTS.get(self.function, "")
+        except TypeError:  # an object of a class with __slots__ cannot be remembered
+            return ""
+
+    def _checked(self, logits: Tensor, y: Tensor) -> Tensor:
+        """What the function returns, if it can be climbed on."""
+        try:
+            value = whole_vectors(self._unwritten, logits, y)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"The loss {self.name} fails on logits {list(logits.shape)}: {described_error(error)}."
+            ) from error
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"The loss {self.name} must return a tensor with one number per image, not {type(value).__name__}."
+            )
+        if value.shape != logits.shape[:1] or not value.is_floating_point():
+            kind = f"{list(value.shape)} of {value.dtype}".replace("torch.", "")
+            raise UserError(
+                f"The loss {self.name} must return one number per image, [{len(logits)}] floats, not {kind}; leave out "
+                "sums and means over images (reduction='none')."
+            )
+        if logits.requires_grad and not value.requires_grad:
+            raise UserError(
+                f"The loss {self.name} does not depend on the logits as autograd sees it; leave out detach."
+            )
+        return value
+
+    def _unwritten(self, logits: Tensor, y: Tensor) -> object:
+        # The network's answer and the labels of the attack are these tensors: a write weakens the attack silently.
+        before = version(logits), version(y)
+        value = self.function(logits, y)
+        after = version(logits), version(y)
+        if after != before:
+            written = "logits" if after[0] != before[0] else "classes"
+            raise UserError(
+                f"The loss {self.name} writes into the {written} that it was given; make a new tensor, x * 2 in place "
+                "of x.mul_(2)."
+            )
+        return value
+
+    def _examine(self, logits: Tensor, y: Tensor, value: Tensor) -> None:
+        """At the first call, note whether an image's value changes in a second call or beside other images."""
+        try:
+            if self.function in _FAULTS:
+                return
+            _FAULTS[self.function] = ""
+            fault = self._fault_in(logits.detach(), y, value.detach())
+        except Exception:
+            # Not all functions can be called without gradients, or remembered; torch.func compares no values.
+            return
+        if fault:
+            _FAULTS[self.function] = f"The loss {self.name} {fault}."
+
+    def _fault_in(self, logits: Tensor, y: Tensor, value: Tensor) -> str:
+        if not _alike(value, self._checked(logits, y)):
+            return (
+                "returns other values for the same logits (random numbers, Dropout in train mode, or values that it "
+                "keeps between calls), so results depend on chance; compute it from the logits and classes alone"
+            )
+        if not _alike(value, self._checked(torch.cat([logits, -logits]), torch.cat([y, y]))[: len(y)]):
+            return (
+                "gives an image another value when other images are beside it (such as a mean or a maximum over the "
+                "batch), so results depend on the batch; compute the value of each image from its own logits and class"
+            )
+        return ""
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other.detach(), _ROUNDING, _ROUNDING, equal_nan=True)
