@@ -9,7 +9,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from robustkit.errors import UserError
 from robustkit.host.failures import described_error
-from robustkit.primitives.rows import version, whole_vectors
+from robustkit.primitives.rows import finite, version, whole_vectors
 
 _FAULTS: MutableMapping[object, str] = WeakIdKeyDictionary()  # by function, from its first call on
 _ROUNDING = 1e-3  # relative; other neighbours change a loss that reads them by far more
@@ -26,7 +26,7 @@ class OwnLoss:
 
     name: str
     function: Callable[..., object]
-    _examined: bool = False  # a look into _FAULTS takes 4 us, too long for each step
+    _examined: bool = False  # at the first call, which takes ten times as long as a later one
 
     def untargeted(self, logits: Tensor, y: Tensor) -> Tensor:
         """`[B]` the function's values.
@@ -34,10 +34,13 @@ class OwnLoss:
         Raises:
             UserError: the function fails, returns what cannot be climbed on, or writes into its arguments.
         """
-        value = self._checked(logits, y)
-        if not self._examined:
-            self._examined = True
-            self._examine(logits, y, value)
+        if self._examined or torch._C._functorch.is_functorch_wrapped_tensor(logits):
+            return self._checked(logits, y)
+        value = self._checked(logits, y, thoroughly=True)
+        if logits.requires_grad:
+            self._require_gradient(logits, value)
+        self._examine(logits, y, value)
+        self._examined = True
         return value
 
     def targeted(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
@@ -46,19 +49,19 @@ class OwnLoss:
 
     @property
     def fault(self) -> str:
-        """Why the values of an image depend on more than the image, in a sentence; empty if they do not."""
+        """Why results with this loss mislead, in a sentence; empty where nothing was noticed."""
         try:
             return _FAULTS.get(self.function, "")
         except TypeError:  # an object of a class with __slots__ cannot be remembered
             return ""
 
-    def _checked(self, logits: Tensor, y: Tensor) -> Tensor:
+    def _checked(self, logits: Tensor, y: Tensor, *, thoroughly: bool = False) -> Tensor:
         """What the function returns, if it can be climbed on."""
         try:
-            value = whole_vectors(self._unwritten, logits, y)
+            value = whole_vectors(self._compared if thoroughly else self._unwritten, logits, y)
         except UserError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(
                 f"The loss {self.name} fails on logits {list(logits.shape)}: {described_error(error)}."
             ) from error
@@ -69,14 +72,28 @@ class OwnLoss:
         if value.shape != logits.shape[:1] or not value.is_floating_point():
             kind = f"{list(value.shape)} of {value.dtype}".replace("torch.", "")
             raise UserError(
-                f"The loss {self.name} must return one number per image, [{len(logits)}] floats, not {kind}; leave out "
-                "sums and means over images (reduction='none')."
+                f"The loss {self.name} must return one number per image, [{len(logits)}] floats, not {kind}; "
+                f"{_remedy(value, logits)}."
             )
         if logits.requires_grad and not value.requires_grad:
-            raise UserError(
-                f"The loss {self.name} does not depend on the logits as autograd sees it; leave out detach."
-            )
+            raise self._without_gradient()
         return value
+
+    def _without_gradient(self) -> UserError:
+        return UserError(
+            f"The loss {self.name} does not depend on the logits as autograd sees it; leave out detach, no_grad, "
+            "argmax and comparisons."
+        )
+
+    def _require_gradient(self, logits: Tensor, value: Tensor) -> None:
+        (grad,) = torch.autograd.grad(value.sum(), logits, retain_graph=True, allow_unused=True)
+        if grad is None:
+            raise self._without_gradient()
+        if not finite(grad) and finite(logits.detach()):
+            raise UserError(
+                f"The gradient of the loss {self.name} is not finite (NaN or infinite) on finite logits; correct the "
+                "loss, for example with clamp(min=1e-12) before log or sqrt."
+            )
 
     def _unwritten(self, logits: Tensor, y: Tensor) -> object:
         # The network's answer and the labels of the attack are these tensors: a write weakens the attack silently.
@@ -84,15 +101,26 @@ class OwnLoss:
         value = self.function(logits, y)
         after = version(logits), version(y)
         if after != before:
-            written = "logits" if after[0] != before[0] else "classes"
-            raise UserError(
-                f"The loss {self.name} writes into the {written} that it was given; make a new tensor, x * 2 in place "
-                "of x.mul_(2)."
-            )
+            raise self._writes("logits" if after[0] != before[0] else "classes")
         return value
 
+    def _compared(self, logits: Tensor, y: Tensor) -> object:
+        # Writes through .data and numpy count in no version.
+        copies = logits.detach().clone(), y.clone()
+        value = self._unwritten(logits, y)
+        for written, copied, after in zip(("logits", "classes"), copies, (logits.detach(), y), strict=True):
+            if not torch.allclose(copied, after, 0, 0, equal_nan=True):
+                raise self._writes(written)
+        return value
+
+    def _writes(self, written: str) -> UserError:
+        return UserError(
+            f"The loss {self.name} writes into the {written} that it was given; make a new tensor, x * 2 in place of "
+            "x.mul_(2)."
+        )
+
     def _examine(self, logits: Tensor, y: Tensor, value: Tensor) -> None:
-        """At the first call, note whether an image's value changes in a second call or beside other images."""
+        """At the first call, note what is wrong but no error: chance, or other images."""
         try:
             if self.function in _FAULTS:
                 return
@@ -116,6 +144,14 @@ class OwnLoss:
                 "batch), so results depend on the batch; compute the value of each image from its own logits and class"
             )
         return ""
+
+
+def _remedy(value: Tensor, logits: Tensor) -> str:
+    if value.shape == logits.shape[:1]:
+        return "count no errors, but return a number that autograd can follow"
+    if value.shape == (len(logits), 1):
+        return "append .squeeze(1)"
+    return "leave out sums and means over images (reduction='none')"
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

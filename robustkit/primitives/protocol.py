@@ -257,7 +257,7 @@ class Attack(CheckedFields, ABC):
 
     @property
     def loss_fault(self) -> str:
-        """Why a loss of the user's own makes results depend on the batch, in a sentence; empty if it does not."""
+        """Why results with a loss of the user's own mislead, in a sentence; empty where nothing was noticed."""
         return ""
 
     def with_built_in_loss(self) -> Self:

@@ -1,6 +1,7 @@
 """Losses of the user: a function of logits and classes, or one in a file, wherever `loss=` is accepted."""
 
 import copy
+import sys
 from functools import partial
 
 import pytest
@@ -99,9 +100,15 @@ def test_functions_that_close_over_other_values_are_other_losses():
         (nn.CrossEntropyLoss(), "one number per image"),
         (lambda logits, y: 3, "a tensor"),
         (7, "no loss called '7'"),
+        (lambda logits, y: ce(logits.detach().requires_grad_(), y), "autograd"),
+        (lambda logits, y: (0 * ce(logits, y)).sqrt(), "gradient of the loss <lambda> is not finite"),
+        (lambda logits, y: logits.argmax(1) != y, "count no errors"),
+        (lambda logits, y: ce(logits, y)[:, None], "squeeze"),
+        (lambda logits, y: sys.exit(0), "SystemExit"),
     ],
-    ids=["mean", "detached", "failing", "no function", "no file", "mean of a module", "no tensor", "a number"],
-)
+    ids=["mean", "detached", "failing", "no function", "no file", "mean of a module", "no tensor", "a number",
+         "leaf of its own", "gradient", "errors", "column", "exit"],
+)  # fmt: skip
 def test_a_loss_that_cannot_be_climbed_is_refused_in_one_line(loss, words):
     with pytest.raises(UserError, match=words) as error:
         robustkit.attack(linear(), *data(4), PGD(eps="0.1", loss=loss))
@@ -117,9 +124,27 @@ def doubled_logits(logits, y):
     return logits.mul_(2)[:, 0]
 
 
+def doubled_data(logits, y):
+    logits.data.mul_(2)
+    return ce(logits, y)
+
+
+def zeroed_in_numpy(logits, y):
+    y.numpy()[:] = 0
+    return ce(logits, y)
+
+
+WRITING = [
+    (zeroed_classes, "classes"),
+    (doubled_logits, "logits"),
+    (doubled_data, "logits"),
+    (zeroed_in_numpy, "classes"),
+]
+
+
 # 64 rows are given as they are; fewer are filled up in a copy.
 @pytest.mark.parametrize("count", [12, 64])
-@pytest.mark.parametrize(("loss", "written"), [(zeroed_classes, "classes"), (doubled_logits, "logits")])
+@pytest.mark.parametrize(("loss", "written"), WRITING)
 def test_a_loss_that_writes_into_what_it_was_given_is_refused(loss, written, count):
     with pytest.raises(UserError, match=f"{loss.__name__} writes into the {written}"):
         robustkit.attack(linear(), *data(count), PGD(eps="0.1", loss=loss))
@@ -162,7 +187,7 @@ def said_of(loss, model, attack=PGD, count=12):
         (noisy, "noisy returns other values for the same logits"),
     ],
 )
-def test_a_run_says_that_the_loss_makes_results_depend_on_the_batch_and_not_the_model(attack, loss, cause):
+def test_a_run_says_what_is_wrong_with_the_loss_and_does_not_blame_the_model(attack, loss, cause):
     (said,) = said_of(loss, copy.deepcopy(cnn()), attack)
 
     assert said.startswith(f"The loss {cause}")
