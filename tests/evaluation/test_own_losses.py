@@ -220,3 +220,14 @@ def test_under_masks_the_loss_is_blamed_and_not_the_model():
     with Classifier(model).session(data(2)[0]) as session:
         assert session.sizes.layouts
         assert session.sizes.note is None
+
+
+def test_a_gradient_that_is_not_finite_in_a_later_step_is_blamed_on_the_loss_too():
+    calls = []
+
+    def overflowing(logits, y):
+        calls.append(1)
+        return ce(logits, y) * (torch.inf if len(calls) > 8 else 1)
+
+    with pytest.raises(UserError, match="correct your loss"):
+        robustkit.attack(linear(), *data(12), PGD(eps="0.01", loss=overflowing))
