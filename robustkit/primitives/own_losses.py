@@ -12,6 +12,7 @@ from robustkit.host.failures import described_error
 from robustkit.primitives.rows import finite, version, whole_vectors
 
 _FAULTS: MutableMapping[object, str] = WeakIdKeyDictionary()  # by function, from its first call on
+_TRIED = 8  # images, and shifts of their logits
 _ROUNDING = 1e-3  # relative; other neighbours change a loss that reads them by far more
 
 
@@ -120,7 +121,7 @@ class OwnLoss:
         )
 
     def _examine(self, logits: Tensor, y: Tensor, value: Tensor) -> None:
-        """At the first call, note what is wrong but no error: chance, or other images."""
+        """At the first call, note what is wrong but no error: chance, other images, or the sign."""
         try:
             if self.function in _FAULTS:
                 return
@@ -143,7 +144,19 @@ class OwnLoss:
                 "gives an image another value when other images are beside it (such as a mean or a maximum over the "
                 "batch), so results depend on the batch; compute the value of each image from its own logits and class"
             )
+        if self._falls(logits, y):
+            return (
+                "is smaller where the logit of the given class is lowered, so the attack moves images away from "
+                "errors; return its negative"
+            )
         return ""
+
+    def _falls(self, logits: Tensor, y: Tensor) -> bool:
+        """Whether a worse classification lowers every value, of rows in which various classes are likely."""
+        various = torch.cat([logits[:_TRIED].roll(shift, 1) for shift in range(min(_TRIED, logits.shape[1]))])
+        classes = y[:_TRIED].repeat(len(various) // len(y[:_TRIED]))
+        worse = various.scatter(1, classes.unsqueeze(1), various.amin(1, keepdim=True) - 1)
+        return bool((self._checked(worse, classes) < self._checked(various, classes)).all())
 
 
 def _remedy(value: Tensor, logits: Tensor) -> str:

@@ -178,6 +178,10 @@ def said_of(loss, model, attack=PGD, count=12):
     return evaluate(model, dataset=data(count), attacks=attack(eps=0.03, steps=3, loss=loss)).manifest["warnings"]
 
 
+def shrinking(logits, y):
+    return -ce(logits, y)
+
+
 # A model whose batch sizes were not compared before: a loss must not be taken for its rounding.
 @pytest.mark.parametrize("attack", [PGD, partial(ILA, guide_steps=2)])
 @pytest.mark.parametrize(
@@ -185,6 +189,7 @@ def said_of(loss, model, attack=PGD, count=12):
     [
         (centred, "centred gives an image another value when other images are beside it"),
         (noisy, "noisy returns other values for the same logits"),
+        (shrinking, "shrinking is smaller where the logit of the given class is lowered"),
     ],
 )
 def test_a_run_says_what_is_wrong_with_the_loss_and_does_not_blame_the_model(attack, loss, cause):
@@ -231,3 +236,13 @@ def test_a_gradient_that_is_not_finite_in_a_later_step_is_blamed_on_the_loss_too
 
     with pytest.raises(UserError, match="correct your loss"):
         robustkit.attack(linear(), *data(12), PGD(eps="0.01", loss=overflowing))
+
+
+@pytest.mark.parametrize("name", ["log-odds", "ce", "margin", "dlr", "logit", "softmax-margin"])
+def test_the_sign_of_a_known_loss_is_not_suspected(name):
+    def own(logits, y):
+        return losses.LOSSES[name].untargeted(logits, y)
+
+    said = said_of(own, cnn()) + said_of(own, cnn(), partial(PGD, targets=2))
+
+    assert not [text for text in said if "The loss own" in text]
