@@ -7,11 +7,12 @@ differs: the projection is computed for each image, where the authors' code take
 Bad at: white-box strength, which it gives up for transfer; late layers, where it acts like the guide.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from robustkit.errors import unknown
 from robustkit.primitives import losses
@@ -64,6 +65,13 @@ class ILA(FeatureAttack):
     def climbed(self) -> losses.Loss:
         """The loss that is maximised."""
         return losses.loss(self.loss)
+
+    @property
+    def loss_fault(self) -> str:
+        return self.climbed.own.fault if self.climbed.own is not None else ""
+
+    def with_built_in_loss(self) -> Self:
+        return self if self.climbed.own is None else replace(self, loss="log-odds")
 
     @property
     def queries(self) -> int:

@@ -115,9 +115,14 @@ class Plain:
             return answer(state if rows is everything else state.take(rows), most=most)
 
         def probe(numbers: Tensor) -> Seen:
-            return answer(
-                elsewhere(attack, state, numbers), label_of=as_they_are, most=_PROVEN if most is None else most
-            )
+            # Of the model alone: a loss of the user's own may read its neighbours, or draw random numbers.
+            asks = attack.with_built_in_loss()
+            replaced = asks is not attack and objective is not None
+            return self.search.answer(
+                asks, elsewhere(attack, state, numbers), label_of=as_they_are,
+                most=_PROVEN if most is None else most,
+                objective_of=(lambda logits, rows: asks.objective(logits, rows.trial)) if replaced else objective,
+            )  # fmt: skip
 
         return sizes.answer(ask, len(state), self.search.kind_of(attack, most), device, probe)
 

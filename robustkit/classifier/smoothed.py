@@ -67,7 +67,8 @@ class Smoothed:
             return Rows.cat([self._answer(attack, state.take(part), most) for part in torch.split(everything, rows)])
 
         def probe(numbers: Tensor) -> Seen:
-            return self._answer(attack, elsewhere(attack, state, numbers), most, label_of=as_they_are)
+            asks = attack.with_built_in_loss()  # of the model alone, as in Plain
+            return self._answer(asks, elsewhere(attack, state, numbers), most, label_of=as_they_are)
 
         layout = sizes.layout(f"smoothed {rows} x {self.eot} {self.search.kind_of(attack, most)}", probe, rows)
         return asked(lambda batch: self._answer(attack, state.take(batch), most), everything, layout)

@@ -189,7 +189,7 @@ def attack(
             watch.advance(1, robust / len(x))
         left = (~correct).nonzero().flatten().tolist()
         spared = judge.clean_draws(own[left], y[left].tolist(), [names[row] for row in left])
-        for warning in changed_since_start(classifier, judge):
+        for warning in filter(None, [*changed_since_start(classifier, judge), method.loss_fault]):
             warnings.warn(warning, stacklevel=2)
     row_of = {number: row for row, number in enumerate(names)}
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]

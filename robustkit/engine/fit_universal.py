@@ -7,12 +7,13 @@ on the CPU, so that the number of rows in flight does not change a bit.
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import Classifier
@@ -110,7 +111,7 @@ def fit_universal(
             watch.advance(size, 1 - broken)
             kept.keep(state)
         kept.remove()
-        for warning in changed_since_start(classifier, session):
+        for warning in filter(None, [*changed_since_start(classifier, session), fit.objective.loss_fault]):
             warnings.warn(warning, stacklevel=2)
     rows = attack.steps * size * attack.draws * session.oracle.cost.query
     perturbation = state.perturbation.detach()
@@ -180,6 +181,16 @@ class _Objective(Attack):
         assert self.universal is not None
         return self.universal.objective(logits, trials.y, trials.loss_target)
 
+    @property
+    def loss_fault(self) -> str:
+        own = None if self.universal is None else self.universal.climbed.own
+        return "" if own is None else own.fault
+
+    def with_built_in_loss(self) -> Self:
+        if self.universal is None or self.universal.climbed.own is None:
+            return self
+        return replace(self, universal=replace(self.universal, loss="ce"))
+
 
 @dataclass(frozen=True)
 class _Fit:
@@ -223,9 +234,10 @@ class _Fit:
         points = points.to(device)
         trials = Trials(points, y, aim, aim, keys.to(device), torch.zeros_like(y))
         queried = State(trials, points, count, torch.zeros_like(y, dtype=torch.bool))
-        ask: Callable[[Tensor], Seen] = lambda rows: self.session.query(self._objective, queried.take(rows))  # noqa: E731
+        ask: Callable[[Tensor], Seen] = lambda rows: self.session.query(self.objective, queried.take(rows))  # noqa: E731
         return in_parts(ask, torch.arange(len(image), device=device))
 
     @property
-    def _objective(self) -> _Objective:
+    def objective(self) -> _Objective:
+        """What is maximised on one image."""
         return _Objective(0.0, universal=self.attack)

@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from robustkit.engine.jobs import Trial, lost_rows
 from robustkit.engine.own_attacks import check_queries
-from robustkit.engine.verdicts import not_finite
+from robustkit.engine.verdicts import gradient_not_finite
 from robustkit.primitives.protocol import Attack, Seen, State
 
 _INFINITE, _ZERO, _CANDIDATE, _DONE = 1, 2, 4, 8
@@ -84,7 +84,7 @@ class UnreadStep:
             if packed[row] & _INFINITE and (trial := trials[row]) is not None:
                 sample, one = trial.job.sample, slice(row, row + 1)
                 check_queries(attack, self.before.query[one], self.before.queries[one].tolist(), [sample])
-                raise not_finite(sample, "input gradient")
+                raise gradient_not_finite(attack, sample)
         return Facts(*({row for row in self.rows if packed[row] & bit} for bit in (_ZERO, _CANDIDATE, _DONE)))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives.protocol import Attack, Seen, State, Trials
-from robustkit.primitives.rows import Rows, rows_not_finite
+from robustkit.primitives.rows import Rows, rows_not_finite, version
 
 
 def begun(attack: Attack, trials: Trials) -> State:
@@ -74,7 +74,7 @@ def _require_same(name: str, returned: Trials, given: Trials) -> None:
 
 def _versions(*given: Rows) -> list[int]:
     """How often each tensor was written into."""
-    return [0 if each.is_inference() else each._version for rows in given for _, each in rows.tensors()]
+    return [version(each) for rows in given for _, each in rows.tensors()]
 
 
 def _require_unwritten(attack: Attack, function: str, before: list[int], *given: Rows) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robustkit.engine.jobs import Trial, by_attack, lost_rows
 from robustkit.engine.own_attacks import check_queries
-from robustkit.engine.verdicts import check_finite
+from robustkit.engine.verdicts import check_gradients
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import Rows, numbers_on, padded
 
@@ -98,7 +98,7 @@ class Slots:
             samples = [trial.job.sample for trial, each in zip(self.of(live), answers, strict=True) for _ in each]
             rows = self.rows(list(chain(*answers)))
             check_queries(attack, queried.query[rows], queried.queries[rows].tolist(), samples)
-            check_finite(grad[rows], samples, "input gradient")
+            check_gradients(attack, grad[rows], samples)
         return {row for row in chain.from_iterable(answers) if sums[row] == 0 and not bool(grad[row].any())}
 
     def candidates(self, rows: Sequence[int], queried: State, seen: Seen) -> set[int]:

@@ -286,6 +286,27 @@ def _projected(
     return ball.project_exact_around(images, bounds, x, points)
 
 
+def check_gradients(attack: Attack, grads: Tensor, samples: list[int]) -> None:
+    """Check that each sample's gradient is finite.
+
+    Raises:
+        UserError: one is not; the sentence names the image.
+    """
+    bad = rows_not_finite(grads)
+    if bad:
+        raise gradient_not_finite(attack, samples[bad[0]])
+
+
+def gradient_not_finite(attack: Attack, sample: int) -> UserError:
+    """The error where an input gradient is NaN or infinite: of the model, or of a loss of the user's own."""
+    if attack.with_built_in_loss() is attack:
+        return not_finite(sample, "input gradient")
+    return UserError(
+        f"The input gradient is not finite (NaN or infinite) for image {sample}, so no attack can be trusted on it; "
+        "correct your loss where it overflows, or the model if loss=log-odds fails too."
+    )
+
+
 def check_finite(values: Tensor, samples: list[int], what: str) -> None:
     """Check that each sample's row is finite.
 

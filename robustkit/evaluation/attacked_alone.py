@@ -18,10 +18,12 @@ class AttackedAlone(NamedTuple):
     outcome: Outcome
 
     def difference(self, among_others: Outcome) -> str:
-        """A warning, if the outcome of the same image among others is another one; else empty."""
+        """A warning, if the same image has another outcome among others, for another cause than the loss; or empty."""
         one = self.outcome
         same = (one.success, one.label, one.queries) == (among_others.success, among_others.label, among_others.queries)
         if same and torch.equal(one.x_adv, among_others.x_adv):
+            return ""
+        if self.attack.loss_fault:  # which the run says, with the cause
             return ""
         name = type(self.attack).__name__
         return (

@@ -182,6 +182,8 @@ def attacked(
                 first.log.warn(text)
             batch.add(outcome)
             yield outcome
+        if first.attack.attack.loss_fault:
+            first.log.warn(first.attack.attack.loss_fault)
     finally:
         # Also when interrupted: what is finished is kept.
         batch.write()

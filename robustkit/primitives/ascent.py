@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 
 from torch import Tensor
+from typing_extensions import Self
 
 from robustkit.primitives import losses
 from robustkit.primitives.ball import FREE, Ball
@@ -67,6 +68,13 @@ class LossAttack(Attack):
     def climbed(self) -> losses.Loss:
         """The loss that is maximised."""
         return losses.loss(self.loss)
+
+    @property
+    def loss_fault(self) -> str:
+        return self.climbed.own.fault if self.climbed.own is not None else ""
+
+    def with_built_in_loss(self) -> Self:
+        return self if self.climbed.own is None else replace(self, loss="log-odds")
 
     def objective(self, logits: Tensor, trials: Trials) -> Tensor:
         return self.climbed(logits, trials.y, trials.loss_target)

@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.weak import WeakIdKeyDictionary
 
-from robustkit.errors import UserError, unknown
-from robustkit.host.failures import described_error
-from robustkit.primitives.rows import whole_vectors
+from robustkit.errors import unknown
+from robustkit.primitives.own_losses import OwnLoss
 from robustkit.primitives.user_code import address, user_function
 
 _ANY_CLASS: MutableMapping[Tensor, tuple[int, bool]] = (
@@ -31,6 +30,7 @@ class Loss:
     name: str
     untargeted: Callable[[Tensor, Tensor], Tensor]
     targeted: Callable[[Tensor, Tensor, Tensor], Tensor]
+    own: OwnLoss | None = None  # of which it is made, if it is the user's
 
     def __call__(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
         """The targeted form in rows whose `target` is a class, the untargeted one where it is -1."""
@@ -79,32 +79,8 @@ def loss(name: str | LossFunction | Loss) -> Loss:
 
 
 def _own_loss(name: str, function: Callable[..., object]) -> Loss:
-    def untargeted(logits: Tensor, y: Tensor) -> Tensor:
-        return _checked(name, function, logits, y)
-
-    def targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
-        return -_checked(name, function, logits, target)
-
-    return Loss(name, untargeted, targeted)
-
-
-def _checked(name: str, function: Callable[..., object], logits: Tensor, y: Tensor) -> Tensor:
-    """What a user's loss returns, if it can be climbed on."""
-    try:
-        value = whole_vectors(function, logits, y)
-    except Exception as error:
-        raise UserError(f"The loss {name} fails on logits {list(logits.shape)}: {described_error(error)}.") from error
-    if not isinstance(value, Tensor):
-        raise UserError(f"The loss {name} must return a tensor with one number per image, not {type(value).__name__}.")
-    if value.shape != logits.shape[:1] or not value.is_floating_point():
-        kind = f"{list(value.shape)} of {value.dtype}".replace("torch.", "")
-        raise UserError(
-            f"The loss {name} must return one number per image, [{len(logits)}] floats, not {kind}; leave out sums and "
-            "means over images (reduction='none')."
-        )
-    if logits.requires_grad and not value.requires_grad:
-        raise UserError(f"The loss {name} does not depend on the logits as autograd sees it; leave out detach.")
-    return value
+    own = OwnLoss(name, function)
+    return Loss(name, own.untargeted, own.targeted, own)
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:

@@ -255,6 +255,15 @@ class Attack(CheckedFields, ABC):
         """`[B]` the value that the attack maximises at one query; another than `objective` in a phase of its own."""
         return self.objective(logits, state.trial)
 
+    @property
+    def loss_fault(self) -> str:
+        """Why results with a loss of the user's own mislead, in a sentence; empty where nothing was noticed."""
+        return ""
+
+    def with_built_in_loss(self) -> Self:
+        """The same attack with a loss of robustkit in place of the user's own."""
+        return self
+
     @abstractmethod
     def step(self, state: State, seen: Seen) -> State:
         """The state after one answer of the model: a pure function, row by row."""

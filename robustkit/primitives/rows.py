@@ -112,6 +112,11 @@ def surely_none(rows: Tensor) -> bool:
     return rows.device.type == "cpu" and not bool(rows.any())
 
 
+def version(tensor: Tensor) -> int:
+    """How often a tensor was written into; 0 for a tensor of inference mode, which does not count it."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def whole_vectors(function: Callable[..., object], *columns: Tensor) -> object:
     """What `function` returns for columns `[B, ...]`, called on so many rows that none is left over from a vector.
 

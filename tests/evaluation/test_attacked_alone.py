@@ -1,8 +1,6 @@
 """An own attack whose results depend on the batch: the run says so, and of no other attack."""
 
 import pytest
-from robustkit.attacks import PGD
-from torch import nn
 
 from robustkit import evaluate
 from tests.small import cnn, data
@@ -72,15 +70,6 @@ def test_an_own_attack_that_keeps_images_apart_is_not_suspected(own, options, mo
     assert not [text for text in run.manifest["warnings"] if SAID in text]
     # The image that was attacked alone has the row, and the passes, that it has without it.
     assert run.samples.equals(evaluate(cnn(), **asked).samples)
-
-
-def test_a_run_says_that_an_own_loss_depends_on_the_batch():
-    def centred(logits, y):
-        return nn.functional.cross_entropy(logits - logits.mean(0), y, reduction="none")
-
-    (said,) = warnings(PGD(eps=0.03, steps=3, loss=centred))
-
-    assert said.startswith("PGD finds another point for image ")
 
 
 def test_a_worker_says_it_too(own):

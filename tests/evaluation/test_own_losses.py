@@ -1,15 +1,17 @@
 """Losses of the user: a function of logits and classes, or one in a file, wherever `loss=` is accepted."""
 
+import copy
+import sys
 from functools import partial
 
 import pytest
 import torch
-from robustkit.attacks import APGD, FGSM, ILA, PGD
+from robustkit.attacks import APGD, FGSM, ILA, PGD, Universal
 from torch import Tensor, nn
 
 import robustkit
-from robustkit import UserError, evaluate
-from robustkit.primitives import registry
+from robustkit import Classifier, UserError, evaluate
+from robustkit.primitives import losses, registry
 from tests.small import cnn, data, linear
 
 FILE = """
@@ -98,11 +100,149 @@ def test_functions_that_close_over_other_values_are_other_losses():
         (nn.CrossEntropyLoss(), "one number per image"),
         (lambda logits, y: 3, "a tensor"),
         (7, "no loss called '7'"),
+        (lambda logits, y: ce(logits.detach().requires_grad_(), y), "autograd"),
+        (lambda logits, y: (0 * ce(logits, y)).sqrt(), "gradient of the loss <lambda> is not finite"),
+        (lambda logits, y: logits.argmax(1) != y, "count no errors"),
+        (lambda logits, y: ce(logits, y)[:, None], "squeeze"),
+        (lambda logits, y: sys.exit(0), "SystemExit"),
     ],
-    ids=["mean", "detached", "failing", "no function", "no file", "mean of a module", "no tensor", "a number"],
-)
+    ids=["mean", "detached", "failing", "no function", "no file", "mean of a module", "no tensor", "a number",
+         "leaf of its own", "gradient", "errors", "column", "exit"],
+)  # fmt: skip
 def test_a_loss_that_cannot_be_climbed_is_refused_in_one_line(loss, words):
     with pytest.raises(UserError, match=words) as error:
         robustkit.attack(linear(), *data(4), PGD(eps="0.1", loss=loss))
 
     assert "\n" not in str(error.value)
+
+
+def zeroed_classes(logits, y):
+    return ce(logits, y.zero_())
+
+
+def doubled_logits(logits, y):
+    return logits.mul_(2)[:, 0]
+
+
+def doubled_data(logits, y):
+    logits.data.mul_(2)
+    return ce(logits, y)
+
+
+def zeroed_in_numpy(logits, y):
+    y.numpy()[:] = 0
+    return ce(logits, y)
+
+
+WRITING = [
+    (zeroed_classes, "classes"),
+    (doubled_logits, "logits"),
+    (doubled_data, "logits"),
+    (zeroed_in_numpy, "classes"),
+]
+
+
+# 64 rows are given as they are; fewer are filled up in a copy.
+@pytest.mark.parametrize("count", [12, 64])
+@pytest.mark.parametrize(("loss", "written"), WRITING)
+def test_a_loss_that_writes_into_what_it_was_given_is_refused(loss, written, count):
+    with pytest.raises(UserError, match=f"{loss.__name__} writes into the {written}"):
+        robustkit.attack(linear(), *data(count), PGD(eps="0.1", loss=loss))
+
+
+@torch.inference_mode()
+def test_a_loss_may_be_asked_in_inference_mode():
+    logits, y = torch.randn(3, 4), torch.zeros(3, dtype=torch.int64)
+
+    assert torch.equal(losses.loss(ce)(logits, y, torch.full_like(y, -1)), ce(logits, y))
+
+
+def test_a_loss_may_be_asked_under_vmap_and_grad():
+    logits, y = torch.randn(5, 2, 4), torch.zeros(2, dtype=torch.int64)
+    asked = losses.loss(ce).untargeted
+    summed = partial(lambda loss, one: loss(one, y).sum(), asked), partial(lambda loss, one: loss(one, y).sum(), ce)
+    own, plain = (torch.func.vmap(torch.func.grad(each))(logits) for each in summed)
+
+    assert torch.allclose(own, plain)
+
+
+def centred(logits, y):
+    return ce(logits - logits.mean(0), y)
+
+
+def noisy(logits, y):
+    return ce(logits, y) + torch.rand(len(y)) * logits[:, 0]
+
+
+def said_of(loss, model, attack=PGD, count=12):
+    return evaluate(model, dataset=data(count), attacks=attack(eps=0.03, steps=3, loss=loss)).manifest["warnings"]
+
+
+def shrinking(logits, y):
+    return -ce(logits, y)
+
+
+# A model whose batch sizes were not compared before: a loss must not be taken for its rounding.
+@pytest.mark.parametrize("attack", [PGD, partial(ILA, guide_steps=2)])
+@pytest.mark.parametrize(
+    ("loss", "cause"),
+    [
+        (centred, "centred gives an image another value when other images are beside it"),
+        (noisy, "noisy returns other values for the same logits"),
+        (shrinking, "shrinking is smaller where the logit of the given class is lowered"),
+    ],
+)
+def test_a_run_says_what_is_wrong_with_the_loss_and_does_not_blame_the_model(attack, loss, cause):
+    (said,) = said_of(loss, copy.deepcopy(cnn()), attack)
+
+    assert said.startswith(f"The loss {cause}")
+
+
+@pytest.mark.parametrize("loss", [ce, nn.CrossEntropyLoss(reduction="none"), scaled(2.0)], ids=["ce", "module", "2 ce"])
+def test_a_loss_that_reads_one_image_is_not_suspected(loss):
+    assert said_of(loss, copy.deepcopy(cnn())) == []
+
+
+def test_no_later_run_of_a_model_is_warned_about_a_loss_of_an_earlier_one():
+    model = copy.deepcopy(cnn())
+    said_of(noisy, model)
+
+    assert said_of(ce, model) == []
+
+
+@pytest.mark.parametrize("attack", [PGD(eps="0.1", steps=2, loss=centred), Universal(eps="0.1", steps=2, loss=centred)])
+def test_python_warns_of_a_loss_that_reads_other_images_too(attack):
+    run = robustkit.fit_universal if isinstance(attack, Universal) else robustkit.attack
+    with pytest.warns(UserWarning, match="The loss centred gives an image another value"):
+        run(linear(), *data(8), attack)
+
+
+def test_under_masks_the_loss_is_blamed_and_not_the_model():
+    model, masks = copy.deepcopy(cnn()), torch.arange(128).reshape(2, 1, 8, 8) < 96
+    with pytest.warns(UserWarning, match="The loss noisy"):
+        robustkit.attack(model, *data(2), PGD(eps="0.1", steps=2, loss=noisy), mask=masks)
+
+    with Classifier(model).session(data(2)[0]) as session:
+        assert session.sizes.layouts
+        assert session.sizes.note is None
+
+
+def test_a_gradient_that_is_not_finite_in_a_later_step_is_blamed_on_the_loss_too():
+    calls = []
+
+    def overflowing(logits, y):
+        calls.append(1)
+        return ce(logits, y) * (torch.inf if len(calls) > 8 else 1)
+
+    with pytest.raises(UserError, match="correct your loss"):
+        robustkit.attack(linear(), *data(12), PGD(eps="0.01", loss=overflowing))
+
+
+@pytest.mark.parametrize("name", ["log-odds", "ce", "margin", "dlr", "logit", "softmax-margin"])
+def test_the_sign_of_a_known_loss_is_not_suspected(name):
+    def own(logits, y):
+        return losses.LOSSES[name].untargeted(logits, y)
+
+    said = said_of(own, cnn()) + said_of(own, cnn(), partial(PGD, targets=2))
+
+    assert not [text for text in said if "The loss own" in text]
