@@ -13,7 +13,7 @@ from .preprocessing import placement
 
 @torch.no_grad()
 def require_compatible(model: PixelModel, images: ImageSpec) -> None:
-    """Run the model on two black images, and set its `num_classes` to the length of its logits.
+    """Run the model on two black images, and set its `num_classes` to its number of logits; one counts as two classes.
 
     Raises:
         UserError: the model fails on such images, or has fewer classes than the data set.
@@ -36,10 +36,12 @@ def require_compatible(model: PixelModel, images: ImageSpec) -> None:
         ) from error
     # The classifier unpacks tuples, dicts and other outputs later. Nested tensors have axes, but torch 2.14 raises at
     # their shape.
+    one = False
     if isinstance(logits, Tensor) and not logits.is_nested and logits.ndim == 2:
-        model.num_classes = logits.shape[1]
+        one = logits.shape[1] == 1
+        model.num_classes = 2 if one else logits.shape[1]
     if model.num_classes < images.classes:
+        own = "returns one logit, which counts as 2 classes" if one else f"has {model.num_classes} classes"
         raise UserError(
-            f"{model.name} has {model.num_classes} classes, {images.name} has {images.classes}; "
-            "choose a model or weights made for it."
+            f"{model.name} {own}, {images.name} has {images.classes}; choose a model or weights made for it."
         )
