@@ -100,6 +100,15 @@ def test_one_logit_counts_as_two_classes(tmp_path):
     assert load_model("mine.py:one", dataset=load_dataset(str(tmp_path / "two.npz"))).num_classes == 2
 
 
+def test_the_first_image_of_a_class_that_the_model_lacks_is_named(tmp_path):
+    x, y = data(30)
+    y[7] = 12
+    save(tmp_path / "more.npz", x, y)
+
+    with pytest.raises(UserError, match=r"mine.other has 12 classes, more has 13 \(image 7 has the label 12\)"):
+        load_model("mine.py:other", dataset=load_dataset(str(tmp_path / "more.npz")))
+
+
 def test_a_network_of_the_user_takes_a_checkpoint(tmp_path):
     state = {"1.weight": torch.ones(10, 64), "1.bias": torch.zeros(10)}
     torch.save(state, tmp_path / "a.pt")
