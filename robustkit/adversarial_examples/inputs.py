@@ -9,7 +9,7 @@ import torch
 from robustkit import limits
 from robustkit.data import Dataset, LazyData
 from robustkit.data.arrays import SUFFIXES, is_labelled, load_arrays, load_images
-from robustkit.data.decoding import Decoder
+from robustkit.data.decoding import Decoder, frames_in
 from robustkit.data.picture_files import find_pictures, folders_in, pictures_in
 from robustkit.data.pictures import decode
 from robustkit.errors import UserError
@@ -104,10 +104,14 @@ def require_readable(data: LazyData) -> None:
     """Decode each picture once, so that a broken one is an error before the attack and not during it.
 
     Raises:
-        UserError: one cannot be decoded, or has another size.
+        UserError: one cannot be decoded, has another size, or has several frames.
     """
     for number in range(len(data)):
         data.batch([number])
+    for file in data.files or ():
+        frames = frames_in(file)
+        if frames > 1:
+            raise UserError(f"{shortened(file)} has {frames} frames; save the one to attack as a picture of its own.")
 
 
 def _of_folder(folder: Path) -> dict[Path, tuple[str, tuple[str, ...]] | None]:

@@ -19,6 +19,7 @@ from .known_images import KnownImages
 
 Load = Callable[[Dataset | str | None], PixelModel]
 
+_FIX = "resize the pictures (--image-size N), or choose another model"
 _MODES_TRIED: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
 _MODES: dict[int, Literal["L", "RGB"]] = {1: "L", 3: "RGB"}
 
@@ -42,7 +43,7 @@ def model_and_pictures(name: str, files: tuple[Path, ...], known: KnownImages, l
         raise UserError(f"Pictures have 1 or 3 channels, and the model's images {known.channels}; give arrays.")
     data = pictures(files, known, _MODES[known.channels])
     model = load(data if known.dataset is None else known.dataset)
-    require_compatible(model, _spec(data))
+    require_compatible(model, _spec(data), _FIX)
     return ModelAndPictures(model, data)
 
 
@@ -67,11 +68,12 @@ def _tried(name: str, files: tuple[Path, ...], known: KnownImages, load: Load) -
         data = pictures(files, known, mode)
         try:
             fitting = load(data) if model is None else model
-            require_compatible(fitting, _spec(data))
+            require_compatible(fitting, _spec(data), _FIX)
             return ModelAndPictures(fitting, data)
         except UserError as error:
             refusals.append(error)
-    raise refusals[0]
+    # A gray model refuses colours by their channels, which says nothing about the size that it also refuses.
+    raise next((each for each in refusals if "channels" not in str(each)), refusals[0])
 
 
 def _as_they_are(files: tuple[Path, ...]) -> tuple[Literal["RGB", "L"]]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from robustkit.black_box.http_model import HttpModel
 from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.logits import logits_of
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.rows_apart import check_rows_apart
 from robustkit.classifier.session import Session
@@ -120,12 +121,12 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
         )
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
         return ["The model repeats its answer to the same query, so there is nothing to average: eot is not used."]
-    return _about_probabilities(classifier, logits)
+    return _about_probabilities(classifier, logits, session, tile)
 
 
 def _about_server(classifier: Classifier, server: HttpModel, session: Session, images: Tensor) -> list[str]:
     """Its pictures are sent one by one, so that none depends on others; their answers are checked as they come."""
-    warnings = _about_probabilities(classifier, session.reference.forward(images[:4]))
+    warnings = _about_probabilities(classifier, session.reference.forward(images[:4]), session, images[:4])
     if server.repeats_labels(images):
         return warnings
     return [
@@ -159,7 +160,7 @@ def looks_like_probabilities(scores: Tensor) -> bool:
     return bool(((scores >= 0) & (scores <= 1)).all()) and bool(((scores.sum(1) - 1).abs() < 5e-3).all())
 
 
-def _about_probabilities(classifier: Classifier, logits: Tensor) -> list[str]:
+def _about_probabilities(classifier: Classifier, logits: Tensor, session: Session, images: Tensor) -> list[str]:
     if classifier.probabilities:
         if not bool(((logits > -_ROUNDING) & (logits < 1 + _ROUNDING)).all()):
             raise UserError(
@@ -169,9 +170,29 @@ def _about_probabilities(classifier: Classifier, logits: Tensor) -> list[str]:
         return []
     share = logits[:, -1]
     sigmoid = logits.shape[1] == 2 and bool((logits[:, 0] == 0).all() & (share > 0).all() & (share < 1).all())
+    # The one logit of a network that is not trained lies in (0, 1) by chance; at other points it does not.
+    sigmoid = sigmoid and (black_box_in(classifier.model) is not None or _stays_a_share(session, images))
     if sigmoid or looks_like_probabilities(logits):
         return [
             "The model seems to return probabilities, not logits: gradients through a softmax vanish and attacks look "
             "weaker than they are; return what goes into the softmax, or say probabilities (--probabilities)."
         ]
     return []
+
+
+@torch.enable_grad()
+def _stays_a_share(session: Session, images: Tensor) -> bool:
+    """Whether a model's one logit is in [0, 1] also at the corners of [0, 1] to which its gradient points."""
+    points = images.detach().clone().requires_grad_()
+    # A copy, because a model may write into its input.
+    logit = logits_of(session.reference.model(session.input.fed(points.clone())), len(points))[:, 1]
+    session.passes.forwards += len(points)
+    if not logit.requires_grad:
+        return True
+    grad: Tensor | None = torch.autograd.grad(logit.sum(), points, allow_unused=True)[0]
+    if grad is None:
+        return True
+    session.passes.backwards += len(points)
+    corners = [torch.where(grad == 0, points, (sign * grad > 0).to(points)) for sign in (1, -1)]
+    logits = torch.cat([session.reference.forward(corner.detach())[:, 1] for corner in corners])
+    return bool(((logits >= 0) & (logits <= 1)).all())  # a sigmoid rounds to 0 and 1

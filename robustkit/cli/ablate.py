@@ -21,6 +21,7 @@ from .options import (
     val_share_option,
 )
 from .output import command_line, dataset_label, output_folder
+from .repeated import OneValueEach
 from .terminal import echo
 from .training import TrainingInputs, model_of, training_inputs
 
@@ -33,7 +34,7 @@ _OUT = Path("robustkit-ablation")
 _REPORTS = ("ablation.html", "ablation.csv", "ablation-runs.csv")
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @input_options
 @val_share_option
 @click.option("-g", "--grid", multiple=True, metavar="KEY=VALUE,...",

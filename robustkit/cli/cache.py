@@ -4,6 +4,7 @@ import click
 
 from robustkit.errors import UserError
 
+from .repeated import OneValueEach
 from .terminal import echo
 
 
@@ -12,7 +13,7 @@ def cache() -> None:
     """Models that were trained on this machine once and are reused."""
 
 
-@cache.command("list")
+@cache.command("list", cls=OneValueEach)
 def entries() -> None:
     """List the cached models and the cache folder."""
     from robustkit.models import cache as models
@@ -22,7 +23,7 @@ def entries() -> None:
     echo(f"The cache is {models.folder()}")
 
 
-@cache.command()
+@cache.command(cls=OneValueEach)
 @click.argument("name", required=False)
 def clear(name: str | None) -> None:
     """Delete the cached models called NAME, or all of them."""

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .repeated import OneValueEach
 from .terminal import echo
 
 if TYPE_CHECKING:
     from robustkit.primitives.protocol import Attack
 
 
-@click.command("list")
+@click.command("list", cls=OneValueEach)
 @click.argument("kind", type=click.Choice(["attacks", "models", "datasets"]))
 def catalogue(kind: str) -> None:
     """Names of attacks (with their hyper-parameters), models or data sets."""

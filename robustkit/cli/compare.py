@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
+from .repeated import OneValueEach
 from .terminal import echo
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), help="Page (.html), or CSV file for the pairs. [default: none]"

@@ -23,9 +23,10 @@ from .options import (
     weights_options,
     workers_options,
 )
+from .repeated import OneValueEach
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @config_option
 @models_options
 @weights_options

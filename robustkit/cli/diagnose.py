@@ -16,6 +16,7 @@ from .options import (
     threat_options,
 )
 from .output import command_line, dataset_label, output_folder
+from .repeated import OneValueEach
 from .requests import evaluation_of_one_model
 from .terminal import echo
 
@@ -26,7 +27,7 @@ _OUT = Path("robustkit-diagnosis")
 STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconclusive": 4}
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @input_options
 @remedy_options
 @threat_options("Linf, L2, L1 or L0")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 def print_prediction(options: dict[str, Any]) -> None:
     """Print the predicted passes of each attack on each model, or why there is no prediction."""
+    from robustkit.evaluation.precision import fewest_images
     from robustkit.evaluation.prediction import predicted
     from robustkit.evaluation.resolved import resolve
     from robustkit.host.bars import Bars
@@ -25,28 +26,33 @@ def print_prediction(options: dict[str, Any]) -> None:
     except UntrainedError as error:
         echo(f"\nNo prediction: {error}")
         return
+    images = len(evaluation.ids)
+    earlier = fewest_images(evaluation.precision, len(evaluation.data), images) < images
     for each in predictions:
-        _print_costs(each, len(evaluation.ids))
+        _print_costs(each, images, at_most=earlier)
     forwards, backwards = (sum(getattr(each, kind) for each in predictions) for kind in ("forwards", "backwards"))
     spent = sum(each.spent for each in predictions)
     share = "" if evaluation.shard is None else f" Each of {evaluation.shard.count} shards needs about an equal part."
     echo(
-        f"In all about {_rounded(forwards)} forwards and {_rounded(backwards)} backwards of one image, as a rule "
-        f"within a factor of two{_marked(predictions)}; the dry run itself needed {spent:,} passes.{share}"
+        f"In all {'at most about' if earlier else 'about'} {_rounded(forwards)} forwards and {_rounded(backwards)} "
+        f"backwards of one image, as a rule within a factor of two{_remark(predictions, earlier=earlier)}; the dry run "
+        f"itself needed {spent:,} passes.{share}"
     )
 
 
-def _print_costs(prediction: "Prediction", images: int) -> None:
+def _print_costs(prediction: "Prediction", images: int, *, at_most: bool) -> None:
     echo(f"\n{prediction.model}, predicted from {prediction.images} of the {images} images, chosen at random:")
     echo(f"  {'attack':<28}{'threat':<14}{'images':>12}{'forwards':>14}{'backwards':>14}")
     for each in prediction.costs:
-        sign = "<=" if each.bound else ""
+        sign = "<=" if each.bound or at_most else ""
         numbers = "".join(f"{sign + _rounded(value):>{width}}" for value, width in (
             (each.images, 12), (each.forwards, 14), (each.backwards, 14)))  # fmt: skip
         echo(f"  {each.attack:<28}{each.threat:<14}{numbers}")
 
 
-def _marked(predictions: Sequence["Prediction"]) -> str:
+def _remark(predictions: Sequence["Prediction"], *, earlier: bool) -> str:
+    if earlier:
+        return " for all images, and <= because --precision may stop earlier"
     bounds = any(each.bound for prediction in predictions for each in prediction.costs)
     return " but for the upper bounds, marked <=" if bounds else ""
 

@@ -30,6 +30,7 @@ from .options import (
     workers_options,
 )
 from .output import EVALUATION, check_writable, remove_if_empty, write_evaluation
+from .repeated import OneValueEach
 from .requests import evaluation_request
 from .terminal import echo, print_report_path
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _RUNS = Path("robustkit-runs")
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @config_option
 @models_options
 @weights_options

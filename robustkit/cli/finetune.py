@@ -14,6 +14,7 @@ from robustkit.errors import UserError
 from .options import data_of, input_options, require_model, run_options, threat_options, val_share_option
 from .output import EVALUATION, output_folder, write_evaluation
 from .processes import process_team
+from .repeated import OneValueEach
 from .requests import evaluation_before_and_after
 from .terminal import echo
 from .training import TrainingInputs, model_of, training_inputs
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _OUT = Path("robustkit-tuned")
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @input_options
 @val_share_option
 @threat_options("Linf, L2 or L1")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .repeated import OneValueEach
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--fail-under",

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
+from .repeated import OneValueEach
 from .terminal import echo
 
 _SHOWN = 5
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--out", required=True, type=click.Path(path_type=Path), help="Folder of the merged run, a new one."

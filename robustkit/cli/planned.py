@@ -21,6 +21,7 @@ def print_plan(options: dict[str, Any]) -> None:
     from robustkit.evaluation.check_costs import checks_at_most
     from robustkit.evaluation.classifiers import checked_names
     from robustkit.evaluation.plan import plan
+    from robustkit.evaluation.precision import fewest_images
     from robustkit.evaluation.resolved import check_smoothable
     from robustkit.evaluation.threats import threats_of
     from robustkit.models import require_known
@@ -42,7 +43,8 @@ def print_plan(options: dict[str, Any]) -> None:
     _print_corruptions(options, data, images)
     checks = checks_at_most([str(number) for number in range(len(options["models"]))], planned, options["checks"],
                             images, smoothed=smoothing is not None)  # fmt: skip
-    _print_costs(planned, images, len(options["models"]), options["eot"], smoothing, checks)
+    earlier = fewest_images(options["precision"], len(data), images) < images
+    _print_costs(planned, images, len(options["models"]), options["eot"], smoothing, checks, earlier=earlier)
 
 
 def _print_corruptions(options: dict[str, Any], data: "Dataset", images: int) -> None:
@@ -56,7 +58,7 @@ def _print_corruptions(options: dict[str, Any], data: "Dataset", images: int) ->
 
 def _print_costs(
     planned: "Plan", images: int, models: int, eot: int | None, smoothing: "Smoothing | None",
-    checks: Sequence["CheckCost"],
+    checks: Sequence["CheckCost"], *, earlier: bool,
 ) -> None:  # fmt: skip
     from robustkit.classifier.classifier import DRAWS_PER_QUERY
     from robustkit.classifier.oracle import OracleCost
@@ -85,7 +87,8 @@ def _print_costs(
         echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
     echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
-        "backwards of one image; the run needs fewer, because an image that is broken gets no further pass."
+        "backwards of one image; the run needs fewer, because an image that is broken gets no further pass"
+        f"{', and --precision may stop earlier' if earlier else ''}."
     )
     if smoothing is not None:
         echo(

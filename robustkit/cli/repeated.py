@@ -8,10 +8,7 @@ from robustkit.errors import UserError
 
 
 class OneValueEach(click.Command):
-    """A command that refuses a second value of an option of one value; flags may be repeated.
-
-    Other commands take the last one, as shells and scripts that append options expect.
-    """
+    """A command that refuses a second value of an option of one value; flags may be repeated."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command's words.

@@ -7,13 +7,14 @@ import click
 
 from robustkit.errors import UserError
 
+from .repeated import OneValueEach
 from .terminal import echo, print_report_path
 
 if TYPE_CHECKING:
     from robustkit.evidence.run import Run
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path),
               help="HTML file; a name that ends in .md or .tex gives a table in that language, .json everything for "

@@ -2,12 +2,13 @@
 
 import click
 
+from .repeated import OneValueEach
 from .terminal import echo
 
 FAILED = 1
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
 def selftest(seed: int) -> int:
     """Evaluate networks that are broken on purpose, and an honest one, and see which checks fail.

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
+from .repeated import OneValueEach
 from .terminal import echo
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME", help="Only this model. Repeatable.")
 @click.option("-a", "--attack", "attacks", multiple=True, metavar="NAME", help="Only this attack. Repeatable.")

@@ -17,6 +17,7 @@ from .options import (
     threat_options,
 )
 from .output import command_line, dataset_label, output_folder
+from .repeated import OneValueEach
 from .requests import evaluation_of_one_model
 from .terminal import echo
 
@@ -30,7 +31,7 @@ _LARGE = 3 * 64 * 64  # values per image; of larger images the page shows fewer,
 _FEW = 3
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @input_options
 @remedy_options
 @click.option("-a", "--attack", default="pgd:steps=20", show_default=True, metavar="NAME[:K=V,...]",

@@ -21,6 +21,7 @@ from .options import (
     samples_option,
     threat_options,
 )
+from .repeated import OneValueEach
 from .terminal import echo
 from .training import model_of, threat_of
 
@@ -35,7 +36,7 @@ _OUT = Path("universal")
 _BATCH = 64
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @input_options
 @remedy_options
 @click.option("-a", "--attack", "method", default="universal", show_default=True, metavar="NAME[:K=V,...]",

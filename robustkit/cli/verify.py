@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import data_of, data_options, device_option, mask_option, server_options, weights_options
+from .options import data_of, data_options, device_option, server_options, weights_options
+from .repeated import OneValueEach
 from .requests import remote_of
 from .status import MENDABLE
 from .terminal import echo
@@ -27,7 +28,7 @@ class _Finding(NamedTuple):
     status: int = 0
 
 
-@click.command()
+@click.command(cls=OneValueEach)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME",
               help="Judge the stored adversarial examples again by this model of the run. Repeatable.")  # fmt: skip
@@ -36,7 +37,9 @@ class _Finding(NamedTuple):
 @weights_options
 @server_options("in this command, which needs all of its verdicts")
 @data_options
-@mask_option
+@click.option("--mask", "masks", multiple=True, metavar="FILE|FOLDER|patch:ROW,COLUMN,HEIGHT,WIDTH",
+              help="The mask of the run, to check that no other pixels change; one for each mask of merged runs. "
+                   "Repeatable.")  # fmt: skip
 @device_option
 @click.option("--corruptions", "published", multiple=True, metavar="FOLDER",
               help="Where published corruptions of the run are; generated ones are made again.")  # fmt: skip
@@ -89,16 +92,17 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     from robustkit.primitives.mask import unmasked
     from robustkit.primitives.threat import needs_network
 
-    mask = None
-    if options["mask"] is not None:
-        folder = user_path(options["mask"]).is_dir()
-        mask = masks_of_data(options["mask"], data_of(options) if folder else None)
+    masks = {}
+    for given in options["masks"]:
+        folder = user_path(given).is_dir()
+        mask = masks_of_data(given, data_of(options) if folder else None)
         of_run = run.manifest["identity"].get("masks", {})
         rectangle = [] if mask.rectangle is None else [mask.rectangle.label]
         if not {mask.label, *rectangle} & of_run.keys():
             own = " and ".join(of_run) or "none"
             yield _Finding(_FAIL, f"run.sqlite: --mask is {mask.label}, and the mask of the run is {own}")
-    kept = check_kept(run, {} if mask is None else {mask.label: mask})
+        masks[mask.label] = mask
+    kept = check_kept(run, masks)
     contradictions = [*contradictions_in(run), *plan_contradictions(run), *kept.contradictions]
     for each in contradictions:
         yield _Finding(_FAIL, f"{each.model}: {each.what}")

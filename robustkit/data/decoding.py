@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Pillow reads the kind from the content, not from the name, and has loaders that start other programs: EPS in a file
 # called .png would run Ghostscript.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
+_SEVERAL = ("PNG", "TIFF", "WEBP")  # formats with several frames
 _MOST = 65_535  # of 16 bits
 
 
@@ -87,6 +88,17 @@ def is_gray(path: Path) -> bool:
         warnings.simplefilter("ignore")
         mode = _opened(file, shortened(path)).mode
     return mode in ("1", "L", "LA", "La") or mode.startswith(("I", "F"))
+
+
+def frames_in(path: Path) -> int:
+    """How many frames or pages a picture that can be decoded has; only the first one is read.
+
+    A JPEG has one, because phones add small copies of the picture to it.
+    """
+    with path.open("rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        picture = _opened(file, shortened(path))
+        return getattr(picture, "n_frames", 1) if picture.format in _SEVERAL else 1
 
 
 def is_transparent(path: Path) -> bool:

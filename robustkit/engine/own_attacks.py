@@ -52,8 +52,15 @@ def _checked(attack: Attack, state: object, function: str, trials: Trials, like:
             raise UserError(f"{name} must return a State of {count} rows, not of {len(tensor)} in `{field}`.")
         if tensor.device != device:
             raise UserError(f"{name} must return a State on {device}, not `{field}` on {tensor.device}.")
+        if tensor.requires_grad:
+            raise UserError(f"{name}: `{field}` of its State requires a gradient; return {field}.detach().")
     if state.trial is not trials:
         _require_same(name, state.trial, trials)
+    _require_kinds(name, state, count, like)
+    return state
+
+
+def _require_kinds(name: str, state: State, count: int, like: Tensor | None) -> None:
     for field, value, dtype in (("done", state.done, torch.bool), ("queries", state.queries, torch.int64)):
         if value.dtype != dtype or value.dim() != 1:
             raise UserError(f"{name}: `{field}` of its State must be {_text([count], dtype)}, not {_like(value)}.")
@@ -61,7 +68,6 @@ def _checked(attack: Attack, state: object, function: str, trials: Trials, like:
         raise UserError(
             f"{name} must leave the query's shape and type as they are: {_like(like)}, not {_like(state.query)}."
         )
-    return state
 
 
 def _require_same(name: str, returned: Trials, given: Trials) -> None:

@@ -34,7 +34,7 @@ def looks(evaluation: Evaluation, stored: int, runs: list[ModelRun], watch: Prog
         yield evaluation
         return
     most, population = len(evaluation.ids), len(evaluation.data)
-    n = min(images_needed(0.0, evaluation.precision, population), most)
+    n = fewest_images(evaluation.precision, population, most)
     while True:
         yield replace(evaluation, ids=evaluation.ids[:n])
         if n == most:
@@ -48,6 +48,11 @@ def looks(evaluation: Evaluation, stored: int, runs: list[ModelRun], watch: Prog
         watch.say(f"After {before} images the widest interval is +-{100 * widest:.2f} points; going on to {n}.")
     if n < stored:
         yield replace(evaluation, ids=evaluation.ids[: min(stored, most)])
+
+
+def fewest_images(precision: float | None, population: int, most: int) -> int:
+    """After how many images a run may stop at the earliest; `most` without a precision."""
+    return most if precision is None else min(images_needed(0.0, precision, population), most)
 
 
 def headline_counts(runs: Sequence[ModelRun]) -> list[int]:

@@ -12,8 +12,13 @@ from .preprocessing import placement
 
 
 @torch.no_grad()
-def require_compatible(model: PixelModel, images: ImageSpec) -> None:
-    """Run the model on two black images, and set its `num_classes` to the length of its logits.
+def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose another model") -> None:
+    """Run the model on two black images, and set its `num_classes` to its number of logits; one counts as two classes.
+
+    Args:
+        model: loaded.
+        images: of the data set.
+        fix: what to do about images that the model fails on.
 
     Raises:
         UserError: the model fails on such images, or has fewer classes than the data set.
@@ -32,14 +37,25 @@ def require_compatible(model: PixelModel, images: ImageSpec) -> None:
         shape = "x".join(map(str, images.shape))
         reason = str(error).split("\n")[0].rstrip(".")
         raise UserError(
-            f"{model.name} does not take the images of {images.name} ({shape}): {reason}; choose another model."
+            f"{model.name} does not take the images of {images.name} ({shape}): {reason}; {fix}."
         ) from error
     # The classifier unpacks tuples, dicts and other outputs later. Nested tensors have axes, but torch 2.14 raises at
     # their shape.
+    one = False
     if isinstance(logits, Tensor) and not logits.is_nested and logits.ndim == 2:
-        model.num_classes = logits.shape[1]
+        one = logits.shape[1] == 1
+        model.num_classes = 2 if one else logits.shape[1]
     if model.num_classes < images.classes:
+        own = "returns one logit, which counts as 2 classes" if one else f"has {model.num_classes} classes"
+        which = _first_of(images, model.num_classes)
         raise UserError(
-            f"{model.name} has {model.num_classes} classes, {images.name} has {images.classes}; "
-            "choose a model or weights made for it."
+            f"{model.name} {own}, {images.name} has {images.classes}{which}; choose a model or weights made for it."
         )
+
+
+def _first_of(images: ImageSpec, classes: int) -> str:
+    """The first image of a class that the model does not have; nothing if no image of the data is of one."""
+    if images.data is None:
+        return ""
+    missing = (images.data.labels >= classes).nonzero().flatten().tolist()
+    return f" (image {missing[0]} has the label {int(images.data.labels[missing[0]])})" if missing else ""

@@ -105,7 +105,7 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
             )
         return math.inf
     try:
-        value = float(exact(eps)) if isinstance(eps, str) else float(eps)
+        value = float(exact(eps)) if isinstance(eps, str) else _number(eps)
     except OverflowError:
         raise UserError("A radius must be a number that a float can hold; check eps.") from None
     if not math.isfinite(value) or value < 0:
@@ -120,6 +120,15 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     if norm in _COUNTS and value != int(value):
         raise UserError(f"{_COUNTS[norm]}, so eps must be a whole number, not {eps}.")
     return value
+
+
+def _number(eps: object) -> float:
+    try:
+        return float(eps)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise UserError(
+            f"eps is one radius, such as 0.1 or '8/255', not a {type(eps).__name__}; robustkit.evaluate takes several."
+        ) from None
 
 
 def is_minimum(eps: float | str | Fraction) -> bool:

@@ -111,6 +111,22 @@ def test_one_probability_per_image_is_a_warning():
     assert "probabilities" in warnings_of(Changed(made.model, lambda logits: logits[:, :1].sigmoid()), made.x)[0]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_one_logit_that_lies_between_0_and_1_by_chance_is_no_probability(seed):
+    torch.manual_seed(seed)
+    linear = nn.Linear(64, 1)
+    linear.bias.data.fill_(0.5)
+    linear.weight.data.mul_(0.5)
+    model, x = nn.Sequential(nn.Flatten(), linear), torch.rand(12, 1, 8, 8)
+    with torch.no_grad():
+        assert ((model(x) > 0) & (model(x) < 1)).all()
+
+    assert warnings_of(model, x) == []
+    assert "probabilities" in warnings_of(nn.Sequential(model, nn.Sigmoid()), x)[0]
+    assert "probabilities" in warnings_of(Changed(model, lambda logits: (9 * logits).sigmoid()), x)[0]
+    assert "probabilities" in warnings_of(Changed(model, lambda logits: logits.sigmoid().detach()), x)[0]
+
+
 def test_small_logits_are_no_probabilities():
     assert changed(lambda logits: logits * 1e-3) == []
 

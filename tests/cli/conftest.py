@@ -83,6 +83,18 @@ def robustkit(place, capsys, monkeypatch) -> Callable[..., Printed]:
     return command
 
 
+def without(words: tuple[str, ...], *options: str) -> tuple[str, ...]:
+    """A command but for these options and their values, for a test that gives them other values."""
+    kept = []
+    following = iter(words)
+    for word in following:
+        if word in options:
+            next(following)
+        else:
+            kept.append(word)
+    return tuple(kept)
+
+
 MODEL = ("-m", "net.py:factory")
 DATA = ("-d", "digits.npz")
 SMALL = ("evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1")

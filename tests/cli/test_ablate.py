@@ -8,7 +8,7 @@ import pytest
 
 from robustkit.data import other_split
 from robustkit.errors import UserError
-from tests.cli.conftest import MODEL
+from tests.cli.conftest import MODEL, without
 
 QUICK = ("--set", "epochs=1", "--set", "attack=pgd:steps=1", "--set", "select=pgd:steps=1", "--judge", "pgd:steps=2")
 SMALL = ("ablate", "-q", *MODEL, *QUICK, "-n", "40", "--seeds", "1", "--eps", "0.1")
@@ -64,7 +64,8 @@ def test_explaining_trains_and_writes_nothing(robustkit, place):
 )
 @pytest.mark.parametrize("explain", [(), ("--explain",)], ids=str)
 def test_an_ablation_that_cannot_be_run_is_refused_in_one_line(robustkit, place, words, expected, explain):
-    printed = robustkit(*SMALL, *words, *explain, "-o", "out")
+    start = without(SMALL, *{"--judge", "-m"}.intersection(words))
+    printed = robustkit(*start, *words, *explain, "-o", "out")
 
     assert printed.status == 2
     assert re.fullmatch(rf"Error: .*{re.escape(expected)}.*\n", printed.err)

@@ -85,18 +85,31 @@ def test_complex_logits_are_refused():
         evaluate(model, dataset=data(4), attacks="fgsm", eps="0.1")
 
 
-ONE_VALUE = [
-    max(option.opts, key=len)
-    for option in main.commands["attack"].params
-    if isinstance(option, click.Option) and not (option.multiple or option.is_flag)
-]
+def leaves(group: click.Group, *before: str) -> dict[tuple[str, ...], click.Command]:
+    """The commands by their words."""
+    found: dict[tuple[str, ...], click.Command] = {}
+    for name, command in group.commands.items():
+        words = (*before, name)
+        found |= leaves(command, *words) if isinstance(command, click.Group) else {words: command}
+    return found
 
 
-def test_an_attack_on_pictures_drops_none_of_two_values(robustkit):
-    for option in ONE_VALUE:
-        refused(robustkit("attack", f"{option}=1", option, "2"), f"{option} is given 2 times")
+ONE_VALUE = {
+    words: [
+        max(option.opts, key=len)
+        for option in command.params
+        if isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count)
+    ]
+    for words, command in leaves(main).items()
+}
 
-    assert "--eps" in ONE_VALUE
+
+@pytest.mark.parametrize("words", ONE_VALUE, ids=" ".join)
+def test_no_command_drops_one_of_two_values(words, robustkit):
+    for option in ONE_VALUE[words]:
+        refused(robustkit(*words, f"{option}=1", option, "2"), f"{option} is given 2 times")
+
+    assert "--seed" in ONE_VALUE[("evaluate",)]
 
 
 def test_a_flag_may_be_repeated(robustkit):

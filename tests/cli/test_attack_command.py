@@ -13,7 +13,7 @@ from torch import nn
 
 from robustkit.models import pretrained
 from tests.black_box.loopback import pixels_of, serving
-from tests.cli.conftest import DATA, MODEL
+from tests.cli.conftest import DATA, MODEL, without
 from tests.cli.test_bad_input import refused
 from tests.small import data, linear
 
@@ -197,6 +197,12 @@ def test_odd_names_are_harmless(name, pictures, robustkit, place):
     assert not pd.read_csv(place / "made" / "results.csv").source[0].startswith(("=", "-"))
 
 
+GRAY = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(128, 10))
+"""
 HOSTILE = {
     "no input": ((), ["no picture"]),
     "a missing file": (("photo/0.png",), ["photo"]),
@@ -212,6 +218,12 @@ HOSTILE = {
     "two kinds of input": (("photos", "digits.npz"), ["arrays"]),
     "png of arrays": (("digits.npz", "--format", "png"), ["png"]),
     "floats in a folder": (("photos", "--format", "safetensors"), ["made.safetensors"]),
+    "pictures of another size than a gray model's": (
+        ("-m", "gray.py:net", "large.png"),
+        ["(1x32x32)", "mat1 and mat2", "resize the pictures"],
+    ),
+    "an animated PNG": (("moving.png",), ["moving.png has 2 frames"]),
+    "a TIFF of two pages": (("pages.tif",), ["pages.tif has 2 frames"]),
     "pictures of two sizes": (("photos/0.png", "wide.png"), ["differ in size"]),
 }  # fmt: skip
 
@@ -221,10 +233,15 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(case, pictures, robu
     words, expected = HOSTILE[case]
     (place / "empty").mkdir()
     draw(place / "wide.png", torch.zeros(1, 8, 9))
+    draw(place / "large.png", torch.zeros(1, 32, 32))
+    with Image.open(pictures[0]) as first, Image.open(pictures[1]) as second:
+        for name in ("moving.png", "pages.tif"):
+            first.save(place / name, save_all=True, append_images=[second])
+    (place / "gray.py").write_text(GRAY)
     (place / "cut.png").write_bytes(pictures[0].read_bytes()[:40])
     before = sorted(place.rglob("*"))
 
-    refused(robustkit(*RUN, *words), *expected)
+    refused(robustkit(*(without(RUN, "-m") if "-m" in words else RUN), *words), *expected)
     assert sorted(path for path in place.rglob("*") if "__pycache__" not in path.parts) == before
 
 

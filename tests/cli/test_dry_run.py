@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.conftest import DATA, MODEL, Printed
+from tests.small import data, save
 
 
 def total(printed: Printed) -> tuple[int, int]:
@@ -44,6 +45,19 @@ def test_the_bound_comes_first(robustkit):
     words = ("evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1")
 
     assert robustkit(*words, "--dry-run").out.startswith(robustkit(*words, "--plan").out)
+
+
+def test_a_precision_that_may_stop_earlier_makes_it_a_bound(robustkit, place):
+    save(place / "many.npz", *(part.repeat(20, *[1] * (part.ndim - 1)) for part in data(30)))
+    words = ("evaluate", "-q", *MODEL, "-d", "many.npz", "-a", "fgsm", "--eps", "0.1", "--dry-run")
+    early = robustkit(*words, "-n", "all", "--precision", "0.1")
+    late = robustkit(*words, "-n", "30", "--precision", "0.01")
+
+    assert early.out.splitlines()[-1].startswith("In all at most about ")
+    assert early.out.count("--precision may stop earlier") == 2
+    assert all("<=" in line for line in early.out.splitlines() if line.startswith("  clean"))
+    assert "<=" not in late.out
+    assert total(late)
 
 
 def test_without_weights_there_is_no_prediction_and_no_training(robustkit, place):

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from robustkit.defenses.training.tensor_file import read_tensors
 
+from tests.cli.conftest import without
 from tests.cli.test_bad_input import refused
 from tests.small import data
 
@@ -114,7 +115,9 @@ def test_an_explanation_trains_nothing(robustkit, place):
 )
 @pytest.mark.parametrize("explain", [(), ("--explain",)])
 def test_what_cannot_be_trained_is_refused_in_one_line(robustkit, place, words, match, explain):
-    refused(robustkit(*TUNE, *words, *explain), match)
+    start = without(TUNE, *{"--preset", "--eps"}.intersection(words))
+
+    refused(robustkit(*start, *words, *explain), match)
     assert not (place / "tuned").exists()
 
 
@@ -141,4 +144,7 @@ def test_a_class_that_is_missing_in_one_split_is_refused(robustkit, place):
     (place / "rgb.py").write_text("from torch import nn\n\ndef factory():\n"
                                   "    return nn.Sequential(nn.Flatten(), nn.Linear(192, 10))\n")  # fmt: skip
 
-    refused(robustkit(*TUNE, "-m", "rgb.py:factory", "-d", "pictures"), "class 0 is 'a' in the training images")
+    refused(
+        robustkit(*without(TUNE, "-m"), "-m", "rgb.py:factory", "-d", "pictures"),
+        "class 0 is 'a' in the training images",
+    )

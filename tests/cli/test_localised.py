@@ -65,6 +65,23 @@ def test_each_image_has_its_own_mask_and_verify_knows_it(robustkit, place):
     assert f"and the mask of the run is {threat.removeprefix('Linf-in-')}" in other.out
 
 
+def test_a_merged_run_is_verified_with_the_masks_of_both(robustkit, place):
+    np.save(place / "masks.npy", image_masks(30))
+    picture(place / "mask.png", MASK)
+    picture(place / "other.png", 255 - MASK)
+    words = ("evaluate", "-q", *MODEL, *DATA, "-a", "pgd:steps=5", "--eps", "0.5", "--keep-adversarial")
+    for mask in ("masks.npy", "mask.png"):
+        assert robustkit(*words, "--mask", mask, "-o", f"run-{mask}").status == 0
+    assert robustkit("merge", "run-masks.npy", "run-mask.png", "-o", "both").status == 0
+    verify = ("verify", "both", "--mask", "masks.npy")
+
+    assert "not checked whether only masked pixels" in robustkit(*verify).out
+    printed = robustkit(*verify, "--mask", "mask.png")
+    assert printed.status == 0
+    assert "not checked whether only masked pixels" not in printed.out
+    assert robustkit(*verify, "--mask", "other.png").status == 1
+
+
 def test_the_result_of_an_image_is_that_of_its_mask_alone():
     x, y = data(9)
     masks = image_masks(9)

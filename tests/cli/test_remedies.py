@@ -29,7 +29,11 @@ number = 3
 @pytest.fixture
 def ask(robustkit, place):
     (place / "front.py").write_text(STEPPED)
-    return lambda *words: robustkit("evaluate", "-q", *DATA, "-a", "fgsm", "--eps", "0.2", "--out", "run", *words)
+
+    def asked(*words, out="run"):
+        return robustkit("evaluate", "-q", *DATA, "-a", "fgsm", "--eps", "0.2", "--out", out, *words)
+
+    return asked
 
 
 def results(place) -> pd.DataFrame:
@@ -59,7 +63,7 @@ def test_a_randomized_model_is_averaged_and_the_report_says_so(ask, place):
 def test_a_randomized_run_gives_equal_bytes_for_any_batch_size(ask, place):
     texts = []
     for size in ("3", "8", "auto"):
-        ask("-m", "front.py:noisy", "--eot", "2", "-b", size, "--out", size)
+        ask("-m", "front.py:noisy", "--eot", "2", "-b", size, out=size)
         texts.append((place / size / "samples.csv").read_bytes())
 
     assert texts[0] == texts[1] == texts[2]

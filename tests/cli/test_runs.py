@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.cli.conftest import DATA, MODEL, SMALL
+from tests.cli.conftest import DATA, MODEL, SMALL, without
 from tests.cli.test_bad_input import refused
 from tests.evaluation.test_autoattack import shorter
 from tests.small import data, evidence, linear, save
@@ -88,7 +88,7 @@ def test_a_run_grows_to_the_bytes_of_a_fresh_one(robustkit, place):
     more = ("-n", "9999", "-a", "noise", "-m", "net.py:sure")
     robustkit(*SMALL, "-n", "10", "--out", "grown")
     for out in ("grown", "fresh"):
-        robustkit(*SMALL, "-n", "10", *more, "--out", out)
+        robustkit(*SMALL, *more, "--out", out)
 
     for name in ("results.csv", "samples.csv"):
         assert (place / "grown" / name).read_bytes() == (place / "fresh" / name).read_bytes()
@@ -111,7 +111,7 @@ def test_a_changed_setting_is_refused_and_no_file_is_changed(robustkit, place):
     before = evidence(place / "run"), {file: file.read_bytes() for file in (place / "run").glob("*.[ch]*")}
 
     for words, expected in CHANGES.values():
-        printed = robustkit(*SMALL, *words, "--out", "run")
+        printed = robustkit(*without(SMALL, *{"-d"}.intersection(words)), *words, "--out", "run")
         refused(printed, *expected, "--out")
         assert not set('[]{}"') & set(printed.err), "JSON in a message"
         assert (

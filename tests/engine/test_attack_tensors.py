@@ -155,6 +155,14 @@ def test_bad_arguments_are_refused_with_the_fix(change, sentence):
         attack(made.model, method=SHORT, **arguments)
 
 
+@pytest.mark.parametrize("eps", [[0.1], (0.1, 0.2), torch.tensor([0.1, 0.2])])
+def test_several_radii_are_refused_with_the_function_that_takes_them(eps):
+    made = problem("mlp", 1, 8, 8)
+
+    with pytest.raises(UserError, match=r"eps is one radius, .*; robustkit.evaluate takes several"):
+        attack(made.model, made.x, made.y, "pgd", eps=eps)
+
+
 def test_more_queries_keep_the_images_that_fewer_queries_broke():
     # A larger budget never loses an image that a smaller one with the same start has broken.
     made = problem("cnn", 1, 8, 8, count=30)

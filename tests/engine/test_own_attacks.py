@@ -120,6 +120,13 @@ class Elsewhere(PGD):
         return replace(after, query=after.query.to("meta"))
 
 
+@dataclass(frozen=True)
+class Attached(PGD):
+    def step(self, state, seen):
+        after = super().step(state, seen)
+        return replace(after, query=after.query.requires_grad_())
+
+
 @pytest.mark.parametrize("eps", [1e-4, "minimum"])
 @pytest.mark.parametrize(
     ("kind", "sentence"),
@@ -130,6 +137,7 @@ class Elsewhere(PGD):
         (Numbering, r"Numbering.step: `done` of its State must be \[[0-9]+\] of bool, not \[[0-9]+\] of float32"),
         (Whole, "Whole.step: `done` of its State must be a tensor of [0-9]+ rows, not bool"),
         (Elsewhere, "Elsewhere.step must return a State on cpu, not `query` on meta"),
+        (Attached, r"Attached.step: `query` of its State requires a gradient; return query.detach\(\)"),
         (Endless, "Endless has not ended after"),
         (Forgetful, "Forgetful.step must return a State, not NoneType"),
         (Cropping, r"Cropping.init must leave the query's shape and type .* not \[4, 1, 4, 8\] of float32"),

@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from robustkit.data import load_dataset
 from robustkit.errors import UserError
 from robustkit.evaluation.identity import fingerprint
 from robustkit.models import load_model
+from tests.small import data, save
 
 NETWORK = """
 from torch import nn
@@ -15,6 +17,7 @@ from neighbour import WIDTH
 def digits_net(num_classes=3):
     return nn.Sequential(nn.Flatten(), nn.Linear(WIDTH, num_classes))
 
+def one(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
 def other(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 12))
 def colour(): return nn.Conv2d(3, 4, 3)
 def wants(width): return nn.Linear(width, 10)
@@ -78,6 +81,7 @@ def test_the_number_of_classes_is_that_of_the_logits():
         ("mine.py:chosen(" + "[" * 999 + ")", {}, "is no call in Python"),
         ("mine.py:net()", {}, "net in mine.py is an object and no function; leave out its brackets"),
         ("mine.py:gone(8)", {}, "has no function 'gone'"),
+        ("mine.py:one", {}, "mine.one returns one logit, which counts as 2 classes, digits has 10"),
         ("mine.py:colour", {}, r"does not take the images of digits \(1x8x8\)"),
         ("mine.py:digits_net", {"train": True}, "leave out --train"),
         ("typo.py:net", {}, r"typo\.py cannot be imported: ModuleNotFoundError: No module named 'torhc'"),
@@ -87,6 +91,22 @@ def test_the_number_of_classes_is_that_of_the_logits():
 def test_a_function_that_builds_no_model_for_the_data_says_why(name, options, sentence):
     with pytest.raises(UserError, match=sentence):
         load_model(name, dataset="digits", **options)
+
+
+def test_one_logit_counts_as_two_classes(tmp_path):
+    x, y = data(30)
+    save(tmp_path / "two.npz", x[y < 2], y[y < 2])
+
+    assert load_model("mine.py:one", dataset=load_dataset(str(tmp_path / "two.npz"))).num_classes == 2
+
+
+def test_the_first_image_of_a_class_that_the_model_lacks_is_named(tmp_path):
+    x, y = data(30)
+    y[7] = 12
+    save(tmp_path / "more.npz", x, y)
+
+    with pytest.raises(UserError, match=r"mine.other has 12 classes, more has 13 \(image 7 has the label 12\)"):
+        load_model("mine.py:other", dataset=load_dataset(str(tmp_path / "more.npz")))
 
 
 def test_a_network_of_the_user_takes_a_checkpoint(tmp_path):
