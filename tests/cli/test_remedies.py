@@ -74,7 +74,7 @@ def test_transfer_has_a_column_for_each_surrogate_model(ask, place):
     frame = pd.read_csv(place / "run" / "results.csv").set_index(["model", "attack"])
 
     assert printed.status == 0
-    assert "transferred" in printed.out
+    assert "ATTACK@MODEL: transfer" in printed.out
     assert "transfer success" in (place / "run" / "report.html").read_text(encoding="utf-8")
     assert frame.broken["net.factory", "fgsm@net.factory"] > frame.broken["net.factory", "fgsm@net.other"]
 
