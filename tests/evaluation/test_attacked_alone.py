@@ -72,5 +72,6 @@ def test_an_own_attack_that_keeps_images_apart_is_not_suspected(own, options, mo
     assert run.samples.equals(evaluate(cnn(), **asked).samples)
 
 
+@pytest.mark.slow
 def test_a_worker_says_it_too(own):
     assert len(warnings(f"{own}:MeanOfTheBatch:steps=2", workers=1)) == 1
