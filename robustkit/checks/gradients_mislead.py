@@ -12,6 +12,7 @@ from robustkit.checks.check import Finding, Rule, Status
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.reach import believable
+from robustkit.primitives.threat import norm_name, radius
 
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
@@ -51,7 +52,8 @@ def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat at which gradients were followed."""
     measured = followed(facts.nearness, [str(entry["name"]) for entry in facts.attacks])
-    here = [place for place in facts.places if place in measured]
+    # At radius 0 there is nothing to predict.
+    here = [place for place in facts.radii if place in measured and _radius(place) > 0]
     if not here:
         yield Finding("", "not_applicable", "No attack measured what gradients predict; the ensemble default does.")
     for place in here:
@@ -70,6 +72,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             alarm = "warning"
             text += " With few pixels free, honest networks have such images, too." if counts.masked else ""
         yield Finding(place.text, alarm if counts.masked else "ok", text, counts.misled, numbers)
+
+
+def _radius(place: RunThreat) -> float:
+    return radius(norm_name(unmasked(place.norm)), place.eps_text)
 
 
 RULE = Rule(

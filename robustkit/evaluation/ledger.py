@@ -157,7 +157,7 @@ class Ledger:
             self.write(copies)
 
     def passed_over(self, attack: PlannedAttack, todo: Numbers, *, noisy: bool) -> Numbers:
-        """The images that are far from every other class, so that the attack leaves them out.
+        """The images that are far from every other class, as all are at radius 0, so that the attack leaves them out.
 
         Args:
             attack: a member of an ensemble, or any other attack, which leaves out nothing.
@@ -166,6 +166,8 @@ class Ledger:
         """
         if noisy and not attack.member.for_noise:
             return todo
+        if attack.member.thresholds and attack.threat.eps == 0:
+            return todo  # nothing is near enough, and nothing can be measured
         near = (self.near(attack, part) for part in parts_of(todo, _AT_ONCE))
         far = [each for part in near for each, row in part.items() if not _is_near(row, attack.threshold)]
         return np.array(far, np.int64)

@@ -119,6 +119,16 @@ def test_a_run_that_grows_has_the_rows_of_one_that_did_not(tmp_path):
     pd.testing.assert_frame_equal(grown.samples, whole.samples)
 
 
+def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_suspected():
+    """Nothing can be predicted there: that counted as a sign of masked gradients, and every member ran in full."""
+    ran = evaluated(cnn(), None, dataset=digits(20), attacks="default", eps=["0", "0.05"])
+    at_zero = ran.results[ran.results.eps_text == "0"].set_index("attack")
+
+    assert not ran.manifest["warnings"]
+    assert at_zero.accuracy["rk-6"] == ran.results.accuracy.iloc[0]
+    assert at_zero.forwards["rk-6"] == at_zero.forwards["rk-6/first"]
+
+
 @pytest.mark.parametrize(
     ("name", "most"),
     [
