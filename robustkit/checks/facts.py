@@ -14,7 +14,7 @@ from robustkit.checks.image_set import ImageSet
 from robustkit.primitives import noise
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import is_minimum
+from robustkit.primitives.threat import is_minimum, norm_name, radius
 
 _STREAM = 0x43484B53  # keeps the choice of images apart from the noise of attacks, and from audits
 
@@ -61,6 +61,11 @@ class RunThreat(NamedTuple):
     def text(self) -> str:
         """As reports write it."""
         return f"{self.norm} {self.eps_text}"
+
+    @property
+    def eps(self) -> float:
+        """The radius as a number."""
+        return radius(norm_name(plain_norm(self)), self.eps_text)
 
 
 class FreshAnswers(NamedTuple):

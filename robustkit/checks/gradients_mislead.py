@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, Status
-from robustkit.checks.facts import ModelFacts, NearRow, RunThreat
-from robustkit.primitives.mask import unmasked
+from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
 from robustkit.primitives.reach import believable
-from robustkit.primitives.threat import norm_name, radius
 
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
@@ -53,7 +51,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat at which gradients were followed."""
     measured = followed(facts.nearness, [str(entry["name"]) for entry in facts.attacks])
     # At radius 0 there is nothing to predict.
-    here = [place for place in facts.radii if place in measured and _radius(place) > 0]
+    here = [place for place in facts.radii if place in measured and place.eps > 0]
     if not here:
         yield Finding("", "not_applicable", "No attack measured what gradients predict; the ensemble default does.")
     for place in here:
@@ -68,14 +66,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             text += " They got the whole budget, but its gradients are probably masked, and its robust accuracy is "
             text += "too high."
         alarm: Status = "invalid"
-        if unmasked(place.norm) != place.norm:
+        if plain_norm(place) != place.norm:
             alarm = "warning"
             text += " With few pixels free, honest networks have such images, too." if counts.masked else ""
         yield Finding(place.text, alarm if counts.masked else "ok", text, counts.misled, numbers)
-
-
-def _radius(place: RunThreat) -> float:
-    return radius(norm_name(unmasked(place.norm)), place.eps_text)
 
 
 RULE = Rule(

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts, RunThreat, plain_norm
 from robustkit.primitives.ball import NORMS
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import norm_name, radius
 
 Pixels = Mapping[int, NDArray[np.floating[Any]]]
 _GREY = 0.5
@@ -33,15 +31,14 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 
 def _finding(place: RunThreat, facts: ModelFacts, stored: Pixels) -> Finding:
-    eps = radius(norm_name(unmasked(place.norm)), place.eps_text)
     claimed = sorted(facts.survivors(place))
-    if place.norm == "Linf" and eps >= _GREY and len({facts.labels[number] for number in claimed}) > 1:
+    if place.norm == "Linf" and place.eps >= _GREY and len({facts.labels[number] for number in claimed}) > 1:
         text = "every image can become grey, which has one class, and images of several classes are called robust."
         return Finding(place.text, "invalid", text, tuple(claimed), {"images": len(claimed)})
     known = [number for number in claimed if number in stored]
     pairs = [
         (one, other) for position, one in enumerate(known) for other in known[position + 1 :]
-        if facts.labels[one] != facts.labels[other] and meet(stored[one], stored[other], plain_norm(place), eps)
+        if facts.labels[one] != facts.labels[other] and meet(stored[one], stored[other], plain_norm(place), place.eps)
     ]  # fmt: skip
     images = tuple(sorted({number for pair in pairs for number in pair}))
     text = (

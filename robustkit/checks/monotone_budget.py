@@ -6,12 +6,11 @@ attacks find more in larger balls by themselves is Athalye et al. 2018's fifth s
 
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import attrgetter
 
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts, RunThreat
 from robustkit.checks.image_set import ImageSet
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import norm_name, radius
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -21,7 +20,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     if not several:
         yield Finding("", "not_applicable", "The run has one radius in each norm.")
     for norm in several:
-        places = sorted((place for place in facts.radii if place.norm == norm), key=_radius)
+        places = sorted((place for place in facts.radii if place.norm == norm), key=attrgetter("eps"))
         yield _finding(norm, facts, places)
 
 
@@ -33,10 +32,6 @@ def _finding(norm: str, facts: ModelFacts, places: list[RunThreat]) -> Finding:
         lost |= broken & judged & facts.survivors(larger)
     text = f"{len(lost)} images that are broken at one radius in {norm} survive a larger one."
     return Finding(norm, "invalid" if lost else "ok", text, tuple(sorted(lost)), {"lost": len(lost)})
-
-
-def _radius(place: RunThreat) -> float:
-    return radius(norm_name(unmasked(place.norm)), place.eps_text)
 
 
 RULE = Rule(

@@ -183,8 +183,7 @@ class _Objective(Attack):
 
     @property
     def loss_fault(self) -> str:
-        own = None if self.universal is None else self.universal.climbed.own
-        return "" if own is None else own.fault
+        return "" if self.universal is None else self.universal.climbed.fault
 
     def with_built_in_loss(self) -> Self:
         if self.universal is None or self.universal.climbed.own is None:

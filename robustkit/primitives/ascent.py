@@ -71,7 +71,7 @@ class LossAttack(Attack):
 
     @property
     def loss_fault(self) -> str:
-        return self.climbed.own.fault if self.climbed.own is not None else ""
+        return self.climbed.fault
 
     def with_built_in_loss(self) -> Self:
         return self if self.climbed.own is None else replace(self, loss="log-odds")
