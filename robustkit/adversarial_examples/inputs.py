@@ -9,7 +9,7 @@ import torch
 from robustkit import limits
 from robustkit.data import Dataset, LazyData
 from robustkit.data.arrays import SUFFIXES, is_labelled, load_arrays, load_images
-from robustkit.data.decoding import Decoder, frames_in
+from robustkit.data.decoding import Decoder
 from robustkit.data.picture_files import find_pictures, folders_in, pictures_in
 from robustkit.data.pictures import decode
 from robustkit.errors import UserError
@@ -108,10 +108,6 @@ def require_readable(data: LazyData) -> None:
     """
     for number in range(len(data)):
         data.batch([number])
-    for file in data.files or ():
-        frames = frames_in(file)
-        if frames > 1:
-            raise UserError(f"{shortened(file)} has {frames} frames; save the one to attack as a picture of its own.")
 
 
 def _of_folder(folder: Path) -> dict[Path, tuple[str, tuple[str, ...]] | None]:

@@ -12,8 +12,12 @@ from robustkit.classifier.batch_sizes import made_up
 from robustkit.classifier.close_calls import is_sure
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
-from robustkit.primitives.protocol import Attack, Seen, State
+from robustkit.primitives.losses import log_odds
+from robustkit.primitives.perceptual import PerceptualAttack
+from robustkit.primitives.protocol import Attack, FeatureAttack, MultiGradientAttack, Seen, State
 from robustkit.statistics.single_draw import FreshDraws
+
+Objective = Callable[[Tensor, State], Tensor]  # of logits [B, K] and rows, [B]
 
 _PROVEN = 2  # of several objectives: the backward passes of all use the same kernels, and the last one frees the graph
 
@@ -102,7 +106,7 @@ class Plain:
         self,
         attack: Attack,
         state: State,
-        objective: Callable[[Tensor, State], Tensor] | None = None,
+        objective: Objective | None = None,
         *,
         most: int | None = None,
     ) -> Seen:
@@ -115,13 +119,10 @@ class Plain:
             return answer(state if rows is everything else state.take(rows), most=most)
 
         def probe(numbers: Tensor) -> Seen:
-            # Of the model alone: a loss of the user's own may read its neighbours, or draw random numbers.
-            asks = attack.with_built_in_loss()
-            replaced = asks is not attack and objective is not None
+            asks, asked_for = of_the_model_alone(attack, objective)
             return self.search.answer(
                 asks, elsewhere(attack, state, numbers), label_of=as_they_are,
-                most=_PROVEN if most is None else most,
-                objective_of=(lambda logits, rows: asks.objective(logits, rows.trial)) if replaced else objective,
+                most=_PROVEN if most is None else most, objective_of=asked_for,
             )  # fmt: skip
 
         return sizes.answer(ask, len(state), self.search.kind_of(attack, most), device, probe)
@@ -151,6 +152,22 @@ class Plain:
     def sure(self, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
         """A close call is queried again in batches of other sizes."""
         return is_sure(self.reference, point, scores, label, other)
+
+
+def of_the_model_alone(attack: Attack, objective: Objective | None = None) -> tuple[Attack, Objective | None]:
+    """The attack and its objective with nothing of the user's own, which may read neighbours or draw random numbers.
+
+    Args:
+        attack: who asks.
+        objective: what it maximizes in place of its own objective.
+    """
+    asks = attack.with_built_in_loss()
+    several = isinstance(asks, (MultiGradientAttack, FeatureAttack, PerceptualAttack))
+    methods = type(asks).objective, type(asks).objective_at
+    if not several and not all(each.__module__.startswith("robustkit.") for each in methods):
+        return asks, lambda logits, rows: log_odds(logits, rows.trial.y)
+    replaced = asks is not attack and objective is not None
+    return asks, (lambda logits, rows: asks.objective(logits, rows.trial)) if replaced else objective
 
 
 def elsewhere(attack: Attack, state: State, numbers: Tensor) -> State:

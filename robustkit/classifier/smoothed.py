@@ -16,7 +16,15 @@ from torch import Tensor
 from robustkit.classifier import smoothing
 from robustkit.classifier.answers import Forward, LabelOf
 from robustkit.classifier.batch_layout import asked
-from robustkit.classifier.oracle import Look, OracleCost, PointVerdicts, as_they_are, elsewhere
+from robustkit.classifier.oracle import (
+    Look,
+    Objective,
+    OracleCost,
+    PointVerdicts,
+    as_they_are,
+    elsewhere,
+    of_the_model_alone,
+)
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
 from robustkit.classifier.smoothing import Poll, Smoothing
@@ -67,8 +75,8 @@ class Smoothed:
             return Rows.cat([self._answer(attack, state.take(part), most) for part in torch.split(everything, rows)])
 
         def probe(numbers: Tensor) -> Seen:
-            asks = attack.with_built_in_loss()  # of the model alone, as in Plain
-            return self._answer(asks, elsewhere(attack, state, numbers), most, label_of=as_they_are)
+            asks, objective = of_the_model_alone(attack)
+            return self._answer(asks, elsewhere(attack, state, numbers), most, as_they_are, objective)
 
         layout = sizes.layout(f"smoothed {rows} x {self.eot} {self.search.kind_of(attack, most)}", probe, rows)
         return asked(lambda batch: self._answer(attack, state.take(batch), most), everything, layout)
@@ -107,7 +115,14 @@ class Smoothed:
             self.reference.logits, images, names, self.smoothing, self.seed, self.reference.sizes.at_once
         )
 
-    def _answer(self, attack: Attack, state: State, most: int | None, label_of: LabelOf | None = None) -> Seen:
+    def _answer(
+        self,
+        attack: Attack,
+        state: State,
+        most: int | None,
+        label_of: LabelOf | None = None,
+        objective: Objective | None = None,
+    ) -> Seen:
         return self.search.answer(
             attack,
             state,
@@ -115,6 +130,7 @@ class Smoothed:
             rows=_repeated(state, self.eot),
             label_of=partial(leading, count=self.eot) if label_of is None else label_of,
             most=most,
+            objective_of=objective,
         )
 
 

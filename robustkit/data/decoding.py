@@ -41,6 +41,7 @@ class PictureReader:
             warnings.simplefilter("ignore")  # Pillow's, about its own limit, palettes and EXIF data
             picture = _opened(file, place)
             self._check_size(picture, place)
+            _check_frames(picture, place)
             pixels = _eight_bits(picture, place).convert(self.mode)
             if self.resize is not None and self.crop is not None:
                 pixels = functional.center_crop(functional.resize(pixels, self.resize), self.crop)
@@ -90,17 +91,6 @@ def is_gray(path: Path) -> bool:
     return mode in ("1", "L", "LA", "La") or mode.startswith(("I", "F"))
 
 
-def frames_in(path: Path) -> int:
-    """How many frames or pages a picture that can be decoded has; only the first one is read.
-
-    A JPEG has one, because phones add small copies of the picture to it.
-    """
-    with path.open("rb") as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        picture = _opened(file, shortened(path))
-        return getattr(picture, "n_frames", 1) if picture.format in _SEVERAL else 1
-
-
 def is_transparent(path: Path) -> bool:
     """Whether a picture that can be decoded has a pixel that is not opaque."""
     with path.open("rb") as file, warnings.catch_warnings():
@@ -122,6 +112,12 @@ def _opened(file: IO[bytes], place: str) -> "Image":
             f"{place} cannot be decoded: it is none of the kinds that are read ({', '.join(FORMATS)}); replace or "
             "remove it."
         ) from None
+
+
+def _check_frames(picture: "Image", place: str) -> None:
+    # A JPEG counts as one picture, because phones add small copies of it.
+    if picture.format in _SEVERAL and getattr(picture, "is_animated", False):
+        raise UserError(f"{place} has several frames or pages; save the one that is meant as a picture of its own.")
 
 
 def _eight_bits(picture: "Image", place: str) -> "Image":

@@ -222,8 +222,8 @@ HOSTILE = {
         ("-m", "gray.py:net", "large.png"),
         ["(1x32x32)", "mat1 and mat2", "resize the pictures"],
     ),
-    "an animated PNG": (("moving.png",), ["moving.png has 2 frames"]),
-    "a TIFF of two pages": (("pages.tif",), ["pages.tif has 2 frames"]),
+    "an animated PNG": (("moving.png",), ["moving.png has several frames or pages"]),
+    "a TIFF of two pages": (("pages.tif",), ["pages.tif has several frames or pages"]),
     "pictures of two sizes": (("photos/0.png", "wide.png"), ["differ in size"]),
 }  # fmt: skip
 

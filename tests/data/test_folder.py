@@ -102,3 +102,15 @@ def test_an_empty_folder_is_refused_with_what_it_needs(tmp_path, monkeypatch, na
 
     with pytest.raises(UserError, match=sentence):
         load_dataset(name, **options)
+
+
+@pytest.mark.parametrize("name", ["moving.png", "pages.tif", "moving.webp"])
+def test_a_picture_of_several_frames_is_not_read_as_its_first_one(tmp_path, name):
+    frames = [Image.fromarray(np.full((6, 6, 3), shade, np.uint8)) for shade in (51, 102)]
+    picture(tmp_path / "cat" / "1.png")
+    frames[0].save(tmp_path / "cat" / name, save_all=True, append_images=frames[1:])
+
+    data = load_dataset(str(tmp_path))
+
+    with pytest.raises(UserError, match=f"{name} has several frames or pages; save the one that is meant"):
+        data.batch([1])

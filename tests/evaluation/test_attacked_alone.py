@@ -1,6 +1,7 @@
 """An own attack whose results depend on the batch: the run says so, and of no other attack."""
 
 import pytest
+from torch import nn
 
 from robustkit import evaluate
 from tests.small import cnn, data
@@ -29,6 +30,12 @@ class GlobalNoise(PGD):
         return super().step(state, replace(seen, grad=seen.grad + torch.randn_like(seen.grad)))
 
 
+@dataclass(frozen=True)
+class NeighboursLogits(PGD):
+    def objective(self, logits, trials):
+        return super().objective(logits, trials) + (logits * logits.roll(1, 0)).sum(1)
+
+
 MOMENTUM = []
 
 
@@ -53,7 +60,7 @@ def warnings(attack, **options):
     return [text for text in run.manifest["warnings"] if SAID in text]
 
 
-@pytest.mark.parametrize("name", ["MeanOfTheBatch", "GlobalNoise", "StateBetweenBatches"])
+@pytest.mark.parametrize("name", ["MeanOfTheBatch", "NeighboursLogits", "GlobalNoise", "StateBetweenBatches"])
 def test_a_run_says_that_an_own_attack_depends_on_the_batch(own, name):
     (said,) = warnings(f"{own}:{name}:steps=3,restarts=2")
 
@@ -70,6 +77,14 @@ def test_an_own_attack_that_keeps_images_apart_is_not_suspected(own, options, mo
     assert not [text for text in run.manifest["warnings"] if SAID in text]
     # The image that was attacked alone has the row, and the passes, that it has without it.
     assert run.samples.equals(evaluate(cnn(), **asked).samples)
+
+
+def test_an_objective_that_reads_other_images_is_not_blamed_on_how_the_machine_rounds(own):
+    # Of a network of which nothing is known, so that its first queries are this attack's.
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    run = evaluate(network, dataset=data(12), eps="0.03", attacks=f"{own}:NeighboursLogits:steps=3")
+
+    assert "rounds" not in " ".join(run.manifest["warnings"])
 
 
 @pytest.mark.slow
