@@ -64,8 +64,8 @@ _RUNS = Path("robustkit-runs")
     "--norm",
     "norms",
     multiple=True,
-    help="Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow or color. Repeatable. [default: usual "
-    "for the data]",
+    help="Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow, color, recolor, recolor_rgb or lpips. "
+    "Repeatable. [default: usual for the data]",
 )
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
               help="8/255, 0.5 or L2:0.5, pixels in [0, 1]; side of a patch in pixels. Repeatable. "

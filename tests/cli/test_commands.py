@@ -1,6 +1,7 @@
 """`--help`, `--plan`, `list` and `cache`: commands that query no model and change no run."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from robustkit.primitives.threat import THREATS
 from tests.cli.conftest import DATA, MODEL, SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +85,12 @@ def test_a_plan_counts_only_the_audited_survivors(robustkit):
 
     assert few_name == "audit/square"
     assert int(few_forwards.replace(",", "")) * 15 == int(all_forwards.replace(",", ""))
+
+
+def test_every_norm_is_named_in_the_help_of_evaluate(robustkit):
+    words = robustkit("evaluate", "--help").out.split("--norm TEXT")[1].split("--eps")[0]
+
+    assert set(THREATS) <= set(re.findall(r"\w+", words))
 
 
 def test_attacks_are_listed_with_their_hyper_parameters(robustkit):
