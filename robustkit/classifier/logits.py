@@ -16,7 +16,7 @@ def logits_of(output: Any, rows: int | None = None) -> Tensor:
     """`[B, K]` logits, K >= 2, from a tensor, a tuple, a dict or an object with `.logits`.
 
     One logit per image is read as a binary classifier's and becomes the two logits (0, z). Whole numbers and float8
-    become fp32.
+    become fp32; one whole number per image is no logit but a class, and refused.
 
     Args:
         output: what the model returned.
@@ -26,10 +26,16 @@ def logits_of(output: Any, rows: int | None = None) -> Tensor:
         UserError: the output has no such part, or it is no plain tensor of real numbers of shape `[B, K]`.
     """
     logits = output if type(output) is Tensor else _tensor(output, _NESTED)
+    whole = not (logits.is_floating_point() or logits.is_complex())
     if logits.is_meta or logits.is_nested or logits.layout is not torch.strided or logits.dtype not in _USUAL:
         logits = _usual(logits)
     shape = logits.shape
     if len(shape) == 1:
+        if whole:
+            raise UserError(
+                "The model returned one whole number for each image, as classes are; let it return logits, or pass "
+                "robustkit.BlackBox(FUNCTION, returns='labels', num_classes=...)."
+            )
         logits = logits.unsqueeze(1)
         shape = logits.shape
     if len(shape) != 2 or not shape[1]:

@@ -26,6 +26,7 @@ from .pictures import LazyData, decode
 
 _TABLE, _SEVERAL, _STATE = "dataset_info.json", "dataset_dict.json", "state.json"
 _TYPES = {"Image", "ClassLabel", "Value", "Sequence", "LargeList", "List", "Array2D", "Array3D", "Array4D", "Array5D"}
+_TEXTS = ("string", "large_string")
 _ALIASES = {"val": "validation", "validation": "val"}
 
 
@@ -72,6 +73,8 @@ def load_saved_dataset(path: Path, split: str, image_size: int | None) -> LazyDa
     folder = path if chosen is None else path / chosen
     _check_description(folder)
     library = _library()
+    if _json(folder / _STATE).get("_data_files") == []:  # which the library cannot open
+        raise _empty(path.resolve().name)
     try:
         table = library.load_from_disk(str(folder), keep_in_memory=False)
     except Exception as error:  # the library and its tables raise almost anything
@@ -99,7 +102,12 @@ def _of_table(table: Any, name: str, split: str, image_size: int | None, origin:
     picture = _column(name, features, library.Image, ("image", "img"), "pictures")
     label = _column(name, features, library.ClassLabel, ("label", "labels"), "labels")
     if not len(table):
-        raise UserError(f"{shortened(name)} is empty; it must hold at least one image.")
+        raise _empty(name)
+    if str(getattr(features[label], "dtype", "")) in _TEXTS:
+        raise UserError(
+            f"The labels of {shortened(name)}, its column {shortened(label)!r}, are texts; number them: "
+            f"class_encode_column({shortened(label)!r}), and save the data set again."
+        )
     try:
         plain = table.with_format(None).select_columns([picture, label])
         plain = plain.cast_column(picture, library.Image(decode=False))
@@ -127,6 +135,10 @@ def _column(name: str, features: Mapping[str, Any], kind: type, usual: tuple[str
             f"right one to {usual[0]!r} (rename_column)."
         )
     return candidates[0]
+
+
+def _empty(name: str) -> UserError:
+    return UserError(f"{shortened(name)} is empty; it must hold at least one image.")
 
 
 def _splits(path: Path) -> tuple[str, ...]:

@@ -170,6 +170,11 @@ def _named_class(name: str) -> type[Attack]:
     if name in classes():
         return classes()[name]
     ensembles.check_current(name)
+    if ensembles.is_ensemble(name):
+        raise UserError(
+            f"{name} is an ensemble and not one attack; give one attack here, or to `robustkit evaluate` the name of "
+            "the ensemble alone, without hyper-parameters."
+        )
     if name in universal_classes():
         raise UserError(f"{name} fits one perturbation to many images; run it with `robustkit universal`.")
     kind = plugin_class(name, Attack)

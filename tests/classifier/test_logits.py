@@ -32,6 +32,8 @@ def test_one_logit_is_a_binary_classifier(output):
     [
         (torch.zeros(2, 3, 4), r"returned \[2, 3, 4\]"),
         (torch.zeros(()), "logits"),
+        (torch.tensor([0, 1]), "one whole number for each image.*returns='labels'"),
+        (torch.tensor([True, False]), "one whole number for each image"),
         ({"scores": Z}, "keys are scores"),
         ((), "tuple"),
         (None, "NoneType"),

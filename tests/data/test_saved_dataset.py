@@ -52,6 +52,20 @@ def test_a_dictionary_of_data_sets_has_splits():
         load_dataset("pets", "tset")
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (lambda: table(["cat", "dog"], datasets.Value("string")), r"class_encode_column\('label'\)"),
+        (lambda: table([]), "pets is empty"),
+    ],
+)
+def test_labels_that_are_texts_and_tables_without_rows_are_refused(given, sentence):
+    given().save_to_disk("pets")
+
+    with pytest.raises(UserError, match=sentence):
+        load_dataset("pets")
+
+
 def bare(cell: dict[str, object]):
     """A table whose picture is no picture."""
     data = datasets.Dataset.from_dict(

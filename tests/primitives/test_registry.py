@@ -94,6 +94,7 @@ def test_a_variant_is_its_attack_with_presets_that_can_be_overridden():
         ("pgd:steps=99999999999", "steps must be at most 1,000,000"),
         ("pgd:step_size=inf", "step_size must be below"),
         ("", "no attack called ''"),
+        ("autoattack:version=rand", "autoattack is an ensemble and not one attack"),
     ],
 )
 def test_a_bad_specification_is_refused_with_the_fix(specification, sentence):

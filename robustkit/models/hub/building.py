@@ -61,7 +61,13 @@ def built(library: Any, kind: str, folder: HubFolder, where: str, **more: Any) -
             ) from error
         reason = shortened(str(error).strip().split("\n")[0].rstrip(".:") or type(error).__name__)
         raise UserError(f"transformers cannot load {shortened(where)} ({reason}); save or copy it again.") from error
-    lacking = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
+    for key, *shapes in sorted(report["mismatched_keys"]):
+        stored, wanted = ([*shape] for shape in shapes)
+        raise UserError(
+            f"The weight {shortened(key)} of {shortened(where)} has the shape {stored}, and its config.json asks for "
+            f"{wanted}; correct config.json (id2label must name every class), or save the model again."
+        )
+    lacking = sorted(report["missing_keys"])
     if lacking:
         raise UserError(
             f"{shortened(where)} has no weights for {shortened(lacking[0])}"

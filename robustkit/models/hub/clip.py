@@ -1,6 +1,7 @@
 """`clip:ID-or-folder`: CLIP models as zero-shot classifiers of a data set's classes."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,6 +86,7 @@ def load(request: ModelRequest) -> PixelModel:
             f"{shortened(request.name)} classifies by the names of classes, and there are none; pass --dataset, or "
             f"{PREFIX}{shortened(address.where)}(classes=FILE) with one name per line."
         )
+    _require_distinct(classes, address.where)
     if request.num_classes not in (None, len(classes)):
         raise UserError(f"There are {len(classes)} names of classes; leave out --num-classes.")
     folder = open_folder(address.where)
@@ -130,7 +132,7 @@ def _network(folder: HubFolder, where: str, templates: Sequence[str], classes: S
             tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
                 folder.path, trust_remote_code=False, local_files_only=True
             )
-            features = class_features(clip, tokenizer, templates, [name.replace("_", " ") for name in classes])
+            features = class_features(clip, tokenizer, templates, [_as_text(name) for name in classes])
         except Exception as error:  # settings of any kind reach the library's own code
             reason = shortened(str(error).strip().split("\n")[0].rstrip(".:") or type(error).__name__)
             raise UserError(
@@ -139,6 +141,20 @@ def _network(folder: HubFolder, where: str, templates: Sequence[str], classes: S
             ) from error
     scale = clip.logit_scale.detach().exp()
     return ZeroShotClassifier(clip.vision_model, clip.visual_projection, features, scale).eval()
+
+
+def _require_distinct(classes: Sequence[str], where: str) -> None:
+    """Refuse two classes of one name: their logits are equal, so no image is ever classified as the second."""
+    (twice, count), *_ = Counter(map(_as_text, classes)).most_common(1)
+    if count > 1:
+        raise UserError(
+            f"Several classes are called {shortened(twice)!r}, and zero-shot classification knows classes by their "
+            f"names; pass {PREFIX}{shortened(where)}(classes=FILE) with another name for each class, one per line."
+        )
+
+
+def _as_text(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _templates(file: Path) -> list[str]:

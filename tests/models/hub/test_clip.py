@@ -62,6 +62,13 @@ def test_logits_are_those_of_the_pipeline(folder):
     assert torch.allclose(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+def test_two_classes_of_one_name_are_refused(folder):
+    twice = from_tensors(data().batch(range(3))[0], torch.arange(3), class_names=["crane_bird", "dog", "crane bird"])
+
+    with pytest.raises(UserError, match=r"called 'crane bird'.*classes=FILE"):
+        load_model(f"clip:{folder}", dataset=twice)
+
+
 def test_templates_are_averaged(folder, tmp_path):
     (tmp_path / "templates.txt").write_text("a {} in the snow\n\n{}\n")
     x = data().batch(range(3))[0]
