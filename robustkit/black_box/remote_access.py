@@ -42,7 +42,7 @@ class RemoteAccess:
         if self.max_queries is not None and self.max_queries < 1:
             raise UserError("max_queries counts requests, so it must be at least 1.")
         if self.rate is not None and not 1e-4 <= self.rate <= 1e6:
-            raise UserError(f"rate is a number of requests per second, not {self.rate:g}.")
+            raise UserError(f"rate is a number of requests per second from 0.0001 to 1,000,000, not {self.rate:g}.")
         if not 0 < self.timeout <= _LONGEST:
             raise UserError(f"timeout is a number of seconds up to {_LONGEST:g}, not {self.timeout:g}.")
         if not 1 <= self.tries <= 100:

@@ -55,7 +55,10 @@ class ReplyFormat(NamedTuple):
             key = next((key for key in (*_SCORES, _LABEL) if key in value), None)
             if key is None:
                 raise self._wrong(f"has none of the keys {', '.join((*_SCORES, _LABEL))}")
-            return self._reply(value[key], probabilities=key == "probabilities")
+            reply = self._reply(value[key], probabilities=key == "probabilities")
+            if key != _LABEL and _LABEL in value:
+                self._require_same_class(reply, value[_LABEL])
+            return reply
         return self._reply(value, probabilities=False)
 
     def _json(self, body: bytes) -> Any:
@@ -81,6 +84,12 @@ class ReplyFormat(NamedTuple):
             raise self._wrong("holds NaN or infinity")
         scores = torch.tensor([float(each) for each in numbers], dtype=torch.float64)
         return Reply("scores", (logarithms(scores[None], self.name)[0] if probabilities else scores).float())
+
+    def _require_same_class(self, reply: Reply, label: Any) -> None:
+        """Refuse a label, if it names a class of the data, beside scores that are largest for another class."""
+        known = type(label) is int or (isinstance(label, str) and label in self.class_names)
+        if known and self._label(label) != int(reply.scores.argmax()):
+            raise self._wrong("has a label that is not the class of the largest score")
 
     def _label(self, value: int | str) -> int:
         if isinstance(value, str):

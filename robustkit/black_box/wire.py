@@ -98,7 +98,9 @@ class Wire:
             raise LostError(_reason(error)) from None
         if len(answer) > LARGEST:
             self.close()
-            raise UserError(f"An answer of {self.address.place} has more than {LARGEST // MIB} MiB; is it right?")
+            raise UserError(
+                f"An answer of {self.address.place} has more than {LARGEST // MIB} MiB; answer with the scores alone."
+            )
         if response.length and not response.isclosed():
             self.close()
             raise LostError("it closed the connection")

@@ -111,6 +111,8 @@ def from_torch(data: Any) -> Dataset:
 
 def _of_loader(loader: "DataLoader[Any]") -> Any:
     """The data set of a loader that only puts its items into batches."""
+    if isinstance(loader.dataset, IterableDataset):
+        return loader.dataset  # which is refused with its own reason
     sampler, batches = loader.sampler, loader.batch_sampler
     whole = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler)

@@ -161,6 +161,7 @@ def test_no_request_exceeds_the_limit():
         always(b'{"scores": [1, 2, 3]}'),
         always(b'{"scores": "high"}'),
         always(b'{"probabilities": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}'),
+        always(b'{"scores": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "label": 3}'),
         always(b'{"label": 10}'),
         always(b'{"label": true}'),
         always(b'{"label": "cat"}'),
