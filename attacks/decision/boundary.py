@@ -2,8 +2,8 @@
 
 Brendel, Rauber & Bethge 2018, arXiv:1712.04248, algorithm 2. Ours differs: both step sizes change after every answer by
 factors with which they settle where 1/2 and 1/4 of the answers are errors, while the authors compare counts over many
-steps; the walk begins at the boundary; a point is taken only if it is nearer than the last one (clipping to [0, 1] can
-move it away).
+steps; they begin at 0.1, those of foolbox at 0.01; the walk begins at the boundary; a point is taken only if it is
+nearer than the last one (clipping to [0, 1] can move it away).
 Bad at: targeted trials: they begin at noise, which is seldom of the target class.
 """
 

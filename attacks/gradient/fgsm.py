@@ -18,7 +18,8 @@ class FGSM(LossAttack):
     """Fast gradient sign method; the fast gradient method for norms other than Linf.
 
     Args:
-        random_start: begin at a random point of the ball instead of the image (Wong et al. 2020, arXiv:2001.03994).
+        random_start: begin at a random point of the ball instead of the image, as Wong et al. 2020, arXiv:2001.03994,
+            do; their step is 1.25 eps long, ours eps.
     """
 
     _: KW_ONLY

@@ -2,8 +2,9 @@
 
 Carlini & Wagner 2017, arXiv:1608.04644, section V-A: the L2 attack with the loss f_6 and a binary search for the
 weight. Ours differs: black and white are less far away in that space, so that such pixels move in fewer steps; each
-descent begins where the previous one ended, or at the nearest error once there is one, so that no step is repeated; an
-early end concerns one image, not the whole batch, and only descents without an error.
+descent begins where the previous one ended, or at the nearest error once there is one, so that no step is repeated, and
+has 1,000 steps instead of 10,000; an early end concerns one image, not the whole batch, and only descents without an
+error.
 Bad at: cost: it takes thousands of queries for what DDN and FMN find in a hundred.
 """
 

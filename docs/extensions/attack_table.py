@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from robustkit.primitives import ensembles, registry
+from robustkit.primitives.papers import Paper, paper_of
 from robustkit.primitives.protocol import Attack
 
 PAGE = Path(__file__).parents[1] / "attacks.md"
@@ -22,10 +23,6 @@ FAMILIES = {
     "universal": "One perturbation for all images",
 }
 _BETWEEN = re.compile(r"(?<=<!-- table -->\n).*(?=<!-- end of the table -->)", re.DOTALL)
-_CAPITALISED = r"[^\W\d_a-z][\w'-]*"
-_SOURCE = re.compile(
-    rf"({_CAPITALISED}(?:,? (?:{_CAPITALISED}|&|et|al\.|van|den))* \d{{4}}), arXiv:(\d{{4}}\.\d{{4,5}})"
-)
 
 
 def family_of(kind: type) -> str:
@@ -78,10 +75,16 @@ def _line(name: str, kind: type) -> str:
 def _about(kind: type) -> str:
     """What the module's docstring says first, and the first paper that it names."""
     text = inspect.getdoc(inspect.getmodule(kind)) or ""
-    first, _, rest = text.partition("\n\n")
-    source = None if rest.startswith("Ours.") else _SOURCE.search(rest.replace("\n", " "))
-    paper = f" [{source[1]}](https://arxiv.org/abs/{source[2]})" if source else ""
-    return first.replace("\n", " ").replace("|", "\\|") + paper
+    first, _, _ = text.partition("\n\n")
+    paper = paper_of(kind)
+    return first.replace("\n", " ").replace("|", "\\|") + (f" {_cited(paper)}" if paper else "")
+
+
+def _cited(paper: Paper) -> str:
+    """A link where there is a preprint."""
+    server, _, number = paper.place.partition(":")
+    authors = f"{paper.authors} {paper.year}"
+    return f"[{authors}](https://arxiv.org/abs/{number})" if server == "arXiv" else f"{authors}, {paper.place}"
 
 
 if __name__ == "__main__":

@@ -37,25 +37,28 @@ def _attacks() -> None:
         echo(f"{name:<18} universal: {norms}, one perturbation for all images (`robustkit universal`); {values}")
     _plugins()
     echo("passes: forwards+backwards of one trial, at most; sees: what the attack gets from the model")
+    echo("kind: radius looks for an error inside of the ball, nearest for the error that is nearest to the image")
     echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
 
 
-_HEAD = f"{'attack':<18} {'norms':<14} {'sees':<10} {'passes':<12} hyper-parameters"
+_COLUMNS = "{:<18} {:<14} {:<10} {:<12} {:<8} {:<47} {}"
+_HEAD = _COLUMNS.format("attack", "norms", "sees", "passes", "kind", "paper", "hyper-parameters")
 
 
 def _line(name: str, attack: "type[Attack]") -> str:
-    """One attack: its norms, what it sees, the most passes of a trial at defaults, and its hyper-parameters."""
+    """One attack: its norms, what it sees, the most passes of a trial at defaults, its kind, paper and settings."""
     from robustkit.primitives import registry
     from robustkit.primitives.ball import NORMS
+    from robustkit.primitives.papers import paper_of
 
     values = ",".join(f"{key}={field.default}" for key, field in registry.parameters(attack).items())
     cost = attack(1, attack.norms[0]).cost
     others = [norm for norm in attack.norms if norm not in NORMS]
     norms = "/".join(norm for norm in attack.norms if norm in NORMS) or others.pop(0)
-    notes = [*(["looks for the nearest error"] if attack.seeks_nearest else []),
-             *([f"also {', '.join(others)}"] if others else [])]  # fmt: skip
-    about = f"; {'; '.join(notes)}" if notes else ""
-    return f"{name:<18} {norms:<14} {attack.sees:<10} {f'{cost.forwards}+{cost.backwards}':<12} {values}{about}"
+    about = f"; also {', '.join(others)}" if others else ""
+    kind, paper = "nearest" if attack.seeks_nearest else "radius", paper_of(attack)
+    passes = f"{cost.forwards}+{cost.backwards}"
+    return _COLUMNS.format(name, norms, attack.sees, passes, kind, paper.short if paper else "-", values + about)
 
 
 def _plugins() -> None:

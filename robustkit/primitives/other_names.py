@@ -7,10 +7,17 @@ from robustkit.errors import UserError, unknown
 
 # In lower case, letters and digits alone, without "attack".
 _KNOWN_AS = {
-    "aa": "autoattack", "basiciterative": "bim", "basiciterativemethod": "bim", "carlini": "cw", "carliniwagner": "cw",
-    "cw2": "cw", "eaden": "ead", "elasticnet": "ead", "fastgradient": "fgsm", "hsj": "hopskipjump",
-    "hsja": "hopskipjump", "madry": "pgd", "mim": "mifgsm", "momentum": "mifgsm", "momentumiterative": "mifgsm",
-    "projectedgradientdescent": "pgd", "saliencymap": "jsma", "uap": "universal",
+    "aa": "autoattack", "adversarialpatch": "adversarial_patch", "bandit": "bandits", "bb": "brendel_bethge",
+    "basiciterative": "bim", "basiciterativemethod": "bim", "brendelbethge": "brendel_bethge", "carlini": "cw",
+    "carliniwagner": "cw", "cw2": "cw", "di2fgsm": "difgsm", "dim": "difgsm", "eaden": "ead", "elasticnet": "ead",
+    "eot": "eotpgd", "fastgradient": "fgsm", "fastgradientmethod": "fgsm", "fastgradientsignmethod": "fgsm",
+    "ffgsm": "fgsm:random_start=yes", "gn": "gaussian_noise", "hsj": "hopskipjump", "hsja": "hopskipjump",
+    "logit": "mifgsm:loss=logit", "mdi2fgsm": "difgsm", "mdmt": "md:targets=9", "madry": "pgd", "mim": "mifgsm",
+    "momentum": "mifgsm", "momentumiterative": "mifgsm", "mtpgd": "multitargeted", "multitarget": "multitargeted",
+    "projectedgradientdescent": "pgd", "rfgsm": "fgsm:random_start=yes", "saliencymap": "jsma", "sifgsm": "sinifgsm",
+    "sim": "sinifgsm", "simbadct": "simba:basis=dct", "simbapixel": "simba:basis=pixel",
+    "slide": "pgd in the norm L1", "spatial": "grid", "spatialtransformation": "grid", "sparsel1descent":
+    "pgd in the norm L1", "tidim": "tifgsm:diversity=0.5", "tim": "tifgsm", "uap": "universal",
 }  # fmt: skip
 _NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 _NORM = "|".join(_NORMS)

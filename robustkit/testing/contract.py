@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from robustkit.engine.attack_tensors import attack as attack_tensors
 from robustkit.engine.jobs import Job, Outcome
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack, HookedAttack
 
 from .doubles import Counting, DoubleLogits, FailingLater, NanGradients, RefusingGradients, ScalingInput
@@ -65,13 +67,24 @@ def every_point_lies_in_the_ball_and_in_the_box(subject: AttackUnderTest) -> Non
     _confirm_in_ball(subject.made(), subject.images(count=USUAL), subject.usual)
 
 
+def pixels_outside_of_a_mask_stay_as_they_are(subject: AttackUnderTest) -> None:
+    """In the norms, pixels inside a mask change and no others."""
+    if subject.attack.ball.norm not in NORMS:
+        return
+    inside = torch.zeros(8, 8, dtype=torch.bool)
+    inside[3:5] = inside[:, 2] = True
+    made, attack = subject.images(), subject.made(mask=Mask.of(inside))
+    result = attack_tensors(_unfolded(made), made.x, made.y, attack)
+    moved = (result.x_adv != made.x).any(1)
+    confirm((moved & inside).any(), "no pixel inside of the mask is changed")
+    confirm(not (moved & ~inside).any(), "a pixel outside of the mask is changed")
+    _confirm_in_ball(attack, made, result)
+    _confirm_successes(made, result)
+
+
 def every_success_is_confirmed_by_a_fresh_forward(subject: AttackUnderTest) -> None:
     """The unmodified model misclassifies each success, and no other point."""
-    result, made = subject.usual, subject.images(count=USUAL)
-    with torch.no_grad():
-        label = made.model(result.x_adv).argmax(1)
-    confirm(torch.equal(label, result.prediction), "the model's prediction is another one")
-    confirm(torch.equal(label != made.y, result.success), "a success is no error of the model, or an error no success")
+    _confirm_successes(subject.images(count=USUAL), subject.usual)
 
 
 def batch_size_order_and_neighbours_do_not_change_a_bit(subject: AttackUnderTest) -> None:
@@ -182,6 +195,23 @@ def a_target_is_reached_by_that_class_alone(subject: AttackUnderTest) -> None:
     confirm(torch.equal(result.success, result.prediction == target), "a success has not the target class")
 
 
+def another_target_leads_to_another_point(subject: AttackUnderTest) -> None:
+    """An attack that sees more than labels goes elsewhere for another class, also where it reaches neither.
+
+    The noise of a trial is another one for another class, so that this says little about an attack that draws noise.
+    """
+    if subject.attack.sees == "labels":
+        return
+    made, attack = subject.images(), subject.made(_small(subject))
+    one, other = (
+        attack_tensors(_unfolded(made), made.x, made.y, attack, target=(made.y + further) % 4) for further in (1, 2)
+    )
+    # An attack that aims at nothing still ends at another point where it comes upon one of the two classes.
+    neither = ~(one.success | other.success)
+    differ = (one.x_adv != other.x_adv).flatten(1).any(1)
+    confirm((neither & differ).any(), "two target classes lead to one point")
+
+
 def a_flip_to_another_class_counts_in_a_targeted_trial(subject: AttackUnderTest) -> None:
     """Any wrong class is a success of a trial whose loss aims at one."""
     made = subject.images()
@@ -190,13 +220,12 @@ def a_flip_to_another_class_counts_in_a_targeted_trial(subject: AttackUnderTest)
 
 
 def any_number_of_classes_will_do(subject: AttackUnderTest) -> None:
-    """Two and three classes, also with the losses that need more, and a thousand."""
-    for classes in (2, 3, 1000):
-        few = subject.images(classes=classes)
-        attack = subject.made(targets=9)
-        attack = replace(attack, loss="dlr") if subject.has("loss") else attack  # type: ignore[call-arg]
-        result = attack_tensors(_unfolded(few), few.x, few.y, attack)
-        confirm(result.clean_accuracy == 1, f"with {classes} classes, images are misclassified before the attack")
+    """Two and three classes, also with losses and numbers of targets that need more, and a thousand."""
+    loss: dict[str, Any] = {"loss": "dlr"} if subject.has("loss") else {}
+    for classes, targets in ((2, 0), (2, 9), (3, 9), (1000, 9)):
+        made = subject.images(classes=classes)
+        result = _confirm_moves(subject.made(targets=targets, **loss), made)
+        _confirm_successes(made, result)
 
 
 def the_caller_gets_everything_back_as_it_was(subject: AttackUnderTest) -> None:
@@ -242,8 +271,7 @@ def a_black_box_attack_needs_no_gradient(subject: AttackUnderTest) -> None:
 def a_gradient_that_is_not_a_number_is_an_error(subject: AttackUnderTest) -> None:
     """The sign of NaN is 0 in torch: an attack that does not move would look like a robust model."""
     if subject.attack.sees == "gradients":
-        made, norm = subject.images(count=2), subject.attack.ball.norm
-        attack = subject.made(eps=1 if norm in ("L0", "patch", "frame") else subject.eps / 10)
+        made, attack = subject.images(count=2), subject.made(_small(subject))
         try:
             attack_tensors(NanGradients(made.model), made.x, made.y, attack)
         except UserError as error:
@@ -299,6 +327,7 @@ STATE_CHECKS = (
 )
 CHECKS: tuple[Callable[[AttackUnderTest], None], ...] = (
     every_point_lies_in_the_ball_and_in_the_box,
+    pixels_outside_of_a_mask_stay_as_they_are,
     every_success_is_confirmed_by_a_fresh_forward,
     batch_size_order_and_neighbours_do_not_change_a_bit,
     the_same_seed_gives_the_same_bits,
@@ -311,6 +340,7 @@ CHECKS: tuple[Callable[[AttackUnderTest], None], ...] = (
     images_without_room_stay_as_they_are,
     a_target_is_reached_by_that_class_alone,
     its_objective_depends_on_the_target,
+    another_target_leads_to_another_point,
     a_flip_to_another_class_counts_in_a_targeted_trial,
     any_number_of_classes_will_do,
     the_caller_gets_everything_back_as_it_was,
@@ -349,10 +379,23 @@ def _confirm_in_ball(attack: Attack, made: Problem, result: Attacked) -> None:
     confirm(result.x_adv.min() >= 0 and result.x_adv.max() <= 1, "a point lies outside of [0, 1]")
 
 
-def _confirm_moves(attack: Attack, made: Problem) -> None:
+def _confirm_moves(attack: Attack, made: Problem) -> Attacked:
     result = attack_tensors(_unfolded(made), made.x, made.y, attack)
     _confirm_in_ball(attack, made, result)
     confirm(not torch.equal(result.x_adv, made.x), f"images of shape {list(made.x.shape[1:])} are not changed")
+    return result
+
+
+def _confirm_successes(made: Problem, result: Attacked) -> None:
+    with torch.no_grad():
+        label = made.model(result.x_adv).argmax(1)
+    confirm(torch.equal(label, result.prediction), "the model's prediction is another one")
+    confirm(torch.equal(label != made.y, result.success), "a success is no error of the model, or an error no success")
+
+
+def _small(subject: AttackUnderTest) -> float:
+    """A radius in which few images are broken."""
+    return 1 if subject.attack.ball.norm in ("L0", "patch", "frame") else subject.eps / 10
 
 
 def _hooks_depend_on_the_seed(subject: AttackUnderTest) -> bool:

@@ -110,6 +110,16 @@ def test_attacks_are_listed_with_what_a_trial_costs(robustkit):
     assert lines["ifgsm"][1:] == ["=", "bim"]
 
 
+def test_attacks_are_listed_with_their_kind_and_paper(robustkit):
+    lines = {line.split()[0]: line for line in robustkit("list", "attacks").out.splitlines()}
+
+    assert "41+40        radius   Madry et al. 2018, arXiv:1706.06083 " in lines["pgd"]
+    assert "9001+9000    nearest  Carlini & Wagner 2017, arXiv:1608.04644 " in lines["cw"]
+    assert "2000+0       nearest  Chen et al. 2020, arXiv:1904.02144 " in lines["hopskipjump"]
+    assert "radius   Al-Dujaili & O'Reilly 2020, ICLR " in lines["signhunter"]
+    assert "radius   -  " in lines["guided_square"]
+
+
 def test_autoattack_is_listed_with_its_members_in_l1(robustkit):
     (line,) = (each for each in robustkit("list", "attacks").out.splitlines() if each.split()[0] == "autoattack")
 

@@ -112,6 +112,10 @@ def test_a_bad_specification_is_refused_with_the_fix(specification, sentence):
         ("pgdl2", "did you mean pgd in the norm L2?"),
         ("linf-bim", "did you mean bim in the norm Linf?"),
         ("pgd,fgsm", "give each attack on its own: -a pgd -a fgsm."),
+        ("BB", "did you mean brendel_bethge?"),
+        ("R-FGSM", "did you mean fgsm:random_start=yes?"),
+        ("SpatialTransformation", "did you mean grid?"),
+        ("adversarial-patch", "did you mean adversarial_patch?"),
         ("square5000", "did you mean square or "),  # which has no steps
     ],
 )

@@ -4,6 +4,7 @@ from robustkit.attacks import Noise, Square
 from robustkit.attacks._planes import plane
 from robustkit.attacks.score.square import sides
 from robustkit.attacks.score.square_windows import Proposal, pattern
+from torch import nn
 
 from robustkit import attack
 from robustkit.primitives.protocol import State
@@ -213,6 +214,28 @@ def test_a_survivor_costs_exactly_its_queries(norm):
     result = attack(made.model, made.x, made.y, Square(0.0001, norm, queries=30))
 
     assert set(result.forwards.tolist()) == {1 + 30}
+
+
+class Brittle(nn.Module):
+    """Class 0 at some images, class 1 everywhere else."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("x", x)
+
+    def forward(self, points: torch.Tensor) -> torch.Tensor:
+        known = (points.flatten(1).unsqueeze(1) == self.x.flatten(1)).all(2).any(1)
+        return torch.stack([2.0 * known, 3.0 * ~known], 1)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_autoattack_81_starts_that_break_every_image_end_the_attack(norm):
+    # It then queries a batch without images, which fails on a GPU.
+    x = images(4, 1, 8, 8)
+    result = attack(Brittle(x), x, torch.zeros(4, dtype=torch.int64), Square(0.1, norm, queries=50))
+
+    assert result.success.all()
+    assert result.queries.tolist() == [1] * 4
 
 
 def test_search_beats_noise_on_real_images():
