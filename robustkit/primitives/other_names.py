@@ -16,8 +16,8 @@ _KNOWN_AS = {
     "momentum": "mifgsm", "momentumiterative": "mifgsm", "mtpgd": "multitargeted", "multitarget": "multitargeted",
     "projectedgradientdescent": "pgd", "rfgsm": "fgsm:random_start=yes", "saliencymap": "jsma", "sifgsm": "sinifgsm",
     "sim": "sinifgsm", "simbadct": "simba:basis=dct", "simbapixel": "simba:basis=pixel",
-    "slide": "pgd in the norm L1", "spatial": "grid", "spatialtransformation": "grid", "sparsel1descent":
-    "pgd in the norm L1", "tidim": "tifgsm:diversity=0.5", "tim": "tifgsm", "uap": "universal",
+    "slide": "pgd in the norm L1", "spatial": "grid", "spatialtransformation": "grid",
+    "sparsel1descent": "pgd in the norm L1", "tidim": "tifgsm:diversity=0.5", "tim": "tifgsm", "uap": "universal",
 }  # fmt: skip
 _NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 _NORM = "|".join(_NORMS)
