@@ -205,9 +205,9 @@ def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:
 
 def _folders(runs: list[Run]) -> list[str]:
     """For each run a name that tells it apart: its folder's, with a number where two folders share a name."""
-    times = Counter(run.folder.name for run in runs)
+    times = Counter(run.name for run in runs)
     return [
-        printable(run.folder.name if times[run.folder.name] == 1 else f"{run.folder.name}, run {number}")
+        printable(run.name if times[run.name] == 1 else f"{run.name}, run {number}")
         for number, run in enumerate(runs, start=1)
     ]
 

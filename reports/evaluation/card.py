@@ -63,7 +63,7 @@ def card(run: Run, thresholds: Sequence[str] = ()) -> dict[str, Any]:
     environment = manifest["environment"]
     attacks = [_attack(entry, identity) for entry in identity["attacks"]]
     return {
-        "format": FORMAT, "version": VERSION, "terms": TERMS, "run": run.folder.name,
+        "format": FORMAT, "version": VERSION, "terms": TERMS, "run": run.name,
         "evidence_sha256": NOT_ASSESSED if run.folder == Path() else evidence_digest(run.folder),
         "tool": {"name": "robustkit", "version": manifest["robustkit"],
                  "with": {key: environment.get(key, NOT_ASSESSED) for key in ("python", "torch", "system", "device")}},

@@ -37,7 +37,7 @@ def extra_parts(board: Board, prefix: str) -> list[ExtraPart]:
 
 def _parts(board: Board, number: int, prefix: str) -> Iterator[ExtraPart]:
     run = board.runs[number]
-    suffix = f" ({printable(run.folder.name)})" if len(board.runs) > 1 else ""
+    suffix = f" ({printable(run.name)})" if len(board.runs) > 1 else ""
     if has_corruptions(run):
         yield ExtraPart(
             f"corruptions-{number}", f"Corruptions{suffix}", corruptions_html(run), "evaluation/corruptions.css"

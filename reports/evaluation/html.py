@@ -166,7 +166,7 @@ def _not_comparable(board: Board) -> str:
 def _run_view(run: Run) -> RunView:
     manifest, said = run.manifest, {check.sentence for check in run.checks}  # the checks' own section has these
     return RunView(
-        name=printable(run.folder.name),
+        name=printable(run.name),
         day=printable(str(manifest["created"]).partition("T")[0]),
         command=printable(str(manifest["command"])),
         warnings=[printable(str(warning)) for warning in manifest["warnings"] if warning not in said],
@@ -179,7 +179,7 @@ def _data(runs: Sequence[Run]) -> list[dict[str, object]]:
     """The runs for tools: names, manifests and results, NaN as null."""
     return [
         {
-            "folder": run.folder.name,
+            "folder": run.name,
             "class_names": list(run.class_names),
             "manifest": json.loads(json.dumps(run.manifest, default=str)),
             "results": _records(run.results),

@@ -57,7 +57,7 @@ def _run(run: Run) -> dict[str, Any]:
     manifest = run.manifest
     identity = manifest["identity"]
     return {
-        "name": run.folder.name,
+        "name": run.name,
         **{key: manifest[key] for key in ("robustkit", "created", "finished", "command", "warnings")},
         "dataset": {**identity["dataset"], "images": identity["n"], "class_names": list(run.class_names)},
         "seed": identity["seed"],

@@ -136,7 +136,7 @@ def _print(table: PlainTable, console: Console) -> None:
 def _image_json(run: Run, rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
     content = {
-        "format": "robustkit-image", "version": 1, "run": run.folder.name, "image": int(first["sample"]),
+        "format": "robustkit-image", "version": 1, "run": run.name, "image": int(first["sample"]),
         "label": int(first["label"]), "class_names": list(run.class_names),
         "dataset": run.manifest["identity"]["dataset"], "rows": json_rows(rows),
     }  # fmt: skip

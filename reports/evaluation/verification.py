@@ -12,8 +12,11 @@ from robustkit.evidence.run import Run
 from .corruptions import FILE as CORRUPTIONS
 from .corruptions import has_corruptions
 from .files import write_files
+from .html import write_report
+from .name_on_page import called_as_on_page
 
-DERIVED = ("results.csv", "samples.csv", "report.html")
+PAGE = "report.html"
+DERIVED = ("results.csv", "samples.csv", PAGE)
 # What a page's bytes depend on beside the evidence.
 _DRAWN_BY = ("robustkit", "numpy", "pandas")
 
@@ -33,7 +36,15 @@ def derived_files(run: Run, folder: Path) -> list[DerivedFile]:
     with tempfile.TemporaryDirectory(prefix="robustkit-") as name:
         again = Path(name)
         write_files(run, again)
+        if not _same(folder / PAGE, again / PAGE):
+            other = called_as_on_page(run, folder / PAGE, again / PAGE)
+            if other is not None:
+                write_report([other], again / PAGE)
         return list(_compared(run, folder, again))
+
+
+def _same(file: Path, other: Path) -> bool:
+    return file.is_file() and filecmp.cmp(file, other, shallow=False)
 
 
 def _compared(run: Run, folder: Path, again: Path) -> Iterator[DerivedFile]:
@@ -41,9 +52,9 @@ def _compared(run: Run, folder: Path, again: Path) -> Iterator[DerivedFile]:
         file = folder / name
         if not file.is_file():
             yield DerivedFile(name, "missing")
-        elif filecmp.cmp(file, again / name, shallow=False):
+        elif _same(file, again / name):
             yield DerivedFile(name, "equal")
-        elif name == "report.html" and any(_other_version(run, each) for each in _DRAWN_BY):
+        elif name == PAGE and any(_other_version(run, each) for each in _DRAWN_BY):
             yield DerivedFile(name, "another version")
         else:
             yield DerivedFile(name, "different")

@@ -127,7 +127,8 @@ class QueryLedger:
 
     def _not_ours(self, what: str) -> UserError:
         return UserError(
-            f"{self.folder}/{FILE} was damaged or changed ({what}); give another --out, or delete the file."
+            f"{self.folder}/{FILE} was damaged or changed ({what}); restore a copy of it, or evaluate again "
+            "with another --out."
         )
 
     @contextmanager

@@ -60,10 +60,15 @@ def verify(run: Path, **options: Any) -> int:
     # A question that cannot be answered is an error before the first line.
     again = list(_judged_again(loaded, options)) if options["models"] else []
     digest = _digest(loaded, options["published_sum"])
-    findings = [*_derived_files(loaded, run), *_evidence(loaded, options), digest, *again]
+    findings = [*_progress(loaded), *_derived_files(loaded, run), *_evidence(loaded, options), digest, *again]
     for finding in findings:
         echo(f"{finding.word}  {finding.text}")
     return FAILED if any(each.word == _FAIL for each in findings) else max(each.status for each in findings)
+
+
+def _progress(run: "Run") -> Iterator[_Finding]:
+    if run.manifest["finished"] is None and not (run.manifest.get("shard") or {}).get("finished"):
+        yield _Finding(_OPEN, "The run is unfinished: only the verdicts that it has are checked.")
 
 
 def _derived_files(run: "Run", folder: Path) -> Iterator[_Finding]:

@@ -194,7 +194,7 @@ def contestants(runs: Sequence[Run]) -> list[Contestant]:
     names = [model for _, model in pairs]
     found = []
     for run, model in pairs:
-        name = model if names.count(model) == 1 else f"{run.folder.name or _where(run)}/{model}"
+        name = model if names.count(model) == 1 else f"{run.name or _where(run)}/{model}"
         found.append(Contestant(name, model, run))
     return _told_apart(found)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from robustkit.errors import UserError
 
 FILE = "run.sqlite"
+DERIVED = ("results.csv", "samples.csv", "report.html", "corruptions.csv")  # what is written from it, beside it
 TABLES = (
     "CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE clean (
@@ -71,7 +72,8 @@ def open_for_writing(folder: Path | None) -> sqlite3.Connection:
             connection = sqlite3.connect(":memory:")
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            _check_plain(folder)
+            if not _check_plain(folder).exists():
+                _require_no_results(folder)
             connection = sqlite3.connect(folder / FILE, timeout=_SECONDS)
         with _closed_after_error(connection):
             # One writer: the lock is held until the file is closed or the process dies.
@@ -128,7 +130,9 @@ def errors_explained(folder: Path | None, *, reading: bool = False) -> Iterator[
 
 def not_ours(folder: Path | None, what: str) -> UserError:
     """The error for a file that robustkit did not write as it stands."""
-    return UserError(f"{folder}/{FILE} was damaged or changed ({what}); give another --out, or delete the file.")
+    return UserError(
+        f"{folder}/{FILE} was damaged or changed ({what}); restore a copy of it, or evaluate again with another --out."
+    )
 
 
 def _explained(text: str, folder: Path | None, reading: bool) -> str:
@@ -145,7 +149,10 @@ def _explained(text: str, folder: Path | None, reading: bool) -> str:
             f"{folder}/{FILE} could not be {'read' if reading else 'written'} ({text}); the evidence in it is as it "
             "was. Check the permissions and the space of the disk."
         )
-    return f"{folder}/{FILE} cannot be used ({' '.join(text.split())}); give another --out, or delete the file."
+    return (
+        f"{folder}/{FILE} cannot be used ({' '.join(text.split())}); restore a copy of it, or evaluate again with "
+        "another --out."
+    )
 
 
 def _opened(file: Path, query: str, folder: Path, stack: ExitStack) -> sqlite3.Connection:
@@ -155,6 +162,15 @@ def _opened(file: Path, query: str, folder: Path, stack: ExitStack) -> sqlite3.C
         _check_ours(connection, folder)
     stack.callback(connection.close)
     return connection
+
+
+def _require_no_results(folder: Path) -> None:
+    """Refuse to begin a run beside files that it would overwrite: they may be all that is left of another one."""
+    for name in DERIVED:
+        if (folder / name).exists():
+            raise UserError(
+                f"{folder} has a {name} and no {FILE}, and a run would overwrite it; give another --out, or move it."
+            )
 
 
 def _journals(file: Path) -> list[Path]:

@@ -18,6 +18,8 @@ def load_run(folder: str | Path) -> Run:
         UserError: the folder has no evidence, it was written by another version, or another process writes to it.
     """
     path = user_path(folder)
+    if path.name in ("", ".."):  # the current folder has a name, too
+        path = path.resolve()
     store = Store(path, reading=True)
     try:
         identity = None if store.blank else store.manifest().get("identity")

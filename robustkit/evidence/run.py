@@ -1,5 +1,6 @@
 """A finished or unfinished run as values: everything a report needs, and no model."""
 
+import copy
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,18 @@ class Run:
     corruptions: pd.DataFrame = field(default_factory=pd.DataFrame)
     checks: tuple[Check, ...] = ()  # of all models, in the order of the register; none if they were switched off
     corrupted: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def name(self) -> str:
+        """The name in reports: that of its folder, or the one that `called` gave it; empty of a run in memory."""
+        given: str | None = vars(self).get("name given")
+        return self.folder.name if given is None else given
+
+    def called(self, name: str) -> "Run":
+        """The same run under another name."""
+        other = copy.copy(self)
+        vars(other)["name given"] = name
+        return other
 
     @property
     def sample_rows(self) -> SampleRows:

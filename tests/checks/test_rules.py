@@ -89,6 +89,15 @@ def test_successes_in_the_last_steps_are_unfinished():
     assert statuses("unfinished", **given, attacked={(*HERE, "pgd"): late, (*HERE, "apgd"): rows(range(9))}) == ["ok"]
 
 
+def test_transferred_points_are_judged_at_the_end_and_so_never_late():
+    late = replace(rows(range(6)), question=np.full(40, 20))
+    attacks = ({"name": "mifgsm", "steps": 20, "restarts": 1, "targets": 0},)
+    given = {"places": (HERE,), "attacks": attacks, "attacked": {(*HERE, "mifgsm"): late}}
+
+    assert statuses("unfinished", **given) == ["warning"]
+    assert statuses("unfinished", **given, transferred=True) == ["not_applicable"]
+
+
 def test_an_image_that_recovers_at_a_larger_radius_contradicts_the_evidence():
     smaller, larger = rows({4, 5}), rows({5})
     attacked = {("Linf", "0.1", "pgd"): smaller, ("Linf", "0.2", "pgd"): larger}

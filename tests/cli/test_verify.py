@@ -37,6 +37,37 @@ def test_an_untouched_run_passes(made, robustkit):
     assert [line.split()[0] for line in printed.out.splitlines()] == ["pass"] * 4 + ["run.sqlite:"]
 
 
+def test_a_run_passes_under_another_name_and_from_inside_its_folder(made, robustkit, monkeypatch):
+    shutil.move(made, made.with_name("moved"))
+
+    assert robustkit("verify", "moved").status == 0
+    monkeypatch.chdir("moved")
+    assert robustkit("verify", ".").status == 0
+
+
+def test_a_page_with_another_name_and_another_figure_is_found(made, robustkit):
+    shutil.move(made, made.with_name("moved"))
+    page = made.with_name("moved") / "report.html"
+    page.write_text(page.read_text().replace("0", "9", 1))
+
+    assert robustkit("verify", "moved").status == 1
+
+
+@pytest.mark.parametrize("data", ["", "[", "[{}]", "[]", "3", '[{"folder": 3}]', "[" * 100_000])
+def test_a_page_that_names_no_run_is_found(data, made, robustkit):
+    (made / "report.html").write_text(f'<script id="robustkit-results">{data}</script>')
+
+    assert robustkit("verify", "made").status == 1
+
+
+def test_an_unfinished_run_is_called_so(made, robustkit):
+    with sqlite3.connect(made / "run.sqlite") as evidence:
+        evidence.execute("UPDATE run SET value = 'null' WHERE key = 'finished'")
+    evidence.close()
+
+    assert "unfinished" in robustkit("verify", "made").out.splitlines()[0]
+
+
 @pytest.mark.parametrize("name", ["results.csv", "samples.csv", "report.html"])
 def test_an_edited_file_is_found_and_written_again(name, made, robustkit):
     before = (made / name).read_bytes()

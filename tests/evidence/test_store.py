@@ -247,3 +247,12 @@ def test_a_file_that_is_deleted_meanwhile_is_an_error(tmp_path):
         store.write([CleanRecord("net", 0, 1, 1, "2 3")])
 
     store.close()
+
+
+@pytest.mark.parametrize("name", ["results.csv", "samples.csv", "report.html", "corruptions.csv"])
+def test_files_without_their_evidence_are_not_written_over(name, tmp_path):
+    (tmp_path / name).write_text("all that is left")
+
+    with pytest.raises(UserError, match=f"has a {name} and no run.sqlite"):
+        run(tmp_path)
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["all that is left"]
