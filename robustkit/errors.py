@@ -16,6 +16,7 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> UserError:
     """The error for a `name` that is none of `names`, with the nearest ones first."""
     known = sorted(names)
     near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    near.sort(key=lambda each: sorted(each) != sorted(name.lower()))  # the same letters in another order come first
     several = f"{', '.join(known[:12])}, ..." if len(known) > 12 else f"{', '.join(known)}."
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {several}"
     return UserError(f"There is no {kind} called {name!r}; {hint}")

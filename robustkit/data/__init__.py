@@ -1,5 +1,6 @@
 """Data sets by name, from files and from tensors, all with the interface `Dataset`."""
 
+import os
 from pathlib import Path
 
 from robustkit.errors import UserError, unknown
@@ -131,6 +132,6 @@ def _not_found(name: str, path: Path) -> UserError:
         return UserError(
             f"{shortened(path)} is no data set; pass a folder of pictures, or a file ending in {' or '.join(SUFFIXES)}."
         )
-    if len(path.parts) > 1 or path.suffix or kind_of(path) is not None:
+    if len(path.parts) > 1 or path.suffix or kind_of(path) is not None or name.endswith(("/", os.sep)):
         return no_file(f"There is no file or folder {shortened(path)}", path, "check the path of the data set")
     return unknown("data set", shortened(path), [*NAMES, *neighbours(path)])

@@ -197,7 +197,11 @@ def _difference(path: Path, name: str, missing: list[str], unexpected: list[str]
     parts += [f"unexpected {_listed(unexpected)}"] if unexpected else []
     parts += [_listed(f"{key} is {in_file}, not {in_network}" for key, in_file, in_network in shapes)] if shapes else []
     classes = None if missing or unexpected else _other_class_count(shapes)
-    fix = f"pass --num-classes {classes}" if classes else "it is of another architecture: name that one as the model"
+    fix = (
+        f"pass --num-classes {classes}"
+        if classes
+        else "name the architecture that it is of as the model, or save it again whole"
+    )
     return f"{shortened(path)} does not fit {name}: {'; '.join(parts)}; {fix}."
 
 

@@ -35,6 +35,7 @@ from .sources import (
 )
 
 _CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
+_FILES = (*_CHECKPOINTS, ".pt2", ".onnx", ".safetensors", ".py")
 DEFAULT_RECIPE = CleanRecipe()
 DEFAULT_ACCESS = RemoteAccess()
 
@@ -208,6 +209,8 @@ def _unknown_model(name: str) -> UserError:
         )
     if path.suffix.lower() in _CHECKPOINTS and path.is_file():
         return UserError(f"{shown} does not say what network it is for; pass --model NAME --weights {shown}.")
+    if path.suffix.lower() in _FILES:
+        return no_file(f"There is no file {shown}", path, "check the path of the model")
     if len(path.parts) > 1 or path.suffix:
         return no_file(
             f"There is no model {shown}",
