@@ -28,6 +28,7 @@ class MatrixOfModel(NamedTuple):
 
     model: str
     images: int
+    attacks: int  # an ensemble and its members are one
     all_broke: int  # images that every attack broke
     none_broke: int
     strips: list[AttackStrip]
@@ -64,7 +65,8 @@ def _of_model(board: Board, model: str, threat: ThreatLabel) -> MatrixOfModel | 
     ]
     attacks = [table[i] for i, row in enumerate(rows) if row.ensemble is None]
     alone = np.stack(attacks)
-    return MatrixOfModel(model, len(numbers), int(alone.all(0).sum()), int((~alone.any(0)).sum()), strips)
+    broke = int(alone.all(0).sum()), int((~alone.any(0)).sum())
+    return MatrixOfModel(model, len(numbers), len(attacks), *broke, strips)
 
 
 def _bars(flags: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> list[tuple[float, float]]:

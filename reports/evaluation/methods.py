@@ -109,11 +109,14 @@ def resolution(board: Board) -> str:
     if apart is None or together is None:
         return f"Resolution: n={n} is too few to detect a difference between two models."
     apart = max(apart, together)  # near 0 and 100 % both tests see the same, up to their approximations
+    most, least = f"{100 * apart:.1f}", f"{100 * together:.1f}"
+    start = f"Resolution at {percent(cell.correct, cell.n)} and n={n} (power {100 * POWER:.0f} %, level 5 %):"
+    if most == least:
+        return f"{start} another model must differ by {most} points to be told apart, on other or on these same images."
     return (
-        f"Resolution (power {100 * POWER:.0f} %, level 5 %) at {percent(cell.correct, cell.n)} and n={n}: the "
-        f"smallest detectable difference from another model is {100 * apart:.1f} points on {n} other images, and "
-        f"{100 * together:.1f} points (one model is right wherever the other is) to {100 * apart:.1f} (their errors "
-        "are independent) on these same images, by a paired test."
+        f"{start} another model must differ by {most} points to be told apart on {n} other images. On these same "
+        f"images, by a paired test, {least} to {most} points are enough: the fewer, the more errors the two models "
+        "share."
     )
 
 

@@ -15,7 +15,9 @@ class TuningLine(NamedTuple):
 
     threat: str  # "clean" or such as "Linf 0.1"
     before: str
+    before_count: str  # such as "240/504": the difference of rounded percentages would not be the rounded change
     after: str
+    after_count: str
     change: str  # in points
     interval: str
     kind: str  # "better", "worse" or "unclear"
@@ -40,13 +42,17 @@ def tuning_sentences(lines: list[TuningLine]) -> Iterator[str]:
     for line in [*lines[:1], *[line for line in lines[1:] if line.threat == "clean"]]:
         what = "Accuracy on clean images" if line.threat == "clean" else f"Accuracy at {line.threat}"
         verb = {"better": "rose", "worse": "fell"}.get(line.kind, "did not change clearly:")
-        yield f"{what} {verb} from {line.before} to {line.after} ({line.change} points, 95 %: {line.interval})."
+        shares = f"{line.before} ({line.before_count}) to {line.after} ({line.after_count})"
+        yield f"{what} {verb} from {shares}, {line.change} points (95 %: {line.interval})."
 
 
 def _line(row: dict[Any, Any]) -> TuningLine:
     threat = "clean" if row["norm"] == "-" else printable(f"{row['norm']} {row['eps_text']}")
     both, n = row["both"], row["n"]
     kind = "unclear" if row["verdict"] == ALIKE else "better" if row["verdict"] == "second" else "worse"
-    before, after = (percent(both + row[only], n) for only in ("first_only", "second_only"))
+    first, second = both + row["first_only"], both + row["second_only"]
     low, high = signed_points(-row["ci_high"]), signed_points(-row["ci_low"])
-    return TuningLine(threat, before, after, signed_points(-row["difference"]), f"{low} to {high}", kind)
+    return TuningLine(
+        threat, percent(first, n), f"{first}/{n}", percent(second, n), f"{second}/{n}",
+        signed_points(-row["difference"]), f"{low} to {high}", kind,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A line chart that is as wide as the page, with the name of each line at its end instead of a legend.
+"""A line chart that is as wide as the page, with the name of each line at its end; with a legend if a name is too long.
 
 Drawn twice, for wide and for narrow screens, because the letters of a scaled chart would be too small on a phone.
 """
@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
+
+from .figures import Legend
 
 _LINE_HEIGHT: Final = 17.0  # of a label
 _COLOURS: Final = 7
@@ -112,6 +114,7 @@ class Drawing(NamedTuple):
 
     frame: ChartFrame
     lines: list[DrawnLine]
+    legend: list[Legend]  # of all lines, if a name has no room at the end of its line; empty otherwise
     ticks: list[ChartTick]
     small_ticks: list[float]
     rules: list[tuple[float, str]]
@@ -122,7 +125,7 @@ def drawings(chart: LineChart) -> list[Drawing]:
     """The chart for wide and for narrow screens."""
     prefix = shared_prefix([line.name for line in chart.lines])
     chart = chart._replace(lines=[line._replace(name=line.name.removeprefix(prefix)) for line in chart.lines])
-    return [_drawing(chart, _fitted(chart, frame)) for frame in (WIDE, NARROW)]
+    return [_drawing(chart, frame) for frame in (WIDE, NARROW)]
 
 
 def round_ticks(largest: float, most: int = 5) -> list[ChartTick]:
@@ -155,12 +158,26 @@ def shortened_name(name: str, letters: int) -> str:
 
 
 def _drawing(chart: LineChart, frame: ChartFrame) -> Drawing:
+    legend = _legend(chart, frame)
+    if legend:
+        chart = chart._replace(lines=[line._replace(name="") for line in chart.lines])
+    frame = _fitted(chart, frame)
     lines = [_line(chart, frame, line, place) for place, line in enumerate(chart.lines)]
     rules = [(_y(frame, value), f"{value}{' %' if value == 100 else ''}") for value in range(0, 101, 20)]
     return Drawing(
-        frame, _labelled(lines, frame), _ticks(chart, frame), [_x(chart, frame, tick.x) for tick in chart.ticks], rules,
+        frame, _labelled(lines, frame), legend, _ticks(chart, frame),
+        [_x(chart, frame, tick.x) for tick in chart.ticks], rules,
         None if chart.level is None else _y(frame, chart.level),
     )  # fmt: skip
+
+
+def _legend(chart: LineChart, frame: ChartFrame) -> list[Legend]:
+    """All lines, if a name is too long for the frame; none if two lines would look the same in a legend."""
+    lines = [line for line in chart.lines if line.points]
+    looks = {(line.number % _COLOURS, line.dashed) for line in lines}
+    if len(looks) < len(lines) or all(len(line.name) <= frame.letters for line in lines):
+        return []
+    return [Legend(line.name, "- -" if line.dashed else "\N{BLACK CIRCLE}", line.number % _COLOURS) for line in lines]
 
 
 def _line(chart: LineChart, frame: ChartFrame, line: ChartLine, place: int) -> DrawnLine:

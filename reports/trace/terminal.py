@@ -11,7 +11,7 @@ from rich.text import Text
 
 from robustkit.tracing import CallTrace, Traced
 
-from ..shared.terminal import empty_table, fitting_table, print_notes, wide_enough
+from ..shared.terminal import empty_table, fitting, print_notes, wide_enough
 from ..shared.words import percent, printable
 
 COLUMNS: Final = ("kind", "x input", "cosine", "CKA", "flips", "margin")
@@ -24,13 +24,20 @@ DROPS: Final = (
     ("kind", "cosine", "flips", "CKA", "margin"),
 )
 BAR: Final = 8  # cells
+_MEANINGS: Final = {
+    "cosine": "cosine: of the angle between the clean and the perturbed output.",
+    "CKA": "CKA: similarity of all clean and all perturbed outputs; 1 is the same up to rotation and scale.",
+    "flips": "flips: share of values above zero in only one of the two outputs; in the row of a ReLU, of its input.",
+    "margin": "margin: its change as the layer's gradient on the clean image predicts it, over its true change.",
+}
 
 
 def print_trace(traced: Traced, console: Console) -> None:
     """Print a trace for a human: a row per call, and what the columns mean."""
     with wide_enough(console):
-        console.print(fitting_table(partial(_table, traced), COLUMNS, DROPS, console))
-        print_notes(console, _notes(traced))
+        table, shown = fitting(partial(_table, traced), COLUMNS, DROPS, console)
+        console.print(table)
+        print_notes(console, _notes(traced, shown))
 
 
 def _table(traced: Traced, shown: Sequence[str]) -> Table:
@@ -90,13 +97,15 @@ def _title(traced: Traced) -> list[str]:
     return [printable(traced.model), printable(origin.attack), *threat, f"n={len(traced.pairs)}"]
 
 
-def _notes(traced: Traced) -> Iterator[str]:
+def _notes(traced: Traced, shown: Sequence[str]) -> Iterator[str]:
     n, broken = len(traced.pairs), int(traced.pairs.broken.sum())
     left_out = f", {traced.origin.clean_wrong} clean errors left out" if traced.origin.clean_wrong else ""
     yield f"The attack broke {broken} of {n} images ({percent(broken, n)}){left_out}. Medians over images."
     change = "broken, robust: relative change" if len(traced.groups) > 1 else "change: relative change"
     yield f"{change} of the output, ||b - a|| / ||a||; x input: the same over that of the layer's own input."
-    yield "margin: its change as the layer's gradient on the clean image predicts it, over its true change."
+    yield from (note for name, note in _MEANINGS.items() if name in shown)
+    if traced.steepest:
+        yield "<- most: the largest x input above 1, where the perturbation grows most; <-: the next ones."
     moot = len(traced.calls) - len(traced.shown_calls)
     if moot:
         yield f"Not shown, but in trace.csv: calls that return their input, as Dropout and Flatten do ({moot})."

@@ -80,7 +80,8 @@ class Run:
       it (clean_pred is then -1)
     - question: after how many queries the image was broken; restart, target: of the trial that broke it
     - linf, l2, l1, l0: distances between the image and the attacked point
-    - forwards, backwards: passes
+    - forwards, backwards: passes; 0 where a member of an ensemble left the image out ("robust", and the row repeats the
+      point of the member before it), and where a smaller radius broke the image ("broken")
     - draw_accuracy: only if a model is randomized; the share of 16 fresh answers at the attacked point that are right
     - queries: only if an attack saw no gradients; its queries until the image was broken, or all, over all trials (of
       an image that was broken at a smaller radius, those spent there)

@@ -70,7 +70,9 @@ class Bars:
             self._time.begin(text, total, done)
             self._show_total()
         if not self.console.is_terminal:
-            self.console.print(f"{text}: {total - done} images to do", markup=False, highlight=False)
+            left = total - done
+            images = "1 image" if left == 1 else f"{left} images"
+            self.console.print(f"{text}: {images} to do", markup=False, highlight=False)
 
     def advance(self, images: int, robust: float) -> None:
         """Advance the bar of the current stage."""

@@ -1,7 +1,7 @@
 """Ensembles: names that stand for several attacks, run as a cascade.
 
-Each member attacks the images that the members before it did not break. A member has one name in all norms; only its
-hyper-parameters may depend on the norm.
+Each member attacks the images that the members before it did not break and that its threshold lets through. A member
+has one name in all norms; only its hyper-parameters may depend on the norm.
 """
 
 import math

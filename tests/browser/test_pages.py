@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from io import BytesIO
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.browser.conftest import Opened, opener
 from tests.browser.pages import PAGES
@@ -80,6 +82,7 @@ def test_axe_finds_no_barrier(name, once):
     from axe_playwright_python.sync_playwright import Axe
 
     page = unfolded(once(name))
+    page.add_style_tag(content=".scroll { background: none !important; }")  # axe judges no text on a gradient
     # The rest of the page of a fine-tuning is that of an evaluation.
     part = ".board > details:first-of-type" if name == "finetune" else "html"
     found = Axe().run(page, context=part, options=RULES).response["violations"]
@@ -118,3 +121,30 @@ def test_without_a_script_every_table_and_figure_is_there(name, once, opened):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_sorted_column_of_numbers_is_in_order(name, once):
     assert unfolded(once(name)).evaluate(SORT) == []
+
+
+def edge(page: Any, table: Any) -> list[bytes]:
+    """The pixels at the table's right edge, line by line."""
+    box = table.bounding_box()
+    clip = {"x": box["x"] + box["width"] - 12, "y": box["y"], "width": 12, "height": box["height"]}
+    picture = Image.open(BytesIO(page.screenshot(clip=clip, full_page=True))).convert("RGB")
+    pixels = picture.tobytes()
+    return [pixels[start : start + 3 * picture.width] for start in range(0, len(pixels), 3 * picture.width)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["finetune", "diagnose"])
+def test_the_edge_of_a_table_is_shaded_as_long_as_there_is_more_to_scroll(name, scheme, opened):
+    page = opened(PAGES[name](), width=390, scheme=scheme, script=False).page
+    page.evaluate(FOLD, True)
+    cut = [each for each in page.locator(".scroll").all() if each.evaluate("(e) => e.scrollWidth > e.clientWidth + 1")]
+
+    assert cut
+    for table in cut:
+        for left, least, most in ((0, 0.9, 1.0), (9999, 0.0, 0.0)):
+            table.evaluate("(e, left) => { e.style.background = ''; e.scrollLeft = left; }", left)
+            shown = edge(page, table)
+            table.evaluate("(e) => { e.style.background = 'none'; }")
+            plain = edge(page, table)
+            changed = sum(one != other for one, other in zip(shown, plain, strict=True)) / len(plain)
+            assert least <= changed <= most, table.get_attribute("aria-label")

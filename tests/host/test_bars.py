@@ -77,6 +77,17 @@ def test_the_running_stage_and_the_total_fit_below_the_finished_ones(width):
     assert "about" in lines[0]
 
 
+def test_a_log_says_how_many_images_are_to_do():
+    console = Console(file=io.StringIO(), width=80)
+    with Bars(quiet=False, console=console) as bars:
+        for done in (0, 3, 4):
+            bars.stage("stage", 4, done)
+
+    assert console.file.getvalue().splitlines() == [
+        "stage: 4 images to do", "stage: 1 image to do", "stage: 0 images to do",
+    ]  # fmt: skip
+
+
 def test_each_finished_stage_leaves_its_accuracy():
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
     with Bars(quiet=False, console=console) as bars:

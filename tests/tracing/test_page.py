@@ -168,6 +168,8 @@ def test_the_table_fits_the_terminal_and_keeps_the_place_where_it_grows(found, w
 
     assert all(len(line) <= width for line in said.splitlines())
     assert "<- most" in said
+    head = next(line for line in said.splitlines() if " layer " in line)
+    assert all(f" {name}: " in said for name in ("cosine", "CKA", "flips", "margin") if f" {name} " in head)
     lines = [line for line in said.splitlines() if re.match(r" *\d+ ", line)]
     assert [int(line.split()[0]) for line in lines if line.split()[1] in _names(found[0])] == list(range(8))
 

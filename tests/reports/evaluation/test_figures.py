@@ -45,6 +45,26 @@ def test_labels_of_many_lines_do_not_overlap_and_stay_in_the_chart(make_run: Cal
         assert places[-1] <= drawing.frame.bottom
 
 
+def test_names_that_have_no_room_at_their_lines_stand_whole_in_a_legend(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=20, models=("short", "longer-name"), threats=LINF)
+
+    ((_, (wide, narrow)),) = charts(boards([run])[0])
+
+    assert {line.name for line in wide.lines} == {"short", "longer-name"}
+    assert wide.legend == []
+    assert {line.name for line in narrow.lines} == {""}
+    assert {line.name for line in narrow.legend} == {"short", "longer-name"}
+
+
+def test_two_lines_of_one_colour_have_no_legend(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=20, models=tuple(f"model-number-{i}" for i in range(8)), threats=LINF)
+
+    ((_, (_, narrow)),) = charts(boards([run])[0])
+
+    assert narrow.legend == []
+    assert all("\N{HORIZONTAL ELLIPSIS}" in line.name for line in narrow.lines)
+
+
 def test_colours_are_left_to_the_page(run: Run) -> None:
     charts_in_page = re.findall(r"<svg.*?</svg>", page([run]), flags=re.DOTALL)
 

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from robustkit.reports.evaluation.html import page
 from robustkit.errors import UserError
 from robustkit.evidence.run import Run
 from tests.reports.pages import HOSTILE, Page
+from tests.small import data, evaluated, linear
 
 LINF = (("Linf", 0.1, "0.1"),)
 
@@ -157,3 +159,10 @@ def test_a_run_without_results_is_a_page_all_the_same(run: Run) -> None:
 def test_no_run_is_an_error_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least one run"):
         write_report([], tmp_path / "report.html")
+
+
+def test_images_are_broken_by_every_attack_only_where_there_are_several(run: Run) -> None:
+    alone = evaluated(linear(), None, dataset=data(12), attacks="default", eps=0.1, norm="Linf")
+
+    assert " broken by every attack, " in page([run])
+    assert re.search(r"<small>\d+ images: \d+ broken, \d+ not</small>", page([alone]))

@@ -1,4 +1,5 @@
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -49,9 +50,15 @@ def test_the_reader_is_told_what_the_numbers_cannot_say(single: Run) -> None:
     text = " ".join(printed(single).split())
 
     assert "upper bound on robust accuracy under these attacks" in text
-    assert "Resolution (power 80 %, level 5 %)" in text
-    assert "points on 504 other images" in text
+    assert re.search(r"Resolution at [\d.]+ % and n=504 \(power 80 %, level 5 %\):", text)
+    assert "to be told apart on 504 other images" in text
     assert all(warning in text for warning in single.manifest["warnings"])
+
+
+def test_two_equal_differences_are_one_number(make_run: Callable[..., Run]) -> None:
+    text = " ".join(printed(make_run(n=8, models=("m",), threats=(("Linf", 0.1, "0.1"),))).split())
+
+    assert "another model must differ by 80.1 points to be told apart, on other or on these same images." in text
 
 
 def test_nothing_left_prints_a_one_sided_interval(make_run: Callable[..., Run]) -> None:

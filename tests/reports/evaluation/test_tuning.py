@@ -32,6 +32,15 @@ def test_the_first_sentence_is_about_the_attack_and_the_second_about_clean_image
     assert second.startswith("Accuracy on clean images ")
 
 
+def test_a_sentence_has_the_counts_because_rounded_percentages_do_not_add_up(run):
+    line = tuning_lines(run)[0]
+    before, after = (int(text.removesuffix("/30")) for text in (line.before_count, line.after_count))
+    (sentence, _) = tuning_sentences(tuning_lines(run))
+
+    assert f"({before}/30) to {line.after} ({after}/30), {line.change} points" in sentence
+    assert line.change.lstrip("+\N{MINUS SIGN}") == f"{abs(after - before) / 0.3:.1f}"
+
+
 def test_a_run_of_one_model_has_no_before_and_after():
     run = evaluated(linear(), None, dataset=data(8), attacks="fgsm", eps=0.1, norm="Linf")
 
