@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import exact_arithmetic, untouched
+from robustkit.classifier.logits import require_finite
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
@@ -87,6 +88,7 @@ def diagnose(
     with untouched(classifier.model, seed), torch.inference_mode(mode=False), exact_arithmetic(classifier.device):
         labels = checked_labels(y.detach().cpu(), len(x), _class_count(unchecked)).to(classifier.device)
         subject = replace(unchecked, y=labels)
+        _require_finite_logits(subject)
         assessment = assess(subject, layers)
     setting = ProofAttack(loss, norm_name(norm), str(eps), seed)
     correct = assessment.whole.correct.nonzero().flatten().tolist()
@@ -129,6 +131,12 @@ def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> C
 @torch.no_grad()
 def _class_count(subject: Subject) -> int:
     return subject.logits(subject.x[:1]).shape[1]
+
+
+@torch.no_grad()
+def _require_finite_logits(subject: Subject) -> None:
+    for batch in subject.batches():
+        require_finite(batch.logits(batch.x))
 
 
 def _diagnosis(subject: Subject, proven: Proven, setting: ProofAttack) -> Diagnosis:

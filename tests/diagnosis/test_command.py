@@ -18,6 +18,7 @@ clean = nets.base
 noisy = lambda: nets.defended("noisy")
 large_logits = lambda: nets.defended("temperature")
 rounded = lambda: nets.defended("quantised")
+nan = lambda: nets.Lambda(lambda x: x.flatten(1)[:, :10] * float("nan"))
 constant = lambda: nets.Lambda(lambda x: 0 * x.flatten(1)[:, :10] + torch.arange(10.0))
 """
 
@@ -84,7 +85,7 @@ def test_layers_seed_and_samples_are_passed_on(diagnose, tmp_path):
     [((), "No model is given"), (("-m", "net.py:clean", "--eps", "8"), "8/255"),
      (("-m", "net.py:clean", "--layer", "conv9"), "conv9"), (("-m", "net.py:clean", "--loss", "x"), "no loss"),
      (("-m", "net.py:clean", "--eps", "0"), "above zero"), (("-m", "net.py:nothing",), "nothing"),
-     (("-m", "net.py:clean", "-o", "digits.npz/out"), "--out")],
+     (("-m", "net.py:clean", "-o", "digits.npz/out"), "--out"), (("-m", "net.py:nan"), "NaN or infinite logits")],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_status_2(diagnose, tmp_path, words, sentence):
     ended = diagnose(*words)
