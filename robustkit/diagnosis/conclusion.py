@@ -71,10 +71,11 @@ def _from_proof(assessment: Assessment, proof: Proof, suspects: str) -> Conclusi
     return Conclusion("clear", f"{calls}: attacks without it lower robust accuracy by at most {most}.{tied}")
 
 
-def notes(assessment: Assessment, subject: Subject) -> tuple[str, ...]:
+def notes(assessment: Assessment, subject: Subject, final: Conclusion) -> tuple[str, ...]:
     """What else a reader should know."""
     whole, sentences, loss = assessment.whole, [], subject.loss
-    if median(whole.fidelity) < WHOLE_FAITHFUL:
+    explained = final.verdict == "masked" and bool(assessment.culprits)
+    if median(whole.fidelity) < WHOLE_FAITHFUL and not explained:
         sentences.append(
             "From image to margin the gradient does not predict a move of size eps, because of depth or of curved code "
             "in a forward method; use many small steps, restarts, and an attack without gradients."

@@ -8,6 +8,10 @@ from .proof import Proof
 from .record import CAVEAT, DiagnosisRecord, LayerRow
 
 COLUMNS = ("#", "layer", "kind", "|grad|", "zero", "fid", "fid/100", "lin", "verdict")
+LEGEND = (
+    "|grad|, zero: length of the loss's gradient at the call's output, and share of images where it is exactly zero. "
+    "fid, fid/100, lin: how well the call's own backward pass predicts its response."
+)
 NO_GAIN = "The remedy gains nothing on these images: at this radius the layer did not stop the attack."
 SHOWN = 24  # rows; a longer table leaves out faithful ones
 _LEFT_ALIGNED = ("layer", "kind", "verdict")
@@ -46,6 +50,7 @@ def lines_of(diagnosis: DiagnosisRecord) -> Iterator[tuple[LayerRow | None, tupl
 
 def findings(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
     """The lines below the table: a label and a text."""
+    yield "columns", LEGEND
     yield "verdict", f"{diagnosis.verdict.upper()}. {diagnosis.reason}"
     for culprit in diagnosis.culprits:
         yield "where", f"{culprit.name} ({culprit.kind}): {culprit.verdict}, {culprit.hint}"

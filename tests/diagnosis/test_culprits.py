@@ -39,6 +39,10 @@ def test_the_line_that_masks_comes_first(kind):
     assert site.code == LINES[kind] == linecache.getline(site.file, site.line).strip()
 
 
+def test_a_proven_culprit_leaves_no_other_explanation_in_the_notes():
+    assert diagnosed(Inline("round"), 24, prove=True).notes == ()
+
+
 def test_a_comparison_is_attacked_without_gradients():
     diagnosis = diagnosed(Inline("compare"), 24, prove=True)
 
