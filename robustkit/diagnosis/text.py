@@ -110,8 +110,9 @@ def _proof(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
     proof = diagnosis.proof
     if proof is None:
         return
-    before = f"{100 * proof.before:.1f} %" if proof.before is not None else "could not run"
-    after = f"{100 * proof.after:.1f} %" if proof.after is not None else "could not run"
+    before, after = (
+        "not measurable" if accuracy is None else f"{100 * accuracy:.1f} %" for accuracy in (proof.before, proof.after)
+    )
     with_remedy = f"; {after} by {proof.attack_after} with the remedy" if proof.attack_after else ""
     clean = f"clean {100 * proof.clean:.1f} %, n = {proof.n}"
     yield "proof", f"robust accuracy {before} by {proof.attack_before}{with_remedy}{_search(proof)} ({clean})"
