@@ -8,6 +8,10 @@ class UserError(ValueError):
     """Something the caller can correct. The command line prints its text alone and exits with status 2."""
 
 
+class NoInputGradientError(UserError):
+    """Autograd sees no path from the model's logits to its input."""
+
+
 class UntrainedError(UserError):
     """A model would have to be trained first, where nothing may be trained."""
 

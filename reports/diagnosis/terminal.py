@@ -17,6 +17,7 @@ from ..shared.words import printable
 # What a narrow terminal leaves out, in this order; fidelity and verdict are never left out.
 DROPS: Final = ((), ("kind",), ("kind", "|grad|"), ("kind", "|grad|", "lin"), ("kind", "|grad|", "lin", "zero"))
 _LEFT: Final = ("layer", "kind", "verdict")
+_NAME: Final = 36  # letters: "model.network.layer4.0.downsample.0" on one line leaves room for `lin` in 80 columns
 _WORD: Final = 8  # columns for the word in front of each finding
 
 
@@ -40,7 +41,7 @@ def _table(diagnosis: Diagnosis, shown: list[str]) -> Table:
     table = empty_table(title)
     for name in shown:
         if name in _LEFT:
-            table.add_column(name, overflow="fold", max_width=34)
+            table.add_column(name, overflow="fold", max_width=_NAME)
         else:
             table.add_column(name, justify="right", no_wrap=True)
     for row, line in lines_of(diagnosis):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robustkit.errors import UserError
+from robustkit.errors import NoInputGradientError
 from robustkit.nethook import Trace
 from robustkit.nethook.gradients import gradients
 from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen
@@ -144,7 +144,7 @@ def _gradients(loss: Tensor, points: list[Any], *, retain: bool = False) -> list
     if loss.requires_grad:
         grads = gradients(loss.sum(), points, retain_graph=retain)
     if grads[0] is None:
-        raise UserError(
+        raise NoInputGradientError(
             "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "
             "inside); find the layer with robustkit diagnose, take --bpda LAYER, or use an attack without gradients, "
             "such as square."

@@ -49,6 +49,18 @@ def logits_of(output: Any, rows: int | None = None) -> Tensor:
     return logits
 
 
+def require_finite(logits: Tensor) -> None:
+    """Refuse a model whose logits of clean images are not finite.
+
+    Raises:
+        UserError: one is NaN or infinite.
+    """
+    if not bool(logits.isfinite().all()):
+        raise UserError(
+            "The model returns NaN or infinite logits on clean images; check its weights and normalisation."
+        )
+
+
 def _usual(logits: Tensor) -> Tensor:
     if logits.is_meta or logits.is_nested or logits.layout is not torch.strided or logits.is_quantized:
         raise UserError(

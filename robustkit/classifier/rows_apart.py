@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.generators import reseed
+from robustkit.classifier.logits import require_finite
 from robustkit.classifier.session import Session
 from robustkit.errors import UserError
 
@@ -30,10 +31,7 @@ def check_rows_apart(session: Session, tile: Tensor) -> None:
         UserError: it does, or the model returns NaN.
     """
     logits = _answer(session, tile, 0)
-    if not bool(logits.isfinite().all()):
-        raise UserError(
-            "The model returns NaN or infinite logits on clean images; check its weights and normalisation."
-        )
+    require_finite(logits)
     scale = max(float(logits.max() - logits.min()), 1e-6)
     for company in _companies(tile):
         kept = (company == tile).flatten(1).all(1)

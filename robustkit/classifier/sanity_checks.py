@@ -9,7 +9,7 @@ from torch import Tensor
 from robustkit.black_box.http_model import HttpModel
 from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.logits import logits_of
+from robustkit.classifier.logits import logits_of, require_finite
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.rows_apart import check_rows_apart
 from robustkit.classifier.session import Session
@@ -109,10 +109,7 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     # Both in one batch each: a session queries some networks one image at a time, which would hide what is looked for.
     forward = session.reference.forward
     logits, other = forward(tile), forward(reversed_tile).flip(0)
-    if not bool(logits.isfinite().all()):
-        raise UserError(
-            "The model returns NaN or infinite logits on clean images; check its weights and normalisation."
-        )
+    require_finite(logits)
     scale = max(float(logits.max() - logits.min()), 1e-6)
     if bool((logits - other)[:-1].abs().max() > 1e-3 * scale):
         raise UserError(

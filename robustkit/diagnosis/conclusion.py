@@ -43,6 +43,8 @@ def conclude(assessment: Assessment, proof: Proof | None) -> Conclusion:
     if "loss saturated" in causes:
         return Conclusion("loss saturated", "The loss has no usable gradient for "
                           f"{_percent(share(whole.lost))} of the images.")  # fmt: skip
+    if zero > LOST and share(whole.still) == 1:
+        return Conclusion("inconclusive", _constant(assessment))
     if zero > LOST:
         return Conclusion("inconclusive", f"The input gradient is exactly zero for {_percent(zero)} of the images, "
                           "and no layer says why.")  # fmt: skip
@@ -51,6 +53,16 @@ def conclude(assessment: Assessment, proof: Proof | None) -> Conclusion:
         tested = f"Gradients may mislead{suspects}" if causes else f"No call of {count} masks its gradient"
         return Conclusion("inconclusive", f"{tested}, but no attack has tested it; run it with the proof.")
     return _from_proof(assessment, proof, suspects)
+
+
+def _constant(assessment: Assessment) -> str:
+    """The reason where no logit changes with the image."""
+    flat = [run for run in assessment.runs if assessment.verdicts[run.site] == "flat"]
+    first = f" The first call whose output stays the same is {_places(flat[:1])}." if flat else ""
+    return (
+        "No logit changes when an image moves by eps, so there is no gradient to mask: the model ignores its input, or "
+        f"is constant around these images.{first} Correct the model, or attack it without gradients (--attack square)."
+    )
 
 
 def _from_proof(assessment: Assessment, proof: Proof, suspects: str) -> Conclusion:
@@ -71,10 +83,11 @@ def _from_proof(assessment: Assessment, proof: Proof, suspects: str) -> Conclusi
     return Conclusion("clear", f"{calls}: attacks without it lower robust accuracy by at most {most}.{tied}")
 
 
-def notes(assessment: Assessment, subject: Subject) -> tuple[str, ...]:
+def notes(assessment: Assessment, subject: Subject, final: Conclusion) -> tuple[str, ...]:
     """What else a reader should know."""
     whole, sentences, loss = assessment.whole, [], subject.loss
-    if median(whole.fidelity) < WHOLE_FAITHFUL:
+    explained = final.verdict == "masked" and bool(assessment.culprits)
+    if median(whole.fidelity) < WHOLE_FAITHFUL and not explained:
         sentences.append(
             "From image to margin the gradient does not predict a move of size eps, because of depth or of curved code "
             "in a forward method; use many small steps, restarts, and an attack without gradients."

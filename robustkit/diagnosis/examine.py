@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import exact_arithmetic, untouched
+from robustkit.classifier.logits import require_finite
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
@@ -87,6 +88,7 @@ def diagnose(
     with untouched(classifier.model, seed), torch.inference_mode(mode=False), exact_arithmetic(classifier.device):
         labels = checked_labels(y.detach().cpu(), len(x), _class_count(unchecked)).to(classifier.device)
         subject = replace(unchecked, y=labels)
+        _require_finite_logits(subject)
         assessment = assess(subject, layers)
     setting = ProofAttack(loss, norm_name(norm), str(eps), seed)
     correct = assessment.whole.correct.nonzero().flatten().tolist()
@@ -131,6 +133,12 @@ def _class_count(subject: Subject) -> int:
     return subject.logits(subject.x[:1]).shape[1]
 
 
+@torch.no_grad()
+def _require_finite_logits(subject: Subject) -> None:
+    for batch in subject.batches():
+        require_finite(batch.logits(batch.x))
+
+
 def _diagnosis(subject: Subject, proven: Proven, setting: ProofAttack) -> Diagnosis:
     assessment = proven.assessment
     rows = {run.site: _row(run, assessment, subject.loss) for run in assessment.runs}
@@ -145,7 +153,7 @@ def _diagnosis(subject: Subject, proven: Proven, setting: ProofAttack) -> Diagno
             median(whole.fidelity), median(whole.fidelity_small), share(whole.zero), share(whole.lost),
             median(whole.largest),
         ),
-        unseen=assessment.calls.unseen, notes=notes(assessment, subject), n=len(subject.x), norm=setting.norm,
+        unseen=assessment.calls.unseen, notes=notes(assessment, subject, final), n=len(subject.x), norm=setting.norm,
         eps=setting.eps, loss=setting.loss, seed=setting.seed,
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ STEPS = (
     "argmax", "argmin", "fake_quantize_per_tensor_affine", "histc",
 )  # fmt: skip
 _COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "greater", "less", "isclose")
+TO_NUMPY = ("numpy", "array")  # `x.numpy()`; `np.asarray(x)` calls `x.__array__()`
 _TORCH = Path(torch.__file__).resolve().parent
 
 
@@ -72,9 +73,9 @@ class _OperationLog(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
-        differentiable = any(part.requires_grad for part in floats([*args, *(kwargs or {}).values()]))
-        if differentiable and not self.depth:
-            name = name_of(func)
+        inputs, name = floats([*args, *(kwargs or {}).values()]), name_of(func)
+        # A value must be detached before it can go to numpy.
+        if not self.depth and (any(part.requires_grad for part in inputs) or (inputs and name in TO_NUMPY)):
             reason = _reason(name, output)
             frame = _caller() if reason is not None else None
             if reason is not None and frame is not None:
@@ -88,6 +89,8 @@ def _reason(name: str, output: Any) -> str | None:
         return "zero derivative almost everywhere"
     if name in _COMPARISONS:
         return "comparison: its result carries no gradient"
+    if name in TO_NUMPY:
+        return "leaves torch for numpy"
     detached = any(not part.requires_grad for part in floats(output))
     # `zeros_like`, `expand_as` and others only take the shape of a tensor that has a gradient.
     if not detached or name.endswith(("_like", "_as")) or name.startswith("new_"):

@@ -43,6 +43,7 @@ class EndToEndNumbers(NamedTuple):
     spread: Tensor  # [n] standard deviation of the wrong logits over the distance of their mean to the true one
     crowded: Tensor  # [n] share of the other logits that equal the largest or the smallest, to 0.001 of their range
     correct: Tensor  # [n] 1 where the prediction is the label
+    still: Tensor  # [n] 1 where the full perturbation changes no logit
 
 
 class LossGradients(NamedTuple):
@@ -70,21 +71,25 @@ def _of_batch(batch: Subject, sites: Sequence[Site]) -> LossGradients:
         margin = losses.margin(logits, batch.y)
         loss = losses.loss(batch.loss)(logits, batch.y, untargeted)
         margin_grad = _grad_or_zeros(margin, query)
-        image_grad, logits_grad = _grad_or_zeros(loss, query), _grad_or_zeros(loss, logits)
-        ce_grad = _grad_or_zeros(losses.loss("ce")(logits, batch.y, untargeted), logits)
+        image_grad = _grad_or_zeros(loss, query)
+        # Of a copy: logits that are cut off from the graph say nothing about the loss.
+        scores = logits.detach().clone().requires_grad_()
+        logits_grad, ce_grad = (
+            _grad_or_zeros(losses.loss(name)(scores, batch.y, untargeted), scores) for name in (batch.loss, "ce")
+        )
         if loss.requires_grad:
             # The gradient of a view that is overwritten in place cannot be read; its row then has a dash.
             with contextlib.suppress(StaleActivationError):
                 trace.grad(loss.sum())
     by_call = {
-        Site(call.name, call.index): _summarized(call.grad, count)
+        Site(call.name, call.index): _summarized(call.grad if call.grads else None, count)
         for call in trace.calls
         if call.grads or not loss.requires_grad
     }
     logits = logits.detach()
     rivals, spread = _ties(logits.double(), batch.y)
     whole = EndToEndNumbers(
-        *_margin_fidelity(batch, margin_grad, logits, margin.detach()), zero=_summarized([image_grad], count).zero,
+        **_moved(batch, margin_grad, logits, margin.detach()), zero=_summarized([image_grad], count).zero,
         lost=as_float64(_lost(logits_grad)), lost_ce=as_float64(_lost(ce_grad)),
         probabilities=as_float64(_probabilities(logits)), largest=as_float64(logits.abs().amax(1)),
         rivals=as_float64(rivals), spread=as_float64(spread),
@@ -93,17 +98,20 @@ def _of_batch(batch: Subject, sites: Sequence[Site]) -> LossGradients:
     return LossGradients({site: by_call[site] for site in sites if site in by_call}, whole)
 
 
-def _margin_fidelity(batch: Subject, grad: Tensor, logits: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
-    """Fidelity of the margin at the full perturbation and at a hundredth of it."""
+def _moved(batch: Subject, grad: Tensor, logits: Tensor, margin: Tensor) -> dict[str, Tensor]:
+    """`fidelity`, `fidelity_small` and `still` of EndToEndNumbers."""
     move = batch.perturbed - batch.x
     predicted = (per_image(grad, len(batch.x)) * per_image(move, len(batch.x))).sum(1)
     floor = _ROUNDING * torch.finfo(logits.dtype).eps * logits.abs().amax(1)
-    values = []
-    for share in (1.0, SMALL):
-        with torch.no_grad():
-            change = losses.margin(batch.logits(batch.x + share * move), batch.y) - margin
-        values.append(as_float64(torch.where(change.abs() > floor, agreement(share * predicted, change), torch.nan)))
-    return values[0], values[1]
+    with torch.no_grad():
+        far, near = batch.logits(batch.x + move), batch.logits(batch.x + SMALL * move)
+
+    def fidelity(share: float, moved: Tensor) -> Tensor:
+        change = losses.margin(moved, batch.y) - margin
+        return as_float64(torch.where(change.abs() > floor, agreement(share * predicted, change), torch.nan))
+
+    return {"fidelity": fidelity(1.0, far), "fidelity_small": fidelity(SMALL, near),
+            "still": as_float64((far == logits).all(1))}  # fmt: skip
 
 
 def _grad_or_zeros(value: Tensor, point: Tensor) -> Tensor:

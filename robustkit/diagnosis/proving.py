@@ -16,7 +16,7 @@ from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.engine.attack_tensors import attack
-from robustkit.errors import UserError
+from robustkit.errors import NoInputGradientError, UserError
 from robustkit.primitives import registry
 
 from .proof import Proof
@@ -72,6 +72,8 @@ class ProofImages:
                     classifier or self.classifier, self.x[numbers], self.y[numbers], method, seed=self.setting.seed,
                     numbers=numbers,
                 )  # fmt: skip
+            except NoInputGradientError:  # its text sends the reader to the diagnosis
+                return _Left(list(rows), "No gradient reaches the image, so attacks with gradients cannot run.")
             except UserError as error:
                 return _Left(list(rows), str(error))
         robust = result.clean_correct & ~result.success
@@ -104,8 +106,8 @@ def measure_proof(images: ProofImages, remedies: Sequence[Prescription], *, bloc
         blocked: no gradient reaches the image, so a second attack with gradients would add nothing.
     """
     kinds, classifier, setting = {remedy.kind for remedy in remedies}, images.classifier, images.setting
-    # One draw per query: an attack that does not know about the noise.
-    plain = replace(classifier, eot=1 if "eot" in kinds else classifier.eot)
+    # One draw per query: an attack that does not know about the noise. Folding drops a `no_grad` of the model's code.
+    plain = replace(classifier, eot=1 if "eot" in kinds else classifier.eot, fold=classifier.fold and not blocked)
     before, names = _under_own_gradients(images, plain, short=blocked or "eot" in kinds)
     left = set(before.rows)
     adapted, after, search = "", None, ""

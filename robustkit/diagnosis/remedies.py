@@ -40,7 +40,7 @@ def prescribe(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) ->
     if verdict == "tied logits":
         text = "aim at the likeliest wrong classes one by one (targeted attack)"
         return Prescription("targets", name, text, "--attack apgd-t")
-    passable = run.same_shape if run.leaf else any(passes_straight_through(line) for line in lines)
+    passable = run.same_shape if run.leaf else passes_straight_through(lines)
     if verdict == "two-faced" or not passable:
         return Prescription("gradient-free", name, f"attack {shown} without gradients", "--attack square")
     if not run.leaf:

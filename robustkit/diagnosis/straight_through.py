@@ -3,6 +3,7 @@
 Bengio et al. 2013, arXiv:1308.3432.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from robustkit.models.preprocessing import Preprocessed
 
-from .lines import STEPS, OpSite, name_of
+from .lines import STEPS, TO_NUMPY, OpSite, name_of
 
 _CUTS = ("detach", "data")
 
@@ -35,9 +36,11 @@ class StraightThroughNetwork(Preprocessed):
             return self.network(x)
 
 
-def passes_straight_through(site: OpSite) -> bool:
-    """Whether `StraightThroughNetwork` passes gradients through this operation."""
-    return site.op in (*STEPS, *_CUTS) or site.reason.startswith("runs without gradients")
+def passes_straight_through(sites: Sequence[OpSite]) -> bool:
+    """Whether `StraightThroughNetwork` passes gradients through one of these operations; none comes back from numpy."""
+    if any(site.op in TO_NUMPY for site in sites):
+        return False
+    return any(site.op in (*STEPS, *_CUTS) or site.reason.startswith("runs without gradients") for site in sites)
 
 
 class _StraightThroughMode(TorchFunctionMode):
@@ -48,6 +51,8 @@ class _StraightThroughMode(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if name in _CUTS:
             return first
+        if name in TO_NUMPY:  # its `detach` was undone above
+            return func(first.detach(), *args[1:], **(kwargs or {}))
         if not torch.is_grad_enabled():
             with torch.enable_grad():
                 return func(*args, **(kwargs or {}))

@@ -8,6 +8,10 @@ from .proof import Proof
 from .record import CAVEAT, DiagnosisRecord, LayerRow
 
 COLUMNS = ("#", "layer", "kind", "|grad|", "zero", "fid", "fid/100", "lin", "verdict")
+LEGEND = (
+    "|grad|, zero: length of the loss's gradient at the call's output, and share of images where it is exactly zero. "
+    "fid, fid/100, lin: how well the call's own backward pass predicts its response."
+)
 NO_GAIN = "The remedy gains nothing on these images: at this radius the layer did not stop the attack."
 SHOWN = 24  # rows; a longer table leaves out faithful ones
 _LEFT_ALIGNED = ("layer", "kind", "verdict")
@@ -46,6 +50,7 @@ def lines_of(diagnosis: DiagnosisRecord) -> Iterator[tuple[LayerRow | None, tupl
 
 def findings(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
     """The lines below the table: a label and a text."""
+    yield "columns", LEGEND
     yield "verdict", f"{diagnosis.verdict.upper()}. {diagnosis.reason}"
     for culprit in diagnosis.culprits:
         yield "where", f"{culprit.name} ({culprit.kind}): {culprit.verdict}, {culprit.hint}"
@@ -105,8 +110,9 @@ def _proof(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
     proof = diagnosis.proof
     if proof is None:
         return
-    before = f"{100 * proof.before:.1f} %" if proof.before is not None else "could not run"
-    after = f"{100 * proof.after:.1f} %" if proof.after is not None else "could not run"
+    before, after = (
+        "not measurable" if accuracy is None else f"{100 * accuracy:.1f} %" for accuracy in (proof.before, proof.after)
+    )
     with_remedy = f"; {after} by {proof.attack_after} with the remedy" if proof.attack_after else ""
     clean = f"clean {100 * proof.clean:.1f} %, n = {proof.n}"
     yield "proof", f"robust accuracy {before} by {proof.attack_before}{with_remedy}{_search(proof)} ({clean})"

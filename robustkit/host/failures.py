@@ -60,6 +60,17 @@ def described_error(error: BaseException) -> str:
     return _kind_and_text(error) + where
 
 
+def is_from_library(error: BaseException) -> bool:
+    """Whether a library such as torch raised an error about its input, or no code of the user took part.
+
+    Other kinds of errors, such as a missing key, are about the code that called the library.
+    """
+    frames = _frames(error)
+    about_input = isinstance(error, (RuntimeError, ValueError, AssertionError))
+    raised = about_input and bool(frames) and _owner(frames[0][0]) == "library"
+    return raised or not isinstance(_blamed(error), CodePlace)
+
+
 def _kind_and_text(error: BaseException) -> str:
     kind = type(error).__name__
     try:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from robustkit.black_box import BlackBox
 from robustkit.errors import UserError
+from robustkit.host.failures import described_error, is_from_library
 
 from .image_spec import ImageSpec
 from .pixels import PixelModel
@@ -34,11 +35,7 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
         # Two: batch statistics of one image do not exist. In the type of the weights, as all later queries are.
         logits: object = model(torch.zeros(2, *images.shape, dtype=placement(model).dtype))
     except Exception as error:
-        shape = "x".join(map(str, images.shape))
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise UserError(
-            f"{model.name} does not take the images of {images.name} ({shape}): {reason}; {fix}."
-        ) from error
+        raise UserError(_failure(error, model, images, fix)) from error
     # The classifier unpacks tuples, dicts and other outputs later. Nested tensors have axes, but torch 2.14 raises at
     # their shape.
     one = False
@@ -51,6 +48,15 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
         raise UserError(
             f"{model.name} {own}, {images.name} has {images.classes}{which}; choose a model or weights made for it."
         )
+
+
+def _failure(error: Exception, model: PixelModel, images: ImageSpec, fix: str) -> str:
+    """The error as a sentence: layers that refuse the shape of the images, or a bug in the model's own code."""
+    what = f"the images of {images.name} ({'x'.join(map(str, images.shape))})"
+    if is_from_library(error):
+        reason = str(error).split("\n")[0].rstrip(".")
+        return f"{model.name} does not take {what}: {reason}; {fix}."
+    return f"{model.name} fails on {what}: {described_error(error)}; correct it, or {fix}."
 
 
 def _first_of(images: ImageSpec, classes: int) -> str:

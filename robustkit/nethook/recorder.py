@@ -54,7 +54,8 @@ class Recorder:
         if self.record_grad:
             if torch.is_inference_mode_enabled():
                 raise UserError(
-                    "There are no gradients under torch.inference_mode; leave it, or trace without grad=True."
+                    f"Layer {visit.name!r} runs under torch.inference_mode, where there are no gradients; leave that "
+                    "mode, attack without gradients (--attack square), or trace without grad=True."
                 )
             call.edge, call.views = edges_of(output, visit.name), views_of(output)
         self.calls.append(call)

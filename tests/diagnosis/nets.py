@@ -119,9 +119,24 @@ class Inline(nn.Module):
                 x = x * 1.0
         if self.kind == "compare":
             x = (x > 0.5).float()
+        if self.kind == "numpy":
+            x = torch.from_numpy(x.detach().numpy())
         if self.kind == "noise":
             x = x + 0.1 * torch.randn_like(x)
         return self.body(x)
+
+
+class CutOff(nn.Module):
+    """An ordinary network whose logits have no graph, not even to its weights."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.body, self.kind = base(), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.set_grad_enabled(self.kind != "no_grad"):
+            logits = self.body(x)
+        return logits.detach()
 
 
 class Deep(nn.Module):

@@ -18,6 +18,8 @@ clean = nets.base
 noisy = lambda: nets.defended("noisy")
 large_logits = lambda: nets.defended("temperature")
 rounded = lambda: nets.defended("quantised")
+ignores_images = lambda: nets.Lambda(lambda x: torch.zeros(len(x), 10))
+nan = lambda: nets.Lambda(lambda x: x.flatten(1)[:, :10] * float("nan"))
 constant = lambda: nets.Lambda(lambda x: 0 * x.flatten(1)[:, :10] + torch.arange(10.0))
 """
 
@@ -53,7 +55,7 @@ def diagnose(tmp_path, monkeypatch, capsys):
     [("clean", (), 0, "clear"), ("clean", ("--no-proof",), 4, "inconclusive"),
      ("rounded", ("--no-proof",), 3, "masked"), ("noisy", ("--no-proof",), 3, "stochastic"),
      ("large_logits", ("--no-proof", "--loss", "ce"), 3, "loss saturated"),
-     ("constant", ("--no-proof",), 4, "inconclusive")],
+     ("constant", ("--no-proof",), 4, "inconclusive"), ("ignores_images", (), 4, "inconclusive")],
 )  # fmt: skip
 def test_the_exit_status_is_the_verdict(diagnose, tmp_path, model, words, status, verdict):
     ended = diagnose("-m", f"net.py:{model}", "--eps", "0.2", *words)
@@ -84,7 +86,7 @@ def test_layers_seed_and_samples_are_passed_on(diagnose, tmp_path):
     [((), "No model is given"), (("-m", "net.py:clean", "--eps", "8"), "8/255"),
      (("-m", "net.py:clean", "--layer", "conv9"), "conv9"), (("-m", "net.py:clean", "--loss", "x"), "no loss"),
      (("-m", "net.py:clean", "--eps", "0"), "above zero"), (("-m", "net.py:nothing",), "nothing"),
-     (("-m", "net.py:clean", "-o", "digits.npz/out"), "--out")],
+     (("-m", "net.py:clean", "-o", "digits.npz/out"), "--out"), (("-m", "net.py:nan"), "NaN or infinite logits")],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_status_2(diagnose, tmp_path, words, sentence):
     ended = diagnose(*words)

@@ -5,7 +5,7 @@ import linecache
 import pytest
 
 from tests.diagnosis import nets
-from tests.diagnosis.nets import Deep, Inline, culprits, diagnosed, remedies, undefended_accuracy
+from tests.diagnosis.nets import CutOff, Deep, Inline, culprits, diagnosed, remedies, undefended_accuracy
 
 LINES = {
     "round": "x = torch.round(x * 8) / 8",
@@ -37,6 +37,28 @@ def test_the_line_that_masks_comes_first(kind):
 
     assert site.file == nets.__file__
     assert site.code == LINES[kind] == linecache.getline(site.file, site.line).strip()
+
+
+@pytest.mark.parametrize(("kind", "remedy"), [("no_grad", "gradient-free"), ("detach", "straight-through")])
+def test_logits_without_a_graph_are_the_fault_of_the_models_own_forward(kind, remedy):
+    diagnosis = diagnosed(CutOff(kind), 24, prove=True)
+
+    assert diagnosis.verdict == "masked"
+    assert culprits(diagnosis) == [("", "detached")]
+    assert remedies(diagnosis) == {remedy}
+    assert diagnosis.proof.before is None
+    assert diagnosis.proof.after < diagnosis.proof.clean - 0.2
+
+
+def test_images_that_go_through_numpy_are_attacked_without_gradients():
+    diagnosis = diagnosed(Inline("numpy"), 24, prove=True)
+
+    assert remedies(diagnosis) == {"gradient-free"}
+    assert diagnosis.proof.after < diagnosis.proof.clean - 0.2
+
+
+def test_a_proven_culprit_leaves_no_other_explanation_in_the_notes():
+    assert diagnosed(Inline("round"), 24, prove=True).notes == ()
 
 
 def test_a_comparison_is_attacked_without_gradients():

@@ -74,7 +74,14 @@ def test_a_model_that_ignores_its_image_is_not_called_clear():
     diagnosis = diagnosed(Lambda(lambda x: 0 * x.flatten(1)[:, :10] + torch.arange(10.0)))
 
     assert diagnosis.verdict == "inconclusive"
-    assert "zero" in diagnosis.reason
+    assert "ignores its input" in diagnosis.reason
+
+
+def test_the_first_layer_that_ignores_its_input_is_named():
+    diagnosis = diagnosed(nn.Sequential(Lambda(torch.zeros_like), base()), prove=True)
+
+    assert diagnosis.verdict == "inconclusive"
+    assert "stays the same is '0'" in diagnosis.reason
 
 
 def test_a_network_that_is_curved_by_its_depth_raises_no_alarm_but_has_a_note():

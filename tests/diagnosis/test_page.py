@@ -1,5 +1,7 @@
+import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -87,6 +89,16 @@ def test_the_section_can_be_put_into_other_pages(diagnosis):
 
     assert tags[0] == "section"
     assert "html" not in tags
+
+
+def test_a_terminal_of_80_columns_has_a_layer_of_a_resnet_on_one_line(diagnosis):
+    name, console = (
+        "model.network.layer4.0.downsample.0",
+        Console(width=80, record=True, file=io.StringIO(), force_terminal=True),
+    )
+    print_diagnosis(replace(diagnosis, rows=(replace(diagnosis.rows[0], layer=name),)), console)
+
+    assert name in console.export_text()
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

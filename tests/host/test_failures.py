@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from robustkit.errors import UserError
-from robustkit.host.failures import as_users_error, described_error
+from robustkit.host.failures import as_users_error, described_error, is_from_library
 from robustkit.models.hashing import hash_tensors
 
 
@@ -18,6 +18,15 @@ class Raising(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise self.error
+
+
+class Holding(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +46,21 @@ def test_a_layer_that_gets_the_wrong_shape_is_the_models_failure():
         called(nn.Linear(3, 2))
 
     assert re.search("model failed on its input: RuntimeError: .*mat1 and mat2", str(as_users_error(raised.value)))
+
+
+@pytest.mark.parametrize("error", [KeyError("weights"), RuntimeError("the table is empty")])
+def test_an_exception_that_the_users_forward_raises_is_not_about_its_input(error):
+    with pytest.raises(type(error)) as raised:
+        Raising(error)(torch.zeros(1))
+
+    assert not is_from_library(raised.value)
+
+
+def test_an_error_of_a_layer_is_about_its_input_also_inside_a_network_of_the_user():
+    with pytest.raises(RuntimeError) as raised:
+        Holding(nn.Linear(3, 2))(torch.zeros(1, 4))
+
+    assert is_from_library(raised.value)
 
 
 def called(network: nn.Module) -> None:

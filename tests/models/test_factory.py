@@ -20,6 +20,9 @@ def digits_net(num_classes=3):
 def one(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
 def other(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 12))
 def colour(): return nn.Conv2d(3, 4, 3)
+class Crash(nn.Module):
+    def forward(self, x): raise KeyError("weights")
+
 def wants(width): return nn.Linear(width, 10)
 def fails(): raise KeyError("no weights at home")
 def number(): return 7
@@ -83,6 +86,7 @@ def test_the_number_of_classes_is_that_of_the_logits():
         ("mine.py:gone(8)", {}, "has no function 'gone'"),
         ("mine.py:one", {}, "mine.one returns one logit, which counts as 2 classes, digits has 10"),
         ("mine.py:colour", {}, r"does not take the images of digits \(1x8x8\)"),
+        ("mine.py:Crash", {}, r"fails on .* digits \(1x8x8\): KeyError: 'weights' \(mine\.py:\d+\); correct it"),
         ("mine.py:digits_net", {"train": True}, "leave out --train"),
         ("typo.py:net", {}, r"typo\.py cannot be imported: ModuleNotFoundError: No module named 'torhc'"),
         ("gone.py:net", {}, "There is no file"),
