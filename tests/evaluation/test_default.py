@@ -130,25 +130,26 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
 
 
 @pytest.mark.parametrize(
-    ("name", "most"),
+    ("name", "most", "said", "note"),
     [
-        ("quantised", 0.5),
-        pytest.param("kwta", 0.55, marks=pytest.mark.slow),
-        ("temperature", 0.5),
-        pytest.param("zeroed", 0.5, marks=pytest.mark.slow),
-        pytest.param("sigmoid", 0.6, marks=pytest.mark.slow),
-        pytest.param("softmax", 0.5, marks=pytest.mark.slow),
+        ("quantised", 0.5, "predicts nothing, or less than half", "gradients look masked"),
+        pytest.param("kwta", 0.05, "", "", marks=pytest.mark.slow),  # broken
+        ("temperature", 0.5, "", ""),
+        pytest.param(
+            "zeroed", 0.5, "predicts nothing, or less than half", "gradients look masked", marks=pytest.mark.slow
+        ),
+        pytest.param("sigmoid", 0.6, "", "", marks=pytest.mark.slow),
+        pytest.param("softmax", 0.5, "seems to return probabilities", "probabilities", marks=pytest.mark.slow),
     ],
 )
-def test_no_masked_defense_looks_robust(name, most, base):
+def test_no_masked_defense_looks_robust(name, most, said, note, base):
     ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks="default", eps="0.1")
     accuracy = ran.results.set_index("attack").accuracy["rk-6"]
 
     assert accuracy <= most
-    if name in ("quantised", "zeroed", "kwta", "softmax"):
-        assert "predicts nothing, or less than half" in " ".join(ran.manifest["warnings"])
-        notes = ran.results.note[ran.results.eps_text == "0.1"]
-        assert notes.str.contains("gradients look masked").all()
+    assert said in " ".join(ran.manifest["warnings"])
+    if note:
+        assert ran.results.note[ran.results.eps_text == "0.1"].str.contains(note).all()
 
 
 def test_honest_models_are_not_suspected(base):
