@@ -65,8 +65,13 @@ class LayerFunction:
         queue = iter([tensor.clone() for tensor in tensors])
         args, kwargs = mapped(self.inputs, lambda part: next(queue) if part.is_floating_point() else part)
         draws.reseed(self.seed + draw)
-        outputs = [per_image(part, self.count) for part in floats(self.module(*args, **kwargs))]
+        outputs = [per_image(_computable(part), self.count) for part in floats(self.module(*args, **kwargs))]
         return torch.cat(outputs, 1) if outputs else torch.zeros(self.count, 0)
+
+
+def _computable(values: Tensor) -> Tensor:
+    """Values that torch can subtract: those of 8 bits as fp32."""
+    return values.float() if values.element_size() == 1 else values
 
 
 def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: int) -> Response | None:
@@ -75,7 +80,7 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
     None if the two cannot be compared.
     """
     start, end = floats(still), floats(moved)
-    if not start or [a.shape for a in start] != [b.shape for b in end]:
+    if not start or [a.shape for a in start] != [b.shape for b in end] or any(a.element_size() == 1 for a in start):
         return None
     layer = LayerFunction(module, still, count, seed)
     moves = [after - before for before, after in zip(start, end, strict=True)]

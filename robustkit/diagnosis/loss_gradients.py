@@ -123,10 +123,10 @@ def _grad_or_zeros(value: Tensor, point: Tensor) -> Tensor:
 
 
 def _summarized(grad: Any, count: int) -> CallGradient:
-    parts = [per_image(part, count) for part in floats(grad)]
+    # Double precision: the square of a gradient of 1e-30 would be zero in fp32, and 8 bits know hardly any operation.
+    parts = [per_image(part, count).double() for part in floats(grad)]
     rows = torch.cat(parts, 1) if parts else torch.zeros(count, 1)
-    # Double precision: the square of a gradient of 1e-30 would be zero in fp32.
-    norm, zero, nonfinite = rows.double().norm(dim=1), (rows == 0).all(1), (~rows.isfinite()).any(1)
+    norm, zero, nonfinite = rows.norm(dim=1), (rows == 0).all(1), (~rows.isfinite()).any(1)
     return CallGradient(as_float64(norm), as_float64(zero), as_float64(nonfinite))
 
 

@@ -139,6 +139,27 @@ class CutOff(nn.Module):
         return logits.detach()
 
 
+class EightBits(nn.Module):
+    """An ordinary network with a layer whose output is float8; its logits are, too, if asked."""
+
+    class Coarse(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.to(torch.float8_e4m3fn)
+
+    class Fine(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.float()
+
+    def __init__(self, *, logits: bool) -> None:
+        super().__init__()
+        self.coarse, self.fine, self.body = self.Coarse(), self.Fine(), base()
+        self.logits = logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.body(self.fine(self.coarse(x)))
+        return y.detach().to(torch.float8_e4m3fn) if self.logits else y
+
+
 class Deep(nn.Module):
     """The same two levels down."""
 

@@ -5,7 +5,7 @@ import linecache
 import pytest
 
 from tests.diagnosis import nets
-from tests.diagnosis.nets import CutOff, Deep, Inline, culprits, diagnosed, remedies, undefended_accuracy
+from tests.diagnosis.nets import CutOff, Deep, EightBits, Inline, culprits, diagnosed, remedies, undefended_accuracy
 
 LINES = {
     "round": "x = torch.round(x * 8) / 8",
@@ -75,3 +75,10 @@ def test_noise_drawn_in_a_forward_is_found():
     assert diagnosis.verdict == "stochastic"
     assert culprits(diagnosis) == [("", "stochastic")]
     assert remedies(diagnosis) == {"eot"}
+
+
+def test_values_of_eight_bits_are_measured_where_torch_computes_nothing_with_them():
+    (coarse,) = (row for row in diagnosed(EightBits(logits=False)).rows if row.layer == "coarse")
+
+    assert coarse.verdict in ("faithful", "surrogate")  # and not unmeasured
+    assert culprits(diagnosed(EightBits(logits=True), 24, prove=True)) in ([("", "step")], [("", "detached")])
