@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from robustkit.evidence.corruptions import ALL, CORRUPTION_COLUMNS, ROLE
+from robustkit.evidence.derived import CORRUPTIONS
 from robustkit.evidence.run import Run
 
 from ..shared.csv import write_frame
@@ -17,7 +18,6 @@ from ..shared.rendering import render
 from ..shared.terminal import empty_table
 from ..shared.words import UNKNOWN, in_ascii, interval, percent, printable
 
-FILE = "corruptions.csv"
 _SIDE_BY_SIDE = 5  # models whose means fit beside each other in a terminal
 _FINE = 10**6  # shares that are no counts are written as so many parts
 
@@ -63,7 +63,7 @@ def write_corruptions(run: Run, folder: Path) -> None:
         UserError: `folder` cannot be written to.
     """
     if has_corruptions(run):
-        write_frame(folder / FILE, run.corruptions, CORRUPTION_COLUMNS)
+        write_frame(folder / CORRUPTIONS, run.corruptions, CORRUPTION_COLUMNS)
 
 
 def corruption_tables(run: Run) -> list[CorruptionTable]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from robustkit.evidence.derived import PAGE
 from robustkit.evidence.run import Run
 
 from .corruptions import write_corruptions
@@ -17,4 +18,4 @@ def write_files(run: Run, folder: Path) -> None:
     """
     write_csv(run, folder)
     write_corruptions(run, folder)
-    write_report([run], folder / "report.html")
+    write_report([run], folder / PAGE)

@@ -7,16 +7,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from robustkit.evidence.derived import CORRUPTIONS, DERIVED, PAGE
 from robustkit.evidence.run import Run
 
-from .corruptions import FILE as CORRUPTIONS
 from .corruptions import has_corruptions
 from .files import write_files
 from .html import write_report
 from .name_on_page import called_as_on_page
 
-PAGE = "report.html"
-DERIVED = ("results.csv", "samples.csv", PAGE)
 # What a page's bytes depend on beside the evidence.
 _DRAWN_BY = ("robustkit", "numpy", "pandas")
 
@@ -48,7 +46,7 @@ def _same(file: Path, other: Path) -> bool:
 
 
 def _compared(run: Run, folder: Path, again: Path) -> Iterator[DerivedFile]:
-    for name in (*DERIVED, *([CORRUPTIONS] if has_corruptions(run) else [])):
+    for name in (each for each in DERIVED if each != CORRUPTIONS or has_corruptions(run)):
         file = folder / name
         if not file.is_file():
             yield DerivedFile(name, "missing")

@@ -14,7 +14,7 @@ from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search
 from robustkit.primitives.losses import log_odds
 from robustkit.primitives.perceptual import PerceptualAttack
-from robustkit.primitives.protocol import Attack, FeatureAttack, MultiGradientAttack, Seen, State
+from robustkit.primitives.protocol import Attack, FeatureAttack, MultiGradientAttack, Seen, State, in_package
 from robustkit.statistics.single_draw import FreshDraws
 
 Objective = Callable[[Tensor, State], Tensor]  # of logits [B, K] and rows, [B]
@@ -164,7 +164,7 @@ def of_the_model_alone(attack: Attack, objective: Objective | None = None) -> tu
     asks = attack.with_built_in_loss()
     several = isinstance(asks, (MultiGradientAttack, FeatureAttack, PerceptualAttack))
     methods = type(asks).objective, type(asks).objective_at
-    if not several and not all(each.__module__.startswith("robustkit.") for each in methods):
+    if not several and not all(in_package(each) for each in methods):
         return asks, lambda logits, rows: log_odds(logits, rows.trial.y)
     replaced = asks is not attack and objective is not None
     return asks, (lambda logits, rows: asks.objective(logits, rows.trial)) if replaced else objective

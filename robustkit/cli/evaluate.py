@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from robustkit.errors import UserError
+from robustkit.evidence.derived import DERIVED
 
 from .option_types import OpenShare
 from .options import (
@@ -29,7 +30,7 @@ from .options import (
     weights_options,
     workers_options,
 )
-from .output import EVALUATION, check_writable, remove_if_empty, write_evaluation
+from .output import check_writable, remove_if_empty, write_evaluation
 from .repeated import OneValueEach
 from .requests import evaluation_request
 from .terminal import echo, print_report_path
@@ -117,7 +118,7 @@ def carry_out_in_folder(options: dict[str, Any]) -> int:
     """Carry out an evaluation in its run folder, and return the exit status; Ctrl-C ends it with status 130."""
     _say_if_shard_is_ignored(options["shard"])
     place = options["out"] or _RUNS
-    check_writable(place, EVALUATION if options["out"] else ())
+    check_writable(place, DERIVED if options["out"] else ())
     try:
         return _work(options)
     except KeyboardInterrupt:

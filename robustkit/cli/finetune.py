@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from robustkit.errors import UserError
+from robustkit.evidence.derived import DERIVED
 
 from .options import data_of, input_options, require_model, run_options, threat_options, val_share_option
-from .output import EVALUATION, output_folder, write_evaluation
+from .output import output_folder, write_evaluation
 from .processes import process_team
 from .repeated import OneValueEach
 from .requests import evaluation_before_and_after
@@ -52,7 +53,7 @@ def finetune(**options: Any) -> None:
                 _explain(options)
             return
         advice = "The same command goes on after the last epoch that was stored."
-        place = output_folder(options["out"], (*EVALUATION, "history.csv"), advice)
+        place = output_folder(options["out"], (*DERIVED, "history.csv"), advice)
         with place if team.first else nullcontext():
             _work(options, team)
 

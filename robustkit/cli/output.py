@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from robustkit.evidence.run import Run
 
 
-EVALUATION = ("report.html", "results.csv", "samples.csv", "corruptions.csv")
-
-
 @contextmanager
 def output_folder(folder: Path, reports: Sequence[str], advice: str = "") -> Iterator[None]:
     """A context for work that writes into `folder`.

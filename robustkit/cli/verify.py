@@ -67,7 +67,7 @@ def verify(run: Path, **options: Any) -> int:
 
 
 def _progress(run: "Run") -> Iterator[_Finding]:
-    if run.manifest["finished"] is None and not (run.manifest.get("shard") or {}).get("finished"):
+    if run.manifest.get("shard", run.manifest)["finished"] is None:
         yield _Finding(_OPEN, "The run is unfinished: only the verdicts that it has are checked.")
 
 

@@ -40,8 +40,13 @@ def checked_images(x: Tensor, y: Tensor, source: str) -> LabelledImages:
             f"{source} has {len(images)} images but {len(labels)} labels; there must be one label per image."
         )
     if not len(images):
-        raise UserError(f"{source} is empty; it must hold at least one image.")
+        raise empty(source)
     return LabelledImages(_in_range(images, source), labels)
+
+
+def empty(source: str) -> UserError:
+    """The error for a data set without an image."""
+    return UserError(f"{source} is empty; it must hold at least one image.")
 
 
 def checked_class_names(given: tuple[str, ...] | None, y: Tensor, source: str) -> tuple[str, ...]:

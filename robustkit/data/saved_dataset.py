@@ -19,7 +19,7 @@ from robustkit.errors import UserError
 from robustkit.limits import shortened
 
 from .arrays import THREATS
-from .checks import checked_class_names
+from .checks import checked_class_names, empty
 from .dataset import DatasetOrigin
 from .decoding import PictureReader
 from .pictures import LazyData, decode
@@ -74,7 +74,7 @@ def load_saved_dataset(path: Path, split: str, image_size: int | None) -> LazyDa
     _check_description(folder)
     library = _library()
     if _json(folder / _STATE).get("_data_files") == []:  # which the library cannot open
-        raise _empty(path.resolve().name)
+        raise empty(shortened(path.resolve().name))
     try:
         table = library.load_from_disk(str(folder), keep_in_memory=False)
     except Exception as error:  # the library and its tables raise almost anything
@@ -102,7 +102,7 @@ def _of_table(table: Any, name: str, split: str, image_size: int | None, origin:
     picture = _column(name, features, library.Image, ("image", "img"), "pictures")
     label = _column(name, features, library.ClassLabel, ("label", "labels"), "labels")
     if not len(table):
-        raise _empty(name)
+        raise empty(shortened(name))
     if str(getattr(features[label], "dtype", "")) in _TEXTS:
         raise UserError(
             f"The labels of {shortened(name)}, its column {shortened(label)!r}, are texts; number them: "
@@ -135,10 +135,6 @@ def _column(name: str, features: Mapping[str, Any], kind: type, usual: tuple[str
             f"right one to {usual[0]!r} (rename_column)."
         )
     return candidates[0]
-
-
-def _empty(name: str) -> UserError:
-    return UserError(f"{shortened(name)} is empty; it must hold at least one image.")
 
 
 def _splits(path: Path) -> tuple[str, ...]:

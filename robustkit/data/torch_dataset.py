@@ -24,7 +24,7 @@ from robustkit import limits
 from robustkit.errors import UserError
 
 from .arrays import THREATS, from_tensors
-from .checks import checked_class_names, checked_images, checked_label, require_classes
+from .checks import checked_class_names, checked_images, checked_label, empty, require_classes
 from .dataset import Dataset, NumberedImages, UsualThreat, pixel_fingerprint
 from .tensors import tensor_of
 
@@ -100,7 +100,7 @@ def from_torch(data: Any) -> Dataset:
         return from_tensors(*data.tensors, name=name.lower())
     count = _length(data)
     if not count:
-        raise UserError(f"{name} is empty; it must hold at least one image.")
+        raise empty(name)
     if count > limits.PICTURES:
         raise UserError(
             f"{name} has {count:,} images, more than {limits.PICTURES:,}; give a part: Subset(data, range(1000))."

@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from robustkit.errors import UserError
+from robustkit.evidence.derived import DERIVED
 
 FILE = "run.sqlite"
-DERIVED = ("results.csv", "samples.csv", "report.html", "corruptions.csv")  # what is written from it, beside it
 TABLES = (
     "CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE clean (

@@ -11,6 +11,7 @@ model are.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
@@ -356,6 +357,11 @@ class FeatureAttack(Attack):
     @abstractmethod
     def feature_objective(self, logits: Tensor, features: Tensor, state: State) -> Tensor:
         """`[B]` the value that the attack maximises, from logits `[B, K]` and features `[B, *F]`."""
+
+
+def in_package(code: type | Callable[..., object]) -> bool:
+    """Whether the class of an attack, or a method of one, is robustkit's own."""
+    return code.__module__.startswith("robustkit.")
 
 
 def cost_of(attack: Attack) -> TrialCost:

@@ -26,7 +26,7 @@ from robustkit.primitives.hyper_parameters import parameters as parameters
 from robustkit.primitives.hyper_parameters import value_of as value_of
 from robustkit.primitives.other_names import unknown_attack
 from robustkit.primitives.plugins import plugin_class, plugin_of, plugins
-from robustkit.primitives.protocol import Attack
+from robustkit.primitives.protocol import Attack, in_package
 from robustkit.primitives.universal import UniversalAttack
 from robustkit.primitives.user_code import (
     address,
@@ -156,7 +156,7 @@ def build(specification: str, norm: str, eps: float | str) -> Attack:
     except UserError:
         raise
     except Exception as error:
-        if own is None and _in_package(kind):
+        if own is None and in_package(kind):
             raise
         place = f"in {own['file']}" if own is not None else f"of {kind.__module__}"
         raise UserError(
@@ -251,7 +251,7 @@ def described(attack: Attack) -> dict[str, Any]:
         # Named only where it differs, so that runs from before there was any bisection can go on.
         if key != "radii" or attack.radii != Attack.radii:
             own |= _described_value(key, getattr(attack, key))
-    code = {} if _in_package(type(attack)) else {"code": class_code(type(attack))}
+    code = {} if in_package(type(attack)) else {"code": class_code(type(attack))}
     plugin = plugin_of(type(attack))
     code |= {} if plugin is None else {"distribution": plugin.distribution}
     return {"attack": type(attack).__name__, **own, **code}
@@ -261,7 +261,7 @@ def has_own_code(attack: Attack) -> bool:
     """Whether the attack, or a function that it was given, is not robustkit's."""
     values = [getattr(attack, key) for key in parameters(type(attack))]
     given = any(callable(each) or (isinstance(each, str) and address(each) is not None) for each in values)
-    return given or not _in_package(type(attack))
+    return given or not in_package(type(attack))
 
 
 def _described_value(key: str, value: object) -> dict[str, Any]:
@@ -331,7 +331,3 @@ def _only(attacks: Mapping[str, type[Any]], where: str) -> type[Any]:
         raise UserError(f"{where} has no complete attack; derive a class from robustkit.primitives.protocol.Attack.")
     there = ", ".join(kind.__name__ for kind in attacks.values())
     raise UserError(f"{where} has several attacks; write {where}:NAME, with NAME one of: {there}.")
-
-
-def _in_package(kind: type[Attack]) -> bool:
-    return kind.__module__.startswith("robustkit.")
