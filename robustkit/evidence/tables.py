@@ -254,4 +254,5 @@ def _queries(model: ModelEvidence, threat: Mapping[str, Any], part: Part) -> Par
 def _frame(rows: Rows, columns: Sequence[str], further: Sequence[str]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=[*columns, *further])
     # Whole numbers stay whole although some rows have none.
-    return frame.astype(dict.fromkeys((name for name in further if name in ("abstained", ERRORS)), "Int64"))
+    whole = [name for name in further if name in ("abstained", ERRORS)]
+    return frame.astype(dict.fromkeys(whole, "Int64")) if whole else frame

@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -46,6 +47,7 @@ def chosen_device(text: str) -> torch.device:
     return device
 
 
+@cache  # looking it up reads a file, which takes longer than a small run
 def _version(package: str) -> str:
     try:
         return version(package)
