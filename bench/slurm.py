@@ -2,8 +2,9 @@
 
 It needs Debian's packages slurm-wlm and munge. The hosts are the two network namespaces of `ray_hosts.py`, each with a
 host name, processes and a slurmd of its own; slurmctld runs on the first. The scripts are those of the page but for the
-numbers of tasks, nodes and processors and the names of files, and without their GPUs. One task of the array and the job with Ray are cancelled
-in the middle and submitted again, as the page says. Each line ends with a digest of the run's files.
+numbers of tasks, nodes and processors and the names of files, and without their GPUs. One task of the array and the job
+with Ray are cancelled in the middle and submitted again, as the page says. Each line ends with a digest of the run's
+files.
 """
 
 import argparse
