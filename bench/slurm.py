@@ -2,8 +2,9 @@
 
 It needs Debian's packages slurm-wlm and munge. The hosts are the two network namespaces of `ray_hosts.py`, each with a
 host name, processes and a slurmd of its own; slurmctld runs on the first. The scripts are those of the page but for the
-numbers of tasks, nodes and processors, and without their GPUs. One task of the array and the job with Ray are cancelled
-in the middle and submitted again, as the page says. Each line ends with a digest of the run's files.
+numbers of tasks, nodes and processors and the names of files, and without their GPUs. One task of the array and the job
+with Ray are cancelled in the middle and submitted again, as the page says. Each line ends with a digest of the run's
+files.
 """
 
 import argparse
@@ -28,6 +29,8 @@ PAGE = ROOT / "docs" / "large-runs.md"
 CHANGED = (
     ("--array=1-64", "--array=1-4"), ("/64", "/4"), ("--nodes=4", "--nodes=2"), ("--num-gpus 4 ", ""),
     ("#SBATCH --gres=gpu:1\n", ""), ("#SBATCH --gpus-per-node=4\n", ""),
+    ("net.py:make --weights net.safetensors --mean 0.3 --std 0.4 --dataset images.npz",
+     "net.py:Net --weights net.pt --dataset data.npz"),
 )  # fmt: skip
 CONFIGURATION = """
 ClusterName=two

@@ -1,4 +1,4 @@
-"""FAB: looks for the nearest error by steps to the linearised decision boundary that are biased towards the image.
+"""FAB: seeks the nearest adversarial example by steps to the linearised boundary that are biased towards the image.
 
 Croce & Hein 2020, arXiv:1907.02044, algorithm 1. Ours differs: one query gives both the label and the gradients for the
 next step, where the authors' code makes two. Only an untargeted trial that has had an error queries the label alone

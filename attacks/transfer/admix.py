@@ -1,8 +1,8 @@
-"""Admix: SI-FGSM on copies to which a little of another picture is added.
+"""Admix: SI-FGSM on copies to which a little of another image is added.
 
 Wang et al. 2021, arXiv:2102.00436: copy i is the iterate plus a share of an image of another class, divided by 2^i.
 Ours differs: the paper takes the other images from the batch, so that the result of an image would depend on its batch.
-Here the other picture is the image itself with its blocks shuffled: it has the same colours and edges, but no object.
+Here the other image is the image itself with its blocks shuffled: it has the same colours and edges, but no object.
 `blocks=1` adds the image to itself, which only changes its contrast.
 Bad at: small budgets, because a step costs 15 queries. It lacks what the paper's images show of other classes.
 """
@@ -24,10 +24,10 @@ class Admix(Copies):
     """Admix with the image's own blocks.
 
     Args:
-        copies: number of other pictures, each added to its own copy; m2 in the paper.
+        copies: number of other images, each added to its own copy; m2 in the paper.
         scales: copies of each sum, divided by 1, 2, 4, ...; m1 in the paper.
-        portion: share of the other picture that is added; eta in the paper.
-        blocks: number of blocks along each side of the picture.
+        portion: share of the other image that is added; eta in the paper.
+        blocks: number of blocks along each side of the image.
     """
 
     _: KW_ONLY

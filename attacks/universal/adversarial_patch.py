@@ -1,4 +1,4 @@
-"""Adversarial patch: one picture that replaces a part of every image, at random places, sizes and rotations.
+"""Adversarial patch: one patch that replaces a part of every image, at random places, sizes and rotations.
 
 Brown et al. 2017, arXiv:1712.09665: gradient steps on the expectation over places, rotations and sizes.
 Ours differs: steps follow the signs of a decaying sum of gradients; a patch always lies completely inside the image.

@@ -14,7 +14,7 @@ from robustkit.primitives.protocol import Attack
 PAGE = Path(__file__).parents[1] / "attacks.md"
 FAMILIES = {
     "gradient": "Gradients",
-    "minimum_norm": "The nearest error",
+    "minimum_norm": "The nearest adversarial example",
     "score": "Scores",
     "decision": "Labels",
     "spatial": "Rotations, shifts and flow",

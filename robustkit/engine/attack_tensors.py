@@ -119,7 +119,8 @@ def attack(
     `eps` values differ); each value lies in `bounds` or is that of `x`; and the model was asked about that very tensor.
 
     Args:
-        model: takes images in `bounds`, returns logits; it comes back exactly as it was.
+        model: takes images in `bounds`, returns logits. Its modes, buffers, `requires_grad` and `.grad` are restored,
+            and so are the random states of torch, numpy and Python.
         x: `[N, *S]` float images.
         y: `[N]` true classes.
         method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`.

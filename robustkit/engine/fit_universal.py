@@ -55,7 +55,8 @@ def fit_universal(
     How well it works is for other images to say: `.judge(model, x_test, y_test)`.
 
     Args:
-        model: takes images in `bounds`, returns logits; it comes back exactly as it was.
+        model: takes images in `bounds`, returns logits. Its modes, buffers, `requires_grad` and `.grad` are restored,
+            and so are the random states of torch, numpy and Python.
         x: `[N, *S]` float images.
         y: `[N]` true classes.
         method: such as `Universal(eps="8/255")` or `AdversarialPatch()`, or a text such as "universal:steps=500".

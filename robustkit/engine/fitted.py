@@ -147,7 +147,8 @@ class FittedPerturbation(Summarised):
         """What an unmodified model says about images with the perturbation, also another model than that of the fit.
 
         Args:
-            model: takes images in `bounds`; it comes back exactly as it was.
+            model: takes images in `bounds`. Its modes, buffers, `requires_grad` and `.grad` are restored, and so
+                are the random states of torch, numpy and Python.
             x: `[N, *S]` images, as a rule others than those of the fit.
             y: `[N]` true classes.
             places: how many random places are tried on each image, if the perturbation has a place. None takes 16.
