@@ -24,8 +24,8 @@ TABLES = (
     model TEXT, sample INT, top INT, votes INT, probability REAL, linf REAL, l2 REAL, l1 REAL,
     PRIMARY KEY (model, sample)) WITHOUT ROWID""",
     """CREATE TABLE attacked (
-    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, question INT, restart INT,
-    target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, queries_to_break INT,
+    restart INT, target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     """CREATE TABLE picture (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, shape TEXT, x BLOB, x_adv BLOB,
@@ -57,6 +57,11 @@ TABLES = (
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 
+# Beginnings of tables that versions before schema 2 wrote: robustkit's own, but with other columns.
+_OLDER = (
+    "CREATE TABLE attacked ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, "
+    "question INT,",
+)
 _SECONDS = 2  # to wait for another process
 _LONGEST = 64 * 2**20  # bytes of one value; the pixels of the largest stored picture take 1.5 MB
 
@@ -135,6 +140,13 @@ def not_ours(folder: Path | None, what: str) -> UserError:
     )
 
 
+def another_version(folder: Path | None) -> UserError:
+    """The error for evidence whose rows have other columns, or mean something else."""
+    return UserError(
+        f"{folder} was written by another version of robustkit; evaluate again with this one and another --out."
+    )
+
+
 def _explained(text: str, folder: Path | None, reading: bool) -> str:
     if "locked" in text:
         fix = "wait until it ends" if reading else "wait for it, or give another --out"
@@ -207,6 +219,8 @@ def _check_ours(connection: sqlite3.Connection, folder: Path | None) -> None:
     ours = {_plain(table) for table in TABLES}
     for kind, name, statement in connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
         own_index = kind == "index" and statement is None and str(name).startswith("sqlite_autoindex_")
+        if _plain(str(statement)).startswith(_OLDER):
+            raise another_version(folder)
         if not own_index and _plain(str(statement)) not in ours:
             raise not_ours(folder, f"it holds the {kind} {str(name)[:40]!r}")
     # Also finds pages that refer to one another in a circle, which a query would follow for ever.

@@ -89,7 +89,7 @@ def test_the_result_of_an_image_is_that_of_its_mask_alone():
     together = evaluate(linear(), dataset=(x, y), attacks=method, eps=0.3, mask=masks, progress=False).samples
     for row in range(3):
         alone = evaluate(linear(), dataset=(x, y), attacks=method, eps=0.3, mask=masks[row], progress=False).samples
-        names = ["sample", "attack", "verdict", "question", "linf", "forwards"]
+        names = ["sample", "attack", "verdict", "queries_to_break", "linf", "forwards"]
         mine, theirs = (each[each["sample"] % 3 == row][names].reset_index(drop=True) for each in (together, alone))
 
         assert mine.equals(theirs)
