@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _OUT, _FLOATS = Path("adversarial"), ".safetensors"
 _BATCH = 64
 _SHOWN = {"lost in rounding": "lost in rounding to 8 bits"}
-_BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of images that are not attacked
+_BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of images that are not attacked
 
 
 @click.command("attack", cls=OneValueEach)
@@ -268,11 +268,11 @@ def _print_and_store(run: "PictureRun", part: Path) -> list[str]:
     for result in run.results():
         results.append(result)
         change = f"{result.label} {result.confidence:.1%}"
-        if result.outcome == "success":
+        if result.outcome == "broken":
             change += f" -> {result.prediction} {result.prediction_confidence:.1%}"
             change += f"  {run.choice.norm} {result.distance:.4g}  {result.queries:,} queries"
-        elif result.outcome == "already wrong":
-            change += f"  already wrong: {result.prediction} {result.prediction_confidence:.1%}"
+        elif result.outcome == "clean-wrong":
+            change += f"  clean-wrong: {result.prediction} {result.prediction_confidence:.1%}"
         else:
             change += f"  {_SHOWN.get(result.outcome, result.outcome)}"
             change += "" if result.outcome in _BEFORE else f"  {result.queries:,} queries"
@@ -291,7 +291,7 @@ def _attack_floats(
     done = attack_arrays(_classifier(options, model), x, labels, choice, part, sources)
     for row, outcome in enumerate(done.outcomes):
         change = classes.text(int(done.y[row]))
-        if outcome == "success":
+        if outcome == "broken":
             change += f" -> {classes.text(int(done.predictions[row]))}  {choice.norm} {done.distances[row]:.4g}"
         else:
             change += f"  {outcome}"
@@ -303,12 +303,12 @@ def _attack_floats(
 def _print_count(
     outcomes: list[str], labels: list[int | None], shape: tuple[int, ...], choice: "AttackChoice", out: Path
 ) -> None:
-    counts = Counter(_SHOWN.get(outcome, outcome) for outcome in outcomes if outcome != "success")
+    counts = Counter(_SHOWN.get(outcome, outcome) for outcome in outcomes if outcome != "broken")
     rest = "".join(f", {count} {outcome}" for outcome, count in counts.items())
     predicted = sum(label is None for label in labels)
     source = "predicted" if predicted == len(labels) else "given" if not predicted else f"{predicted} predicted"
     echo(
-        f"\n{outcomes.count('success')} of {len(outcomes)} broken{rest}; {choice.method}, "
+        f"\n{outcomes.count('broken')} of {len(outcomes)} broken{rest}; {choice.method}, "
         f"{choice.norm_label} {choice.eps}, size {'x'.join(map(str, shape[1:]))}, label: {source}"
     )
     echo(printable(f"{out}{os.sep if out.is_dir() else ''}"))
