@@ -101,7 +101,7 @@ def test_transferred_points_are_judged_at_the_end_and_so_never_late():
 def test_an_image_that_recovers_at_a_larger_radius_contradicts_the_evidence():
     smaller, larger = rows({4, 5}), rows({5})
     attacked = {("Linf", "0.1", "pgd"): smaller, ("Linf", "0.2", "pgd"): larger}
-    (check,) = found("monotone_budget", attacked=attacked)
+    (check,) = found("monotone_radius", attacked=attacked)
 
     assert (check.status, check.threat, check.images) == ("invalid", "Linf", (4,))
 
