@@ -38,7 +38,7 @@ _OUT = Path("robustkit-tuned")
               help="Another choice of the recipe, such as epochs=20 or freeze=prefix:layer1. Repeatable.")  # fmt: skip
 @click.option("-a", "--attack", "attacks", multiple=True, default=("default",), metavar="NAME[:K=V,...]",
               help="Attack of the evaluation at the end. Repeatable. [default: the ensemble default]")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Print the plan and its cost, then stop.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print the plan and its cost, then stop.")
 @run_options(_OUT)
 def finetune(**options: Any) -> None:
     """Adversarial fine-tuning: model.safetensors, history.csv, and an evaluation before and after.
@@ -48,9 +48,9 @@ def finetune(**options: Any) -> None:
     """
     with process_team(options["device"]) as team:
         require_model(options)
-        if options["explain"]:
+        if options["plan_only"]:
             if team.first:
-                _explain(options)
+                _print_plan(options)
             return
         advice = "The same command goes on after the last epoch that was stored."
         place = output_folder(options["out"], (*DERIVED, "history.csv"), advice)
@@ -143,7 +143,7 @@ def _check_unused(out: Path) -> None:
         raise UserError(f"{out} holds an evaluation and no training; give another --out.")
 
 
-def _explain(options: dict[str, Any]) -> None:
+def _print_plan(options: dict[str, Any]) -> None:
     from robustkit.host.bars import Bars
 
     from .wings import defenses

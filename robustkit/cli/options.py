@@ -132,7 +132,7 @@ def data_options(command: Command) -> Command:
 def remedy_options(command: Command) -> Command:
     """How to attack models whose own gradients mislead."""
     return _all(
-        click.option("--bpda", "bpda", multiple=True, metavar="LAYER[=SURROGATE]",
+        click.option("--bpda", "bpda", multiple=True, metavar="LAYER[=FUNCTION]",
                      help="Take a layer's gradient from identity, relu, sigmoid, tanh or file.py:function; "
                           "see `robustkit diagnose`. Repeatable."),
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
@@ -179,7 +179,7 @@ def corruption_options(default: tuple[str, ...]) -> Decorator:
                           "CIFAR-10-C. Repeatable."),
         click.option("--severity", "severities", type=click.IntRange(1, 5), multiple=True, metavar="N",
                      help="Severity of generated corruptions. Repeatable. [default: 1 to 5]"),
-        click.option("--baseline", metavar="MODEL|FILE",
+        click.option("--corruption-baseline", metavar="MODEL|FILE",
                      help="Divide corruption errors by those of a model of the run, of alexnet, or of a .csv file."),
     )  # fmt: skip
 

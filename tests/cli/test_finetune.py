@@ -84,8 +84,8 @@ def test_a_history_is_replaced_in_one_step(robustkit, place, monkeypatch):
     assert (place / "tuned" / "history.csv").read_bytes() == before
 
 
-def test_an_explanation_trains_nothing(robustkit, place):
-    printed = robustkit(*TUNE, "--explain")
+def test_a_plan_trains_nothing(robustkit, place):
+    printed = robustkit(*TUNE, "--plan")
 
     assert "units of a forward pass" in printed.out
     assert not (place / "tuned").exists()
@@ -113,11 +113,11 @@ def test_an_explanation_trains_nothing(robustkit, place):
         (("--seed", "1", "--set", "seed=2"), "--seed"),
     ],
 )
-@pytest.mark.parametrize("explain", [(), ("--explain",)])
-def test_what_cannot_be_trained_is_refused_in_one_line(robustkit, place, words, match, explain):
+@pytest.mark.parametrize("plan", [(), ("--plan",)])
+def test_what_cannot_be_trained_is_refused_in_one_line(robustkit, place, words, match, plan):
     start = without(TUNE, *{"--preset", "--eps"}.intersection(words))
 
-    refused(robustkit(*start, *words, *explain), match)
+    refused(robustkit(*start, *words, *plan), match)
     assert not (place / "tuned").exists()
 
 
