@@ -1,5 +1,7 @@
 """`robustkit finetune`: its files, its report, and its refusals."""
 
+import shlex
+
 import pandas as pd
 import pytest
 from robustkit.defenses.training.tensor_file import read_tensors
@@ -48,6 +50,29 @@ def test_the_tuned_model_is_evaluated_by_its_weights_and_its_own_code(robustkit,
 
     assert printed.status == 0
     assert again.accuracy.tolist() == first.loc["net.factory-tuned"].accuracy.tolist()
+
+
+def test_the_printed_command_evaluates_the_tuned_model_on_the_same_images_and_threat(robustkit, place):
+    from torchvision.utils import save_image
+
+    x, y = data(300)
+    for number, label in enumerate(y.tolist()):
+        folder = place / "my pictures" / ("train", "val", "held out")[number % 3] / str(label)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_image(x[number], folder / f"{number}.png")
+    (place / "rgb.py").write_text("from torch import nn\n\ndef factory(num_classes):\n"
+                                  "    return nn.Sequential(nn.Flatten(), nn.Linear(108, num_classes))\n")  # fmt: skip
+    chosen = ("-m", "rgb.py:factory", "-d", "my pictures", "--image-size", "6", "--num-classes", "12",
+              "--split", "held out")  # fmt: skip
+    words = (*without(TUNE, "-m", "--eps", "--out"), *chosen, "--eps", "0.2", "--out", "it's tuned")
+    printed = robustkit(*words)
+    line = printed.out.splitlines()[-1]
+    again = robustkit(*shlex.split(line.removeprefix("Evaluate it: robustkit ")), "-q", "-a", "fgsm", "--out", "again")
+    first, second = (pd.read_csv(place / name / "results.csv") for name in ("it's tuned", "again"))
+    columns = ["norm", "eps_text", "n", "correct"]
+
+    assert (printed.status, again.status) == (0, 0), printed.err + again.err
+    assert second[columns].values.tolist() == first[first.model == "rgb.factory-tuned"][columns].values.tolist()
 
 
 @pytest.mark.parametrize("quiet", [("-q",), ()])
