@@ -108,7 +108,7 @@ class ReplyFormat(NamedTuple):
         """The error for an answer. It repeats nothing of the answer, which may echo the request with its token."""
         return UserError(
             f'The answer of {self.name} {what}; it must be JSON such as {{"scores": [0.1, 2.5]}} or {{"label": 1}}, or '
-            "read by a function of yours (docs/black-box-models.md)."
+            "read by a function of yours."
         )
 
 

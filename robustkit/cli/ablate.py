@@ -56,7 +56,7 @@ _REPORTS = ("ablation.html", "ablation.csv", "ablation-runs.csv")
 @click.option("--set", "choices", multiple=True, metavar="KEY=VALUE", help="Another choice, for all cells. Repeatable.")
 @click.option("--judge", default="pgd:steps=20", show_default=True, metavar="NAME[:K=V,...]",
               help="Attack on the test images, run with cross-entropy and with the margin.")  # fmt: skip
-@samples_option(1000, "Test images")
+@samples_option(1000, "test images")
 @click.option("--plan", "plan_only", is_flag=True, help="Print the trainings and the cost of the baseline, then stop.")
 @run_options(_OUT, seed=False)
 def ablate(**options: Any) -> None:

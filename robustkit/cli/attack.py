@@ -15,10 +15,14 @@ from robustkit.errors import UserError
 from robustkit.host.text import printable
 
 from .options import (
+    OTHER_RADII,
+    RADIUS,
+    WEIGHTS,
     batch_size_option,
     config_option,
     device_option,
     mask_option,
+    model_option,
     quiet_option,
     remedy_options,
     require_model,
@@ -53,8 +57,8 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
 @click.command("attack", cls=OneValueEach)
 @click.argument("inputs", nargs=-1, metavar="PICTURE|FOLDER|ARRAYS ...", type=click.Path(path_type=Path))
 @config_option
-@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, hf:ID, file.py:NAME or a tuned file.")
-@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights. [default: published]")
+@model_option
+@click.option("--weights", metavar="FILE|NAME", help=f"{WEIGHTS}. [default: published]")
 @weights_options
 @server_options("in this command; without more requests it ends without results")
 @click.option("-d", "--dataset", metavar="NAME|PATH", help="Data of the model: gives the image size and the classes.")
@@ -65,7 +69,9 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
 @click.option("--target", metavar="CLASS", help="Class to be predicted after the attack. [default: any other]")
 @click.option("-a", "--attack", "method", default="pgd", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
-@threat_options("Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow or color")
+@threat_options(
+    "Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow or color", f"{RADIUS}, {OTHER_RADII}"
+)
 @mask_option
 @remedy_options
 @batch_size_option

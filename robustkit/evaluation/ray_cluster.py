@@ -42,7 +42,7 @@ class Cluster:
 
     def __init__(self, address: str | None) -> None:
         if find_spec("ray") is None:
-            raise UserError("Ray is not installed; install it with pip install 'robustkit[ray]'.")
+            raise UserError("Ray is not installed; install it: pip install ray.")
         self.address = address or os.environ.get("RAY_ADDRESS") or None
         self._ours = False
 

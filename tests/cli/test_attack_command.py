@@ -386,4 +386,4 @@ def test_the_requests_of_an_attack_are_limited(pictures, robustkit, place, monke
 
 
 def test_limits_of_requests_are_refused_without_a_server(pictures, robustkit):
-    refused(robustkit(*RUN, "photos", "--rate", "3"), "no model is an http:// address")
+    refused(robustkit(*RUN, "photos", "--rate", "3"), "no model is on a server")

@@ -45,10 +45,10 @@ def test_a_refused_connection_is_one_line_with_its_reason(named):
     assert "\n" not in line
 
 
-def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch):
+def test_ray_that_is_not_installed_names_the_command(monkeypatch):
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
 
-    with pytest.raises(UserError, match=r"pip install 'robustkit\[ray\]'"):
+    with pytest.raises(UserError, match=r"pip install ray"):
         Cluster(None)
 
 
