@@ -105,7 +105,9 @@ def open_for_reading(folder: Path, stack: ExitStack) -> sqlite3.Connection:
     with errors_explained(folder, reading=True):
         file = _check_plain(folder).resolve()  # where a link points, SQLite looks for the journal
         if not file.is_file():
-            raise UserError(f"{folder} is no run folder: it has no {FILE}; give the folder that an evaluation printed.")
+            raise UserError(
+                f"{folder} is not a run folder: it has no {FILE}; give the folder that an evaluation printed."
+            )
         try:
             # After a kill, rows may still be in the journal; a connection that may write moves them into the file.
             return _opened(file, "?mode=rw" if _journals(file) else "?mode=ro", folder, stack)
@@ -202,7 +204,7 @@ def _closed_after_error(connection: sqlite3.Connection) -> Iterator[None]:
 def _check_plain(folder: Path) -> Path:
     file = folder / FILE
     if file.exists() and not file.is_file():
-        raise UserError(f"{file} is no regular file; give another folder.")
+        raise UserError(f"{file} is not a regular file; give another folder.")
     return file
 
 

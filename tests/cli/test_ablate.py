@@ -47,7 +47,7 @@ def test_a_plan_trains_and_writes_nothing(robustkit, place):
         (("-g", "freze=none,all"), "did you mean freeze"),
         (("-g", "freeze=none,prefix:layer9"), "layer9"),
         (("-g", "nesterov=true,false", "-g", "momentum=0.9,0", "--design", "full"), "momentum=0"),
-        (("-g", "nesterov=true,false", "--max-time", "ten"), "no time"),
+        (("-g", "nesterov=true,false", "--max-time", "ten"), "not a duration"),
         (("-g", "nesterov=true,false", "--design", "some"), "main-effects"),
         (("-g", "nesterov=true,false", "--judge", "square"), "with a loss"),
         (("-g", "nesterov=true,false", "--preset", "save"), "did you mean safe"),

@@ -35,7 +35,7 @@ def test_mistakes_are_one_line(robustkit, place):
     command = ("corruptions", "-q", *MODEL, *DATA)
 
     refused(robustkit(*command, "--corruptions", "fogg"), "fogg", "fog")
-    refused(robustkit(*command, "--corruptions", "nowhere/c"), "nowhere", "no folder of corrupted images")
+    refused(robustkit(*command, "--corruptions", "nowhere/c"), "nowhere", "not a folder of corrupted images")
     refused(robustkit(*command, "--corruptions", "published"), "published")
     refused(robustkit(*command, "--corruption-baseline", "nobody"), "nobody", "alexnet")
     refused(robustkit("corruptions"), "--model")
