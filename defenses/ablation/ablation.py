@@ -1,7 +1,7 @@
 """Ablation: one training per cell of a grid and seed, judged on test images and compared with a baseline.
 
 Outcomes are stored, so the same call resumes where it stopped, and a larger grid or more seeds extend it. Cells that
-collapsed stay in the table with that status. Trainings that a time budget left out are listed.
+collapsed stay in the table with that status. Trainings that the time limit left out are listed.
 """
 
 import time
@@ -53,7 +53,7 @@ class Ablation(Summarised):
     frame: pd.DataFrame  # one row per cell, the baseline first; columns as in `table`
     runs: pd.DataFrame  # one row per training
     axes: tuple[Axis, ...]
-    missing: tuple[str, ...]  # trainings that the budget left out
+    missing: tuple[str, ...]  # trainings that the time limit left out
     base: Recipe
     images: int  # of the test set
     judge: str
@@ -77,8 +77,8 @@ def ablate(
     grid: Mapping[str, Sequence[object]],
     seeds: int = 3,
     base: Recipe = _DEFAULT,
-    plan: str = "main-effects",
-    budget: float | None = None,
+    design: str = "main-effects",
+    max_time: float | None = None,
     judge: str = "pgd:steps=20",
     out: str | Path | None = None,
     watch: ProgressWatch = _SILENT,
@@ -97,8 +97,8 @@ def ablate(
             `{"bn+lr": [("batch", 0.05), ("frozen", 0.01)]}`.
         seeds: trainings per cell, with seeds 0, 1, ...
         base: the other choices.
-        plan: "main-effects" changes one axis at a time; "full" then runs all combinations.
-        budget: seconds after which this call starts no further training; it always runs at least one.
+        design: "main-effects" changes one axis at a time; "full" then runs all combinations.
+        max_time: seconds after which this call starts no further training; it always runs at least one.
         judge: gradient attack that judges the test images, once on cross-entropy and once on the margin.
         out: folder for the outcomes.
         watch: receives the progress.
@@ -111,7 +111,7 @@ def ablate(
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, not {seeds}.")
     axes = axes_of(grid)
-    cells = cells_of(axes, plan)
+    cells = cells_of(axes, design)
     model = make_model()
     setup = AblationSetup(
         as_dataset(train, "train"),
@@ -124,7 +124,7 @@ def ablate(
     )
     checked_data(setup.train, setup.val, setup.test)
     checked_cells(cells, base, model, setup)
-    runner = _Runner(make_model, base, setup, None if out is None else user_path(out), watch, budget)
+    runner = _Runner(make_model, base, setup, None if out is None else user_path(out), watch, max_time)
     with nullcontext() if runner.folder is None else locked(runner.folder):
         outcomes, missing = runner.run(jobs_of(cells, seeds))
     return Ablation(
@@ -166,13 +166,13 @@ class _Runner:
 
     def __init__(
         self, make_model: Callable[[], nn.Module], base: Recipe, setup: AblationSetup, folder: Path | None,
-        watch: ProgressWatch, budget: float | None,
+        watch: ProgressWatch, max_time: float | None,
     ) -> None:  # fmt: skip
         self.make_model, self.base, self.setup = make_model, base, setup
-        self.folder, self.watch, self.budget = folder, watch, budget
+        self.folder, self.watch, self.max_time = folder, watch, max_time
 
     def run(self, jobs: Sequence[PlannedTraining]) -> tuple[dict[Cell, list[TrainingOutcome]], list[PlannedTraining]]:
-        """Outcomes by cell in the order of the plan, and the trainings that the budget left out."""
+        """Outcomes by cell in the order of the design, and the trainings that the time limit left out."""
         outcomes: dict[Cell, list[TrainingOutcome]] = {job.cell: [] for job in jobs}
         missing = []
         stored = {job: self._stored(job) for job in jobs}
@@ -181,8 +181,8 @@ class _Runner:
         for number, job in enumerate(jobs):
             outcome = stored[job]
             if outcome is None:
-                late = self.budget is not None and time.monotonic() - start + longest > self.budget
-                # At least one is run, so that repeated calls finish the plan, however small the budget.
+                late = self.max_time is not None and time.monotonic() - start + longest > self.max_time
+                # At least one is run, so that repeated calls finish the design, however short the time.
                 if late and has_trained:
                     missing.append(job)
                     continue

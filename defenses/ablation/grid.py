@@ -1,4 +1,4 @@
-"""Axes of recipe choices, and the cells of an ablation's plan in their order."""
+"""Axes of recipe choices, and the cells of an ablation's design in their order."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,8 +12,8 @@ from robustkit.primitives.registry import value_of
 
 from ..training.recipe import Recipe
 
-Plan = Literal["main-effects", "full"]
-PLANS: tuple[Plan, ...] = ("main-effects", "full")
+Design = Literal["main-effects", "full"]
+DESIGNS: tuple[Design, ...] = ("main-effects", "full")
 BASELINE = "baseline"
 
 _SET_BY_ABLATION = ("seed",)
@@ -101,18 +101,18 @@ def axes_of(grid: Mapping[str, Sequence[object]]) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def cells_of(axes: Sequence[Axis], plan: str) -> list[Cell]:
-    """The cells of a plan: the baseline, then those with one change, then, in a full plan, those with more.
+def cells_of(axes: Sequence[Axis], design: str) -> list[Cell]:
+    """The cells of a design: the baseline, then those with one change, then, in a full design, those with more.
 
     Raises:
-        UserError: there is no such plan, or it has too many cells.
+        UserError: there is no such design, or it has too many cells.
     """
-    if plan not in PLANS:
-        raise unknown("plan", plan, PLANS)
+    if design not in DESIGNS:
+        raise unknown("design", design, DESIGNS)
     sizes = [len(axis.levels) for axis in axes]
-    count = math.prod(sizes) if plan == "full" else 1 + sum(sizes) - len(sizes)
+    count = math.prod(sizes) if design == "full" else 1 + sum(sizes) - len(sizes)
     limits.require_at_most("The number of cells of the grid", count, limits.TRAININGS)
-    most = 1 if plan == "main-effects" else len(axes)
+    most = 1 if design == "main-effects" else len(axes)
     return [cell for changes in range(most + 1) for cell in _with_changes(tuple(axes), changes)]
 
 

@@ -142,7 +142,7 @@ def _checked(attack: Attack, text: str) -> Attack:
     if attack.mask is not None:
         raise UserError("Training has no masks: every pixel of its images may change; leave the attack's mask out.")
     if attack.ball.renders:
-        raise UserError(f"Training takes a norm, and {attack.ball.norm} is none; give norm='Linf', 'L2' or 'L1'.")
+        raise UserError(f"Training takes a norm, and {attack.ball.norm} is not one; give norm='Linf', 'L2' or 'L1'.")
     if attack.targets:
         raise UserError(f"{text!r} aims at target classes, but training makes one image of each; leave targets out.")
     if attack.ball.eps == 0:

@@ -32,7 +32,7 @@ class AblationContext:
     images: int  # of the test set
     judge: str  # attack of the final evaluation
     seeds: int
-    plan: str
+    design: str
     missing: tuple[str, ...] = ()  # trainings that were not run
     base: Mapping[str, object] = field(default_factory=dict)  # choices that no axis varies
     command: str = ""

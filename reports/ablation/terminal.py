@@ -81,4 +81,4 @@ def _notes(frame: pd.DataFrame, about: AblationContext) -> Iterator[str]:
     if about.missing:
         few = "; ".join(printable(name) for name in about.missing[:FEW])
         more = "; ..." if len(about.missing) > FEW else ""
-        yield f"Not run, because the budget was spent ({len(about.missing)}): {few}{more}. The same command continues."
+        yield f"Not run, because the time was up ({len(about.missing)}): {few}{more}. The same command continues."

@@ -82,7 +82,7 @@ def _image_table(run: Run, rows: pd.DataFrame) -> PlainTable:
     lines = [
         [printable(str(row["model"])), f"{row['norm']} {row['eps_text']}", printable(str(row["attack"])),
          str(row["verdict"]), _clean_class(run, row), _class(run, row["adv_pred"]), _distance(row),
-         _whole(row["question"]), f"{_whole(row['forwards'])}+{_whole(row['backwards'])}"]
+         _whole(row["queries_to_break"]), f"{_whole(row['forwards'])}+{_whole(row['backwards'])}"]
         for row in rows.to_dict("records")
     ]  # fmt: skip
     first = rows.iloc[0]

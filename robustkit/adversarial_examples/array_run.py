@@ -52,10 +52,10 @@ def attack_arrays(
     said = opinion(classifier, tried.x_adv, numbers, choice.seed)
     # A randomized model answers here with other draws than those that ended the attack.
     outcomes: list[Outcome] = [
-        "robust" if outcome == "success" and not reached(answer, label, choice.target) else outcome
+        "robust" if outcome == "broken" and not reached(answer, label, choice.target) else outcome
         for outcome, answer, label in zip(tried.outcomes, said.labels.tolist(), tried.y.tolist(), strict=True)
     ]
-    success = torch.tensor([outcome == "success" for outcome in outcomes])
+    success = torch.tensor([outcome == "broken" for outcome in outcomes])
     content = {
         "x_adv": tried.x_adv.contiguous(), "x": x.contiguous(), "y": tried.y, "prediction": said.labels,
         "success": success, "distance": distances, "queries": torch.tensor(tried.queries),

@@ -41,8 +41,8 @@ class ClassNames:
             raise UserError(f"There is no class {shortened(word)}; the model has {self.count}, numbered from 0.")
         if not self.names:
             raise UserError(
-                f"The names of the classes are not known, so {shortened(word)!r} is none; give a number from 0 to "
-                f"{self.count - 1}, or --dataset NAME for data whose names are known."
+                f"The names of the classes are not known, so {shortened(word)!r} is not one of them; give a "
+                f"number from 0 to {self.count - 1}, or --dataset NAME for data whose names are known."
             )
         raise self._unknown(word)
 

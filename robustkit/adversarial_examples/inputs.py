@@ -82,7 +82,7 @@ def picture_list(paths: Sequence[Path]) -> PictureList:
         elif path.is_file():
             found.setdefault(path, None)
         else:
-            raise UserError(f"{shortened(path)} is no regular file; name pictures, or a folder of them.")
+            raise UserError(f"{shortened(path)} is not a regular file; name pictures, or a folder of them.")
     return PictureList(tuple(found), tuple(found.values()))
 
 

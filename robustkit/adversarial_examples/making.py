@@ -14,7 +14,7 @@ from robustkit.primitives.mask import Mask, masked_name
 from robustkit.primitives.threat import ball
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
-Outcome = Literal["success", "robust", "lost in rounding", "already wrong", "already the target", "abstains"]
+Outcome = Literal["broken", "robust", "lost in rounding", "clean-wrong", "already the target", "abstains"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def attacked(
     x_adv[rows] = result.x_adv.to(x_adv)
     away = threat.distance(x[rows], result.parameters if threat.renders else x_adv[rows]).tolist()
     for row, success, spent, far in zip(rows, result.success.tolist(), result.queries.tolist(), away, strict=True):
-        outcomes[row], queries[row], distances[row] = "success" if success else "robust", spent, far
+        outcomes[row], queries[row], distances[row] = "broken" if success else "robust", spent, far
     return before._replace(x_adv=x_adv, outcomes=outcomes, queries=queries, distances=distances)
 
 
@@ -129,5 +129,5 @@ def _before(predicted: int, label: int, target: int | None) -> Outcome:
     if predicted == ABSTAINS:
         return "abstains"
     if predicted != label:
-        return "already wrong"
+        return "clean-wrong"
     return "already the target" if label == target else "robust"

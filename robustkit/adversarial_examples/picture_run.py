@@ -79,14 +79,14 @@ class PictureRun:
     ) -> "tuple[Attempt, dict[int, _Kept]]":
         """Both after further attacks, with other seeds, on those images whose error was lost in rounding."""
         for more in range(1, _TRIES):
-            lost = [row for row, outcome in enumerate(tried.outcomes) if outcome == "success" and row not in found]
+            lost = [row for row, outcome in enumerate(tried.outcomes) if outcome == "broken" and row not in found]
             if not lost:
                 break
             choice = replace(self.choice, seed=self.choice.seed + more)
             later = attacked(self.classifier, x, tried, lost, numbers, choice)
             # An attack that succeeded once has an error to show, also if another seed does not find one.
             tried = later._replace(outcomes=tried.outcomes)
-            again = [row for row in lost if later.outcomes[row] == "success"]
+            again = [row for row in lost if later.outcomes[row] == "broken"]
             found |= self._written(x, later, again, numbers, names)
         return tried, found
 
@@ -97,7 +97,7 @@ class PictureRun:
         choice, clean = self.choice, {row: levels_of(x[row]) for row in rows}
         waiting = {
             row: roundings(clean[row], tried.x_adv[row], choice.norm, choice.eps)
-            for row in clean if tried.outcomes[row] == "success"
+            for row in clean if tried.outcomes[row] == "broken"
         }  # fmt: skip
         kept: dict[int, _Kept] = {}
         while waiting := {row: levels for row, levels in waiting.items() if levels and row not in kept}:
@@ -147,7 +147,7 @@ class PictureRun:
             confidence=tried.clean.confidence(row, label),
             prediction=self.classes.text(answer),
             prediction_confidence=last.confidence(row, answer) if kept is None else kept.confidence,
-            outcome="lost in rounding" if outcome == "success" and kept is None else outcome,
+            outcome="lost in rounding" if outcome == "broken" and kept is None else outcome,
             distance=None if kept is None else kept.distance,
             queries=tried.queries[row],
         )

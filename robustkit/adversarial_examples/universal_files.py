@@ -101,7 +101,7 @@ def read_universal(path: Path) -> tuple[FittedPerturbation, UniversalChoice]:
         whole = isinstance(choice.method, str) and all(isinstance(value, str | None) for value in choice)
         whole = whole and (target is None or (type(target) is int and target >= 0)) and 0 <= seed < 2**31
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise UserError(f"{shortened(path)} is no perturbation that `robustkit universal` wrote.") from error
+        raise UserError(f"{shortened(path)} is not a perturbation that `robustkit universal` wrote.") from error
     if not whole or not low < high or not _plain(tensors["perturbation"]):
         raise UserError(f"{shortened(path)} is damaged; fit the perturbation again.")
     if ".py" in choice.method:  # a file of data never chooses code

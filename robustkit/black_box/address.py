@@ -58,7 +58,9 @@ def server_address(url: str) -> ServerAddress:
     except ValueError:
         host, port = None, None
     if not is_url(url) or not host or len(url) > _LONGEST or not all("!" <= letter <= "~" for letter in url):
-        raise UserError(f"{shortened(url.split('@')[-1])} is no address of a server, such as http://127.0.0.1:8000/.")
+        raise UserError(
+            f"{shortened(url.split('@')[-1])} is not an address of a server, such as http://127.0.0.1:8000/."
+        )
     if parts.username is not None or parts.password is not None:
         raise UserError("The address has a password in it; put a token into the environment variable ROBUSTKIT_TOKEN.")
     secure = parts.scheme.lower() == "https"

@@ -57,7 +57,7 @@ def logarithms(probabilities: Tensor, name: str) -> Tensor:
     """
     if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
         raise UserError(
-            f"{name} returned numbers outside of [0, 1], which are no probabilities; if they are logits, say so "
+            f"{name} returned numbers outside of [0, 1], which are not probabilities; if they are logits, say so "
             "(returns='logits', or the key \"logits\" of a server's JSON)."
         )
     return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()

@@ -123,7 +123,7 @@ def _runtime() -> ModuleType:
     try:
         import onnxruntime
     except ImportError:
-        raise UserError("An ONNX file needs onnxruntime; pip install 'robustkit[onnx]'.") from None
+        raise UserError("An ONNX file needs onnxruntime; install it: pip install onnxruntime.") from None
     return onnxruntime  # type: ignore[no-any-return]
 
 

@@ -122,7 +122,7 @@ class QueryLedger:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / FILE
         if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise UserError(f"{file} is no regular file; give another --out.")
+            raise UserError(f"{file} is not a regular file; give another --out.")
         return file
 
     def _not_ours(self, what: str) -> UserError:

@@ -67,7 +67,7 @@ class ReplyFormat(NamedTuple):
         except _NotFiniteError:
             raise self._wrong("holds NaN or infinity") from None
         except (ValueError, RecursionError):  # also what is no UTF-8
-            raise self._wrong("is no JSON") from None
+            raise self._wrong("is not JSON") from None
 
     def _reply(self, value: Any, *, probabilities: bool) -> Reply:
         if isinstance(value, (str, int)) and not isinstance(value, bool):
@@ -94,7 +94,7 @@ class ReplyFormat(NamedTuple):
     def _label(self, value: int | str) -> int:
         if isinstance(value, str):
             if value not in self.class_names:
-                raise self._wrong("has a label that is no class of the data")
+                raise self._wrong("has a label that is not a class of the data")
             return list(self.class_names).index(value)
         if not 0 <= value < self._labels:
             raise self._wrong(f"has a label outside of 0 to {self._labels - 1} (--num-classes)")
@@ -108,7 +108,7 @@ class ReplyFormat(NamedTuple):
         """The error for an answer. It repeats nothing of the answer, which may echo the request with its token."""
         return UserError(
             f'The answer of {self.name} {what}; it must be JSON such as {{"scores": [0.1, 2.5]}} or {{"label": 1}}, or '
-            "read by a function of yours (docs/black-box-models.md)."
+            "read by a function of yours."
         )
 
 

@@ -74,7 +74,7 @@ class Server:
             return Body(content, headers)
         if not self.address.private:
             raise UserError(
-                f"{self.address.place} is no https:// address, so everybody on the way could read the token in "
+                f"{self.address.place} is not an https:// address, so everybody on the way could read the token in "
                 f"{self.access.token_variable}; take https://, or unset the variable."
             )
         return Body(content, {**headers, "Authorization": f"Bearer {token}"})

@@ -22,7 +22,7 @@ class AttackColumns:
     sample: Integers  # [n]
     success: Integers  # 0 or 1
     adv_pred: Integers
-    question: Integers
+    queries_to_break: Integers
     restart: Integers
     target: Integers
     linf: Floats

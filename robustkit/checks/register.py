@@ -17,7 +17,7 @@ from robustkit.checks import (
     gradients_mislead,
     impossible_claim,
     longer_search,
-    monotone_budget,
+    monotone_radius,
     normalisation,
     other_targets,
     probabilities,
@@ -40,7 +40,7 @@ RULES: Final[tuple[Rule, ...]] = tuple(
     for module in (
         clean_accuracy, probabilities, randomized, fresh_answers, zero_gradients, gradients_mislead, black_box_wins,
         single_step,
-        unfinished, monotone_budget, impossible_claim, normalisation, finite_gradients, unbounded,
+        unfinished, monotone_radius, impossible_claim, normalisation, finite_gradients, unbounded,
         gradient_direction, finite_difference, unstable_loss, longer_search,
         other_targets, random_search, transfer, eight_bits, restarts, consistent_loss,
         fixed_randomness, binarization,

@@ -55,7 +55,7 @@ def _late(
     if "/" in name or not isinstance(steps, int) or steps < _FEWEST_STEPS or not one_trial or not gradients:
         return None
     elsewhere = ImageSet.union(each.broken for other, each in rows.items() if other != name)
-    late = own.images_where((own.success > 0) & (own.forwards > 0) & (own.question > _LATE * steps))
+    late = own.images_where((own.success > 0) & (own.forwards > 0) & (own.queries_to_break > _LATE * steps))
     return name, late - elsewhere, len(late - elsewhere) + len(survivors)
 
 

@@ -57,7 +57,7 @@ def checked_labels(y: Tensor, count: int, classes: int) -> Tensor:
     bad = ((y < 0) | (y >= classes)).nonzero().flatten().tolist()
     if bad:
         raise UserError(
-            f"Label {int(y[bad[0]])} of image {bad[0]} is no class of the model, which has 0 to {classes - 1}."
+            f"Label {int(y[bad[0]])} of image {bad[0]} is not a class of the model, which has 0 to {classes - 1}."
         )
     return y.long()
 
@@ -161,7 +161,7 @@ def _about_probabilities(classifier: Classifier, logits: Tensor, session: Sessio
     if classifier.probabilities:
         if not bool(((logits > -_ROUNDING) & (logits < 1 + _ROUNDING)).all()):
             raise UserError(
-                f"{classifier.name} returns numbers outside of [0, 1], which are no probabilities; leave out "
+                f"{classifier.name} returns numbers outside of [0, 1], which are not probabilities; leave out "
                 "--probabilities."
             )
         return []

@@ -1,4 +1,4 @@
-"""Surrogate gradients by name: the functions that `--bpda LAYER=SURROGATE` may name."""
+"""Surrogate gradients by name: the functions that `--bpda LAYER=FUNCTION` may name."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
@@ -23,7 +23,7 @@ def surrogate_gradients(texts: Iterable[str]) -> dict[str, SurrogateGradient | N
     """Layers and surrogate gradients from texts such as `quantise`, `layer1.0=sigmoid` or `crop=mine.py:smooth_crop`.
 
     Raises:
-        UserError: a surrogate is unknown, or a layer is given twice.
+        UserError: a function is unknown, or a layer is given twice.
     """
     surrogates: dict[str, SurrogateGradient | None] = {}
     for text in texts:
@@ -39,5 +39,5 @@ def _surrogate_gradient(name: str) -> SurrogateGradient | None:
     if where is not None:
         return cast(SurrogateGradient, load_function(where).function)
     if name not in SURROGATE_GRADIENTS:
-        raise unknown("surrogate of --bpda", name, [*SURROGATE_GRADIENTS, "file.py:function"])
+        raise unknown("function of --bpda", name, [*SURROGATE_GRADIENTS, "file.py:function"])
     return SURROGATE_GRADIENTS[name]

@@ -41,11 +41,13 @@ _REPORTS = ("ablation.html", "ablation.csv", "ablation-runs.csv")
               help="A choice of the recipe with its values, the baseline's first: freeze=none,prefix:layer1. A comma "
                    "inside a value is written \\,; bn+lr=batch+0.05,frozen+0.01 changes two together. "
                    "Repeatable.")  # fmt: skip
-@click.option("--plan", default="main-effects", show_default=True, metavar="main-effects|full",
+@click.option("--design", default="main-effects", show_default=True, metavar="main-effects|full",
               help="One change at a time, or also all combinations.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per cell.")
 @click.option(
-    "--budget", type=Duration(), help="Start no training after this time: 90s, 10m, 2h. Trainings left out are listed."
+    "--max-time",
+    type=Duration(),
+    help="Start no training after this time: 90s, 10m, 2h. Trainings left out are listed.",
 )
 @threat_options("Linf, L2 or L1")
 @click.option(
@@ -54,8 +56,8 @@ _REPORTS = ("ablation.html", "ablation.csv", "ablation-runs.csv")
 @click.option("--set", "choices", multiple=True, metavar="KEY=VALUE", help="Another choice, for all cells. Repeatable.")
 @click.option("--judge", default="pgd:steps=20", show_default=True, metavar="NAME[:K=V,...]",
               help="Attack on the test images, run with cross-entropy and with the margin.")  # fmt: skip
-@samples_option(1000, "Test images")
-@click.option("--explain", is_flag=True, help="Print the trainings and the cost of the baseline, then stop.")
+@samples_option(1000, "test images")
+@click.option("--plan", "plan_only", is_flag=True, help="Print the trainings and the cost of the baseline, then stop.")
 @run_options(_OUT, seed=False)
 def ablate(**options: Any) -> None:
     """Fine-tune over a grid of choices and seeds: a table, ablation.html and ablation.csv.
@@ -65,8 +67,8 @@ def ablate(**options: Any) -> None:
     require_model(options)
     if not options["grid"]:
         raise UserError("No grid is given; add for example --grid freeze=none,prefix:layer1 --grid bn=batch,frozen.")
-    if options["explain"]:
-        _explain(options)
+    if options["plan_only"]:
+        _print_plan(options)
         return
     with output_folder(options["out"], _REPORTS, "The same command goes on after the last epoch that was stored."):
         _work(options)
@@ -85,8 +87,8 @@ def _work(options: dict[str, Any]) -> None:
         model = model_of(options, inputs.test, bars).to(chosen_device(options["device"]))
         ablation = defenses.ablate(
             lambda: copy.deepcopy(model), inputs.train, inputs.val, test, eps=inputs.threat.eps_text,
-            norm=inputs.threat.norm, grid=grid, seeds=options["seeds"], base=inputs.recipe, plan=options["plan"],
-            budget=options["budget"], judge=options["judge"], out=options["out"], watch=bars,
+            norm=inputs.threat.norm, grid=grid, seeds=options["seeds"], base=inputs.recipe, design=options["design"],
+            max_time=options["max_time"], judge=options["judge"], out=options["out"], watch=bars,
         )  # fmt: skip
     context = _context(options, inputs, ablation, model.name)
     reports.write_ablation(ablation.frame, ablation.runs, options["out"], context)
@@ -103,19 +105,19 @@ def _context(
     varied = {key for axis in ablation.axes for key in axis.keys}
     return reports.AblationContext(
         model=model, dataset=dataset_label(inputs.test), threat=f"{threat.norm} {threat.eps_text}",
-        images=ablation.images, judge=ablation.judge, seeds=options["seeds"], plan=options["plan"],
+        images=ablation.images, judge=ablation.judge, seeds=options["seeds"], design=options["design"],
         missing=ablation.missing,
         base={key: value for key, value in asdict(inputs.recipe).items() if key not in varied | {"seed"}},
         command=command_line(),
     )  # fmt: skip
 
 
-def _explain(options: dict[str, Any]) -> None:
+def _print_plan(options: dict[str, Any]) -> None:
     from robustkit.host.bars import Bars
 
     from .wings import defenses
 
-    cells = defenses.cells_of(defenses.axes_of(defenses.read_grid(options["grid"])), options["plan"])
+    cells = defenses.cells_of(defenses.axes_of(defenses.read_grid(options["grid"])), options["design"])
     train, val, test, base, threat = _inputs(options)
     baseline = cells[0].recipe(base)
     with Bars(options["quiet"]) as bars:

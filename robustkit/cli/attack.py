@@ -15,10 +15,14 @@ from robustkit.errors import UserError
 from robustkit.host.text import printable
 
 from .options import (
+    OTHER_RADII,
+    RADIUS,
+    WEIGHTS,
     batch_size_option,
     config_option,
     device_option,
     mask_option,
+    model_option,
     quiet_option,
     remedy_options,
     require_model,
@@ -47,14 +51,14 @@ if TYPE_CHECKING:
 _OUT, _FLOATS = Path("adversarial"), ".safetensors"
 _BATCH = 64
 _SHOWN = {"lost in rounding": "lost in rounding to 8 bits"}
-_BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of images that are not attacked
+_BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of images that are not attacked
 
 
 @click.command("attack", cls=OneValueEach)
 @click.argument("inputs", nargs=-1, metavar="PICTURE|FOLDER|ARRAYS ...", type=click.Path(path_type=Path))
 @config_option
-@click.option("-m", "--model", metavar="NAME", help="torchvision name, timm:NAME, hf:ID, file.py:NAME or a tuned file.")
-@click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights. [default: published]")
+@model_option
+@click.option("--weights", metavar="FILE|NAME", help=f"{WEIGHTS}. [default: published]")
 @weights_options
 @server_options("in this command; without more requests it ends without results")
 @click.option("-d", "--dataset", metavar="NAME|PATH", help="Data of the model: gives the image size and the classes.")
@@ -65,7 +69,9 @@ _BEFORE = ("already wrong", "already the target", "abstains")  # outcomes of ima
 @click.option("--target", metavar="CLASS", help="Class to be predicted after the attack. [default: any other]")
 @click.option("-a", "--attack", "method", default="pgd", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
-@threat_options("Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow or color")
+@threat_options(
+    "Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow or color", f"{RADIUS}, {OTHER_RADII}"
+)
 @mask_option
 @remedy_options
 @batch_size_option
@@ -268,11 +274,11 @@ def _print_and_store(run: "PictureRun", part: Path) -> list[str]:
     for result in run.results():
         results.append(result)
         change = f"{result.label} {result.confidence:.1%}"
-        if result.outcome == "success":
+        if result.outcome == "broken":
             change += f" -> {result.prediction} {result.prediction_confidence:.1%}"
             change += f"  {run.choice.norm} {result.distance:.4g}  {result.queries:,} queries"
-        elif result.outcome == "already wrong":
-            change += f"  already wrong: {result.prediction} {result.prediction_confidence:.1%}"
+        elif result.outcome == "clean-wrong":
+            change += f"  clean-wrong: {result.prediction} {result.prediction_confidence:.1%}"
         else:
             change += f"  {_SHOWN.get(result.outcome, result.outcome)}"
             change += "" if result.outcome in _BEFORE else f"  {result.queries:,} queries"
@@ -291,7 +297,7 @@ def _attack_floats(
     done = attack_arrays(_classifier(options, model), x, labels, choice, part, sources)
     for row, outcome in enumerate(done.outcomes):
         change = classes.text(int(done.y[row]))
-        if outcome == "success":
+        if outcome == "broken":
             change += f" -> {classes.text(int(done.predictions[row]))}  {choice.norm} {done.distances[row]:.4g}"
         else:
             change += f"  {outcome}"
@@ -303,12 +309,12 @@ def _attack_floats(
 def _print_count(
     outcomes: list[str], labels: list[int | None], shape: tuple[int, ...], choice: "AttackChoice", out: Path
 ) -> None:
-    counts = Counter(_SHOWN.get(outcome, outcome) for outcome in outcomes if outcome != "success")
+    counts = Counter(_SHOWN.get(outcome, outcome) for outcome in outcomes if outcome != "broken")
     rest = "".join(f", {count} {outcome}" for outcome, count in counts.items())
     predicted = sum(label is None for label in labels)
     source = "predicted" if predicted == len(labels) else "given" if not predicted else f"{predicted} predicted"
     echo(
-        f"\n{outcomes.count('success')} of {len(outcomes)} broken{rest}; {choice.method}, "
+        f"\n{outcomes.count('broken')} of {len(outcomes)} broken{rest}; {choice.method}, "
         f"{choice.norm_label} {choice.eps}, size {'x'.join(map(str, shape[1:]))}, label: {source}"
     )
     echo(printable(f"{out}{os.sep if out.is_dir() else ''}"))

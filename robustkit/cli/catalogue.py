@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .options import DATASETS, MODELS
 from .repeated import OneValueEach
 from .terminal import echo
 
@@ -37,8 +38,9 @@ def _attacks() -> None:
         echo(f"{name:<18} universal: {norms}, one perturbation for all images (`robustkit universal`); {values}")
     _plugins()
     echo("passes: forwards+backwards of one trial, at most; sees: what the attack gets from the model")
-    echo("kind: radius looks for an error inside of the ball, nearest for the error that is nearest to the image")
-    echo("path/file.py:Class for an attack of your own; see docs/new-attack.md")
+    echo("trial: one restart on one image, towards one target class if the attack has target classes")
+    echo("kind: radius looks for an adversarial example inside the ball, nearest for the one nearest to the image")
+    echo("path/file.py:Class for an attack of your own")
 
 
 _COLUMNS = "{:<18} {:<14} {:<10} {:<12} {:<8} {:<47} {}"
@@ -86,12 +88,11 @@ def _models() -> None:
     from robustkit.models import model_names
 
     echo("\n".join(model_names()))
-    echo("timm:NAME (with the extra 'timm'), hf:ID or hf:FOLDER of Hugging Face (with the extra 'hf')")
-    echo("path/file.py:NAME for a function that returns a module, or for a module")
+    echo(MODELS)
 
 
 def _datasets() -> None:
     from robustkit.data import NAMES
 
     echo("\n".join(NAMES))
-    echo("a folder with one sub-folder of pictures per class, FILE.npz, FILE.safetensors (arrays x and y)")
+    echo(f"or {DATASETS}")

@@ -26,7 +26,7 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
         return
     try:
         if not value.is_file() or value.stat().st_size > _LARGEST:
-            raise UserError(f"{value} is no file of at most {_LARGEST // 1000} kB; check --config.")
+            raise UserError(f"{value} is not a file, or is larger than {_LARGEST // 1000:,} kB; check --config.")
         entries = tomllib.loads(value.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"The file {value} cannot be read ({error.strerror}); check --config.") from None
@@ -35,7 +35,7 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
     except UserError:
         raise
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
-        raise UserError(f"{value} is no valid TOML ({error}).") from None
+        raise UserError(f"{value} is not valid TOML ({error}).") from None
     ctx.default_map = _by_parameter(ctx.command, entries)
 
 

@@ -46,7 +46,7 @@ def corruptions(**options: Any) -> None:
     """Accuracy on corrupted images: noise, blur, weather and digital corruptions at five severities.
 
     Writes a run folder like `evaluate`, with corruptions.csv: means over severities, and mCE with a baseline. The same
-    command again goes on where it stopped. `evaluate --corruptions generated` adds attacks to the same folder.
+    command continues where it stopped. With the same --out, `evaluate --corruptions generated` adds attacks to the run.
     """
     if not options["models"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")

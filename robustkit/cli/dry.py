@@ -35,7 +35,7 @@ def print_prediction(options: dict[str, Any]) -> None:
     share = "" if evaluation.shard is None else f" Each of {evaluation.shard.count} shards needs about an equal part."
     echo(
         f"In all {'at most about' if earlier else 'about'} {_rounded(forwards)} forwards and {_rounded(backwards)} "
-        f"backwards of one image, as a rule within a factor of two{_remark(predictions, earlier=earlier)}; the dry run "
+        f"backwards of one image, usually within a factor of two{_remark(predictions, earlier=earlier)}; the dry run "
         f"itself needed {spent:,} passes.{share}"
     )
 
@@ -54,7 +54,7 @@ def _remark(predictions: Sequence["Prediction"], *, earlier: bool) -> str:
     if earlier:
         return " for all images, and <= because --precision may stop earlier"
     bounds = any(each.bound for prediction in predictions for each in prediction.costs)
-    return " but for the upper bounds, marked <=" if bounds else ""
+    return " except for the upper bounds, marked <=" if bounds else ""
 
 
 def _rounded(value: float) -> str:

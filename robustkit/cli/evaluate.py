@@ -13,6 +13,8 @@ from robustkit.evidence.derived import DERIVED
 
 from .option_types import OpenShare
 from .options import (
+    OTHER_RADII,
+    RADIUS,
     config_option,
     corruption_options,
     data_options,
@@ -69,16 +71,17 @@ _RUNS = Path("robustkit-runs")
     "Repeatable. [default: usual for the data]",
 )
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
-              help="8/255, 0.5 or L2:0.5, pixels in [0, 1]; side of a patch in pixels. Repeatable. "
+              help=f"{RADIUS}, L2:0.5 where there are several norms, {OTHER_RADII}. Repeatable. "
                    "[default: usual for the data]")  # fmt: skip
 @mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
               help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
 @click.option("--checks", type=click.Choice(["none", "quick", "standard", "full"]), default="quick", show_default=True,
-              help="How thoroughly to look for signs that the attacks failed; see docs/checks.md.")  # fmt: skip
+              help="How thoroughly to look for signs that the attacks failed; "
+                   "quick makes no passes of its own.")  # fmt: skip
 @corruption_options(())
 @click.option("--keep-adversarial", is_flag=True,
-              help="Store every adversarial example in the run folder, to the last bit.")  # fmt: skip
+              help="Store every adversarial example in the run folder, exactly.")  # fmt: skip
 @click.option("--fail-under", multiple=True, metavar="CONDITION",
               help='End with status 1 if an accuracy is lower, as in robustkit gate: "Linf@8/255>=0.40". '
                    "Repeatable.")  # fmt: skip
@@ -102,8 +105,8 @@ _RUNS = Path("robustkit-runs")
 def evaluate(**options: Any) -> int:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
 
-    The same command again goes on where it stopped; a finished run is only printed. With more models, attacks,
-    samples, norms or radii, or an audit, it is extended.
+    The same command continues where it stopped; a finished run is only printed. With the same --out and more models,
+    attacks, samples, norms or radii, or an audit, the run is extended.
     """
     if not options["models"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")

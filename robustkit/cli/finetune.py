@@ -22,6 +22,7 @@ from .training import TrainingInputs, model_of, training_inputs
 
 if TYPE_CHECKING:
     from robustkit.data import Dataset
+    from robustkit.evaluation.threats import Threat
     from robustkit.models import PixelModel
 
     from .wings import defenses
@@ -33,12 +34,13 @@ _OUT = Path("robustkit-tuned")
 @input_options
 @val_share_option
 @threat_options("Linf, L2 or L1")
-@click.option("--preset", default="safe", show_default=True, metavar="fast|safe|strong")
+@click.option("--preset", default="safe", show_default=True, metavar="fast|safe|strong",
+              help="Recipe of the training.")  # fmt: skip
 @click.option("--set", "choices", multiple=True, metavar="KEY=VALUE",
               help="Another choice of the recipe, such as epochs=20 or freeze=prefix:layer1. Repeatable.")  # fmt: skip
 @click.option("-a", "--attack", "attacks", multiple=True, default=("default",), metavar="NAME[:K=V,...]",
               help="Attack of the evaluation at the end. Repeatable. [default: the ensemble default]")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Print the plan and its cost, then stop.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print the plan and its cost, then stop.")
 @run_options(_OUT)
 def finetune(**options: Any) -> None:
     """Adversarial fine-tuning: model.safetensors, history.csv, and an evaluation before and after.
@@ -48,9 +50,9 @@ def finetune(**options: Any) -> None:
     """
     with process_team(options["device"]) as team:
         require_model(options)
-        if options["explain"]:
+        if options["plan_only"]:
             if team.first:
-                _explain(options)
+                _print_plan(options)
             return
         advice = "The same command goes on after the last epoch that was stored."
         place = output_folder(options["out"], (*DERIVED, "history.csv"), advice)
@@ -83,8 +85,8 @@ def _work(options: dict[str, Any], team: "defenses.Team") -> None:
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)
     echo(f"\n{out}{os.sep}  model.safetensors  history.csv  report.html  results.csv  samples.csv  run.sqlite")
-    words = f"{_model_words(options)} --dataset {options['dataset']}{_smoothing_words(recipe.attack)}"
-    echo(f"Use it: robustkit evaluate {words}")
+    words = [*_model_words(options), *_data_words(options), *_threat_words(recipe.attack, threat)]
+    echo(f"Evaluate it: {shlex.join(['robustkit', 'evaluate', *words])}")
 
 
 def _inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
@@ -114,25 +116,35 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
     write_text(options["out"] / "history.csv", tuned.history.to_csv(index=False, lineterminator="\n"))
 
 
-def _model_words(options: dict[str, Any]) -> str:
+def _model_words(options: dict[str, Any]) -> list[str]:
     """The options that name the tuned model; they also name code and folders, which weights must not choose."""
     from robustkit.models.prefixes import prefixed
     from robustkit.primitives import user_code
 
-    file = options["out"] / "model.safetensors"
-    given = options["model"]
-    chosen = user_code.is_file(given) or prefixed(given) is not None
-    return f"--model {shlex.quote(given)} --weights {file}" if chosen else f"--model {file}"
+    file, given, classes = str(options["out"] / "model.safetensors"), options["model"], options["num_classes"]
+    if not user_code.is_file(given) and prefixed(given) is None:
+        return ["--model", file]  # the file says what network it is for, and how many classes it has
+    return ["--model", given, "--weights", file, *([] if classes is None else ["--num-classes", str(classes)])]
 
 
-def _smoothing_words(attack: object) -> str:
-    """The options that evaluate a network trained with noise as a smoothed classifier; empty for other networks."""
+def _data_words(options: dict[str, Any]) -> list[str]:
+    """The options that name the test images; those with their default are left out, but for the name of the data."""
+    given = {"--data-dir": options["data_dir"], "--image-size": options["image_size"],
+             "--split": None if options["split"] == "test" else options["split"]}  # fmt: skip
+    more = (word for option, value in given.items() if value is not None for word in (option, str(value)))
+    return ["--dataset", options["dataset"], *more]
+
+
+def _threat_words(attack: object, threat: "Threat") -> list[str]:
+    """The options of the threat; a network trained with noise is evaluated as a smoothed classifier."""
     from robustkit.primitives.registry import parsed
 
     # Only this inner attack is sure to be written as NAME:KEY=VALUE.
     if not isinstance(attack, str) or attack.strip().lower().partition(":")[0] != "gaussian":
-        return ""
-    return f" --smooth {parsed(attack)[1]['sigma']} --norm L2"
+        return ["--norm", threat.norm, "--eps", threat.eps_text]
+    sigma = str(parsed(attack)[1]["sigma"])
+    # Certificates are in L2, whatever the norm of the training; of about sigma most images have one.
+    return ["--smooth", sigma, "--norm", "L2", "--eps", threat.eps_text if threat.norm == "L2" else sigma]
 
 
 def _check_unused(out: Path) -> None:
@@ -143,7 +155,7 @@ def _check_unused(out: Path) -> None:
         raise UserError(f"{out} holds an evaluation and no training; give another --out.")
 
 
-def _explain(options: dict[str, Any]) -> None:
+def _print_plan(options: dict[str, Any]) -> None:
     from robustkit.host.bars import Bars
 
     from .wings import defenses

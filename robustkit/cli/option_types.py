@@ -57,7 +57,7 @@ class OpenShare(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             share = self.low
         if not self.low < share < self.high:
-            self.fail(f"{shown(value)} is no number above {self.low:g} and below {self.high:g}.", param, ctx)
+            self.fail(f"{shown(value)} is not a number above {self.low:g} and below {self.high:g}.", param, ctx)
         return share
 
 
@@ -70,5 +70,5 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         """Seconds."""
         match = re.fullmatch(r"(\d+\.?\d*)\s*([smh])", str(value).strip().lower())
         if match is None or len(match[1]) > _DIGITS:
-            self.fail(f"{shown(value)} is no time; write for example 90s, 10m or 2h.", param, ctx)
+            self.fail(f"{shown(value)} is not a duration; write for example 90s, 10m or 2h.", param, ctx)
         return float(match[1]) * _SECONDS[match[2]]

@@ -14,6 +14,20 @@ from .option_types import CountOr, NumberList, OpenShare
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
+MODELS = (
+    "torchvision name, timm:NAME, hf:ID, clip:ID, robustbench:DATA/THREAT/NAME, file.py:NAME, "
+    "'file.py:NAME(width=8)', file.onnx, file.pt, file.pt2, https://..., or model.safetensors of finetune"
+)
+DATASETS = (
+    "a folder with one sub-folder of pictures per class, file.npz, file.safetensors, file.tar, a folder of "
+    "save_to_disk, or file.py:NAME"
+)
+WEIGHTS = "Checkpoint file, or published weights by name, such as default"
+RADIUS = "Radius: 8/255 or 0.5 for pixels in [0, 1]"
+OTHER_RADII = (
+    "pixels for patch and frame, degrees for rotation and spatial, or minimum for the nearest adversarial example"
+)
+
 config_option = click.option(
     "--config", type=click.Path(path_type=Path), callback=read_config, is_eager=True, expose_value=False,
     help="TOML file with these options; the command line takes precedence.",
@@ -31,23 +45,29 @@ growing_batch_size_option = click.option(
 )  # fmt: skip
 shard_option = click.option(
     "--shard", metavar="I/N|auto",
-    help="Only every N-th image, from the I-th on, in a folder of its own in --out; then robustkit merge. auto: as a "
-         "Slurm array or torchrun says.",
+    help="Only every N-th image, from the I-th on, in a folder of its own in --out; then robustkit merge. auto: "
+         "read from a Slurm array or torchrun.",
 )  # fmt: skip
-device_option = click.option("--device", default="auto", show_default=True)
-seed_option = click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
+device_option = click.option(
+    "--device", default="auto", show_default=True,
+    help="auto, cpu, cuda or cuda:1; auto takes a GPU if there is one.",
+)  # fmt: skip
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True, help="Seed of all noise.",
+)  # fmt: skip
+model_option = click.option("-m", "--model", metavar="NAME", help=f"{MODELS}.")
 mask_option = click.option(
     "--mask", metavar="FILE|FOLDER|patch:ROW,COLUMN,HEIGHT,WIDTH",
     help="Only these pixels may change: those that are white in a picture, or not 0 in an .npy file. "
-         "Or a mask of each image: an .npy file [N, H, W], or a folder of pictures.",
+         "Or one mask per image: an .npy file [N, H, W], or a folder of pictures.",
 )  # fmt: skip
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
 
-def samples_option(default: int, images: str = "Images") -> Decorator:
+def samples_option(default: int, images: str = "images") -> Decorator:
     """How many images are used."""
     return click.option("-n", "--samples", type=CountOr("all"), default=default, show_default=True,
-                        help=f"{images}, in a fixed order.")  # fmt: skip
+                        help=f"Number of {images}, taken in a fixed shuffled order.")  # fmt: skip
 
 
 def workers_options(command: Command) -> Command:
@@ -71,11 +91,11 @@ def run_options(out: Path, *, seed: bool = True) -> Decorator:
     return _all(device_option, *([seed_option] if seed else []), out_option, quiet_option)
 
 
-def threat_options(norms: str) -> Decorator:
+def threat_options(norms: str, radii: str = RADIUS) -> Decorator:
     """One threat model."""
     return _all(
         click.option("--norm", help=f"{norms}. [default: usual for the data]"),
-        click.option("--eps", metavar="EPS", help="8/255 or 0.5, pixels in [0, 1]. [default: usual for the data]"),
+        click.option("--eps", metavar="EPS", help=f"{radii}. [default: usual for the data]"),
     )
 
 
@@ -83,9 +103,8 @@ def input_options(command: Command) -> Command:
     """The configuration file, one model and its data."""
     return _all(
         config_option,
-        click.option("-m", "--model", metavar="NAME",
-                     help="torchvision name, timm:NAME, hf:ID, file.py:NAME, file.onnx or a tuned file."),
-        click.option("--weights", metavar="FILE|NAME", help="Checkpoint, or published weights."),
+        model_option,
+        click.option("--weights", metavar="FILE|NAME", help=f"{WEIGHTS}."),
         weights_options,
         data_options,
     )(command)  # fmt: skip
@@ -94,11 +113,8 @@ def input_options(command: Command) -> Command:
 def models_options(command: Command) -> Command:
     """Several models with their weights and names."""
     return _all(
-        click.option("-m", "--model", "models", multiple=True, metavar="NAME",
-                     help="torchvision name, timm:NAME, hf:ID, file.onnx, file.pt2, 'file.py:NAME(width=8)' or "
-                          "https://... Repeatable."),
-        click.option("--weights", multiple=True, metavar="FILE|NAME",
-                     help="Checkpoint, or published weights; one per model."),
+        click.option("-m", "--model", "models", multiple=True, metavar="NAME", help=f"{MODELS}. Repeatable."),
+        click.option("--weights", multiple=True, metavar="FILE|NAME", help=f"{WEIGHTS}; one per model."),
         click.option("--name", "names", multiple=True, metavar="TEXT",
                      help="Name of the model in reports; one per model. [default: from model and checkpoint]"),
     )(command)  # fmt: skip
@@ -110,7 +126,9 @@ def weights_options(command: Command) -> Command:
         click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
         click.option("--mean", type=NumberList(), help="Means of the normalisation to apply inside the model."),
         click.option("--std", type=NumberList(), help="Standard deviations of that normalisation."),
-        click.option("--train", is_flag=True, help="If a model has no weights, train it here once."),
+        click.option(
+            "--train", is_flag=True, help="Train a model without weights here, once (done by itself on digits)."
+        ),
         click.option("--retrain", is_flag=True, help="Train again even if the model is cached."),
         click.option("--random-init", is_flag=True, help="Leave the weights of an architecture random."),
     )(command)
@@ -120,8 +138,7 @@ def data_options(command: Command) -> Command:
     """The data set."""
     return _all(
         click.option("-d", "--dataset", default="digits", show_default=True, metavar="NAME|PATH",
-                     help="See `robustkit list datasets`; or a folder of pictures, .npz, .safetensors or .tar file, "
-                          "file.py:NAME."),
+                     help=f"See `robustkit list datasets`; or {DATASETS}."),
         click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are."),
         click.option("--download", is_flag=True, help="Download these files into --data-dir first."),
         click.option("--split", default="test", show_default=True, help="Split of the data, such as train."),
@@ -132,7 +149,7 @@ def data_options(command: Command) -> Command:
 def remedy_options(command: Command) -> Command:
     """How to attack models whose own gradients mislead."""
     return _all(
-        click.option("--bpda", "bpda", multiple=True, metavar="LAYER[=SURROGATE]",
+        click.option("--bpda", "bpda", multiple=True, metavar="LAYER[=FUNCTION]",
                      help="Take a layer's gradient from identity, relu, sigmoid, tanh or file.py:function; "
                           "see `robustkit diagnose`. Repeatable."),
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
@@ -142,18 +159,18 @@ def remedy_options(command: Command) -> Command:
 
 
 def server_options(counted: str) -> Decorator:
-    """How servers are queried, models given by an http:// address; `counted`: of what --max-queries is the limit."""
+    """How models on a server are queried; `counted`: of what --max-queries is the limit."""
     return _all(
         click.option("--max-queries", type=click.IntRange(min=1), metavar="N",
-                     help=f"Maximum number of requests to an http:// model, {counted}."),
+                     help=f"Maximum number of requests to a model on a server (https://...), {counted}."),
         click.option("--rate", type=float, metavar="R",
-                     help="Maximum number of requests per second to an http:// model."),
+                     help="Maximum number of requests per second to a model on a server (https://...)."),
         click.option("--parallel", type=click.IntRange(min=1), metavar="N",
-                     help="Requests to an http:// model at the same time. [default: 1]"),
+                     help="Requests to a model on a server (https://...) at the same time. [default: 1]"),
         click.option("--token-variable", metavar="NAME",
-                     help="Environment variable with the token of an http:// model. [default: ROBUSTKIT_TOKEN]"),
+                     help="Environment variable with the token for a server (https://...). [default: ROBUSTKIT_TOKEN]"),
         click.option("--timeout", type=float, metavar="S",
-                     help="Seconds for one request to an http:// model. [default: 30]"),
+                     help="Seconds for one request to a model on a server (https://...). [default: 30]"),
     )  # fmt: skip
 
 
@@ -179,7 +196,7 @@ def corruption_options(default: tuple[str, ...]) -> Decorator:
                           "CIFAR-10-C. Repeatable."),
         click.option("--severity", "severities", type=click.IntRange(1, 5), multiple=True, metavar="N",
                      help="Severity of generated corruptions. Repeatable. [default: 1 to 5]"),
-        click.option("--baseline", metavar="MODEL|FILE",
+        click.option("--corruption-baseline", metavar="MODEL|FILE",
                      help="Divide corruption errors by those of a model of the run, of alexnet, or of a .csv file."),
     )  # fmt: skip
 

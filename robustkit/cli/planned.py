@@ -85,6 +85,7 @@ def _print_costs(
         echo(f"  {check.check:<28}{check.threat:<{width}}{numbers}")
     if smoothing is not None:
         echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
+    echo("A trial is one restart on one image, towards one target class if the attack has target classes.")
     echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
         "backwards of one image; the run needs fewer, because an image that is broken gets no further pass"

@@ -15,7 +15,8 @@ from .terminal import echo
 @click.option("--norm", "norms", multiple=True, help="Only this norm. Repeatable.")
 @click.option("--eps", "radii", multiple=True, metavar="EPS", help="Only this radius. Repeatable.")
 @click.option("--image", type=click.IntRange(min=0), metavar="N", help="What happened to this image of the data set.")
-@click.option("--format", "form", default="table", show_default=True, metavar="table|csv|json|markdown|latex")
+@click.option("--format", "form", default="table", show_default=True, metavar="table|csv|json|markdown|latex",
+              help="What is printed.")  # fmt: skip
 def show(
     run: Path, models: tuple[str, ...], attacks: tuple[str, ...], norms: tuple[str, ...], radii: tuple[str, ...],
     image: int | None, form: str,

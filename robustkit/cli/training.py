@@ -59,7 +59,7 @@ def recipe_of(options: dict[str, Any]) -> "defenses.Recipe":
         if not equals:
             raise UserError(f"--set {text} gives {name} no value; write KEY=VALUE, for example --set epochs=20.")
         if name == "seed":
-            raise UserError("The seed is no choice for --set; give --seed to finetune, --seeds to ablate.")
+            raise UserError("The seed is not a choice for --set; give --seed to finetune, --seeds to ablate.")
         changes[name] = value if isinstance(getattr(defenses.Recipe, name), str) else value_of(value.strip())
     return defenses.PRESETS[options["preset"]].but(**changes)
 

@@ -48,7 +48,7 @@ _BATCH = 64
               help="Fit on a share of the images of --split instead, and judge on the rest.")  # fmt: skip
 @click.option("--fit-samples", type=CountOr("all"), default=1000, show_default=True,
               help="Images that the perturbation is fitted to.")  # fmt: skip
-@samples_option(1000, "Images it is judged on")
+@samples_option(1000, "images that it is judged on")
 @click.option("--places", type=click.IntRange(min=1), metavar="N",
               help="Places of a patch that are judged on each image. [default: 16]")  # fmt: skip
 @click.option("--judge-on", "others", multiple=True, metavar="NAME",

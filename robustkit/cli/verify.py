@@ -44,8 +44,8 @@ class _Finding(NamedTuple):
 @click.option("--corruptions", "published", multiple=True, metavar="FOLDER",
               help="Where published corruptions of the run are; generated ones are made again.")  # fmt: skip
 @click.option("--features", metavar="NAME",
-              help="The network whose features attacks in lpips compared, as the run named it.")  # fmt: skip
-@click.option("--features-weights", metavar="FILE|NAME", help="Its weights, as the run named them.")
+              help="Network that measured the lpips distances, named as in the run.")  # fmt: skip
+@click.option("--features-weights", metavar="FILE|NAME", help="Its weights, named as in the run.")
 @click.option("--sha256", "published_sum", metavar="HEX", help="SHA-256 of the evidence, as it was published.")
 def verify(run: Path, **options: Any) -> int:
     """Compute every derived file of a run folder again from its evidence, and look for contradictions in it.

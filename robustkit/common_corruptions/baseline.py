@@ -64,7 +64,8 @@ def read_accuracies(path: Path) -> dict[str, MeanErrors]:
         UserError: the file is too large or no such table.
     """
     if path.stat().st_size > limits.TABLE_BYTES:
-        raise UserError(f"{shortened(path)} has more than {limits.TABLE_BYTES // limits.MIB} MiB; it is no such table.")
+        most = limits.TABLE_BYTES // limits.MIB
+        raise UserError(f"{shortened(path)} has more than {most} MiB, so it is not a table of accuracies.")
     try:
         lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
         found = _of_run(lines) if lines and "accuracy" in lines[0] else _of_robustbench(lines)
@@ -73,8 +74,8 @@ def read_accuracies(path: Path) -> dict[str, MeanErrors]:
         table = {}
     if not table or not all(each.corrupted for each in table.values()):
         raise UserError(
-            f"{shortened(path)} is no table of accuracies under corruptions; give the results.csv of a run, or a table "
-            "with a line of corruptions, a line of severities, and a line for each model."
+            f"{shortened(path)} is not a table of accuracies under corruptions; give the results.csv of a run, or a "
+            "table with a line of corruptions, a line of severities, and a line for each model."
         )
     return table
 

@@ -57,8 +57,8 @@ def open_published(folder: Path, chosen: Sequence[str], data: Dataset) -> "Array
     if pictures:
         return PictureSuite.opened(folder, _chosen(chosen, pictures, folder), data)
     raise UserError(
-        f"{shortened(folder)} is no folder of corrupted images: it has neither {_LABELS} with fog.npy and others, as "
-        "CIFAR-10-C, nor folders fog/1 to fog/5, as ImageNet-C; give the folder that contains them."
+        f"{shortened(folder)} is not a folder of corrupted images: it has neither {_LABELS} with fog.npy and others, "
+        "as CIFAR-10-C, nor folders fog/1 to fog/5, as ImageNet-C; give the folder that contains them."
     )
 
 

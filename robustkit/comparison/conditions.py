@@ -52,8 +52,8 @@ def condition(text: str) -> Condition | CorruptionCondition:
     parts = _CONDITION.fullmatch(text)
     if parts is None:
         raise UserError(
-            f"{shortened(text)!r} is no condition; write for example Linf@8/255>=0.40, clean>=90%, corruptions>=0.5 or "
-            "mCE<=0.9."
+            f"{shortened(text)!r} is not a condition; write for example Linf@8/255>=0.40, clean>=90%, corruptions>=0.5 "
+            "or mCE<=0.9."
         )
     threat = ThreatKey(UNION, 0.0) if parts["whole"] == UNION else CLEAN
     if parts["norm"]:
@@ -86,7 +86,7 @@ def share(text: str) -> float:
     try:
         value = float(exact(number)) / (100 if percent else 1)
     except UserError:
-        raise UserError(f"{shortened(text)!r} is no share; write 0.4 or 40%.") from None
+        raise UserError(f"{shortened(text)!r} is not a share; write 0.4 or 40%.") from None
     if not 0 <= value <= 1:
-        raise UserError(f"{shortened(text)!r} is no share from 0 to 1; write 0.4 or 40%.")
+        raise UserError(f"{shortened(text)!r} is not a share from 0 to 1; write 0.4 or 40%.")
     return value

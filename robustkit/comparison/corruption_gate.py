@@ -61,7 +61,7 @@ def _row(model: Contestant, asked: CorruptionCondition) -> Mapping[str, Any]:
 
 def _of_error(model: Contestant, asked: CorruptionCondition, row: Mapping[str, Any]) -> GateCheck:
     if pd.isna(row["ce"]):
-        raise UserError("The run has no mCE; name a baseline: robustkit corruptions ... --baseline MODEL.")
+        raise UserError("The run has no mCE; name a baseline: robustkit corruptions ... --corruption-baseline MODEL.")
     value, passed = float(row["ce"]), float(row["ce"]) <= asked.bound
     word = "at most" if passed else "above"
     reason = f"{100 * value:.1f} against {row['baseline']} (n={row['n']}) is {word} {100 * asked.bound:g}; no interval"

@@ -130,7 +130,8 @@ def _require_split(name: str, split: str, splits: tuple[str, ...]) -> None:
 def _not_found(name: str, path: Path) -> UserError:
     if path.is_file():
         return UserError(
-            f"{shortened(path)} is no data set; pass a folder of pictures, or a file ending in {' or '.join(SUFFIXES)}."
+            f"{shortened(path)} is not a data set; pass a folder of pictures, or a file ending in "
+            f"{' or '.join(SUFFIXES)}."
         )
     if len(path.parts) > 1 or path.suffix or kind_of(path) is not None or name.endswith(("/", os.sep)):
         return no_file(f"There is no file or folder {shortened(path)}", path, "check the path of the data set")

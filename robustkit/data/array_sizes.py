@@ -44,7 +44,7 @@ def check_member(archive: zipfile.ZipFile, key: str, path: Path) -> None:
     with archive.open(info) as member:
         start = member.read(12)
         if not start.startswith(_MAGIC):
-            raise ValueError(f"{shortened(name)} in it is no array")
+            raise ValueError(f"{shortened(name)} in it is not an array")
         # Version 1 counts its header in two bytes, later ones in four.
         short = start[6] == 1
         length = struct.unpack("<H", start[8:10])[0] if short else struct.unpack("<I", start[8:12])[0]

@@ -36,7 +36,7 @@ def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
         if not str(given).strip():  # an empty text is no folder, although its path is the current one
             return Mask.of(str(given))
         fix = "give a picture or an .npy file that exists, or patch:ROW,COLUMN,HEIGHT,WIDTH"
-        raise no_file(f"{shortened(given)!r} is no mask", path, fix)
+        raise no_file(f"{shortened(given)!r} is not a mask", path, fix)
     if path.suffix.lower() == ".npy":
         return Mask.of(_array(path), path.name)
     return Mask.of(_white(path), path.name)
@@ -147,5 +147,7 @@ def _array(path: Path) -> NDArray[Any]:
     except Exception:  # a broken header makes numpy raise almost anything
         raise UserError(f"{path.name} cannot be read as an array; write it with numpy.save.") from None
     if array.size > limits.PICTURE_PIXELS:
-        raise UserError(f"{path.name} is no mask: it has {array.size:,} values, more than {limits.PICTURE_PIXELS:,}.")
+        raise UserError(
+            f"{path.name} is not a mask: it has {array.size:,} values, more than {limits.PICTURE_PIXELS:,}."
+        )
     return np.array(array)

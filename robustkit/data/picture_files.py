@@ -78,7 +78,7 @@ def pictures_in(folder: Path) -> list[Path]:
         picture = entry.name.lower().endswith(SUFFIXES) and not _holds(entry.is_dir)
         budget.count(picture)
         if picture and not _holds(entry.is_file):
-            raise UserError(f"{shortened(entry.path)} is no regular file, so it cannot be read; remove it.")
+            raise UserError(f"{shortened(entry.path)} is not a regular file, so it cannot be read; remove it.")
         if picture:
             found.append(folder / entry.name)
     return sorted(found)
@@ -109,7 +109,7 @@ def _pictures_under(top: Path, budget: _Budget) -> Iterator[tuple[str, str]]:
                 continue
             picture = entry.name.lower().endswith(SUFFIXES)
             if picture and not _holds(entry.is_file):
-                raise UserError(f"{shortened(entry.path)} is no regular file, so it cannot be read; remove it.")
+                raise UserError(f"{shortened(entry.path)} is not a regular file, so it cannot be read; remove it.")
             budget.count(picture)
             if picture:
                 yield folder, entry.name

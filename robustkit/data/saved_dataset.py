@@ -191,6 +191,6 @@ def _library() -> Any:
         import datasets
     except ImportError as error:
         raise UserError(
-            "A folder of save_to_disk needs the library datasets; install it: pip install 'robustkit[datasets]'."
+            "A folder of save_to_disk needs the library datasets; install it: pip install datasets."
         ) from error
     return datasets

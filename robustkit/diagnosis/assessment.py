@@ -61,7 +61,7 @@ class Assessment:
     @property
     def suspicious(self) -> bool:
         """Whether anything was measured that an attack may suffer from."""
-        unusual = {*MASKING, "surrogate", "tied logits", "loss saturated"} & set(self.verdicts.values())
+        unusual = {*MASKING, "straight-through", "tied logits", "loss saturated"} & set(self.verdicts.values())
         return bool(unusual or self.saturable or median(self.whole.crowded) > CROWDED)
 
 

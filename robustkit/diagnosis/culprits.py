@@ -61,7 +61,7 @@ def _explained(
     site: Site, tree: CallTree, masking: Mapping[Site, tuple[CallSummary, str]], verdicts: Mapping[Site, str]
 ) -> bool:
     """Whether a call inside explains the masking, or the call has no code of its own."""
-    # The gradient of a surrogate is not that of the layer, so no call around it can be faithful.
-    inside = any(verdicts.get(leaf) in (*CULPABLE, "surrogate") for leaf in tree.leaves_in(site))
+    # A straight-through gradient is not that of the layer, so no call around it can be faithful.
+    inside = any(verdicts.get(leaf) in (*CULPABLE, "straight-through") for leaf in tree.leaves_in(site))
     deeper = any(site in tree.above(other) for other in masking)
     return inside or deeper or tree.runs[site].sequential

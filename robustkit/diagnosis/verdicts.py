@@ -41,7 +41,7 @@ MEANING: Final[Mapping[str, str]] = {
     "stochastic": "the same input gives different outputs",
     "loss saturated": "rounding destroys the gradient of the loss",
     "tied logits": "wrong classes tie, as after label smoothing: an untargeted loss moves towards all of them at once",
-    "surrogate": "a surrogate gradient for a step, as an attack would use itself",
+    "straight-through": "a straight-through gradient for a step, as an attack would use itself",
     "flat": "the output does not change: either insensitive, or dead",
     "unresolved": "the change is smaller than rounding errors",
     "constant": "its input does not depend on the image",
@@ -115,7 +115,7 @@ def _without_response(summary: CallSummary) -> str:
 
 def _unfaithful(summary: CallSummary) -> str:
     if summary.fidelity >= FULL_FAITHFUL:
-        return "surrogate"
+        return "straight-through"
     if summary.jumps > JUMPING:
         return "step"
     return "detached" if summary.detached else "wrong backward"

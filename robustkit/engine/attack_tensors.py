@@ -250,7 +250,7 @@ def _require_pictures(name: str, images: Tensor, own: Tensor) -> None:
     """Refuse images that no server can be sent: its verdicts would be about others."""
     if not same_bits(images, own) or not bool(are_pictures(images).all()):
         raise UserError(
-            f"{name} gets pictures of 8 bits, and these images are none; give float32 (x * 255).round() / 255."
+            f"{name} gets pictures of 8 bits, and these images are not of 8 bits; give float32 (x * 255).round() / 255."
         )
 
 

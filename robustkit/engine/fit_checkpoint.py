@@ -54,7 +54,7 @@ class FitCheckpoint:
             if not other and set(values) != {each.name for each in fields(state)}:
                 raise KeyError
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-            raise UserError(f"{self.path} is no checkpoint of a fit; remove it.") from None
+            raise UserError(f"{self.path} is not a checkpoint of a fit; remove it.") from None
         if other:
             raise UserError(
                 f"{self.path} is the checkpoint of another fit (images, model, attack, target or seed differ); remove "

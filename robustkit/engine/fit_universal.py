@@ -155,7 +155,7 @@ def mini_batches(seed: int, numbers: Sequence[int], size: int) -> Iterator[list[
 def _fitted_to(correct: Tensor, y: Tensor, target: int | None, classes: int) -> list[int]:
     """The numbers of the images that the perturbation is fitted to."""
     if target is not None and not 0 <= target < classes:
-        raise UserError(f"The target class {target} is no class of the model, which has 0 to {classes - 1}.")
+        raise UserError(f"The target class {target} is not a class of the model, which has 0 to {classes - 1}.")
     fitted = (correct if target is None else correct & (y != target)).nonzero().flatten().tolist()
     if not fitted:
         raise UserError("The model classifies none of the images correctly, so there is nothing to fit to.")

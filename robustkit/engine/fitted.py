@@ -171,7 +171,7 @@ class FittedPerturbation(Summarised):
             correct = clean.labels == y
             target = -1 if self.target is None else self.target
             if target >= clean.scores.shape[1]:
-                raise UserError(f"The target class {target} is no class of the model, which has 0 to "
+                raise UserError(f"The target class {target} is not a class of the model, which has 0 to "
                                 f"{clean.scores.shape[1] - 1}.")  # fmt: skip
             attacked = correct & (y != target)
             labels = [self._labels(session, own, names, place) for place in range(places)]

@@ -21,7 +21,7 @@ def misfits(ensembles: Iterable[str], *, randomized: bool, classes: int) -> list
         found.append(f"it is randomized, for which {plain[0]} is not made; add --attack autoattack-rand.")
     if not randomized and rand and not plain:
         found.append(
-            "autoattack-rand leaves out FAB and Square because it is made for randomized models, and this one is none; "
+            "autoattack-rand leaves out FAB and Square because it is made for randomized models, and this one is not; "
             "take --attack autoattack."
         )
     if classes < 4 and (plain or rand):

@@ -178,7 +178,8 @@ class Ledger:
             records = {row.sample: row for where in self._before(attack)
                        for row in self.store.of_images(AttackRecord, self.model, part, where)}  # fmt: skip
             self.write(
-                replace(records[number], attack=attack.name, question=0, forwards=0, backwards=0) for number in part
+                replace(records[number], attack=attack.name, queries_to_break=0, forwards=0, backwards=0)
+                for number in part
             )
 
     def near(self, attack: PlannedAttack, images: Sequence[int]) -> Mapping[int, NearnessRecord]:

@@ -19,6 +19,7 @@ from robustkit.evaluation.joined_manifest import joined_identity, joined_manifes
 from robustkit.evaluation.merged_checks import notes_on_checks, rows_of_checks
 from robustkit.evaluation.new_folder import new_folder
 from robustkit.evidence.checked import level_of
+from robustkit.evidence.opening import another_version
 from robustkit.evidence.rows import (
     AnswerRecord,
     AttackRecord,
@@ -95,7 +96,7 @@ def _opened(folder: Path, stack: ExitStack) -> Store:
     if identity is None:
         raise UserError(f"{folder} holds no evidence yet; run the command that made it again.")
     if identity["schema"] != SCHEMA:
-        raise UserError(f"{folder} was written by another version of robustkit; evaluate again with this one.")
+        raise another_version(folder)
     return store
 
 

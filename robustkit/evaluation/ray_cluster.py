@@ -42,7 +42,7 @@ class Cluster:
 
     def __init__(self, address: str | None) -> None:
         if find_spec("ray") is None:
-            raise UserError("Ray is not installed; install it with pip install 'robustkit[ray]'.")
+            raise UserError("Ray is not installed; install it: pip install ray.")
         self.address = address or os.environ.get("RAY_ADDRESS") or None
         self._ours = False
 
@@ -161,7 +161,9 @@ def refusal(said: str, address: str | None) -> str:
         versions = _shortened(said.partition("Version mismatch:")[2])
         return f"The Ray cluster has another version of Ray or Python than this machine ({versions}); install the same."
     if "raylet_ipc_client" in said:
-        return "This machine is no node of the Ray cluster; run `ray start --address HOST:PORT` of its head here first."
+        return (
+            "This machine is not a node of the Ray cluster; run `ray start --address HOST:PORT` of its head here first."
+        )
     if "TimeoutExpired" in said:
         return f"The Ray cluster at {address} did not answer within {_TRY} s; is it a Ray head, and is it healthy?"
     return f"Ray cannot connect to {address} ({_last_line(said)})."

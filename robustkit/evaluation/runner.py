@@ -228,7 +228,7 @@ class ModelRun:
         data = self.evaluation.data
         if isinstance(data, EightBitImages) and data.changes(self.evaluation.ids[:_READ_AT_ONCE]):
             self.log.warn(
-                f"The images of {data.name} are no pictures of 8 bits, which is what a server gets, so every image of "
+                f"The images of {data.name} are not pictures of 8 bits, which is what a server gets, so every image of "
                 "this run is rounded to 256 levels first."
             )
 

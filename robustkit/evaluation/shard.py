@@ -51,7 +51,7 @@ def shard_of(text: str, environment: Mapping[str, str]) -> Shard:
         return _shard_of_environment(environment)
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise UserError(f"{shortened(text)!r} is no shard; write for example 2/8 for the second of eight, or auto.")
+        raise UserError(f"{shortened(text)!r} is not a shard; write for example 2/8 for the second of eight, or auto.")
     return _checked(Shard(int(found[1]), int(found[2])))
 
 
@@ -103,7 +103,9 @@ def _shard_of_array(environment: Mapping[str, str]) -> Shard:
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name, "")
     if not text.isdecimal() or not text.isascii() or len(text) > 9:
-        raise UserError(f"{name} is {shortened(text)!r}, which is no number; give --shard with two numbers, as in 2/8.")
+        raise UserError(
+            f"{name} is {shortened(text)!r}, which is not a number; give --shard with two numbers, as in 2/8."
+        )
     return int(text)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from robustkit.evidence.parts import Gaps, Part
 
 # What the page reads of every row is small, and stays in memory.
-_MOVED: Final = ("question", "restart", "target", "linf", "l2", "l1", "l0")
+_MOVED: Final = ("queries_to_break", "restart", "target", "linf", "l2", "l1", "l0")
 _IN_MEMORY: Final = 32 * 2**20  # bytes of columns before the file is made
 _SEGMENT: Final = 64 * 2**20  # bytes of one map: each keeps a file open
 _ALIGNED: Final = 16

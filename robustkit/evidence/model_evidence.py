@@ -113,7 +113,7 @@ def _model_evidence(store: Store, images: int, entry: Mapping[str, Any], randomi
         queried.setdefault((each.norm, each.eps_text, each.attack), {})[each.sample] = each
     failed = store.failed(name)
     if failed and (len(clean.images | failed.keys()) > images or _other_labels(failed, clean)):
-        raise not_ours(store.folder, f"images of {name[:40]!r} without a verdict are none of the run")
+        raise not_ours(store.folder, f"images of {name[:40]!r} without a verdict do not belong to the run")
     evidence = ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried, failed)
     return _without_failed(evidence) if evidence.failed else evidence
 

@@ -24,8 +24,8 @@ TABLES = (
     model TEXT, sample INT, top INT, votes INT, probability REAL, linf REAL, l2 REAL, l1 REAL,
     PRIMARY KEY (model, sample)) WITHOUT ROWID""",
     """CREATE TABLE attacked (
-    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, question INT, restart INT,
-    target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, queries_to_break INT,
+    restart INT, target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     """CREATE TABLE picture (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, shape TEXT, x BLOB, x_adv BLOB,
@@ -57,6 +57,11 @@ TABLES = (
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 
+# Beginnings of tables that versions before schema 2 wrote: robustkit's own, but with other columns.
+_OLDER = (
+    "CREATE TABLE attacked ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, "
+    "question INT,",
+)
 _SECONDS = 2  # to wait for another process
 _LONGEST = 64 * 2**20  # bytes of one value; the pixels of the largest stored picture take 1.5 MB
 
@@ -100,7 +105,9 @@ def open_for_reading(folder: Path, stack: ExitStack) -> sqlite3.Connection:
     with errors_explained(folder, reading=True):
         file = _check_plain(folder).resolve()  # where a link points, SQLite looks for the journal
         if not file.is_file():
-            raise UserError(f"{folder} is no run folder: it has no {FILE}; give the folder that an evaluation printed.")
+            raise UserError(
+                f"{folder} is not a run folder: it has no {FILE}; give the folder that an evaluation printed."
+            )
         try:
             # After a kill, rows may still be in the journal; a connection that may write moves them into the file.
             return _opened(file, "?mode=rw" if _journals(file) else "?mode=ro", folder, stack)
@@ -132,6 +139,13 @@ def not_ours(folder: Path | None, what: str) -> UserError:
     """The error for a file that robustkit did not write as it stands."""
     return UserError(
         f"{folder}/{FILE} was damaged or changed ({what}); restore a copy of it, or evaluate again with another --out."
+    )
+
+
+def another_version(folder: Path | None) -> UserError:
+    """The error for evidence whose rows have other columns, or mean something else."""
+    return UserError(
+        f"{folder} was written by another version of robustkit; evaluate again with this one and another --out."
     )
 
 
@@ -190,7 +204,7 @@ def _closed_after_error(connection: sqlite3.Connection) -> Iterator[None]:
 def _check_plain(folder: Path) -> Path:
     file = folder / FILE
     if file.exists() and not file.is_file():
-        raise UserError(f"{file} is no regular file; give another folder.")
+        raise UserError(f"{file} is not a regular file; give another folder.")
     return file
 
 
@@ -207,6 +221,8 @@ def _check_ours(connection: sqlite3.Connection, folder: Path | None) -> None:
     ours = {_plain(table) for table in TABLES}
     for kind, name, statement in connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
         own_index = kind == "index" and statement is None and str(name).startswith("sqlite_autoindex_")
+        if _plain(str(statement)).startswith(_OLDER):
+            raise another_version(folder)
         if not own_index and _plain(str(statement)) not in ours:
             raise not_ours(folder, f"it holds the {kind} {str(name)[:40]!r}")
     # Also finds pages that refer to one another in a circle, which a query would follow for ever.

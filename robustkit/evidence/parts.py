@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Part = dict[str, Any]
 
 IMAGE: Final = ("sample", "label", "clean_pred")  # columns about the image alone
-WHOLE: Final = ("adv_pred", "question", "restart", "target", "l0", "forwards", "backwards", "queries")
+WHOLE: Final = ("adv_pred", "queries_to_break", "restart", "target", "l0", "forwards", "backwards", "queries")
 
 
 class Gaps(NamedTuple):

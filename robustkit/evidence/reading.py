@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from robustkit.errors import UserError
+from robustkit.evidence.opening import another_version
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import SCHEMA, Store
 from robustkit.evidence.tables import summarised
@@ -26,7 +27,7 @@ def load_run(folder: str | Path) -> Run:
         if identity is None:
             raise UserError(f"{path} holds no evidence yet; run the command that made it again.")
         if identity["schema"] != SCHEMA:
-            raise UserError(f"{path} was written by another version of robustkit; evaluate again with this one.")
+            raise another_version(path)
         return summarised(store, path)
     finally:
         store.close()

@@ -46,7 +46,7 @@ class AttackRecord:
     sample: int
     success: int
     adv_pred: int
-    question: int
+    queries_to_break: int
     restart: int
     target: int
     linf: float

@@ -14,7 +14,9 @@ from robustkit.evidence.results import combined
 
 _VERDICTS: Final = ("robust", "broken", "clean-wrong")
 _CLEAN_WRONG: Final = 2
-_MEASURED: Final = ("adv_pred", "question", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards")
+_MEASURED: Final = (
+    "adv_pred", "queries_to_break", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards",
+)  # fmt: skip
 
 
 def sample_parts(

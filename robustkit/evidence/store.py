@@ -42,7 +42,7 @@ class StoreListener(Protocol):
         """Entries of the manifest."""
 
 
-SCHEMA = 1  # increased whenever rows of an older version would mean something else
+SCHEMA = 2  # increased whenever rows of an older version have other columns, or would mean something else
 
 
 class Store:
@@ -226,7 +226,7 @@ class Store:
 
     def _classes(self, text: str) -> list[int]:
         if not _RANKING.fullmatch(text):
-            raise not_ours(self.folder, "a ranking is no list of classes")
+            raise not_ours(self.folder, "a ranking is not a list of classes")
         return [int(word) for word in text.split()]
 
     def failed(self, model: str) -> dict[int, FailedRecord]:

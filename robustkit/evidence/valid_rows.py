@@ -88,11 +88,11 @@ _DISTANCE = r"\d{1,9}:\d{1,12}(\.\d{1,12})?(e[+-]\d{1,2})?"
 _DISTANCES: Final = re.compile(rf"({_DISTANCE}( {_DISTANCE})*)?", re.ASCII)
 _MEANING: Final[dict[type, tuple[Callable[[Any], bool], str]]] = {
     AttackRecord: (lambda row: row.success in (0, 1), "an attack neither succeeded nor failed"),
-    ConfidenceRecord: (_is_confident, "a confidence is no probability"),
+    ConfidenceRecord: (_is_confident, "a confidence is not a probability"),
     DrawRecord: (_has_draws, "an image has more right draws than draws"),
     FailedRecord: (_fails, "an image without a verdict has no end of its processes"),
     QueryRecord: (
         lambda row: _DISTANCES.fullmatch(row.distances) is not None,
-        "distances after queries are no numbers",
+        "distances after queries are not numbers",
     ),
 }

@@ -81,7 +81,9 @@ def check_report_target(path: Path) -> None:
         start = file.read(_START)
     ours = path.suffix.lower() in _REPORTS or (path.suffix.lower() in _MARKED and MARK.encode() in start)
     if not ours or b"\0" in start:
-        raise UserError(f"{path} exists and is no report, so it is not replaced; give another --out, or move it away.")
+        raise UserError(
+            f"{path} exists and is not a report, so it is not replaced; give another --out, or move it away."
+        )
 
 
 def check_no_special_file(path: Path) -> None:

@@ -37,7 +37,7 @@ def require_server(models: Iterable[object]) -> None:
         UserError: none is.
     """
     if not any(is_url(each) for each in models if isinstance(each, str)):
-        raise UserError("max_queries, rate and the like are for servers, and no model is an http:// address.")
+        raise UserError("max_queries, rate and the like are for servers, and no model is on a server (https://...).")
 
 
 def black_box_model(request: ModelRequest) -> PixelModel:

@@ -143,7 +143,7 @@ def _operator(target: str, place: str) -> Op:
         if isinstance(op, torch._ops.OpOverload):
             return op
     raise UserError(
-        f"{place} uses {shortened(target)}, which is no operator on tensors that this version of torch has and "
+        f"{place} uses {shortened(target)}, which is not an operator on tensors that this version of torch has and "
         "robustkit runs; build the network in Python: --model FILE.py:NAME --weights FILE."
     )
 

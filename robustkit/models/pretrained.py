@@ -160,7 +160,7 @@ def _timm(name: str) -> Any:
     try:
         import timm
     except ImportError as error:
-        raise UserError(f"timm:{name} needs timm; install it: pip install 'robustkit[timm]'.") from error
+        raise UserError(f"timm:{name} needs timm; install it: pip install timm.") from error
     if not timm.is_model(name):
         raise unknown("timm model", name, timm.list_models())
     return timm

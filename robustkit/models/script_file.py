@@ -93,6 +93,6 @@ def _at_most(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int, place: 
         content = record.read(size + 1)
     if len(content) > size:
         raise UserError(
-            f"{place} is no TorchScript file of torch: {shortened(info.filename)} has more than {size:,} bytes."
+            f"{place} is not a TorchScript file of torch: {shortened(info.filename)} has more than {size:,} bytes."
         )
     return content

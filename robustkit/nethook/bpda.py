@@ -1,4 +1,4 @@
-"""BPDA: a layer keeps its exact output and gets the gradient of a smooth surrogate function.
+"""BPDA: a layer keeps its exact output and gets the gradient of a smooth replacement function.
 
 Athalye, Carlini & Wagner 2018, arXiv:1802.00420, section 4.1. Ours differs: a hook, so the defense's code does not
 change.
@@ -19,33 +19,33 @@ from robustkit.nethook.structure import mapped, tensors
 
 
 @contextmanager
-def bpda(model: nn.Module, layers: Layers, surrogate: Callable[..., Tensor] | None = None) -> Iterator[None]:
-    """Give chosen layers the gradient of `surrogate`; their outputs keep their exact values.
+def bpda(model: nn.Module, layers: Layers, replacement: Callable[..., Tensor] | None = None) -> Iterator[None]:
+    """Give chosen layers the gradient of `replacement`; their outputs keep their exact values.
 
     Also works if the model runs the layer under `torch.no_grad`, or if the layer writes into its input.
 
     Args:
         model: the network.
         layers: as for `select`; each must return one tensor.
-        surrogate: takes the layer's arguments and returns a tensor of its output's shape; None is the identity.
+        replacement: takes the layer's arguments and returns a tensor of its output's shape; None is the identity.
 
     Raises:
         UnfiredLayerError: at the end, if a layer never ran.
-        ShapeMismatchError: the surrogate's output has another shape than the layer's.
+        ShapeMismatchError: the replacement's output has another shape than the layer's.
     """
-    with hooked(model, layers, _SurrogateGradient(surrogate), follows_grad=True):
+    with hooked(model, layers, _ReplacedGradient(replacement), follows_grad=True):
         yield
 
 
-class _SurrogateGradient:
-    def __init__(self, surrogate: Callable[..., Tensor] | None) -> None:
-        self.surrogate = surrogate
+class _ReplacedGradient:
+    def __init__(self, replacement: Callable[..., Tensor] | None) -> None:
+        self.replacement = replacement
 
     def before(self, visit: Visit, inputs: Inputs) -> None:
         if visit.grad_wanted:
             # Before the layer runs, and on copies, because the layer may write into its input.
             with torch.enable_grad():
-                visit.memo = self._surrogate_output(visit, Inputs(*(mapped(part, Tensor.clone) for part in inputs)))
+                visit.memo = self._smooth_output(visit, Inputs(*(mapped(part, Tensor.clone) for part in inputs)))
 
     def after(self, visit: Visit, inputs: Inputs, output: Any) -> Tensor | None:
         if not visit.grad_wanted:
@@ -58,18 +58,18 @@ class _SurrogateGradient:
         if not isinstance(smooth, Tensor) or smooth.shape != output.shape:
             returned = list(smooth.shape) if isinstance(smooth, Tensor) else type(smooth).__name__
             raise ShapeMismatchError(
-                f"The surrogate of layer {visit.name!r} returned {returned}, the layer {list(output.shape)}; give a "
-                "surrogate that returns the layer's shape."
+                f"The replacement function of layer {visit.name!r} returned {returned}, the layer "
+                f"{list(output.shape)}; give a function that returns the layer's shape."
             )
         with torch.enable_grad():
             return with_gradient_of(smooth.to(output.dtype), output)
 
-    def _surrogate_output(self, visit: Visit, inputs: Inputs) -> Any:
-        if self.surrogate is not None:
-            return self.surrogate(*inputs.args, **inputs.kwargs)
+    def _smooth_output(self, visit: Visit, inputs: Inputs) -> Any:
+        if self.replacement is not None:
+            return self.replacement(*inputs.args, **inputs.kwargs)
         (first, *more) = [*tensors(inputs), None]
         if first is None or more != [None]:
-            raise UserError(f"Layer {visit.name!r} takes several tensors; give bpda a surrogate that takes them too.")
+            raise UserError(f"Layer {visit.name!r} takes several tensors; give bpda a function that takes them too.")
         return first
 
 

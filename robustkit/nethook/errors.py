@@ -32,4 +32,4 @@ class ReentrantCheckpointError(UserError):
 
 
 class ShapeMismatchError(UserError):
-    """An edit or a surrogate returned another shape or structure than the layer."""
+    """An edit or a replacement returned another shape or structure than the layer."""

@@ -147,7 +147,7 @@ class RunCounter:
         return self._in_probe or (not self.edits and in_backward())
 
     def _in_probe_call(self, act: Callable[[], Any]) -> Any:
-        # A surrogate or an edit may call the layer that it replaces.
+        # A replacement or an edit may call the layer that it replaces.
         self._in_probe = True
         try:
             return act()

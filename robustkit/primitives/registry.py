@@ -132,7 +132,9 @@ def parsed(specification: str, base: type[Any] = Attack) -> Specification:
         word, equals, value = item.partition("=")
         key = word.strip().replace("-", "_")
         if not equals:
-            raise UserError(f"In {specification!r}, {item!r} is no KEY=VALUE; write for example pgd:steps=10,loss=dlr.")
+            raise UserError(
+                f"In {specification!r}, {item!r} is not KEY=VALUE; write for example pgd:steps=10,loss=dlr."
+            )
         if key in values:
             raise UserError(f"In {specification!r}, {key} is given twice; leave one out.")
         values[key] = value.strip()
@@ -311,7 +313,7 @@ def _class_of(own: "re.Match[str]", base: type[Any]) -> type[Any]:
         there = ", ".join(attack.__name__ for attack in attacks.values()) or "none"
         raise UserError(f"{file} has no class {name!r}; write {file}:NAME, with NAME one of: {there}.")
     if not issubclass(kind, base):
-        raise UserError(f"{name} in {file} is no attack; derive it from {base.__module__}.{base.__name__}.")
+        raise UserError(f"{name} in {file} is not an attack; derive it from {base.__module__}.{base.__name__}.")
     if inspect.isabstract(kind):
         left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
         raise UserError(f"{name} in {file} is not complete; define {left}.")

@@ -88,7 +88,7 @@ def require_norm(norm: str, what: str) -> str:
         UserError: it is another threat, which `what` cannot do.
     """
     if norm_name(norm) not in NORMS:
-        raise UserError(f"{what} needs a norm ({', '.join(NORMS)}), and {norm_name(norm)} is none.")
+        raise UserError(f"{what} needs a norm ({', '.join(NORMS)}), and {norm_name(norm)} is not one.")
     return norm_name(norm)
 
 
@@ -144,8 +144,8 @@ def exact(text: str) -> Fraction:
     """
     parts = _NUMBER.fullmatch(text.strip())
     if parts is None or len(text) > limits.DIGITS or abs(int(parts["exponent"] or 0)) > limits.EXPONENT:
-        raise UserError(f"{shortened(text)!r} is no radius; write a number or a fraction such as 8/255.")
+        raise UserError(f"{shortened(text)!r} is not a radius; write a number or a fraction such as 8/255.")
     try:
         return Fraction(text)
     except ZeroDivisionError:
-        raise UserError(f"{text!r} is no radius; write a number or a fraction such as 8/255.") from None
+        raise UserError(f"{text!r} is not a radius; write a number or a fraction such as 8/255.") from None

@@ -83,7 +83,7 @@ def _call(where: Address) -> ast.Call:
             warnings.simplefilter("ignore")  # Python's, about backslashes in texts
             call = ast.parse(where.function, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise UserError(f"{shortened(where.function)} is no call in Python; {example}.") from None
+        raise UserError(f"{shortened(where.function)} is not a call in Python; {example}.") from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise UserError(f"{shortened(where.function)} is not one call; {example}.")
     if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
@@ -96,7 +96,7 @@ def _literal(value: ast.expr, where: Address) -> object:
         return ast.literal_eval(value)
     except (ValueError, TypeError, MemoryError, RecursionError):
         raise UserError(
-            f"In {shortened(where.function)}, {shortened(ast.unparse(value))} is no literal; arguments are numbers, "
+            f"In {shortened(where.function)}, {shortened(ast.unparse(value))} is not a literal; arguments are numbers, "
             "quoted texts, True, False, None, and lists, tuples and dicts of those."
         ) from None
 

@@ -216,7 +216,7 @@ def a_flip_to_another_class_counts_in_a_targeted_trial(subject: AttackUnderTest)
     """Any wrong class is a success of a trial whose loss aims at one."""
     made = subject.images()
     result = attack_tensors(_unfolded(made), made.x, made.y, subject.made(eps=2 * subject.eps, targets=3))
-    confirm(torch.equal(result.success, result.prediction != made.y), "a wrong class is no success")
+    confirm(torch.equal(result.success, result.prediction != made.y), "a wrong class is not a success")
 
 
 def any_number_of_classes_will_do(subject: AttackUnderTest) -> None:
@@ -390,7 +390,10 @@ def _confirm_successes(made: Problem, result: Attacked) -> None:
     with torch.no_grad():
         label = made.model(result.x_adv).argmax(1)
     confirm(torch.equal(label, result.prediction), "the model's prediction is another one")
-    confirm(torch.equal(label != made.y, result.success), "a success is no error of the model, or an error no success")
+    confirm(
+        torch.equal(label != made.y, result.success),
+        "a success is not an error of the model, or an error is not a success",
+    )
 
 
 def _small(subject: AttackUnderTest) -> float:

@@ -55,7 +55,7 @@ def executed(runner: Runner, pairs: Pairs) -> dict[Key, Shape | None]:
 
 
 def _with_shapes(calls: Mapping[Key, Shape | None], unseen: Mapping[str, str]) -> Followed:
-    shapeless = {key.layer: "its output is no tensor of numbers with one row per image"
+    shapeless = {key.layer: "its output is not a tensor of numbers with one row per image"
                  for key, shape in calls.items() if shape is None}  # fmt: skip
     return Followed({key: shape for key, shape in calls.items() if shape is not None}, {**unseen, **shapeless})
 

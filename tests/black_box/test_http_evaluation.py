@@ -98,7 +98,7 @@ def test_a_server_gets_the_verdicts_of_a_model_of_pictures():
     with serving() as server:
         remote = evaluated(server.url, None, **more).samples
     local = evaluated(Rounding(), None, **more).samples
-    columns = ["sample", "clean_pred", "verdict", "adv_pred", "question"]
+    columns = ["sample", "clean_pred", "verdict", "adv_pred", "queries_to_break"]
 
     assert (local["verdict"] == "broken").any()
     assert remote[columns].equals(local[columns])

@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 from tests.black_box.onnx_files import save_onnx
 
-VERDICTS = ["norm", "eps_text", "attack", "sample", "label", "clean_pred", "verdict", "adv_pred", "question"]
+VERDICTS = ["norm", "eps_text", "attack", "sample", "label", "clean_pred", "verdict", "adv_pred", "queries_to_break"]
 
 
 def test_an_onnx_file_has_the_verdicts_of_its_network(tmp_path):

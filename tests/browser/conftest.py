@@ -35,7 +35,7 @@ def browser() -> Iterator[Any]:
     file = next(filter(None, map(shutil.which, BROWSERS)), None)
     missing = "no " + " or ".join(BROWSERS) if file is None else ""
     if any(importlib.util.find_spec(name) is None for name in ("playwright", "axe_playwright_python")):
-        missing = "pip install 'robustkit[test]' is missing"
+        missing = "pip install '.[test]' is missing"
     if missing:
         if os.environ.get("ROBUSTKIT_REQUIRE_BROWSER") == "1":
             pytest.fail(f"Pages cannot be tested: {missing}.")

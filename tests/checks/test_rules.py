@@ -25,7 +25,7 @@ def statuses(name: str, **given: object) -> list[str]:
 
 
 def rows(broken=(), count=40, **values):
-    columns = {"question": 1, "forwards": 11, "backwards": 10, **values}
+    columns = {"queries_to_break": 1, "forwards": 11, "backwards": 10, **values}
     made = AttackColumns.of((number, number in broken, *[0] * 10) for number in range(count))
     return replace(made, **{name: np.full(count, value) for name, value in columns.items()})
 
@@ -81,7 +81,7 @@ def test_another_attack_that_has_gradients_speaks_for_an_image():
 
 
 def test_successes_in_the_last_steps_are_unfinished():
-    late = replace(rows(range(6)), question=np.where(np.arange(40) < 6, 19, 20))
+    late = replace(rows(range(6)), queries_to_break=np.where(np.arange(40) < 6, 19, 20))
     attacks = ({"name": "pgd", "steps": 20, "restarts": 1, "targets": 0},)
     given = {"places": (HERE,), "attacks": attacks}
 
@@ -90,7 +90,7 @@ def test_successes_in_the_last_steps_are_unfinished():
 
 
 def test_transferred_points_are_judged_at_the_end_and_so_never_late():
-    late = replace(rows(range(6)), question=np.full(40, 20))
+    late = replace(rows(range(6)), queries_to_break=np.full(40, 20))
     attacks = ({"name": "mifgsm", "steps": 20, "restarts": 1, "targets": 0},)
     given = {"places": (HERE,), "attacks": attacks, "attacked": {(*HERE, "mifgsm"): late}}
 
@@ -101,7 +101,7 @@ def test_transferred_points_are_judged_at_the_end_and_so_never_late():
 def test_an_image_that_recovers_at_a_larger_radius_contradicts_the_evidence():
     smaller, larger = rows({4, 5}), rows({5})
     attacked = {("Linf", "0.1", "pgd"): smaller, ("Linf", "0.2", "pgd"): larger}
-    (check,) = found("monotone_budget", attacked=attacked)
+    (check,) = found("monotone_radius", attacked=attacked)
 
     assert (check.status, check.threat, check.images) == ("invalid", "Linf", (4,))
 

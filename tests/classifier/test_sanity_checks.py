@@ -55,7 +55,7 @@ def test_the_tolerance_grows_with_the_range():
 @pytest.mark.parametrize(
     ("y", "sentence"),
     [
-        (torch.tensor([0, 7]), "Label 7 of image 1 is no class of the model, which has 0 to 3"),
+        (torch.tensor([0, 7]), "Label 7 of image 1 is not a class of the model, which has 0 to 3"),
         (torch.tensor([-1, 0]), "Label -1 of image 0"),
         (torch.tensor([0.0, 1.0]), "whole numbers"),
         (torch.tensor([True, False]), "whole numbers"),

@@ -29,8 +29,8 @@ def test_a_grid_becomes_a_table_a_page_and_files_and_is_extended(robustkit, plac
     assert len(pd.read_csv(place / "out" / "ablation-runs.csv")) == 4
 
 
-def test_explaining_trains_and_writes_nothing(robustkit, place):
-    printed = robustkit(*SMALL, *GRID, "--plan", "full", "--explain", "-o", "out")
+def test_a_plan_trains_and_writes_nothing(robustkit, place):
+    printed = robustkit(*SMALL, *GRID, "--design", "full", "--plan", "-o", "out")
 
     assert printed.status == 0
     assert "4 trainings" in printed.out
@@ -46,9 +46,9 @@ def test_explaining_trains_and_writes_nothing(robustkit, place):
         (("-g", "freeze"), "not an axis of a grid"),
         (("-g", "freze=none,all"), "did you mean freeze"),
         (("-g", "freeze=none,prefix:layer9"), "layer9"),
-        (("-g", "nesterov=true,false", "-g", "momentum=0.9,0", "--plan", "full"), "momentum=0"),
-        (("-g", "nesterov=true,false", "--budget", "ten"), "no time"),
-        (("-g", "nesterov=true,false", "--plan", "some"), "main-effects"),
+        (("-g", "nesterov=true,false", "-g", "momentum=0.9,0", "--design", "full"), "momentum=0"),
+        (("-g", "nesterov=true,false", "--max-time", "ten"), "not a duration"),
+        (("-g", "nesterov=true,false", "--design", "some"), "main-effects"),
         (("-g", "nesterov=true,false", "--judge", "square"), "with a loss"),
         (("-g", "nesterov=true,false", "--preset", "save"), "did you mean safe"),
         (("-g", "nesterov=true,false", "--set", "seed=3"), "--seeds"),
@@ -62,10 +62,10 @@ def test_explaining_trains_and_writes_nothing(robustkit, place):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-@pytest.mark.parametrize("explain", [(), ("--explain",)], ids=str)
-def test_an_ablation_that_cannot_be_run_is_refused_in_one_line(robustkit, place, words, expected, explain):
+@pytest.mark.parametrize("plan", [(), ("--plan",)], ids=str)
+def test_an_ablation_that_cannot_be_run_is_refused_in_one_line(robustkit, place, words, expected, plan):
     start = without(SMALL, *{"--judge", "-m"}.intersection(words))
-    printed = robustkit(*start, *words, *explain, "-o", "out")
+    printed = robustkit(*start, *words, *plan, "-o", "out")
 
     assert printed.status == 2
     assert re.fullmatch(rf"Error: .*{re.escape(expected)}.*\n", printed.err)
@@ -74,7 +74,7 @@ def test_an_ablation_that_cannot_be_run_is_refused_in_one_line(robustkit, place,
 
 
 def test_another_setting_in_the_same_folder_is_refused(robustkit):
-    robustkit(*SMALL, "-g", "nesterov=true,false", "--budget", "1s", "-o", "out")
+    robustkit(*SMALL, "-g", "nesterov=true,false", "--max-time", "1s", "-o", "out")
 
     printed = robustkit(*SMALL, "-g", "nesterov=true,false", "--set", "lr=0.001", "-o", "out")
 

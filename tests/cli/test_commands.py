@@ -61,7 +61,7 @@ def test_a_plan_names_the_mask_and_refuses_what_is_none(robustkit):
     words = ("evaluate", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1", "--plan", "--mask")
 
     assert "Linf-in-patch-1-2-3-4 0.1  " in robustkit(*words, "patch:1,2,3,4").out
-    assert "is no mask" in robustkit(*words, "patch:1,2").err
+    assert "is not a mask" in robustkit(*words, "patch:1,2").err
 
 
 def test_the_bound_of_a_plan_is_never_exceeded(robustkit, place):

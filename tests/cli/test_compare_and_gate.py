@@ -48,7 +48,7 @@ def test_a_run_passes_a_gate_against_itself(runs, robustkit):
         (["compare", "one", "two", "--out", "net.py"], ["net.py", "not replaced"]),
         (["gate", "one"], ["--fail-under"]),
         (["gate", "one", "--fail-under", "Linf@8/255>=0.4"], ["no result for", "Linf 0.05"]),
-        (["gate", "one", "--fail-under", "robust"], ["no condition", "Linf@8/255>=0.40"]),
+        (["gate", "one", "--fail-under", "robust"], ["not a condition", "Linf@8/255>=0.40"]),
         (["gate", "one", "--baseline", "two", "--max-drop", "2"], ["from 0 to 1"]),
         (["gate", "one", "--fail-under", "clean>=0", "--junit", "one/run.sqlite"], ["run.sqlite", "not replaced"]),
     ],
@@ -63,7 +63,7 @@ def test_an_evaluation_ends_with_the_status_of_its_gate(place, robustkit):
         printed = robustkit(*EVALUATE, *MODEL, "-n", "8", "--out", "made", "--fail-under", f"Linf@0.05>={least}")
         assert printed.status == status
         assert printed.out.splitlines()[-1].startswith(word)
-    refused(robustkit(*EVALUATE, *MODEL, "--out", "never", "--fail-under", "robust"), "no condition")
+    refused(robustkit(*EVALUATE, *MODEL, "--out", "never", "--fail-under", "robust"), "not a condition")
 
     assert not (place / "never").exists()
 

@@ -9,7 +9,7 @@ FEW = ("--corruptions", "contrast", "--corruptions", "pixelate", "--severity", "
 
 
 def test_a_run_is_made_continued_with_attacks_and_verified(robustkit, place):
-    first = robustkit("corruptions", "-q", *MODEL, *DATA, *FEW, "--baseline", "alexnet", "--out", "run")
+    first = robustkit("corruptions", "-q", *MODEL, *DATA, *FEW, "--corruption-baseline", "alexnet", "--out", "run")
     table = pd.read_csv(place / "run" / "corruptions.csv")
     attacked = ("evaluate", "-q", *MODEL, *DATA, *FEW, "-a", "fgsm", "--eps", "0.1", "--out", "run")
 
@@ -35,7 +35,7 @@ def test_mistakes_are_one_line(robustkit, place):
     command = ("corruptions", "-q", *MODEL, *DATA)
 
     refused(robustkit(*command, "--corruptions", "fogg"), "fogg", "fog")
-    refused(robustkit(*command, "--corruptions", "nowhere/c"), "nowhere", "no folder of corrupted images")
+    refused(robustkit(*command, "--corruptions", "nowhere/c"), "nowhere", "not a folder of corrupted images")
     refused(robustkit(*command, "--corruptions", "published"), "published")
-    refused(robustkit(*command, "--baseline", "nobody"), "nobody", "alexnet")
+    refused(robustkit(*command, "--corruption-baseline", "nobody"), "nobody", "alexnet")
     refused(robustkit("corruptions"), "--model")

@@ -1,5 +1,7 @@
 """`robustkit finetune`: its files, its report, and its refusals."""
 
+import shlex
+
 import pandas as pd
 import pytest
 from robustkit.defenses.training.tensor_file import read_tensors
@@ -50,6 +52,29 @@ def test_the_tuned_model_is_evaluated_by_its_weights_and_its_own_code(robustkit,
     assert again.accuracy.tolist() == first.loc["net.factory-tuned"].accuracy.tolist()
 
 
+def test_the_printed_command_evaluates_the_tuned_model_on_the_same_images_and_threat(robustkit, place):
+    from torchvision.utils import save_image
+
+    x, y = data(300)
+    for number, label in enumerate(y.tolist()):
+        folder = place / "my pictures" / ("train", "val", "held out")[number % 3] / str(label)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_image(x[number], folder / f"{number}.png")
+    (place / "rgb.py").write_text("from torch import nn\n\ndef factory(num_classes):\n"
+                                  "    return nn.Sequential(nn.Flatten(), nn.Linear(108, num_classes))\n")  # fmt: skip
+    chosen = ("-m", "rgb.py:factory", "-d", "my pictures", "--image-size", "6", "--num-classes", "12",
+              "--split", "held out")  # fmt: skip
+    words = (*without(TUNE, "-m", "--eps", "--out"), *chosen, "--eps", "0.2", "--out", "it's tuned")
+    printed = robustkit(*words)
+    line = printed.out.splitlines()[-1]
+    again = robustkit(*shlex.split(line.removeprefix("Evaluate it: robustkit ")), "-q", "-a", "fgsm", "--out", "again")
+    first, second = (pd.read_csv(place / name / "results.csv") for name in ("it's tuned", "again"))
+    columns = ["norm", "eps_text", "n", "correct"]
+
+    assert (printed.status, again.status) == (0, 0), printed.err + again.err
+    assert second[columns].values.tolist() == first[first.model == "rgb.factory-tuned"][columns].values.tolist()
+
+
 @pytest.mark.parametrize("quiet", [("-q",), ()])
 def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit, place, quiet):
     words = [word for word in TUNE if word != "-q"]
@@ -84,8 +109,8 @@ def test_a_history_is_replaced_in_one_step(robustkit, place, monkeypatch):
     assert (place / "tuned" / "history.csv").read_bytes() == before
 
 
-def test_an_explanation_trains_nothing(robustkit, place):
-    printed = robustkit(*TUNE, "--explain")
+def test_a_plan_trains_nothing(robustkit, place):
+    printed = robustkit(*TUNE, "--plan")
 
     assert "units of a forward pass" in printed.out
     assert not (place / "tuned").exists()
@@ -113,11 +138,11 @@ def test_an_explanation_trains_nothing(robustkit, place):
         (("--seed", "1", "--set", "seed=2"), "--seed"),
     ],
 )
-@pytest.mark.parametrize("explain", [(), ("--explain",)])
-def test_what_cannot_be_trained_is_refused_in_one_line(robustkit, place, words, match, explain):
+@pytest.mark.parametrize("plan", [(), ("--plan",)])
+def test_what_cannot_be_trained_is_refused_in_one_line(robustkit, place, words, match, plan):
     start = without(TUNE, *{"--preset", "--eps"}.intersection(words))
 
-    refused(robustkit(*start, *words, *explain), match)
+    refused(robustkit(*start, *words, *plan), match)
     assert not (place / "tuned").exists()
 
 

@@ -89,7 +89,7 @@ def test_the_result_of_an_image_is_that_of_its_mask_alone():
     together = evaluate(linear(), dataset=(x, y), attacks=method, eps=0.3, mask=masks, progress=False).samples
     for row in range(3):
         alone = evaluate(linear(), dataset=(x, y), attacks=method, eps=0.3, mask=masks[row], progress=False).samples
-        names = ["sample", "attack", "verdict", "question", "linf", "forwards"]
+        names = ["sample", "attack", "verdict", "queries_to_break", "linf", "forwards"]
         mine, theirs = (each[each["sample"] % 3 == row][names].reset_index(drop=True) for each in (together, alone))
 
         assert mine.equals(theirs)
@@ -176,8 +176,8 @@ def test_what_is_no_mask_is_one_line_and_status_2(robustkit, place):
     refused(robustkit(*run, "small.png"), "7x8 pixels and the images have 8x8")
     refused(robustkit(*run, "black.png"), "no pixel that may change")
     refused(robustkit(*run, "text.png"), "text.png", "cannot be decoded")
-    refused(robustkit(*run, "nowhere.png"), "'nowhere.png' is no mask")
-    refused(robustkit(*run, ""), "'' is no mask")  # and not the pictures of the current folder
+    refused(robustkit(*run, "nowhere.png"), "'nowhere.png' is not a mask")
+    refused(robustkit(*run, ""), "'' is not a mask")  # and not the pictures of the current folder
     refused(robustkit(*run, "patch:1,2,3,9"), "ends at row 4 and column 11")
 
 

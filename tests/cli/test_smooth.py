@@ -1,5 +1,7 @@
 """`--smooth`: certified accuracy on the command line."""
 
+import shlex
+
 import pandas as pd
 import pytest
 
@@ -70,12 +72,13 @@ def test_a_smoothing_that_cannot_be_done_is_refused_in_one_line(case, dry, robus
     refused(robustkit("evaluate", "-q", *MODEL, *DATA, "--norm", "L2", "-a", "fgsm", *eps, *words, *dry), *told)
 
 
-def test_a_tuning_with_noise_prints_the_command_that_evaluates_the_smoothed_model(robustkit, place):
-    printed = robustkit(*TUNE, "--norm", "L2", "--set", "attack=gaussian:sigma=0.25")
-    (line,) = [line for line in printed.out.splitlines() if line.startswith("Use it: robustkit ")]
-    words = line.removeprefix("Use it: robustkit ").split()
+@pytest.mark.parametrize("norm", ["L2", "Linf"])
+def test_a_tuning_with_noise_prints_the_command_that_evaluates_the_smoothed_model(norm, robustkit, place):
+    printed = robustkit(*TUNE, "--norm", norm, "--set", "attack=gaussian:sigma=0.25")
+    (line,) = [line for line in printed.out.splitlines() if line.startswith("Evaluate it: robustkit ")]
+    words = shlex.split(line.removeprefix("Evaluate it: robustkit "))
 
-    more = ("-q", "-n", "5", "-a", "fgsm", "--eps", "0.1", "--smooth-draws", "100", "--out", "again")
+    more = ("-q", "-n", "5", "-a", "fgsm", "--smooth-draws", "100", "--out", "again")
     assert robustkit(*words, *more).status == 0
     results = pd.read_csv(place / "again" / "results.csv")
     assert results.role.tolist() == ["clean", "attack", "worst-case", "certified"]

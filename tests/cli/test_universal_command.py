@@ -77,7 +77,7 @@ def test_the_same_command_writes_the_same_bytes(robustkit, place):
         (("-a", "pgd"), "robustkit evaluate"),
         (("-a", "adversarial_patch"), "no radius"),
         (("--judge-weights", "none.safetensors"), "one each"),
-        (("--perturbation", "digits.npz"), "no perturbation"),
+        (("--perturbation", "digits.npz"), "not a perturbation"),
         (("--target", "nobody"), "nobody"),
         (("--norm", "L1", "--eps", "3"), "Linf, L2"),
         (("--places", "0"), "places"),
@@ -117,7 +117,7 @@ def test_fitting_and_judging_on_the_same_images_is_refused(robustkit):
         ("universal:steps=5", "evil.py:Attack", "attack of your own"),
         ('"target": null', '"target": -1', "damaged"),
         ('"seed": 0', '"seed": 1e30', "damaged"),
-        ('"eps": "0.2"', '"eps": "many"', "no radius"),
+        ('"eps": "0.2"', '"eps": "many"', "not a radius"),
         ("[0.0, 1.0]", "[1.0, 0.0]", "damaged"),
     ],
 )

@@ -108,5 +108,5 @@ def test_what_is_no_table_of_accuracies_is_one_clear_line(tmp_path, content):
     file = tmp_path / "wrong.csv"
     file.write_text(content)
 
-    with pytest.raises(UserError, match="no table of accuracies"):
+    with pytest.raises(UserError, match="not a table of accuracies"):
         read_accuracies(file)

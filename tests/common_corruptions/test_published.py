@@ -110,7 +110,7 @@ def test_broken_files_and_missing_severities_are_refused_in_one_line(tmp_path):
     (pictures / "fog" / "5").rename(tmp_path / "away")
     with pytest.raises(UserError, match="no folder for severity 5"):
         corruption_suite([pictures], clean, 0)
-    with pytest.raises(UserError, match="no folder of corrupted images"):
+    with pytest.raises(UserError, match="not a folder of corrupted images"):
         corruption_suite([tmp_path / "of pictures" / "clean"], clean, 0)
 
 

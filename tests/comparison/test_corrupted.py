@@ -76,7 +76,7 @@ def test_what_the_run_does_not_have_is_an_error(asked, one):
 def test_mce_without_a_baseline_and_corruptions_that_nobody_judged_are_errors(other):
     plain = evaluated(linear(), None, dataset=data(8), attacks="fgsm", eps="0.1")
 
-    with pytest.raises(UserError, match="--baseline"):
+    with pytest.raises(UserError, match="--corruption-baseline"):
         gate(other, fail_under="mCE<=1")
     with pytest.raises(UserError, match="--corruptions"):
         gate(plain, fail_under="corruptions>=0.5")

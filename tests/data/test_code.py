@@ -62,7 +62,7 @@ def test_a_name_of_a_file_is_a_data_set(name, split, count):
         ("arrays", "train", r"arrays\(\) in mine.py gets no split"),
         ("items", "train", "items in mine.py gets no split"),
         ("Broken", "test", r"Broken\(\) in mine.py cannot be read: KeyError: 'gone'"),
-        ("arrays(count=open)", "test", "open is no literal"),
+        ("arrays(count=open)", "test", "open is not a literal"),
         ("gone", "test", "has no function 'gone'"),
     ],
 )

@@ -144,5 +144,5 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
     table([0]).save_to_disk("pets")
     monkeypatch.setitem(sys.modules, "datasets", None)
 
-    with pytest.raises(UserError, match=r"pip install 'robustkit\[datasets\]'"):
+    with pytest.raises(UserError, match=r"pip install datasets"):
         load_dataset("pets")

@@ -109,7 +109,7 @@ def test_a_classifier_is_diagnosed_with_the_names_of_its_network():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [({"eps": 0}, "above zero"), ({"eps": "8"}, "8/255"), ({"norm": "L7"}, "no norm"), ({"loss": "nope"}, "no loss"),
-     ({"batch_size": 0}, "batch_size"), ({"layers": "conv9"}, "conv9"), ({"y": torch.full((8,), 11)}, "no class"),
+     ({"batch_size": 0}, "batch_size"), ({"layers": "conv9"}, "conv9"), ({"y": torch.full((8,), 11)}, "not a class"),
      ({"x": 2 * images(8).x}, "must lie in")],
 )  # fmt: skip
 def test_invalid_arguments_are_an_error_that_names_them(change, sentence):

@@ -67,7 +67,7 @@ def test_a_layer_that_already_has_a_surrogate_gradient_is_no_culprit():
     diagnosis = diagnosed(nn.Sequential(straight_through, base()), 32, prove=True)
 
     assert diagnosis.verdict == "clear"
-    assert diagnosis.rows[0].verdict == "surrogate"
+    assert diagnosis.rows[0].verdict == "straight-through"
 
 
 def test_a_model_that_ignores_its_image_is_not_called_clear():

@@ -108,8 +108,8 @@ def test_one_mask_has_one_name_whatever_it_is_given_as(tmp_path):
         (-CROSS.astype(int), "has two values"),
         (np.where(CROSS, np.inf, 0), "has two values"),
         ([[1, 0], [1]], "cannot be read as one"),
-        ("nowhere.png", "'nowhere.png' is no mask; give a picture or an .npy file that exists"),
-        ("patch:1,2,3", "is no mask"),
+        ("nowhere.png", "'nowhere.png' is not a mask; give a picture or an .npy file that exists"),
+        ("patch:1,2,3", "is not a mask"),
     ],
 )
 def test_what_is_no_mask_is_refused(given, sentence):
@@ -129,7 +129,7 @@ def test_a_picture_that_does_not_say_which_pixels_are_white_is_refused(tmp_path)
         load_mask(tmp_path / "ones.png")
     with pytest.raises(UserError, match=r"clear.png is transparent in part"):
         load_mask(tmp_path / "clear.png")
-    with pytest.raises(UserError, match=r"is no mask; did you mean .*ones.png"):
+    with pytest.raises(UserError, match=r"is not a mask; did you mean .*ones.png"):
         load_mask(tmp_path / "one.png")
 
 

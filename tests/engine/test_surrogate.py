@@ -60,7 +60,7 @@ def test_the_targets_are_the_likeliest_wrong_classes_of_the_surrogate_model():
 def test_a_surrogate_model_without_the_class_of_an_image_is_refused():
     made = problem("cnn", 1, 8, 8, count=20)
     few = nn.Sequential(nn.Flatten(), nn.Linear(64, int(made.y.max())))
-    with pytest.raises(UserError, match="no class of the model"):
+    with pytest.raises(UserError, match="not a class of the model"):
         robustkit.attack(made.model, made.x, made.y, FGSM(0.03), surrogate=few)
 
 

@@ -100,5 +100,5 @@ def test_whole_numbers_stay_whole_in_the_csv(tmp_path):
     text = csv(evaluate(linear(), dataset=data(30), attacks="fgsm", eps="0.1"), tmp_path)[1].decode()
     header, *lines = [line.split(",") for line in text.splitlines()]
 
-    for name in ("sample", "label", "clean_pred", "adv_pred", "question", "forwards", "l0"):
+    for name in ("sample", "label", "clean_pred", "adv_pred", "queries_to_break", "forwards", "l0"):
         assert all("." not in line[header.index(name)] for line in lines)

@@ -34,7 +34,7 @@ def test_the_queries_of_an_image_count_over_all_of_its_restarts(run):
 
     # A trial of 30 forwards has 29 queries and a verdict.
     assert (robust.queries == 58).all()
-    assert (broken.queries == 29 * broken.restart + broken.question).all()
+    assert (broken.queries == 29 * broken.restart + broken.queries_to_break).all()
 
 
 def test_an_image_that_a_smaller_radius_broke_keeps_its_queries(run):

@@ -24,7 +24,7 @@ SAID = {
     "token was found. Ensure that the token for the cluster is available in a local file",
     "another version": "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.60.0\n"
     "    Python: 3.11.7\nThis process on 10.77.0.1:6379 was started with:\n    Ray: 2.54.0\n    Python: 3.11.7\n",
-    "no node": "raylet_ipc_client.cc:85: Failed to connect to socket at address:/tmp/ray/session/sockets/raylet\n"
+    "not a node": "raylet_ipc_client.cc:85: Failed to connect to socket at address:/tmp/ray/session/sockets/raylet\n"
     "*** StackTrace Information ***\n/tmp/ray/_raylet.so(+0x1812b9a) ray::operator<<()\n",
     "did not answer": "gcs_client.cc:210: Failed to get cluster ID from GCS server: TimedOut\nTimeoutExpired",
     "cannot connect": "",
@@ -45,10 +45,10 @@ def test_a_refused_connection_is_one_line_with_its_reason(named):
     assert "\n" not in line
 
 
-def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch):
+def test_ray_that_is_not_installed_names_the_command(monkeypatch):
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
 
-    with pytest.raises(UserError, match=r"pip install 'robustkit\[ray\]'"):
+    with pytest.raises(UserError, match=r"pip install ray"):
         Cluster(None)
 
 

@@ -65,7 +65,7 @@ def test_diagnose_refuses_them():
 
 def test_training_refuses_them():
     train = given_dataset(data(20))
-    with pytest.raises(UserError, match="Training takes a norm, and rotation is none"):
+    with pytest.raises(UserError, match="Training takes a norm, and rotation is not one"):
         finetune(linear(), train, train, eps=10, norm="rotation", recipe=Recipe(attack="pgd:steps=2", epochs=1))
 
 

@@ -221,7 +221,7 @@ def test_the_environment_says_which_shard_this_is(environment, text):
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({}, "are not set"), ({**array(2, 1, 8), **ranks(1, 2)}, "either"), (ranks("", 2), "no number"),
+        ({}, "are not set"), ({**array(2, 1, 8), **ranks(1, 2)}, "either"), (ranks("", 2), "not a number"),
         (ranks(4, 4), "5/4"), (array(3, 3, 3), "of the tasks 3 to 3"),
         (array(3, 3, 5, count=2), "2 of the tasks 3 to 5"), (array(0, 0, 14, count=8), "SLURM_ARRAY_TASK_ID/8"),
     ],

@@ -25,5 +25,5 @@ def test_distances_that_we_did_not_write_are_refused(text):
     store = Store(None)
     store.write([QueryRecord("m", "L2", "minimum", "rays", 0, 20, text)])
 
-    with pytest.raises(UserError, match="no numbers"):
+    with pytest.raises(UserError, match="are not numbers"):
         store.rows(QueryRecord, "m")

@@ -103,7 +103,7 @@ def test_evidence_of_another_schema_is_not_read_as_ours(finished, tmp_path):
 
 
 def test_a_folder_without_evidence_is_no_run(tmp_path):
-    with pytest.raises(UserError, match="no run folder"):
+    with pytest.raises(UserError, match="not a run folder"):
         load_run(tmp_path)
 
 

@@ -16,9 +16,9 @@ REPORTS = {
     "evaluate": (EVALUATE, ("report.html", "results.csv", "samples.csv")),
     "diagnose": (DIAGNOSE, ("diagnosis.html", "diagnosis.json")),
     "trace": (TRACE, ("trace.html", "trace.csv", "trace.json")),
-    "finetune": (tuple(word for word in FINETUNE if word != "--explain"),
+    "finetune": (tuple(word for word in FINETUNE if word != "--plan"),
                  ("report.html", "history.csv", "model.safetensors")),
-    "ablate": (tuple(word for word in ABLATE if word != "--explain"), ("ablation.html", "ablation.csv")),
+    "ablate": (tuple(word for word in ABLATE if word != "--plan"), ("ablation.html", "ablation.csv")),
 }  # fmt: skip
 VERDICTS = frozenset({0, 3, 4})
 BIDI = "\u202e\u2066\x1b]0;title\x07\x1b[31m"

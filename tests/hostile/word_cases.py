@@ -14,7 +14,7 @@ SPLIT = ("-d", "split.npz")
 FINETUNE = (
     "finetune",
     "-q",
-    "--explain",
+    "--plan",
     *MODEL,
     *SPLIT,
     "--val-share",
@@ -26,7 +26,7 @@ FINETUNE = (
     "--set",
     "epochs=1",
 )
-ABLATE = ("ablate", "-q", "--explain", *MODEL, *SPLIT, "--val-share", "0.2", "--preset", "fast", "--eps", "0.1",
+ABLATE = ("ablate", "-q", "--plan", *MODEL, *SPLIT, "--val-share", "0.2", "--preset", "fast", "--eps", "0.1",
           "-g", "lr=0.1,0.2", "--set", "epochs=1")  # fmt: skip
 ATTACK = ("attack", "-q", *MODEL, "digits.npz", "-a", "fgsm", "--eps", "0.1", "-o", "made.safetensors")
 COMMANDS = {"evaluate": EVALUATE, "diagnose": DIAGNOSE, "trace": TRACE, "finetune": FINETUNE, "ablate": ABLATE,
@@ -38,7 +38,7 @@ NUMERIC = {
     "diagnose": ("--eps", "-n", "-b"),
     "trace": ("--eps", "-b"),
     "finetune": ("--val-share", "--eps"),
-    "ablate": ("--seeds", "--budget"),
+    "ablate": ("--seeds", "--max-time"),
     "attack": ("--eps", "-b", "--image-size", "--comparisons"),
 }  # fmt: skip
 FEW_NUMBERS = ("9" * 5000, "1e99999999999", "nan", "inf", "-1", "²", "", "0/0", "2147483648", "1e18")
@@ -47,7 +47,7 @@ NAMED = {
     "diagnose": ("--loss", "--layer", "--device"),
     "trace": ("-a", "--layer"),
     "finetune": ("--preset", "--set", "--device"),
-    "ablate": ("-g", "--plan", "--judge", "--set"),
+    "ablate": ("-g", "--design", "--judge", "--set"),
     "attack": ("-a", "--label", "--target", "--device", "--format"),
 }  # fmt: skip
 FEW_NAMES = ("", "\x1b[31mred\x1b[0m", "a" * 5000, "\udcff", ":", "=1+1")

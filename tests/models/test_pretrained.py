@@ -79,7 +79,7 @@ def test_only_classifiers_are_offered():
 def test_timm_that_is_not_installed_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
 
-    with pytest.raises(UserError, match=r"pip install 'robustkit\[timm\]'"):
+    with pytest.raises(UserError, match=r"pip install timm"):
         load_model("timm:resnet18", dataset="imagenet")
 
 

@@ -36,7 +36,7 @@ def defended(defense: nn.Module, no_grad: bool = False) -> nn.Module:
 
 @pytest.mark.parametrize("defense", [rounding(), Detaching(), Net(round_in_place), nn.Sigmoid()])
 @pytest.mark.parametrize("no_grad", [False, True])
-def test_values_are_exact_and_gradients_are_those_of_the_surrogate(defense, no_grad):
+def test_values_are_exact_and_gradients_are_those_of_the_replacement(defense, no_grad):
     net, x = defended(defense, no_grad), vectors().requires_grad_()
     plain = net(x)
 
@@ -45,20 +45,20 @@ def test_values_are_exact_and_gradients_are_those_of_the_surrogate(defense, no_g
     out.sum().backward()
 
     assert torch.equal(out, plain)
-    # The surrogate is the identity, as if there were no defense.
+    # The replacement is the identity, as if there were no defense.
     assert torch.allclose(x.grad, net.fc.weight.sum(0).expand(4, 6))
 
 
-def test_a_surrogate_may_be_a_function_a_module_or_the_layer_itself():
+def test_a_replacement_may_be_a_function_a_module_or_the_layer_itself():
     net, x = defended(nn.Tanh()), vectors().requires_grad_()
     true = torch.autograd.grad(net(x).sum(), x)[0]
 
-    for surrogate in (torch.tanh, nn.Tanh(), net.defense):
-        with bpda(net, "defense", surrogate):
+    for replacement in (torch.tanh, nn.Tanh(), net.defense):
+        with bpda(net, "defense", replacement):
             assert torch.equal(torch.autograd.grad(net(x).sum(), x)[0], true)
 
 
-def test_a_surrogate_gets_the_input_before_the_layer_overwrites_it():
+def test_a_replacement_gets_the_input_before_the_layer_overwrites_it():
     grads, x = [], images().requires_grad_()
     for net in overwriting_and_copying():
         with bpda(net, "relu", F.gelu):
@@ -76,7 +76,7 @@ def test_parameters_before_the_layer_get_their_gradient_too():
     assert net[0].weight.grad.abs().sum() > 0
 
 
-def test_second_derivatives_go_through_the_surrogate():
+def test_second_derivatives_go_through_the_replacement():
     net, x = nn.Sequential(rounding()), vectors().requires_grad_()
 
     with bpda(net, "0", lambda x: x**3):
@@ -85,15 +85,15 @@ def test_second_derivatives_go_through_the_surrogate():
     assert torch.allclose(torch.autograd.grad(grad.sum(), x)[0], 6 * x)
 
 
-@pytest.mark.parametrize(("width", "surrogate"), [(6, lambda x: x[:, :2]), (3, None)])
-def test_a_surrogate_of_another_shape_is_an_error(width, surrogate):
+@pytest.mark.parametrize(("width", "replacement"), [(6, lambda x: x[:, :2]), (3, None)])
+def test_a_replacement_of_another_shape_is_an_error(width, replacement):
     net = nn.Sequential(nn.Linear(6, width))
 
-    with pytest.raises(ShapeMismatchError, match="surrogate of layer '0'"), bpda(net, "0", surrogate):
+    with pytest.raises(ShapeMismatchError, match="replacement function of layer '0'"), bpda(net, "0", replacement):
         net(vectors())
 
 
-def test_a_layer_of_two_inputs_needs_a_surrogate_of_two_inputs():
+def test_a_layer_of_two_inputs_needs_a_replacement_of_two_inputs():
     net, x = keyworded(), vectors().requires_grad_()
 
     with pytest.raises(UserError, match="several tensors"), bpda(net, "mix"):
@@ -103,7 +103,7 @@ def test_a_layer_of_two_inputs_needs_a_surrogate_of_two_inputs():
     assert torch.equal(x.grad, torch.full_like(x, 3))
 
 
-def test_without_gradients_the_surrogate_is_not_called():
+def test_without_gradients_the_replacement_is_not_called():
     net, calls = defended(rounding()), []
 
     with bpda(net, "defense", lambda x: calls.append(1)), torch.no_grad():

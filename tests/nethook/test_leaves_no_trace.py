@@ -148,7 +148,7 @@ def test_modes_random_state_and_flags_are_unchanged(name):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("fails", ["edit", "edit_grad", "edit_output", "reduce", "surrogate"])
+@pytest.mark.parametrize("fails", ["edit", "edit_grad", "edit_output", "reduce", "replacement"])
 def test_an_error_in_a_callback_is_raised_and_leaves_no_hook(fails):
     def broken(*_: object, **__: object) -> Tensor:
         raise ZeroDivisionError
@@ -160,7 +160,7 @@ def test_an_error_in_a_callback_is_raised_and_leaves_no_hook(fails):
         "edit_grad": lambda: edit_grad(net, "first", broken),
         "edit_output": lambda: edit_output(net, "first", broken),
         "reduce": lambda: Trace(net, "first", reduce=broken),
-        "surrogate": lambda: bpda(net, "first", broken),
+        "replacement": lambda: bpda(net, "first", broken),
     }[fails]
 
     with pytest.raises(ZeroDivisionError), context():

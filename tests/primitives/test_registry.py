@@ -77,7 +77,7 @@ def test_a_variant_is_its_attack_with_presets_that_can_be_overridden():
         ("apgdt", "did you mean .*apgd-t"),
         ("pgd:step=3", "did you mean .*steps"),
         ("pgd:eps=3", "eps of pgd is the threat model's.* give --eps"),
-        ("pgd:steps", "'steps' is no KEY=VALUE"),
+        ("pgd:steps", "'steps' is not KEY=VALUE"),
         ("pgd:steps=ten", "steps must be a whole number of at least 1.*, not 'ten'"),
         ("pgd:steps=1.5", "whole number"),
         ("pgd:steps=0", "at least 1"),
@@ -239,7 +239,7 @@ def test_an_attack_that_cannot_be_built_by_path_says_why(file, where, sentence):
 @pytest.mark.parametrize(
     ("text", "where", "sentence"),
     [
-        ("class Mine: pass", ":Mine", "Mine in .* is no attack; derive it from"),
+        ("class Mine: pass", ":Mine", "Mine in .* is not an attack; derive it from"),
         ("class Mine: pass", "", "has no complete attack; derive a class from"),
         ("import torhc", ":Mine", "cannot be imported: ModuleNotFoundError"),
     ],

@@ -275,7 +275,7 @@ def test_eps_is_an_exact_fraction():
         ("Linf", -0.1, "zero or more"),
         ("L2", math.nan, "finite"),
         ("L2", math.inf, "finite"),
-        ("L1", "1/0", "is no radius"),
+        ("L1", "1/0", "is not a radius"),
         ("L1", "eight", "write a number or a fraction"),
         ("L0", 0.5, "whole number"),
         ("L3", 1, "no norm called 'L3'"),

@@ -117,7 +117,7 @@ class Maker:
                 "model": name, "norm": threat[0], "eps": threat[1], "eps_text": threat[2], "attack": attack,
                 "sample": int(self.chosen[i]), "label": int(self.y[i]), "clean_pred": int(pred[i]),
                 "verdict": "clean-wrong" if wrong else "broken" if fell else "robust",
-                "adv_pred": int(to if fell else pred[i]), "question": 3 if fell else None,
+                "adv_pred": int(to if fell else pred[i]), "queries_to_break": 3 if fell else None,
                 "restart": 0 if fell else None, "target": None, "linf": size, "l2": size, "l1": size, "l0": size,
                 "forwards": 0 if wrong else PASSES[attack][0], "backwards": 0 if wrong else PASSES[attack][1],
             })  # fmt: skip
@@ -172,7 +172,7 @@ def synthetic(plan: Plan = Plan()) -> Run:
         "seconds": {"clean": 0.81, "fgsm": 1.27, "pgd": 32.8, "standard": 481.25}, "warnings": list(WARNINGS),
     }  # fmt: skip
     samples = pd.DataFrame(maker.samples, columns=SAMPLE_COLUMNS)
-    for column in ("question", "restart", "target"):
+    for column in ("queries_to_break", "restart", "target"):
         samples[column] = samples[column].astype("Int64")
     return Run(Path(plan.folder), manifest, pd.DataFrame(maker.results), samples, kept, plan.class_names)
 

@@ -101,7 +101,7 @@ def _reason(error: Exception) -> str:
 def _config(folder: Path, where: str) -> dict[str, Any]:
     for file in sorted(folder.glob("*.json")):
         if not file.is_file():  # a pipe would never answer
-            raise UserError(f"{shortened(file)} is no regular file; copy the model's folder again.")
+            raise UserError(f"{shortened(file)} is not a regular file; copy the model's folder again.")
         if file.stat().st_size > limits.MODEL_SETTINGS_BYTES:
             raise UserError(
                 f"{shortened(file)} has more than {limits.MODEL_SETTINGS_BYTES // limits.MIB} MiB, too much for the "
@@ -109,12 +109,12 @@ def _config(folder: Path, where: str) -> dict[str, Any]:
             )
     if not (folder / CONFIG).is_file():
         raise UserError(
-            f"The folder {shortened(where)} has no {CONFIG}, so it is no Hugging Face model; save one there: "
+            f"The folder {shortened(where)} has no {CONFIG}, so it is not a Hugging Face model; save one there: "
             "model.save_pretrained(FOLDER)."
         )
     config = _json(folder / CONFIG)
     if not isinstance(config, dict):
-        raise UserError(f"{shortened(folder / CONFIG)} is no configuration of a model; copy the folder again.")
+        raise UserError(f"{shortened(folder / CONFIG)} is not a configuration of a model; copy the folder again.")
     return config
 
 
@@ -145,8 +145,8 @@ def _require_safetensors(folder: Path, where: str) -> None:
     for name in sorted(names):
         if Path(name).name != name or not name.endswith(".safetensors") or not (folder / name).is_file():
             raise UserError(
-                f"{_INDEX} of {shortened(where)} names {shortened(name)}, which is no safetensors file of the folder; "
-                "copy the whole folder again."
+                f"{_INDEX} of {shortened(where)} names {shortened(name)}, which is not a safetensors file of the "
+                "folder; copy the whole folder again."
             )
 
 

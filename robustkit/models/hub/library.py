@@ -19,7 +19,7 @@ def require_transformers(name: str) -> None:
     try:
         importlib.import_module("transformers")
     except ImportError as error:
-        raise UserError(f"{shortened(name)} needs transformers; install it: pip install 'robustkit[hf]'.") from error
+        raise UserError(f"{shortened(name)} needs transformers; install it: pip install transformers.") from error
 
 
 @contextmanager

@@ -205,7 +205,7 @@ def test_a_randomized_model_repeats_its_fit():
         ("adversarial_patch:shape=star", {}, "circle or square"),
         ("pgd", {"eps": 0.1}, "robustkit evaluate"),
         ("univresal", {"eps": 0.1}, "did you mean universal"),
-        ("universal", {"eps": 0.1, "target": 10}, "no class"),
+        ("universal", {"eps": 0.1, "target": 10}, "not a class"),
     ],
 )
 def test_what_cannot_be_fitted_is_one_sentence(attack, more, words):
@@ -283,5 +283,5 @@ def test_the_checkpoint_of_another_fit_is_refused(tmp_path, monkeypatch, change)
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "fit.safetensors").write_bytes(b"nothing")
 
-    with pytest.raises(UserError, match="no checkpoint of a fit"):
+    with pytest.raises(UserError, match="not a checkpoint of a fit"):
         fit_universal(linear(), *data(20), Universal(0.2, steps=1), checkpoint=tmp_path / "fit.safetensors")

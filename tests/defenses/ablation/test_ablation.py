@@ -150,8 +150,8 @@ def test_changed_settings_are_refused(stored, changes, words):
 
 
 def test_a_budget_names_what_it_leaves_out_and_the_next_call_continues(tmp_path):
-    first = ablated(tmp_path, budget=0.0)
-    second = ablated(tmp_path, budget=0.0)
+    first = ablated(tmp_path, max_time=0.0)
+    second = ablated(tmp_path, max_time=0.0)
 
     assert list(first.runs.cell) == ["baseline"]
     assert len(first.missing) == 5
@@ -163,7 +163,7 @@ def test_a_large_budget_leaves_out_nothing(stored):
     for file in sorted((stored / "cells").iterdir())[:2]:
         file.unlink()
 
-    assert len(ablated(stored, budget=3600.0).runs) == 6
+    assert len(ablated(stored, max_time=3600.0).runs) == 6
 
 
 def test_a_training_that_diverges_stays_in_the_table(tmp_path):
@@ -186,7 +186,7 @@ def test_a_training_that_collapses_stays_in_the_table_with_that_status():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"seeds": 0}, "seeds must be at least 1"), ({"plan": "half"}, "no plan called"),
+        ({"seeds": 0}, "seeds must be at least 1"), ({"design": "half"}, "no design called"),
         ({"judge": "square"}, "attack with a loss"),
         ({"grid": {"freeze": ["none", "prefix:nosuch"]}}, "In the cell freeze=prefix:nosuch"),
         ({"grid": {"objective": ["at", "tredes"]}}, "In the cell objective=tredes"),

@@ -231,7 +231,7 @@ def test_torchrun_tunes_and_reports_once(tmp_path):
     done = torchrun(tmp_path, "--set", "epochs=1", "--set", "lr=0.01")
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Use it: robustkit evaluate") == 1
+    assert done.stdout.count("Evaluate it: robustkit evaluate") == 1
     assert pd.read_csv(tmp_path / "tuned" / "history.csv").epoch.tolist() == [1]
     assert pd.read_csv(tmp_path / "tuned" / "results.csv").model.unique().tolist() == [
         "net.factory", "net.factory-tuned",

@@ -1,7 +1,7 @@
 BEGIN TRANSACTION;
 CREATE TABLE attacked (
-    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, question INT, restart INT,
-    target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
+    model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, queries_to_break INT,
+    restart INT, target INT, linf REAL, l2 REAL, l1 REAL, l0 INT, forwards INT, backwards INT,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID;
 INSERT INTO "attacked" VALUES('net.net-smoothed','L2','0.15','fgsm',12,0,5,1,0,-1,5.43908998370170593261e-02,1.4586730109379442144e-01,7.58218777954198230872e-01,55,1020,20);
 INSERT INTO "attacked" VALUES('net.net-smoothed','L2','0.15','fgsm',89,0,2,1,0,-1,4.05578278005123138427e-02,1.40742024506076895962e-01,7.69431423751484544482e-01,47,1020,20);
@@ -54,6 +54,6 @@ INSERT INTO "run" VALUES('robustkit','"0.1.0"');
 INSERT INTO "run" VALUES('environment','{"robustkit": "0.1.0", "python": "3.11.7", "torch": "2.15.0", "torchvision": "0.29.2", "numpy": "2.4.6", "scipy": "1.17.1", "pandas": "3.1.1", "system": "Linux x86_64", "device": "cpu", "processors": 2, "threads": 1}');
 INSERT INTO "run" VALUES('warnings','[]');
 INSERT INTO "run" VALUES('seconds','{"net.net-smoothed clean": 0.164, "net.net-smoothed L2 0.15 fgsm": 0.69}');
-INSERT INTO "run" VALUES('identity','{"schema": 1, "n": 12, "models": [{"name": "net.net-smoothed", "source": "net() of net.py", "sha256": "deb0738ddab2bfd353c1e2671cc74aad72b0be37a0f6bfd01d94072a04246cf5", "bounds": [0.0, 1.0], "fold": true, "channels_last": null, "compile": false, "bf16": false, "device": "cpu", "smoothing": {"sigma": 0.2, "n": 1000, "n0": 100, "alpha": 0.001}}], "dataset": {"name": "digits", "split": "test", "sha256": "1f74ede1aebbc941424deffa6176c7c54beb17a4b947d7f1771bc19d9f8ace22"}, "class_names": ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"], "threats": [["L2", "0.15"]], "attacks": [{"name": "fgsm", "attack": "FGSM", "restarts": 1, "targets": 0, "random_start": false, "loss": "log-odds"}], "seed": 0}');
+INSERT INTO "run" VALUES('identity','{"schema": 2, "n": 12, "models": [{"name": "net.net-smoothed", "source": "net() of net.py", "sha256": "deb0738ddab2bfd353c1e2671cc74aad72b0be37a0f6bfd01d94072a04246cf5", "bounds": [0.0, 1.0], "fold": true, "channels_last": null, "compile": false, "bf16": false, "device": "cpu", "smoothing": {"sigma": 0.2, "n": 1000, "n0": 100, "alpha": 0.001}}], "dataset": {"name": "digits", "split": "test", "sha256": "1f74ede1aebbc941424deffa6176c7c54beb17a4b947d7f1771bc19d9f8ace22"}, "class_names": ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"], "threats": [["L2", "0.15"]], "attacks": [{"name": "fgsm", "attack": "FGSM", "restarts": 1, "targets": 0, "random_start": false, "loss": "log-odds"}], "seed": 0}');
 INSERT INTO "run" VALUES('finished','"2026-11-22T01:04:02+00:00"');
 COMMIT;

@@ -137,10 +137,10 @@ def test_broken_weights_are_one_line(vit, content):
         load_model(f"hf:{vit}")
 
 
-def test_a_missing_extra_names_the_command(vit, monkeypatch):
+def test_a_missing_library_names_the_command(vit, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
 
-    with pytest.raises(UserError, match=r"pip install 'robustkit\[hf\]'"):
+    with pytest.raises(UserError, match=r"pip install transformers"):
         load_model(f"hf:{vit}")
 
 

@@ -49,7 +49,7 @@ def test_an_index_names_safetensors_of_its_folder_only(folder, name):
     (folder / "pytorch_model.bin").write_bytes(b"")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"weight": name}}))
 
-    with pytest.raises(UserError, match="is no safetensors file of the folder"):
+    with pytest.raises(UserError, match="is not a safetensors file of the folder"):
         open_folder(str(folder))
 
 
@@ -63,7 +63,7 @@ def test_adapters_that_name_another_model_are_refused(folder):
 def test_a_pipe_does_not_hang(folder):
     os.mkfifo(folder / "preprocessor_config.json")
 
-    with pytest.raises(UserError, match="no regular file"):
+    with pytest.raises(UserError, match="not a regular file"):
         open_folder(str(folder))
 
 

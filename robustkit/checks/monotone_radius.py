@@ -35,7 +35,7 @@ def _finding(norm: str, facts: ModelFacts, places: list[RunThreat]) -> Finding:
 
 
 RULE = Rule(
-    name="monotone_budget",
+    name="monotone_radius",
     title="No image recovers at a larger radius",
     level="quick",
     severity="invalidating",
