@@ -45,7 +45,7 @@ def _unreliable(board: Board, threat: ThreatLabel) -> set[str]:
         names.get(printable(check.model), check.model)
         for run, names in zip(board.runs, board.names, strict=True)
         for check in run.checks
-        if check.status == "invalid" and check.threat in ("", str(threat))
+        if check.status == "failed" and check.threat in ("", str(threat))
     }
 
 

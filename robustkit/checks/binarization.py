@@ -244,7 +244,7 @@ def _finding(place: RunThreat, rows: list[ProbeRecord]) -> Finding:
         f"the attacks of this run missed {len(missed)} of {len(problems)} errors that were planted within the radius "
         f"for them to find; random points alone found one in {easy} of these problems."
     )
-    status = graded(invalid=high < _PASS, warning=bool(missed) and high >= _PASS)
+    status = graded(failed=high < _PASS, warning=bool(missed) and high >= _PASS)
     if easy > _EASY * len(problems) and status == "ok":
         return Finding(
             place.text, "not_applicable", "Random points solve the problems, which are too easy.", (), numbers

@@ -33,7 +33,7 @@ def _finding(place: RunThreat, facts: ModelFacts) -> Finding:
     low = proportion(len(lost), len(errors)).low if errors else 0.0
     many = len(lost) >= _FEWEST
     text = f"{len(lost)} of {len(errors)} errors are classified correctly by most of their fresh draws."
-    status = graded(invalid=many and low > _WRONG, warning=many and low > _NOTED)
+    status = graded(failed=many and low > _WRONG, warning=many and low > _NOTED)
     return Finding(place.text, status, text, tuple(sorted(lost)), {"lost": len(lost), "errors": len(errors)})
 
 

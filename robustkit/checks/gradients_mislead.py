@@ -65,7 +65,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         if counts.masked:
             text += " They got the whole budget, but its gradients are probably masked, and its robust accuracy is "
             text += "too high."
-        alarm: Status = "invalid"
+        alarm: Status = "failed"
         if plain_norm(place) != place.norm:
             alarm = "warning"
             text += " With few pixels free, honest networks have such images, too." if counts.masked else ""

@@ -88,7 +88,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     usual = "No other preprocessing that was tried makes the model much better on clean images."
     numbers = {"correct": len(own), "correct_changed": len(right), "images": len(drawn)}
     images = tuple(sorted(right - own)) if wrong else ()
-    yield Finding("", "invalid" if wrong else "ok", text if wrong else usual, images, numbers)
+    yield Finding("", "failed" if wrong else "ok", text if wrong else usual, images, numbers)
 
 
 RULE = Rule(

@@ -19,7 +19,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         found = any(looks_like_probabilities(torch.from_numpy(logits.copy())) for logits in facts.logits)
         text = "its outputs lie in [0, 1] and add up to 1 for every image, as probabilities do."
         usual = "Its outputs are no probabilities."
-        yield Finding("", "invalid" if found else "ok", text if found else usual)
+        yield Finding("", "failed" if found else "ok", text if found else usual)
 
 
 RULE = Rule(

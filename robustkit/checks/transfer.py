@@ -44,7 +44,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         tried, broken = len(examples.tried), len(examples.wrong)
         low = proportion(broken, tried).low
         many = broken >= _FEWEST
-        status = graded(invalid=many and low > _WRONG, warning=many and low > _NOTED)
+        status = graded(failed=many and low > _WRONG, warning=many and low > _NOTED)
         text = f"adversarial examples of other models broke {broken} of {tried} survivors."
         yield Finding(place.text, status, text, tuple(sorted(examples.wrong)), {"broken": broken, "tried": tried})
 
