@@ -17,7 +17,7 @@ _NOTED, _WRONG = 0.05, 0.2  # lower end of the share of errors that do not hold
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
     if not facts.randomized:
-        yield Finding("", "not_applicable", "The model repeats its answers.")
+        yield Finding("", "not_applicable", "The model is not randomized.")
         return
     for place in facts.places:
         yield _finding(place, facts)
