@@ -82,7 +82,7 @@ class Rule:
 
 def not_run(threat: str = "") -> Finding:
     """The finding where passes of a check are missing."""
-    how = "Passes of it are missing; robustkit evaluate with the same --out and --checks makes them."
+    how = "Passes of this check are missing: repeat robustkit evaluate with the same --out and --checks."
     return Finding(threat, "not_run", how)
 
 

@@ -33,7 +33,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 def _finding(place: RunThreat, facts: ModelFacts, stored: Pixels) -> Finding:
     claimed = sorted(facts.survivors(place))
     if place.norm == "Linf" and place.eps >= _GREY and len({facts.labels[number] for number in claimed}) > 1:
-        text = "every image can become grey, which has one class, and images of several classes are called robust."
+        text = (
+            "at this radius every image can be changed into the same grey image, which has only one class, so images "
+            "of several classes cannot all be robust."
+        )
         return Finding(place.text, "failed", text, tuple(claimed), {"images": len(claimed)})
     known = [number for number in claimed if number in stored]
     pairs = [

@@ -70,7 +70,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding, about the preprocessing that helps most."""
     drawn = facts.drawn(facts.labels, _COUNT)
     if not facts.deterministic or len(drawn) < _FEWEST:
-        yield Finding("", "not_applicable", f"This needs {_FEWEST} images, and a model with one answer to a query.")
+        yield Finding("", "not_applicable", f"This check needs at least {_FEWEST} images and a deterministic model.")
         return
     gains = []
     for name in OTHERS:

@@ -24,7 +24,7 @@ RULE = Rule(
     level="quick",
     severity="minor",
     note="the model is randomized",
-    remedy="Its attacks averaged over draws; give robustkit evaluate --eot more of them, and read draw_accuracy beside "
-    "the accuracy.",
+    remedy="Attacks averaged gradients over draws; give robustkit evaluate --eot more of them, and read draw_accuracy "
+    "next to the accuracy.",
     judge=judge,
 )

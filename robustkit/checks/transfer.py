@@ -51,10 +51,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 RULE = Rule(
     name="transfer_wins",
-    title="Adversarial examples of other models find nothing more",
+    title="Adversarial examples of other models break nothing more",
     level="standard",
     severity="invalidating",
-    note="transferred examples find more",
+    note="transferred examples break more",
     remedy="Find the layer that masks gradients with robustkit diagnose, and add robustkit evaluate --surrogate.",
     judge=judge,
     probes=(PROBE,),

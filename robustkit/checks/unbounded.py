@@ -24,7 +24,7 @@ PROBE = AttackProbe(
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding about the model."""
     if not facts.deterministic:
-        yield Finding("", "not_applicable", "This check is for models with one answer to a query.")
+        yield Finding("", "not_applicable", "This check is for deterministic models.")
     else:
         wanted = PROBE.at(facts, EVERYTHING)
         yield judged(facts, wanted, "Without a bound", "PGD cannot be run on this model.")
