@@ -56,7 +56,7 @@ class EvaluationRequest:
         attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
             "default" and "autoattack". Each attack is run on all correctly classified images; the members of an
             ensemble only on those that the members before them left.
-        norm: "Linf", "L2", "L1", "L0", "patch", "frame", or another threat such as "spatial" (docs/spatial.md); by
+        norm: "Linf", "L2", "L1", "L0", "patch", "frame", or another threat such as "spatial"; by
             default those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; the side of a patch and the width of a frame in
             pixels; by default the usual ones.
@@ -95,7 +95,7 @@ class EvaluationRequest:
             the accuracy on the whole data set, which holds although the run stops when it is narrow; None works on all
             `samples`.
         checks: "quick" checks the evidence for signs that the attacks failed, "standard" makes some passes of its own,
-            "full" more of them, "none" none (docs/checks.md). Can be raised for a finished run.
+            "full" more of them, "none" none. Can be raised for a finished run.
         corruptions: judge the models on corrupted images too: "generated" or names such as "fog" for those of
             Hendrycks & Dietterich, "published" for a folder such as CIFAR-10-C beside the files of the data set, or
             the folder itself. With no attacks, `attacks=()`, on these alone.
@@ -108,8 +108,7 @@ class EvaluationRequest:
         declared: conditions such as "Linf@8/255>=0.4" that are stored before the first result; a card of the run says
             whether they hold.
         shard: "2/8" works on every eighth image, from the second on, in a folder of its own below `out`; "auto" reads
-            the numbers of a Slurm array or of torchrun. `robustkit merge` joins the folders of all shards
-            (docs/large-runs.md).
+            the numbers of a Slurm array or of torchrun. `robustkit merge` joins the folders of all shards.
         workers: so many processes of one thread each attack the images, and this one writes the evidence; None attacks
             in this process. In a script, put the call under `if __name__ == "__main__":`.
         backend: where these processes run: "local" on this machine, "ray" on the nodes of a Ray cluster, where
