@@ -87,7 +87,9 @@ def _range(pair: Pair) -> str:
 
 def _unbroken(sentence: str) -> str:
     """The sentence with its numbers and units on one line each."""
-    return sentence.replace(" %", "\N{NO-BREAK SPACE}%").replace(" points", "\N{NO-BREAK SPACE}points")
+    for text in (" %", " points", "n = "):
+        sentence = sentence.replace(text, text.replace(" ", "\N{NO-BREAK SPACE}"))
+    return sentence
 
 
 def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:

@@ -91,10 +91,11 @@ def _threat_model(facts: _Facts) -> Iterator[ChecklistItem]:
 
 def _strength(facts: _Facts) -> Iterator[ChecklistItem]:
     strong = [cell.attack for cell in facts.with_gradients if _most_backwards(facts, cell) >= _STEPS]
+    found = f"Iterative attacks with gradients: {_listed(strong)}."
+    none = "No attack of the run took ten gradient steps."
     yield ChecklistItem(
-        "More than single-step attacks", "checked" if strong else "not checked",
-        f"Iterative attacks with gradients: {_listed(strong)}." if strong else "No attack took ten gradient steps.",
-    )  # fmt: skip
+        "More than single-step attacks", "checked" if strong else "not checked", found if strong else none
+    )
     yield from _single_step(facts, set(strong))
     yield _by_checks(facts, "Do more steps break more images?", "longer_search")
     yield _by_checks(facts, "Do more restarts break more images?", "restarts")
@@ -111,7 +112,9 @@ def _by_checks(facts: _Facts, item: str, *names: str, missing: str = "") -> Chec
     """
     if found := facts.found(*names):
         return ChecklistItem(item, "checked", found)
-    why = next((each.finding for each in facts.checks(*names)), "Automatic checks were switched off.")
+    on = any(run.checks for run in facts.board.runs)
+    other = f"No automatic check is about {facts.threat}." if on else "Automatic checks were switched off."
+    why = next((printable(each.finding) for each in facts.checks(*names)), other)
     return ChecklistItem(item, "not checked", missing or why)
 
 
