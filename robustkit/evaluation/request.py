@@ -56,8 +56,8 @@ class EvaluationRequest:
         attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
             "default" and "autoattack". Each attack is run on all correctly classified images; the members of an
             ensemble only on those that the members before them left.
-        norm: "Linf", "L2", "L1", "L0", "patch", "frame", or another threat such as "spatial"; by
-            default those that are usual for the data set.
+        norm: "Linf", "L2", "L1", "L0", "patch", "frame", or another threat such as "spatial"; by default
+            those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; the side of a patch and the width of a frame in
             pixels; by default the usual ones.
         mask: the pixels that may change, in the ball of the norm: a `Mask`, an array `[H, W]`, a file of one, or
@@ -102,8 +102,8 @@ class EvaluationRequest:
         severities: of generated corruptions; by default 1 to 5.
         corruption_baseline: whose errors corruption errors (mCE) are divided by: a model of the run, "alexnet" for
             AlexNet's on ImageNet-C, or a CSV file of accuracies.
-        remote: how servers are queried, models given by an http:// address.
-        keep_adversarial: store every adversarial example in the run folder, to the last bit: `Run.adversarial` returns
+        remote: how models on servers (https://...) are queried.
+        keep_adversarial: store every adversarial example in the run folder, exactly: `Run.adversarial` returns
             them, and `robustkit verify RUN --model ...` has them judged again.
         declared: conditions such as "Linf@8/255>=0.4" that are stored before the first result; a card of the run says
             whether they hold.
