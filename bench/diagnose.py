@@ -11,7 +11,7 @@ Honest networks: those of the zoo (clean, PGD, TRADES, certified; see README.md)
 ones with pooling and with activations that bend both ways, and stock architectures with random weights. Broken
 networks: `robustkit.masked_defenses` on base networks of two seeds, at three radii.
 
-An alarm is a verdict of masked, stochastic or loss saturated, after the proof by attacks.
+An alarm is a verdict of masked, randomized or loss saturated, after the proof by attacks.
 
 The cost is that of `diagnose` of resnet18 on 64 digits, in forward and backward passes of the same batch: both are
 timed in turn, and the median of the ratios is given. One thread, CPU time.
@@ -231,7 +231,7 @@ def zoo_of_masked(count: int) -> None:
             for name, defense in masked_defenses.DEFENSES.items():
                 model = masked_defenses.build(name, network)
                 found = diagnose(model, some, labels, eps=eps, loss=defense.loss)
-                layer = masked_defenses.culprit(name, model)
+                layer = masked_defenses.masking_layer(name, model)
                 row = next(row for row in found.rows if row.layer == layer)
                 good = row.verdict == defense.cause and [r.kind for r in found.prescription] == [defense.prescription]
                 right[chosen][0] += good

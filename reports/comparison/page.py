@@ -64,7 +64,7 @@ class ThreatView(NamedTuple):
 
 
 class DistanceLine(NamedTuple):
-    """How much farther the nearest errors of one model are than those of another."""
+    """How much farther the nearest adversarial examples of one model are than those of another."""
 
     norm: str
     first: str

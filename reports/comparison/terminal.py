@@ -95,7 +95,7 @@ def _pairs(pairs: pd.DataFrame, shown: list[str]) -> Table:
 
 
 def _distances(norm: str, rows: pd.DataFrame, shown: list[str]) -> Table:
-    table = _empty_pairs([f"{norm} distance of the nearest error"], shown)
+    table = _empty_pairs([f"{norm} distance of the nearest adversarial example"], shown)
     for row in rows.to_dict("records"):
         texts = {
             "95 % interval": f"{length_text(row['ci_low'])} to {length_text(row['ci_high'])}",
@@ -142,7 +142,7 @@ def _add_pair(table: Table, row: Mapping[Any, Any], difference: str, texts: list
 
 
 def length_text(value: float) -> str:
-    """A signed difference of distances; "unknown" where an error is not known."""
+    """A signed difference of distances; "unknown" where an adversarial example is not known."""
     return f"{value:+.3g}" if math.isfinite(value) else "unknown"
 
 
@@ -172,10 +172,13 @@ def _notes(comparison: Comparison, shown: AbstractSet[str]) -> Iterator[str]:
     if len(comparison.distances):
         yield (
             "distance: median over images of the first minus the second, 95 % interval between order statistics; an "
-            "image that is wrong without an attack has the distance 0. unknown: it lies where no error is known."
+            "image that is wrong without an attack has the distance 0. unknown: no adversarial example is known there."
         )
         if "farther" in shown:
-            yield "farther: images whose nearest error is farther for the first, and for the second; exact sign test."
+            yield (
+                "farther: images whose nearest adversarial example is farther for the first, and for the second; exact "
+                "sign test."
+            )
     if len(comparison.corruptions):
         yield (
             "corrupted images: mean share of the corrupted versions of an image that are classified correctly, first "

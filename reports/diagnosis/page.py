@@ -22,7 +22,7 @@ from ..shared.words import DASH, printable
 TITLES = {
     "clear": "No masking found",
     "masked": "Gradients are masked",
-    "stochastic": "The model draws at random",
+    "randomized": "The model is randomized",
     "loss saturated": "The loss is saturated",
     "inconclusive": "Inconclusive",
 }
@@ -52,7 +52,7 @@ class CallRow(NamedTuple):
     saturation: str
     verdict: str
     hint: str
-    guilty: bool  # it masks gradients
+    is_cause: bool  # it masks gradients
     level: float  # fidelity as a share, for the bar; 0 where it was not measured
     measured: bool
 
@@ -110,7 +110,7 @@ def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
         rows=rows,
         special=[row for row in rows if row.verdict != "ok"],
         prefix=common_prefix(names),
-        culprits=[row for row in rows if row.guilty],
+        causes=[row for row in rows if row.is_cause],
         places=[
             SourceLine(
                 f"{printable(short_path(site.file))}:{site.line}", printable(site.code), f"{site.op}: {site.reason}"
@@ -137,7 +137,7 @@ def _row(diagnosis: Diagnosis, number: int, row: LayerRow, short: LayerName) -> 
         shape=" \N{MULTIPLICATION SIGN} ".join(map(str, row.shape)), norm=_size(row.grad_norm), zero=_percent(row.zero),
         fidelity=_share(row.fidelity), fidelity_small=_share(row.fidelity_small), linearity=_share(row.linearity),
         saturation=_percent(row.saturation), verdict="ok" if row.verdict == "faithful" else row.verdict,
-        hint="" if row.verdict == "faithful" else printable(row.hint), guilty=row in diagnosis.culprits,
+        hint="" if row.verdict == "faithful" else printable(row.hint), is_cause=row in diagnosis.causes,
         level=min(1.0, max(0.0, row.fidelity)) if math.isfinite(row.fidelity) else 0.0,
         measured=math.isfinite(row.fidelity),
     )  # fmt: skip
@@ -151,7 +151,9 @@ def _proof(diagnosis: Diagnosis) -> list[ProofSide]:
     if proof.attack_after:
         sides.append(("Robust accuracy, with the remedy", proof.after, proof.attack_after))
     if proof.attack_search:
-        sides.append(("Robust accuracy, all together", proof.worst, f"and {proof.attack_search} on what is left"))
+        sides.append(
+            ("Robust accuracy, all together", proof.worst, f"with {proof.attack_search} on the remaining images")
+        )
     return [
         ProofSide("Clean accuracy", _percent(proof.clean), f"{proof.n} images"),
         *(

@@ -46,11 +46,11 @@ def _table(diagnosis: Diagnosis, shown: list[str]) -> Table:
             table.add_column(name, justify="right", no_wrap=True)
     for row, line in lines_of(diagnosis):
         texts = dict(zip(COLUMNS, line, strict=True))
-        if row in diagnosis.culprits:
+        if row in diagnosis.causes:
             texts["verdict"] += " <-"
         table.add_row(*(Text(printable(texts[name])) for name in shown), style=_style(diagnosis, row))
     return table
 
 
 def _style(diagnosis: Diagnosis, row: LayerRow | None) -> str:
-    return "bold" if row in diagnosis.culprits else "" if row is not None and row.verdict == "faithful" else "dim"
+    return "bold" if row in diagnosis.causes else "" if row is not None and row.verdict == "faithful" else "dim"

@@ -45,7 +45,7 @@ def _unreliable(board: Board, threat: ThreatLabel) -> set[str]:
         names.get(printable(check.model), check.model)
         for run, names in zip(board.runs, board.names, strict=True)
         for check in run.checks
-        if check.status == "invalid" and check.threat in ("", str(threat))
+        if check.status == "failed" and check.threat in ("", str(threat))
     }
 
 
@@ -53,7 +53,8 @@ def _of_one(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     cell = board.worst(ranked.models[0], threat) if ranked.models else None
     if cell is None:
         return "No model has a result yet."
-    return f"{cell.model}: at most {_most(cell)} robust accuracy at {threat} (95 %: {cell.interval}, n = {cell.n:,})."
+    accuracy = f"{'at most ' if cell.errors else ''}{_most(cell)} robust accuracy at {threat}"
+    return f"{cell.model}: {accuracy} under the attacks tried (95 %: {cell.interval}, n = {cell.n:,})."
 
 
 def _of_several(board: Board, ranked: Ranking) -> str:
@@ -86,7 +87,9 @@ def _range(pair: Pair) -> str:
 
 def _unbroken(sentence: str) -> str:
     """The sentence with its numbers and units on one line each."""
-    return sentence.replace(" %", "\N{NO-BREAK SPACE}%").replace(" points", "\N{NO-BREAK SPACE}points")
+    for text in (" %", " points", "n = "):
+        sentence = sentence.replace(text, text.replace(" ", "\N{NO-BREAK SPACE}"))
+    return sentence
 
 
 def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
@@ -98,8 +101,8 @@ def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     certified = board.certified(cell.model, threat)
     least = f" At least {certified.correct:,} are certified." if certified else ""
     return (
-        f"An upper bound: of {cell.n:,} images, {cell.model} classifies {cell.correct:,} correctly under every attack "
-        f"tried, and a stronger attack can only lower that.{_missing(board, ranked)}{least}{before}"
+        f"An upper bound for these images: of {cell.n:,}, {cell.model} classifies {cell.correct:,} correctly under "
+        f"every attack tried, and a stronger attack can only lower that.{_missing(board, ranked)}{least}{before}"
     )
 
 
@@ -146,9 +149,9 @@ def _without_radius(board: Board) -> tuple[str, str]:
     own = sorted((cell for other, cell in known if other == norm), key=lambda cell: -cell.distance)
     parts = ", ".join(f"{cell.model} {cell.distance_text} (95 %: {cell.distance_interval})" for cell in own)
     return (
-        f"Median {norm.norm} distance of the nearest error: {parts}.",
-        "An upper bound: half of the correctly classified images have an error at least as near as that, and a "
-        "stronger attack may find nearer ones.",
+        f"Median {norm.norm} distance of the nearest adversarial example: {parts}.",
+        "An upper bound: half of the correctly classified images have an adversarial example at least as near as "
+        "that, and a stronger attack may find nearer ones.",
     )
 
 
@@ -156,12 +159,9 @@ def _attacker(board: Board, leading: HeadlineThreat | None) -> str:
     """What the attacker may change and know, in words."""
     changes = ""
     if leading is not None:
-        changes = f"An image counts as robust if no attack changes its class {_allowed(leading.threat)}. "
+        allowed = in_plain_words(leading.threat.norm, leading.threat.eps_text)
+        changes = f"An image counts as robust if it is classified correctly and no attack changes that {allowed}. "
     return changes + " ".join(_knowledge(board))
-
-
-def _allowed(threat: ThreatLabel) -> str:
-    return in_plain_words(threat.norm, threat.eps_text)
 
 
 def _knowledge(board: Board) -> Iterator[str]:
@@ -190,7 +190,10 @@ def _comment(board: Board, model: str, leading: HeadlineThreat | None) -> str:
         return f"With {cell.n} image{'' if cell.n == 1 else 's'} this is a trial of the tool, not a measurement."
     certified = board.certified(model, cell.threat) if cell.threat else None
     if certified and certified.correct == cell.correct:
-        return f"{model}: The two bounds are equal; no stronger attack can lower this accuracy."
+        return (
+            f"{model}: the two bounds are equal. Unless a certificate is wrong, no stronger attack can lower this "
+            "accuracy on these images."
+        )
     if clean and clean.correct == cell.correct and clean.correct:
         return (
             f"{model}: No attack broke any image at {cell.threat}. Either the radius is small, or the attacks fail on "

@@ -1,4 +1,4 @@
-"""Sentences about attacks that looked for the nearest error by bisection."""
+"""Sentences about attacks that looked for the nearest adversarial example by bisection."""
 
 from robustkit.engine.bisection import precision
 

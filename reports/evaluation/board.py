@@ -78,7 +78,7 @@ class Board:
 
     @cached_property
     def minimums(self) -> list[ThreatLabel]:
-        """The norms in which distances of errors were looked for, in the order of the runs."""
+        """The norms in which distances of adversarial examples were looked for, in the order of the runs."""
         return list(dict.fromkeys(cell.threat for cell in self.rows if cell.threat and cell.threat.is_minimum))
 
     @cached_property

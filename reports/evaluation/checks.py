@@ -4,18 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from robustkit.checks import Check
+from robustkit.checks.check import Status
 from robustkit.evidence.run import Run
 
 from ..shared.words import printable
 from .board import Board
 
 _SHOWN = 12  # image numbers in a line
-_ORDER = ("invalid", "warning", "ok", "not_applicable", "not_run")
-WORDS = {
-    "invalid": "failed", "warning": "warning", "not_run": "not run", "ok": "ok",
-    "not_applicable": "not applicable",
-}  # fmt: skip
-ALARMS = {"invalid": "Not reliable", "warning": "Warning"}  # how a sentence about a check begins
+_ORDER: tuple[Status, ...] = ("failed", "warning", "ok", "not_applicable", "not_run")
+ALARMS = {"failed": "Not reliable", "warning": "Warning"}  # how a sentence about a check begins
 
 
 class CheckLine(NamedTuple):
@@ -25,8 +22,8 @@ class CheckLine(NamedTuple):
     threat: str
     title: str
     name: str
-    status: str  # a key of WORDS
-    words: str
+    status: Status
+    words: str  # the status for people
     finding: str
     note: str  # "Warning: the search was not finished"; empty where nothing is wrong
     remedy: str
@@ -37,7 +34,7 @@ class CheckSummary(NamedTuple):
     """The checks of a board."""
 
     unreliable: list[str]  # one sentence for each model that has a result which is not reliable
-    alarms: list[CheckLine]  # invalid ones first, then warnings
+    alarms: list[CheckLine]  # failed ones first, then warnings
     lines: list[CheckLine]  # all of them
     counts: str  # "1 warning, 31 ok, 4 not applicable"
     switched_off: bool
@@ -54,7 +51,7 @@ def check_summary(board: Board) -> CheckSummary:
     lines = [_line(check) for check in checks]
     alarms = sorted((line for line in lines if line.status in _ORDER[:2]), key=lambda line: _ORDER.index(line.status))
     counts = {status: sum(line.status == status for line in lines) for status in _ORDER}
-    text = ", ".join(f"{count} {WORDS[status]}" for status, count in counts.items() if count)
+    text = ", ".join(f"{count} {_in_words(status)}" for status, count in counts.items() if count)
     text += " (--checks full runs all)" if counts["not_run"] else ""
     return CheckSummary(list(unreliable(checks)), alarms, lines, text, all(_switched_off(run) for run in board.runs))
 
@@ -63,7 +60,7 @@ def unreliable(checks: Iterable[Check]) -> Iterator[str]:
     """One sentence for each model that has a result which is not reliable."""
     why: dict[str, dict[str, dict[str, None]]] = {}
     for check in checks:
-        if check.status == "invalid":
+        if check.status == "failed":
             why.setdefault(check.model, {}).setdefault(check.threat, {})[check.note] = None
     for model, threats in why.items():
         reasons = [f"{f'at {threat} ' if threat else ''}{', '.join(notes)}" for threat, notes in threats.items()]
@@ -72,10 +69,14 @@ def unreliable(checks: Iterable[Check]) -> Iterator[str]:
 
 def _line(check: Check) -> CheckLine:
     return CheckLine(
-        printable(check.model), printable(check.threat), check.title, check.name, check.status, WORDS[check.status],
-        printable(check.finding), f"{ALARMS[check.status]}: {check.note}" if check.alarming else "", check.remedy,
-        _images(check.images),
+        printable(check.model), printable(check.threat), check.title, check.name, check.status,
+        _in_words(check.status), printable(check.finding),
+        f"{ALARMS[check.status]}: {check.note}" if check.alarming else "", check.remedy, _images(check.images),
     )  # fmt: skip
+
+
+def _in_words(status: Status) -> str:
+    return status.replace("_", " ")
 
 
 def _images(images: Sequence[int]) -> str:

@@ -108,9 +108,9 @@ def methods(runs: Sequence[Run]) -> str:
     )
 
 
-def unchecked(runs: Sequence[Run]) -> str:
-    """Changes of pictures that were not tried; empty if corrupted images were judged."""
-    return "" if any(map(has_corruptions, runs)) else "blur, weather or "
+def unchecked(runs: Sequence[Run]) -> list[str]:
+    """Changes of images that were not tried; none if corrupted images were judged."""
+    return [] if any(map(has_corruptions, runs)) else ["blur", "weather"]
 
 
 def print_corruptions(run: Run, console: Console) -> None:

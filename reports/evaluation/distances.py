@@ -1,4 +1,4 @@
-"""The distances of the nearest errors as rows of a table, in the terminal and on the page."""
+"""The distances of the nearest adversarial examples as rows of a table, in the terminal and on the page."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from .board import Board
 from .result_rows import ResultRow, ThreatLabel
 
 NOTE = (
-    "median distance: of the nearest error that was found, over the correctly classified images; an upper bound, as a "
-    "stronger attack may find nearer ones. unknown: no error was found for half of them."
+    "median distance: of the nearest adversarial example that was found, over the correctly classified images; an "
+    "upper bound, as a stronger attack may find nearer ones. unknown: none was found for half of them."
 )
 
 
 class DistanceRow(NamedTuple):
-    """One attack, or the nearest error of all attacks, on one model."""
+    """One attack, or the nearest of all attacks, on one model."""
 
     model: str
     attack: str

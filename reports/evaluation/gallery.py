@@ -49,7 +49,7 @@ class GalleryEntry(NamedTuple):
     broken: bool
     norm: str
     distance: str
-    nearest: str  # the distance of the nearest known error, where a run looked for it; else empty
+    nearest: str  # the distance of the nearest known adversarial example, where a run looked for it; else empty
     factor: str  # by how much the difference was amplified
     span: str  # the range of values from black to white
     width: int
@@ -156,7 +156,7 @@ def _in_words(board: Board, norm: str, length: float) -> str:
 
 
 def _nearest(board: Board, picture: Picture) -> str:
-    """The distance of the nearest error that a run without a radius found."""
+    """The distance of the nearest adversarial example that a run without a radius found."""
     name = unmasked(picture.norm).lower()
     threat = next((one for one in board.minimums if one.norm == picture.norm), None)
     parts = board.verdicts.parts(picture.model, threat) if threat else []

@@ -11,4 +11,5 @@ def gate_markdown(gate: Gate) -> str:
     lines = [["pass" if each.passed else "FAIL", each.model, each.threat, each.reason] for each in ordered]
     failed = sum(not check.passed for check in gate.checks)
     caption = f"robustkit gate: {failed} of {len(lines)} checks failed." if failed else "robustkit gate: all passed."
+    caption += f" Note: {gate.note}" if gate.note else ""
     return as_markdown(PlainTable(caption, ["check", "model", "threat", "measured"], lines))

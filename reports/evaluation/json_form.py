@@ -1,7 +1,7 @@
 """Runs as JSON for other programs: the table with its intervals, threat models, data, and the whole manifest.
 
 `report.schema.json` beside this file describes it. Numbers are exact; what JSON has no number for is null where it is
-unknown, and "infinity" where there is no radius, or no error is known.
+unknown, and "infinity" where there is no radius, or no adversarial example is known.
 """
 
 import json

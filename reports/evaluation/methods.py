@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from robustkit.primitives.ball import NORMS
 from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
 
 from ..shared.words import percent, printable
@@ -15,7 +16,7 @@ def methods(board: Board) -> str:
     """The methods paragraph of a board."""
     images = board.images
     listed = list(dict.fromkeys(text for run in board.runs for text in attacks(run)))
-    used = f"The attacks were {'; '.join(listed)}. " if listed else "Their hyper-parameters are in the manifest below. "
+    used = f"The attacks were {'; '.join(listed)}. " if listed else _IN_MANIFEST
     threats = ", ".join(str(threat) for threat in board.threats) or "none"
     versions = ", ".join(dict.fromkeys(str(run.manifest["robustkit"]) for run in board.runs))
     return (
@@ -33,6 +34,7 @@ def methods(board: Board) -> str:
     )
 
 
+_IN_MANIFEST = "The hyper-parameters of the attacks are in the manifest below. "
 _TRANSFERRED = (
     " ATTACK@MODEL is a transfer attack: that model, the surrogate, answered all of the attack's queries, and the "
     "attacked model only judged the last point of each trial, so the images that it broke are its transfer success."
@@ -42,16 +44,18 @@ _TRANSFERRED = (
 def unchecked(board: Board) -> list[str]:
     """What was not checked, although a reader may think so."""
     norms = list(dict.fromkeys(threat.norm for threat in board.threats))
-    patches = "" if "patch" in norms else "patches, "
-    missing = [norm for norm in ("Linf", "L2", "L1", "L0") if norm not in norms]
-    others = f"changes measured in {', '.join(missing)}, and " if missing else ""
+    missing = [norm for norm in NORMS if norm not in norms]
+    others = [
+        *([f"perturbations in {_listed(missing)}"] if missing else []), *_natural(norms),
+        *([] if "patch" in norms else ["patches"]), *corruptions.unchecked(board.runs), "new data",
+    ]  # fmt: skip
     proven = (
         "; only the certified accuracies are lower ones" if board.smoothing else ", and nothing here proves a lower one"
     )
     return [
         f"Stronger attacks: the robust accuracies are upper bounds{proven}.",
         "Adaptive attacks: none of these attacks was written against a particular model or defense.",
-        f"Other changes of the input: {others}{_natural(norms)}{patches}{corruptions.unchecked(board.runs)}new data.",
+        f"Other changes of the input: {_listed(others)}.",
         "Randomness of a model: an attacker who predicts its random numbers, or may try again, was not considered.",
         "Randomness of training and of attacks: intervals cover the choice of images only, one model and one seed.",
         *_rounding(board),
@@ -59,7 +63,7 @@ def unchecked(board: Board) -> list[str]:
 
 
 def _rounding(board: Board) -> Iterator[str]:
-    """That pictures have 256 levels was not checked, but for models on servers, which get nothing else."""
+    """That image files have 256 levels was not checked, but for models on servers, which get nothing else."""
     servers = {row.model for row in requests(board)}
     others = [model for model in board.models if model not in servers]
     if others:
@@ -70,11 +74,11 @@ def _rounding(board: Board) -> Iterator[str]:
         )
 
 
-def _natural(norms: Sequence[str]) -> str:
+def _natural(norms: Sequence[str]) -> list[str]:
     """Rotations and shifts, as far as they were not tried."""
     tried = {"spatial": ("rotations", "shifts"), "rotation": ("rotations",), "translation": ("shifts",)}
     done = {word for norm in norms for word in tried.get(norm, ())}
-    return "".join(f"{word}, " for word in ("rotations", "shifts") if word not in done)
+    return [word for word in ("rotations", "shifts") if word not in done]
 
 
 def joined(board: Board) -> list[str]:

@@ -40,4 +40,4 @@ def _stop(identity: Mapping[str, Any], reached: bool) -> str:
     width = f"+-{100 * identity['precision']['half_width']:g} points"
     if reached:
         return f"Stopped after {identity['n']:,} images, as all intervals under attack are within {width}."
-    return f"After {identity['n']:,} images the precision of {width} is not reached; allow more samples."
+    return f"After {identity['n']:,} images the precision of {width} is not reached; give a larger --samples."

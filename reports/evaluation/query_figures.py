@@ -76,7 +76,11 @@ def _figure(threat: ThreatLabel, lines: Sequence[_Line], most: int, prefix: str)
         style_axes(axes)
         svg = svg_of(axes, prefix)
     norm = printable(threat.norm)
-    what = f"{norm}: median distance of the nearest error" if threat.is_minimum else f"{norm} {threat.eps_text}: broken"
+    what = (
+        f"{norm}: median distance of the nearest adversarial example"
+        if threat.is_minimum
+        else f"{norm} {threat.eps_text}: broken"
+    )
     title = f"{what} against queries"
     return QueryFigure(
         Figure(title, svg, f"{title}. After {most:,} queries or all: {', '.join(ends)}."),
@@ -93,7 +97,7 @@ def _draw(axes: "Axes", line: _Line, distances: bool, number: int) -> str:
     if points.empty:
         return f"{line.name} unknown"
     value, low, high = (factor * points[column].astype(float) for column in columns)
-    # The upper end of an interval is unknown where half of the images have hardly an error.
+    # The upper end of an interval is unknown where half of the images have hardly an adversarial example.
     high = high.where(high < math.inf, value)
     axes.fill_between(points["queries"], low, high, color=SERIES[number], alpha=0.13, linewidth=0, step="post")
     axes.step(points["queries"], value, color=SERIES[number], linewidth=1.6, where="post")

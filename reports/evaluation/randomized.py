@@ -7,8 +7,8 @@ from .board import Board
 
 ONE_DRAW = (
     "one draw: the probability that a single answer is right, mean over images at their last points, from draws that "
-    "neither attack nor verdict used; its interval covers the choice of images and the draws. An attack stops where "
-    "another class is the most frequent, so it is an upper bound, too."
+    "neither attack nor verdict used; its interval covers the choice of images and the draws. Attacks stop as "
+    "soon as another class is the most frequent one, so this accuracy is an upper bound as well."
 )
 
 

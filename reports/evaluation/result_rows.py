@@ -28,7 +28,7 @@ class ThreatLabel:
 
     @property
     def is_minimum(self) -> bool:
-        """Whether distances of errors were looked for, at no radius."""
+        """Whether distances of adversarial examples were looked for, at no radius."""
         return math.isinf(self.eps)
 
 
@@ -55,7 +55,7 @@ class ResultRow:
     one_draw: float = math.nan  # accuracy of a single draw with its interval; NaN unless the model is randomized
     one_draw_low: float = math.nan
     one_draw_high: float = math.nan
-    distance: float = math.nan  # median of the nearest error, with its interval; NaN where there is a radius
+    distance: float = math.nan  # median, of the nearest adversarial examples; NaN where there is a radius
     distance_low: float = math.nan
     distance_high: float = math.nan
 

@@ -68,8 +68,8 @@ def _all_rows(run: Run) -> PlainTable:
     unfinished = "" if run.manifest["finished"] else " The run is unfinished."
     header = ["model", "threat", "attack", "role", "accuracy", "95 % interval", "k/n", "broke", "passes/image"]
     caption = (
-        f"Accuracy on {data}, n = {identity['n']}. worst-case: an image counts as correct if no attack of the run "
-        f"broke it, an upper bound on robust accuracy.{unfinished}"
+        f"Accuracy on {data}, n = {identity['n']}. worst-case: classified correctly without an attack and under "
+        f"every attack of the run, an upper bound on robust accuracy.{unfinished}"
     )
     return PlainTable(caption, header, lines)
 

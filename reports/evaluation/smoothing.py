@@ -7,8 +7,9 @@ from ..shared.words import printable
 from .board import Board
 
 BETWEEN = (
-    "The true robust accuracy lies between certified and worst-case. It is the share of correctly predicted images "
-    "whose smoothed class no change within the radius can alter."
+    "Unless a certificate is wrong, the robust accuracy of the smoothed classifier on these images lies between "
+    "certified and worst-case. It is the share of images whose prediction is correct and changes nowhere within the "
+    "radius."
 )
 
 

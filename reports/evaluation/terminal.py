@@ -23,7 +23,7 @@ from .result_rows import ResultRow, ThreatLabel
 
 COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
 OF_DISTANCES = ("median distance", "95 % interval", "found", "passes/image")
-OF_RANDOMIZED = ("one draw", "its interval")
+OF_RANDOMIZED = ("one draw", "one draw, 95 %")
 # What a narrow terminal leaves out, in this order; the interval is never left out.
 MOST_ROWS = 60  # of a run that is printed whole in Python
 DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n", "broke"))
@@ -143,7 +143,7 @@ def _texts(cell: ResultRow) -> dict[str, str]:
         "95 % interval": _bounds(cell.interval),
         "k/n": cell.count,
         "one draw": cell.one_draw_percent,
-        "its interval": _bounds(cell.one_draw_interval),
+        "one draw, 95 %": _bounds(cell.one_draw_interval),
     }
     if cell.role not in ("clean", "certified"):
         texts["broke"] = f"{cell.broken} of {cell.attacked}"

@@ -70,6 +70,7 @@ def in_plain_words(norm: str, eps_text: str) -> str:
     plain = unmasked(norm)
     if plain != norm:
         return f"{in_plain_words(plain, eps_text)},{norm[len(plain) :].replace('-', ' ', 2)} and nowhere else"
+    everywhere = "the same way at every pixel"
     allowed = {
         "Linf": f"when every pixel value may move by up to {eps_text}",
         "L2": f"when the whole image may move by a Euclidean distance of up to {eps_text}",
@@ -77,11 +78,15 @@ def in_plain_words(norm: str, eps_text: str) -> str:
         "L0": f"when up to {eps_text} pixel values may change",
         "patch": f"when all pixels of one square of {eps_text} x {eps_text} may change, wherever it lies",
         "frame": f"when all pixels of a frame of width {eps_text} along the border may change",
-        "rotation": f"when the picture may be rotated by up to {eps_text} degrees",
-        "translation": f"when the picture may be shifted by up to {eps_text} pixels",
-        "spatial": f"when the picture may be rotated by up to {eps_text} degrees and shifted by a tenth as many pixels",
+        "rotation": f"when the image may be rotated by up to {eps_text} degrees",
+        "translation": f"when the image may be shifted by up to {eps_text} pixels",
+        "spatial": f"when the image may be rotated by up to {eps_text} degrees and shifted by a tenth as many pixels",
         "flow": f"when every pixel may be fetched from up to {eps_text} pixels away",
         "color": f"when hue, saturation, brightness and contrast may change by {eps_text} times their usual ranges",
+        "recolor": f"when colours may move by up to {eps_text} of the range of each CIELUV channel, {everywhere}",
+        "recolor_rgb": f"when colours may move by up to {eps_text} of the range of red, green and blue, {everywhere}",
+        "lpips": f"when the features of the image may move by an LPIPS distance, without learned weights, of up to "
+        f"{eps_text}",
     }
     return allowed.get(norm, f"within {norm} {eps_text}")
 

@@ -237,14 +237,14 @@ def _finding(place: RunThreat, rows: list[ProbeRecord]) -> Finding:
     easy = sum(row.value == _TOO_EASY for row in problems)
     numbers = {"problems": len(problems), "missed": len(missed), "easy": easy, "without": len(rows) - len(problems)}
     if 2 * len(problems) < len(rows) or not rows:
-        text = "The model has no linear head whose features separate a planted error from points inside the ball."
+        text = "The model has no linear head whose features separate a planted point from points inside the ball."
         return Finding(place.text, "not_applicable", text, (), numbers)
     high = proportion(len(problems) - len(missed), len(problems)).high
     text = (
-        f"the attacks of this run missed {len(missed)} of {len(problems)} errors that were planted within the radius "
-        f"for them to find; random points alone found one in {easy} of these problems."
+        f"the attacks of this run missed {len(missed)} of {len(problems)} adversarial examples that were planted "
+        f"within the radius; random points alone found one in {easy} of these problems."
     )
-    status = graded(invalid=high < _PASS, warning=bool(missed) and high >= _PASS)
+    status = graded(failed=high < _PASS, warning=bool(missed) and high >= _PASS)
     if easy > _EASY * len(problems) and status == "ok":
         return Finding(
             place.text, "not_applicable", "Random points solve the problems, which are too easy.", (), numbers
@@ -254,10 +254,10 @@ def _finding(place: RunThreat, rows: list[ProbeRecord]) -> Finding:
 
 RULE = Rule(
     name="binarization",
-    title="The attacks find errors that were planted",
+    title="The attacks find planted adversarial examples",
     level="full",
     severity="invalidating",
-    note="the attacks miss planted errors",
+    note="the attacks miss planted adversarial examples",
     remedy="The attacks are too weak for this model: take robustkit evaluate --attack default, or robustkit diagnose.",
     judge=judge,
     probes=(BinarizationProbe(),),

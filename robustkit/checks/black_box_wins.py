@@ -78,10 +78,10 @@ def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients
     if counts.masked:
         text = (
             f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that attacks with "
-            f"gradients did not break; these broke only {counts.by_gradients}. Its gradients are probably masked, and "
-            "its robust accuracy is too high."
+            f"gradients did not break; gradient attacks broke only {counts.by_gradients}. The model's gradients are "
+            "probably masked, and the reported robust accuracy is too high."
         )
-        return Finding(place.text, "invalid", text, counts.images, numbers)
+        return Finding(place.text, "failed", text, counts.images, numbers)
     text = (
         f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that attacks with "
         "gradients did not break."

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, get_args
 from robustkit.checks.facts import Level, ModelFacts
 from robustkit.checks.probing import CheckProbe
 
-Status = Literal["ok", "warning", "invalid", "not_applicable", "not_run"]
+Status = Literal["ok", "warning", "failed", "not_applicable", "not_run"]
 Severity = Literal["info", "minor", "major", "invalidating"]
 
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
@@ -35,8 +35,8 @@ class Check:
     status: Status
     severity: Severity  # of a failure
     finding: str  # one sentence
-    note: str = ""  # a few words about what is wrong, where the status is "warning" or "invalid"
-    remedy: str = ""  # one sentence that names the command, where the status is "warning" or "invalid"
+    note: str = ""  # a few words about what is wrong, where the status is "warning" or "failed"
+    remedy: str = ""  # one sentence that names the command, where the status is "warning" or "failed"
     images: tuple[int, ...] = ()  # numbers of the images that show it
     numbers: Mapping[str, float] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class Check:
     @property
     def alarming(self) -> bool:
         """Whether it is a warning or worse."""
-        return self.status in ("warning", "invalid")
+        return self.status in ("warning", "failed")
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class Rule:
 
 def not_run(threat: str = "") -> Finding:
     """The finding where passes of a check are missing."""
-    how = "Passes of it are missing; robustkit evaluate with the same --out and --checks makes them."
+    how = "Passes of this check are missing: repeat robustkit evaluate with the same --out and --checks."
     return Finding(threat, "not_run", how)
 
 
-def graded(*, invalid: bool, warning: bool) -> Status:
+def graded(*, failed: bool, warning: bool) -> Status:
     """The status of a rule that applies."""
-    return "invalid" if invalid else "warning" if warning else "ok"
+    return "failed" if failed else "warning" if warning else "ok"
 
 
 def reaches(level: Level, asked: Level) -> bool:

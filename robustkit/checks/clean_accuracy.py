@@ -37,7 +37,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         return
     sentence = guessing(right, n, facts.classes)
     usual = f"{right} of {n} clean images are classified correctly; chance is one in {facts.classes}."
-    yield Finding("", "ok" if sentence is None else "invalid", sentence or usual, (), numbers)
+    yield Finding("", "ok" if sentence is None else "failed", sentence or usual, (), numbers)
 
 
 RULE = Rule(

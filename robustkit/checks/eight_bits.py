@@ -1,4 +1,4 @@
-"""Whether errors survive a picture file, which has 256 levels: stored adversarial examples, rounded and asked again.
+"""Whether stored adversarial examples survive an image file, which has 256 levels: rounded, and queried again.
 
 Each value is rounded towards the clean image, so the rounded point stays in the ball. It says what an attacker loses
 who must hand in a file, and nothing about whether the result is right.
@@ -32,7 +32,7 @@ def rounded(witness: StoredWitness) -> np.ndarray[tuple[int, ...], np.dtype[np.f
 
 
 def _witnesses(facts: ModelFacts) -> list[StoredWitness]:
-    """Those of the model that are errors, of images with 256 levels."""
+    """Those of the model that are misclassified, of images with 256 levels."""
     return [
         each for each in facts.witnesses
         if each.model == facts.model and each.broken
@@ -44,29 +44,29 @@ PROBE = StoredExamplesProbe(_witnesses, lambda each: probe_name(each.attack), ro
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
-    """One finding for each threat with stored errors."""
+    """One finding for each threat with stored adversarial examples."""
     found = list(PROBE.tried(facts))
     if not found:
-        yield Finding("", "not_applicable", "No error is stored of an image with 256 levels.")
+        yield Finding("", "not_applicable", "No adversarial example of an 8-bit image is stored.")
     for place, examples in found:
         if examples is None:
             yield not_run(place.text)
             continue
         survive, known = len(examples.wrong), len(examples.tried)
         high = proportion(survive, known).high
-        text = f"{survive} of {known} stored errors are errors in a picture file of 8 bits, too."
+        text = f"{survive} of {known} stored adversarial examples are still misclassified after rounding to 8 bits."
         lost = tuple(sorted(examples.tried - examples.wrong))
-        numbers = {"survive": survive, "errors": known}
+        numbers = {"survive": survive, "examples": known}
         yield Finding(place.text, "warning" if high < _HALF else "ok", text, lost, numbers)
 
 
 RULE = Rule(
     name="eight_bits",
-    title="Errors survive a picture file",
+    title="Adversarial examples survive an image file",
     level="standard",
     severity="minor",
-    note="errors vanish in 8 bits",
-    remedy="For adversarial pictures as files take robustkit attack, which searches among the 256 levels.",
+    note="adversarial examples are lost in 8 bits",
+    remedy="For adversarial images as files take robustkit attack, which searches among the 256 levels.",
     judge=judge,
     probes=(PROBE,),
 )

@@ -58,7 +58,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         return
     broken = tuple(row.sample for row in rows if row.outcome)
     low = proportion(len(broken), len(rows)).low if rows else 0.0
-    status = graded(invalid=len(broken) > 1 and low > _MOST, warning=bool(broken))
+    status = graded(failed=len(broken) > 1 and low > _MOST, warning=bool(broken))
     text = f"{len(broken)} of {len(rows)} images have a gradient that is NaN or infinite."
     yield Finding("", status, text, broken, {"broken": len(broken), "images": len(rows)})
 

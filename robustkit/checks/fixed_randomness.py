@@ -70,7 +70,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding about the model."""
     wanted = next(FixedProbe().wanted(facts), None)
     if wanted is None:
-        yield Finding("", "not_applicable", "The model repeats its answers, or is smoothed.")
+        yield Finding("", "not_applicable", "The model is deterministic, or is smoothed.")
         return
     refused = "Its randomness cannot be fixed, or no gradient reaches the image."
     yield judged(facts, wanted, "With fixed randomness and without a bound", refused)
@@ -81,8 +81,8 @@ RULE = Rule(
     title="With its randomness fixed, a randomized model is broken without a bound",
     level="full",
     severity="invalidating",
-    note="gradients are masked besides the randomness",
-    remedy="Beside the randomness something hides the gradients: find the layer with robustkit diagnose.",
+    note="gradients are masked even with fixed randomness",
+    remedy="Not only the randomness hides the gradients: find the layer with robustkit diagnose.",
     judge=judge,
     probes=(FixedProbe(),),
 )

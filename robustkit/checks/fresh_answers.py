@@ -1,7 +1,7 @@
-"""Errors of a randomized model hold when it is asked again, with draws that neither the attack nor the verdict used.
+"""Adversarial examples of a randomized model hold on fresh draws, which neither the attack nor the verdict used.
 
 Tools that judge one draw count points that suited this draw. Here a verdict needs a class that is significantly the
-most frequent one, so nearly all errors hold; where they do not, the model's randomness is not the same at every query.
+most frequent one, so nearly all hold; where they do not, the model's randomness is not the same at every query.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _NOTED, _WRONG = 0.05, 0.2  # lower end of the share of errors that do not hold
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat."""
     if not facts.randomized:
-        yield Finding("", "not_applicable", "The model repeats its answers.")
+        yield Finding("", "not_applicable", "The model is not randomized.")
         return
     for place in facts.places:
         yield _finding(place, facts)
@@ -32,17 +32,17 @@ def _finding(place: RunThreat, facts: ModelFacts) -> Finding:
         lost |= {number for number in known if 2 * answers[number].right > answers[number].draws}
     low = proportion(len(lost), len(errors)).low if errors else 0.0
     many = len(lost) >= _FEWEST
-    text = f"{len(lost)} of {len(errors)} errors are classified correctly by most of their fresh draws."
-    status = graded(invalid=many and low > _WRONG, warning=many and low > _NOTED)
+    text = f"{len(lost)} of {len(errors)} adversarial examples are classified correctly by most of their fresh draws."
+    status = graded(failed=many and low > _WRONG, warning=many and low > _NOTED)
     return Finding(place.text, status, text, tuple(sorted(lost)), {"lost": len(lost), "errors": len(errors)})
 
 
 RULE = Rule(
     name="fresh_answers",
-    title="Errors of a randomized model hold on fresh draws",
+    title="Adversarial examples of a randomized model hold on fresh draws",
     level="quick",
     severity="invalidating",
-    note="errors do not hold on fresh draws",
+    note="adversarial examples do not hold on fresh draws",
     remedy="The model keeps a state between queries, or its randomness ignores the seeds: see robustkit diagnose.",
     judge=judge,
 )

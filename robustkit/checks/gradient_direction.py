@@ -52,7 +52,7 @@ RULE = Rule(
         PROBE,
         "a step along the gradient raises the loss less than most random steps of the same length",
         "no gradient reaches the image: autograd does not see that the logits depend on it.",
-        "invalid",
+        "failed",
     ),
     probes=(PROBE,),
 )

@@ -63,9 +63,11 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             "or less than half of the change when it is followed."
         )
         if counts.masked:
-            text += " They got the whole budget, but its gradients are probably masked, and its robust accuracy is "
-            text += "too high."
-        alarm: Status = "invalid"
+            text += (
+                " Every member of the ensemble attacked these images, but the model's gradients are probably masked, "
+            )
+            text += "and the reported robust accuracy is too high."
+        alarm: Status = "failed"
         if plain_norm(place) != place.norm:
             alarm = "warning"
             text += " With few pixels free, honest networks have such images, too." if counts.masked else ""

@@ -40,7 +40,7 @@ def judge_share(
             found = tuple(row.sample for row in rows if row.outcome)
             low = proportion(len(found), len(rows)).low if rows else 0.0
             many = len(found) >= _FEWEST
-            status = graded(invalid=many and low > _WRONG, warning=many and low > _NOTED)
+            status = graded(failed=many and low > _WRONG, warning=many and low > _NOTED)
             text = f"on {len(found)} of {len(rows)} images {what}."
             yield Finding(each.place.text, status, text, found, {"found": len(found), "images": len(rows)})
 

@@ -33,8 +33,11 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 def _finding(place: RunThreat, facts: ModelFacts, stored: Pixels) -> Finding:
     claimed = sorted(facts.survivors(place))
     if place.norm == "Linf" and place.eps >= _GREY and len({facts.labels[number] for number in claimed}) > 1:
-        text = "every image can become grey, which has one class, and images of several classes are called robust."
-        return Finding(place.text, "invalid", text, tuple(claimed), {"images": len(claimed)})
+        text = (
+            "at this radius every image can be changed into the same grey image, which has only one class, so images "
+            "of several classes cannot all be robust."
+        )
+        return Finding(place.text, "failed", text, tuple(claimed), {"images": len(claimed)})
     known = [number for number in claimed if number in stored]
     pairs = [
         (one, other) for position, one in enumerate(known) for other in known[position + 1 :]
@@ -47,7 +50,7 @@ def _finding(place: RunThreat, facts: ModelFacts, stored: Pixels) -> Finding:
     )
     usual = f"No two of the {len(known)} stored survivors, of different classes, have balls that meet."
     return Finding(
-        place.text, "invalid" if pairs else "ok", text if pairs else usual, images, {"pairs": len(pairs)}
+        place.text, "failed" if pairs else "ok", text if pairs else usual, images, {"pairs": len(pairs)}
     )  # fmt: skip
 
 

@@ -17,6 +17,6 @@ RULE = Rule(
     severity="invalidating",
     note="more steps find more",
     remedy="Take a longer attack, or the ensembles: robustkit evaluate --attack default, or --audit K.",
-    judge=judge_survivors((PROBE,), "a longer search (APGD with a start of its own)"),
+    judge=judge_survivors((PROBE,), "a longer search (APGD from another random start)"),
     probes=(PROBE,),
 )

@@ -31,7 +31,7 @@ def _finding(norm: str, facts: ModelFacts, places: list[RunThreat]) -> Finding:
         judged = ImageSet.union(rows.images for rows in facts.under(larger).values())
         lost |= broken & judged & facts.survivors(larger)
     text = f"{len(lost)} images that are broken at one radius in {norm} survive a larger one."
-    return Finding(norm, "invalid" if lost else "ok", text, tuple(sorted(lost)), {"lost": len(lost)})
+    return Finding(norm, "failed" if lost else "ok", text, tuple(sorted(lost)), {"lost": len(lost)})
 
 
 RULE = Rule(

@@ -70,7 +70,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding, about the preprocessing that helps most."""
     drawn = facts.drawn(facts.labels, _COUNT)
     if not facts.deterministic or len(drawn) < _FEWEST:
-        yield Finding("", "not_applicable", f"This needs {_FEWEST} images, and a model with one answer to a query.")
+        yield Finding("", "not_applicable", f"This check needs at least {_FEWEST} images and a deterministic model.")
         return
     gains = []
     for name in OTHERS:
@@ -88,7 +88,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     usual = "No other preprocessing that was tried makes the model much better on clean images."
     numbers = {"correct": len(own), "correct_changed": len(right), "images": len(drawn)}
     images = tuple(sorted(right - own)) if wrong else ()
-    yield Finding("", "invalid" if wrong else "ok", text if wrong else usual, images, numbers)
+    yield Finding("", "failed" if wrong else "ok", text if wrong else usual, images, numbers)
 
 
 RULE = Rule(

@@ -14,12 +14,12 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     if facts.says_probabilities:
         yield Finding("", "ok", "The model returns probabilities, and the attacks were told so.")
     elif not facts.logits or not facts.deterministic:
-        yield Finding("", "not_applicable", "The evidence has no logits of one answer to look at.")
+        yield Finding("", "not_applicable", "No logits of a deterministic model are stored.")
     else:
         found = any(looks_like_probabilities(torch.from_numpy(logits.copy())) for logits in facts.logits)
-        text = "its outputs lie in [0, 1] and add up to 1 for every image, as probabilities do."
-        usual = "Its outputs are no probabilities."
-        yield Finding("", "invalid" if found else "ok", text if found else usual)
+        text = "the model's outputs lie in [0, 1] and add up to 1 for every image, as probabilities do."
+        usual = "The model's outputs are not probabilities."
+        yield Finding("", "failed" if found else "ok", text if found else usual)
 
 
 RULE = Rule(

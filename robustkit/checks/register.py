@@ -75,7 +75,7 @@ def warnings_of(checks: Sequence[Check], stored: Sequence[str] = ()) -> list[str
         ]
         extent = by_name[name].worst_of
         if extent is not None and alarms:
-            alarms = [max(alarms, key=lambda check: (check.status == "invalid", extent(_finding(check))))]
+            alarms = [max(alarms, key=lambda check: (check.status == "failed", extent(_finding(check))))]
         said = by_name[name].said_as
         sentences += [
             check.sentence
@@ -95,7 +95,7 @@ def _rows(rule: Rule, facts: ModelFacts) -> Iterator[Check]:
 
 
 def _check(rule: Rule, model: str, finding: Finding) -> Check:
-    alarming = finding.status in ("warning", "invalid")
+    alarming = finding.status in ("warning", "failed")
     return Check(
         model, finding.threat, rule.name, rule.title, rule.level, finding.status, rule.severity, finding.text,
         rule.note if alarming else "", rule.remedy if alarming else "", finding.images, finding.numbers,

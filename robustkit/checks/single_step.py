@@ -42,7 +42,7 @@ def _finding(place: RunThreat, facts: ModelFacts, single: ImageSet, iterative: I
         f"the single step broke {len(only_single)} images that no iterative attack broke, and iterative attacks "
         f"{len(only_iterative)} that the single step did not."
     )
-    status = graded(invalid=worse, warning=noted)
+    status = graded(failed=worse, warning=noted)
     numbers = {"single_only": len(only_single), "iterative_only": len(only_iterative), "p": p}
     return Finding(place.text, status, text, tuple(sorted(only_single)), numbers)
 

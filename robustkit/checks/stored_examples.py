@@ -17,12 +17,12 @@ class TriedExamples(NamedTuple):
     """What the examples of one threat showed."""
 
     tried: frozenset[int]  # images
-    wrong: frozenset[int]  # those with a point that is an error
+    wrong: frozenset[int]  # those with a point that is misclassified
 
 
 @dataclass(frozen=True)
 class StoredExamplesProbe:
-    """For each chosen example, whether the point that is made of it is an error of the model.
+    """For each chosen example, whether the model misclassifies the point that is made of it.
 
     Args:
         chosen: the examples.

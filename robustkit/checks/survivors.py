@@ -67,9 +67,10 @@ def _finding(facts: ModelFacts, place: RunThreat, rows: Sequence[ProbeRecord], d
         return Finding(place.text, "ok", "No image is left to attack.", (), {"broken": 0, "drawn": 0})
     points = proportion(len(broken), drawn).low * standing / max(facts.n, 1)
     many = len(broken) >= _FEWEST
-    status = graded(invalid=many and points > _WRONG, warning=many and points > _NOTED)
+    status = graded(failed=many and points > _WRONG, warning=many and points > _NOTED)
     text = f"{what} broke {len(broken)} of {drawn} random survivors."
     if status != "ok":
-        text = f"{text[:-1]}, so robust accuracy is at least {100 * points:.1f} points too high."
+        high = f"{100 * points:.1f} points too high (95 % interval)"
+        text = f"{text[:-1]}, so the reported robust accuracy is probably at least {high}."
     numbers = {"broken": len(broken), "drawn": drawn, "survivors": standing, "points": points}
     return Finding(place.text, status, text, tuple(broken), numbers)

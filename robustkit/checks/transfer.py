@@ -44,17 +44,17 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         tried, broken = len(examples.tried), len(examples.wrong)
         low = proportion(broken, tried).low
         many = broken >= _FEWEST
-        status = graded(invalid=many and low > _WRONG, warning=many and low > _NOTED)
+        status = graded(failed=many and low > _WRONG, warning=many and low > _NOTED)
         text = f"adversarial examples of other models broke {broken} of {tried} survivors."
         yield Finding(place.text, status, text, tuple(sorted(examples.wrong)), {"broken": broken, "tried": tried})
 
 
 RULE = Rule(
     name="transfer_wins",
-    title="Adversarial examples of other models find nothing more",
+    title="Adversarial examples of other models break nothing more",
     level="standard",
     severity="invalidating",
-    note="transferred examples find more",
+    note="transferred examples break more",
     remedy="Find the layer that masks gradients with robustkit diagnose, and add robustkit evaluate --surrogate.",
     judge=judge,
     probes=(PROBE,),

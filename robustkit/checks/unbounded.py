@@ -24,7 +24,7 @@ PROBE = AttackProbe(
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding about the model."""
     if not facts.deterministic:
-        yield Finding("", "not_applicable", "This check is for models with one answer to a query.")
+        yield Finding("", "not_applicable", "This check is for deterministic models.")
     else:
         wanted = PROBE.at(facts, EVERYTHING)
         yield judged(facts, wanted, "Without a bound", "PGD cannot be run on this model.")
@@ -46,7 +46,7 @@ def judged(facts: ModelFacts, wanted: Wanted, where: str, refused: str) -> Findi
         return Finding("", "not_applicable", refused)
     left = tuple(row.sample for row in rows if not row.outcome)
     low = proportion(len(left), len(rows)).low if rows else 0.0
-    status = graded(invalid=low > _chance(facts), warning=bool(left))
+    status = graded(failed=low > _chance(facts), warning=bool(left))
     beginning = where[0].lower() + where[1:] if left else where
     text = f"{beginning}, PGD with 100 steps did not break {len(left)} of {len(rows)} images; it should break all."
     usual = f"{beginning}, PGD broke all {len(rows)} images."

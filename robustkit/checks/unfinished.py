@@ -1,4 +1,4 @@
-"""An attack that was still finding errors when its budget ended: more steps would find more.
+"""An attack that was still finding adversarial examples when its budget ended: more steps would find more.
 
 Pintor et al. 2022, arXiv:2106.09947, call it incomplete optimisation and read it from the loss. Ours reads it from
 successes: images that no attack of the run broke before the last quarter of this attack's steps.
@@ -37,8 +37,8 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         low = proportion(len(images), standing).low if standing else 0.0
         rising = len(images) >= _FEWEST and low > _MOST
         text = (
-            f"{len(images)} of {standing} images unbroken after three quarters of the steps of {name} were broken "
-            "in its last quarter, and by no other attack."
+            f"of the {standing} images that neither the other attacks nor three quarters of the steps of {name} broke, "
+            f"the last quarter of its steps broke {len(images)}."
         )
         numbers = {"late": len(images), "standing": standing}
         yield Finding(place.text, "warning" if rising else "ok", text, tuple(sorted(images)), numbers)
@@ -61,7 +61,7 @@ def _late(
 
 RULE = Rule(
     name="unfinished",
-    title="Attacks had stopped finding errors when they ended",
+    title="Attacks had stopped finding adversarial examples when they ended",
     level="quick",
     severity="major",
     note="the search was not finished",

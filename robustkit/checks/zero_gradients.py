@@ -43,7 +43,7 @@ def _finding(place: RunThreat, left: ImageSet, blind: ImageSet) -> Finding:
         f"of the {len(left)} images that attacks with gradients did not break, {len(blind)} had gradients that are "
         f"exactly zero in half of the steps or more{', so these attacks say nothing about them' if blind else ''}."
     )
-    status = graded(invalid=many, warning=bool(blind))
+    status = graded(failed=many, warning=bool(blind))
     return Finding(place.text, status, text, tuple(sorted(blind)), {"left": len(left), "zero": len(blind)})
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from robustkit.diagnosis import Diagnosis
 
 _OUT = Path("robustkit-diagnosis")
-STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconclusive": 4}
+STATUS = {"clear": 0, "masked": 3, "randomized": 3, "loss saturated": 3, "inconclusive": 4}
 
 
 @click.command(cls=OneValueEach)
@@ -40,8 +40,8 @@ STATUS = {"clear": 0, "masked": 3, "stochastic": 3, "loss saturated": 3, "inconc
 def diagnose(**options: Any) -> int:
     """Where a network masks its gradients, why, and how much an attack gains with the remedy.
 
-    Writes diagnosis.html and diagnosis.json. Exit status: 0 clear, 3 masked (or stochastic, or the loss saturated),
-    4 inconclusive. Clear does not mean robust.
+    Writes diagnosis.html and diagnosis.json. Exit status: 0 clear, 3 masked, randomized or loss saturated, 4
+    inconclusive. Clear does not mean robust.
     """
     require_model(options)
     with output_folder(options["out"], ("diagnosis.html", "diagnosis.json")):

@@ -69,7 +69,9 @@ def gate(
 
 
 def print_checks(gate: "Gate") -> int:
-    """Print a line for each check; returns the exit status."""
+    """Print a line for each check, and a note on the run's own checks; returns the exit status."""
     for check in gate.checks:
         echo(f"{'pass' if check.passed else 'FAIL'}  {check.model}  {check.threat}: {check.reason}")
+    if gate.note:
+        echo(f"note  {gate.note}")
     return 0 if gate.passed else FAILED

@@ -138,7 +138,7 @@ def _digest(run: "Run", published: str | None) -> _Finding:
 
 def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     from robustkit.evaluation.classifiers import attacked_classifiers
-    from robustkit.evaluation.rejudging import answers_at_random, matched, rejudged, same_data
+    from robustkit.evaluation.rejudging import judged_by_draws, matched, rejudged, same_data
     from robustkit.evaluation.rejudging_corrupted import rejudged_corrupted, suite_of
     from robustkit.evaluation.remeasuring import GivenFeatures
     from robustkit.evaluation.request import EvaluationRequest
@@ -157,8 +157,9 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     store = Store(run.folder, reading=True)
     try:
         for name, classifier in matched(identity, classifiers):
-            if answers_at_random(run.manifest, name):
-                yield _Finding(_OPEN, f"{name}: not judged again: it answers at random, and other draws may differ")
+            if judged_by_draws(run.manifest, name):
+                why = "it is randomized or smoothed, and other draws may give other answers"
+                yield _Finding(_OPEN, f"{name}: not judged again: {why}")
             else:
                 named = options["features"]
                 features = None if named is None else GivenFeatures(named, options["features_weights"])

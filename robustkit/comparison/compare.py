@@ -61,10 +61,11 @@ class Comparison:
     of the second), ci_low, ci_high (95 %), p, p_holm (corrected for all tests of this table), verdict ("first",
     "second" or "no significant difference", at a level of 5 % for the whole table).
 
-    `distances` has a row for each norm and pair of models of runs to the nearest error (`--eps minimum`), if there are
-    any: norm, first, second, n, first_farther, second_farther (images whose nearest error is farther away for one
-    of them), difference (median over images of the distance of the first minus that of the second), ci_low, ci_high
-    (95 %; infinite where it reaches images without a known error), p (of the exact sign test), p_holm, verdict.
+    `distances` has a row for each norm and pair of models of runs to the nearest adversarial example (`--eps minimum`),
+    if there are any: norm, first, second, n, first_farther, second_farther (images whose nearest adversarial example is
+    farther away for one of them), difference (median over images of the distance of the first minus that of the
+    second), ci_low, ci_high (95 %; infinite where it reaches images without a known adversarial example), p (of the
+    exact sign test), p_holm, verdict.
 
     `corruptions` has a row for each corruption and pair of models that were judged on the same corrupted images, and
     one for "all" corruptions, if there are any: corruption, first, second, n, first_better, second_better (images of

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from robustkit.checks.check import reaches
 from robustkit.errors import UserError, unknown
+from robustkit.evidence.checked import level_of
 from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
 from robustkit.evidence.union import UNION
@@ -28,6 +30,7 @@ class Gate:
     """All conditions on a run; `gate.passed` says whether all of them hold."""
 
     checks: tuple[GateCheck, ...]
+    note: str = ""  # that automatic checks of the run were not made
 
     @property
     def passed(self) -> bool:
@@ -64,7 +67,8 @@ def gate(
     conditions = [condition(text) for text in ([fail_under] if isinstance(fail_under, str) else fail_under)]
     if not conditions and baseline is None:
         raise UserError("A gate needs something to check: --fail-under 'Linf@8/255>=0.40', or --baseline RUN.")
-    models = contestants([_with_radii(_loaded(run))])
+    judged = _with_radii(_loaded(run))
+    models = contestants([judged])
     checks = [
         corruption_check(model, each, judged_by) if isinstance(each, CorruptionCondition)
         else _least(model, each, judged_by)
@@ -77,7 +81,16 @@ def gate(
             threats = [each for each in conditions if isinstance(each, Condition)]
             asked = [_threat_of(model, each) for each in threats] if baseline is None else None
             checks += _unreliable(model, asked)
-    return Gate(tuple(checks))
+    return Gate(tuple(checks), _unchecked(judged))
+
+
+def _unchecked(run: Run) -> str:
+    level = level_of(run.manifest)
+    if level == "none":
+        return "Automatic checks were switched off (--checks none), so it is not known whether the attacks worked."
+    missing = [each.name for each in run.checks if each.status == "not_run" and reaches(each.level, level)]
+    names = ", ".join(dict.fromkeys(missing))
+    return f"Automatic checks were not run: {names}. Repeat robustkit evaluate with the same --out." if missing else ""
 
 
 def _with_radii(run: Run) -> Run:

@@ -20,5 +20,7 @@ def junit(gate: Gate) -> str:
         )
         if not check.passed:
             ET.SubElement(case, "failure", message=printable(check.reason))
+    if gate.note:
+        ET.SubElement(suite, "system-out").text = gate.note
     ET.indent(suite)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n{ET.tostring(suite, encoding="unicode")}\n'

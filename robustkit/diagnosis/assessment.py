@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from robustkit.nethook import Layers, get_module, select
 
 from .calls import CallRun, ForwardCalls, Site
-from .culprits import CallTree, masking_parents
 from .lines import OpSite, forward_of, ranked, unfold_ops, verdict_from
 from .loss_gradients import EndToEndNumbers, loss_gradients
+from .masking_calls import CallTree, masking_parents
 from .measure import calls_of, inputs_of, responses
 from .subject import Subject
 from .verdicts import (  # fmt: skip
-    CULPABLE,
+    CAUSES,
     MASKING,
     RIVALS,
     SPREAD,
@@ -29,12 +29,12 @@ LOST = 0.1  # share of images without a usable gradient from which on the networ
 
 @dataclass(frozen=True)
 class Assessment:
-    """Numbers and a verdict for each call that was examined, or that is a culprit."""
+    """Numbers and a verdict for each call that was examined, or that is a cause."""
 
     calls: ForwardCalls
     summaries: dict[Site, CallSummary]
     verdicts: dict[Site, str]
-    lines: dict[Site, tuple[OpSite, ...]]  # of each culprit, the lines of code that may be the cause
+    lines: dict[Site, tuple[OpSite, ...]]  # of each cause, the lines of code that may be the cause
     whole: EndToEndNumbers
 
     @property
@@ -43,9 +43,9 @@ class Assessment:
         return [run for run in self.calls.runs if run.site in self.verdicts]
 
     @property
-    def culprits(self) -> list[CallRun]:
-        """The calls that mask gradients, draw at random or saturate the loss."""
-        return [run for run in self.runs if self.verdicts[run.site] in CULPABLE]
+    def causes(self) -> list[CallRun]:
+        """The calls that mask gradients, are randomized or saturate the loss."""
+        return [run for run in self.runs if self.verdicts[run.site] in CAUSES]
 
     @property
     def blocked(self) -> bool:
@@ -66,7 +66,7 @@ class Assessment:
 
 
 def assess(subject: Subject, layers: Layers | None) -> Assessment:
-    """Measure every leaf call, or all calls of `layers`, and find the culprits."""
+    """Measure every leaf call, or all calls of `layers`, and find the causes."""
     calls = calls_of(subject)
     chosen = None if layers is None else set(select(subject.classifier.network, layers))
     runs = [run for run in calls.runs if (run.leaf if chosen is None else run.site.layer in chosen)]
@@ -88,7 +88,7 @@ def _assess_logits(
     tied = median(whole.rivals) > RIVALS and median(whole.spread) < SPREAD
     result = "loss saturated" if share(whole.lost) > LOST else "tied logits" if tied else ""
     result = "probabilities" if share(whole.probabilities) == 1 else result
-    # Logits without a gradient for another reason have a culprit already; a softmax is curved only because it is one.
+    # Logits without a gradient for another reason have a cause already; a softmax is curved only because it is one.
     if result and verdicts.get(last, "faithful") in ("faithful", "curved", "constant", "unresolved"):
         summaries.setdefault(last, summarize(None, None))
         verdicts[last] = result

@@ -2,7 +2,7 @@
 
 A low fidelity alone is no masking: a straight-through estimator or a recurrent network can have one, and attacks
 succeed. And a high fidelity does not exclude it. So a verdict needs a proof, except where the measurements leave no
-doubt: no gradient reaches the image, the model draws at random, or rounding destroys the gradient of the loss.
+doubt: no gradient reaches the image, the model is randomized, or rounding destroys the gradient of the loss.
 """
 
 from collections.abc import Sequence
@@ -26,21 +26,20 @@ class Conclusion:
 
 def conclude(assessment: Assessment, proof: Proof | None) -> Conclusion:
     """The verdict that follows from the verdicts of all calls, the numbers of the whole network and the proof."""
-    culprits, whole, verdicts = assessment.culprits, assessment.whole, assessment.verdicts
-    causes = {verdicts[run.site] for run in culprits}
-    places, count = _places(culprits), sum(run.leaf for run in assessment.calls.runs)
+    causes, whole, verdicts = assessment.causes, assessment.whole, assessment.verdicts
+    kinds = {verdicts[run.site] for run in causes}
+    places = _places(causes)
     zero = share(whole.zero)
-    if causes & {*MASKING} and (assessment.blocked or (proof is not None and proof.shows_masking)):
-        return Conclusion("masked", f"Gradients are masked at {places} (of {count} calls), so a robust accuracy "
-                          "measured with them is no evidence.")  # fmt: skip
+    if kinds & {*MASKING} and (assessment.blocked or (proof is not None and proof.shows_masking)):
+        return Conclusion("masked", f"Gradients are masked at {places}, so a robust accuracy measured with them "
+                          "says nothing about robustness.")  # fmt: skip
     if proof is not None and proof.shows_masking and not causes:
-        return Conclusion("masked", f"Gradient attacks miss {proof.missed} of {proof.n} images that another attack "
-                          "breaks, so a robust accuracy measured with them is no evidence; no call that was examined "
-                          "explains it.")  # fmt: skip
-    if "stochastic" in causes:
-        return Conclusion("stochastic", f"{places} draws at random, so an attack must average over draws, and a "
-                          "verdict over answers.")  # fmt: skip
-    if "loss saturated" in causes:
+        return Conclusion("masked", f"{_missed(proof)}, so a robust accuracy measured with gradient attacks says "
+                          "nothing about robustness; no layer that was examined explains it.")  # fmt: skip
+    if "randomized" in kinds:
+        return Conclusion("randomized", f"Outputs are randomized at {places}, so an attack must average gradients over "
+                          "draws, and a verdict must count many answers.")  # fmt: skip
+    if "loss saturated" in kinds:
         return Conclusion("loss saturated", "The loss has no usable gradient for "
                           f"{_percent(share(whole.lost))} of the images.")  # fmt: skip
     if zero > LOST and share(whole.still) == 1:
@@ -50,8 +49,8 @@ def conclude(assessment: Assessment, proof: Proof | None) -> Conclusion:
                           "and no layer says why.")  # fmt: skip
     suspects = f" at {places}" if causes else ""
     if proof is None:
-        tested = f"Gradients may mislead{suspects}" if causes else f"No call of {count} masks its gradient"
-        return Conclusion("inconclusive", f"{tested}, but no attack has tested it; run it with the proof.")
+        tested = f"Gradients may mislead{suspects}" if causes else _unsuspected(assessment)
+        return Conclusion("inconclusive", f"{tested}, but no attack was run; run the command without --no-proof.")
     return _from_proof(assessment, proof, suspects)
 
 
@@ -67,26 +66,35 @@ def _constant(assessment: Assessment) -> str:
 
 def _from_proof(assessment: Assessment, proof: Proof, suspects: str) -> Conclusion:
     """The verdict where the proof shows no masking."""
-    count = sum(run.leaf for run in assessment.calls.runs)
     if not proof.attack_search:
         return Conclusion("inconclusive", "No attack without gradients could be tried in this norm, so masked "
                           "gradients cannot be excluded.")  # fmt: skip
     most = f"{100 * proof.most_missed:.0f} points"
     if not proof.excludes_masking:
-        few = f"; give at least {ENOUGH} images" if proof.n < ENOUGH else ""
-        return Conclusion("inconclusive", f"Gradient attacks miss {proof.missed} of {proof.n} images that another "
-                          f"attack breaks{suspects and f', perhaps{suspects}'}: too few to call them masked, too many "
-                          f"to exclude that robust accuracy is up to {most} too high{few}.")  # fmt: skip
-    tied = " Its wrong classes tie, so trust targeted attacks." if "tied logits" in assessment.verdicts.values() else ""
-    calls = f"The gradient{suspects} is not faithful, but attacks succeed with it" if suspects else (
-        f"No call of {count} masks its gradient")  # fmt: skip
-    return Conclusion("clear", f"{calls}: attacks without it lower robust accuracy by at most {most}.{tied}")
+        why = "too few to show that gradients are masked, too many to exclude it"
+        why = f"too few to tell; give at least {ENOUGH} images" if proof.n < ENOUGH else why
+        return Conclusion("inconclusive", f"{_missed(proof)}{suspects and f' (suspected{suspects})'}: {why}. Robust "
+                          f"accuracy may be up to {most} too high (95 % bound).")  # fmt: skip
+    ties = "tied logits" in assessment.verdicts.values()
+    tied = " The model's wrong classes tie, so trust targeted attacks." if ties else ""
+    calls = _unsuspected(assessment)
+    calls = f"The gradient{suspects} is not faithful, but attacks succeed with it" if suspects else calls
+    return Conclusion("clear", f"{calls}: after gradient attacks, other attacks lower robust accuracy by at most "
+                      f"{most} (95 % bound).{tied}")  # fmt: skip
+
+
+def _missed(proof: Proof) -> str:
+    return f"Of {proof.n} images another attack breaks {proof.missed or 'none'} that gradient attacks do not"
+
+
+def _unsuspected(assessment: Assessment) -> str:
+    return f"No layer masks its gradient ({sum(run.leaf for run in assessment.calls.runs)} calls examined)"
 
 
 def notes(assessment: Assessment, subject: Subject, final: Conclusion) -> tuple[str, ...]:
     """What else a reader should know."""
     whole, sentences, loss = assessment.whole, [], subject.loss
-    explained = final.verdict == "masked" and bool(assessment.culprits)
+    explained = final.verdict == "masked" and bool(assessment.causes)
     if median(whole.fidelity) < WHOLE_FAITHFUL and not explained:
         sentences.append(
             "From image to margin the gradient does not predict a move of size eps, because of depth or of curved code "

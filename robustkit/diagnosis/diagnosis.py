@@ -23,16 +23,16 @@ class Diagnosis(Summarised, DiagnosisRecord):
 
     def summary(self) -> dict[str, str]:
         """The verdict and its reason."""
-        culprits = ", ".join(row.name for row in self.culprits)
+        layers = ", ".join(row.name for row in self.causes)
         return {
             "model": self.model, "verdict": self.verdict, "reason": self.reason,
-            **({"culprits": culprits} if culprits else {}), "images": str(self.n), "threat": f"{self.norm} {self.eps}",
+            **({"layers": layers} if layers else {}), "images": str(self.n), "threat": f"{self.norm} {self.eps}",
         }  # fmt: skip
 
     @property
     def masked(self) -> bool:
-        """Whether robust accuracy under ordinary gradient attacks is no evidence."""
-        return self.verdict in ("masked", "stochastic", "loss saturated")
+        """Whether robust accuracy under ordinary gradient attacks says nothing about robustness."""
+        return self.verdict in ("masked", "randomized", "loss saturated")
 
     def to_dict(self) -> dict[str, Any]:
         """Built-in types with stable keys; None stands for NaN and infinity."""

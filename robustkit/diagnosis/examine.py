@@ -1,4 +1,4 @@
-"""`diagnose`: measure every layer call, name the culprits, prescribe remedies, and prove them with an attack.
+"""`diagnose`: measure every layer call, name the causes, prescribe remedies, and prove them with an attack.
 
 The measurements run the model itself under hooks, layer by layer, and do not go through the engine: the engine's query
 returns logits and input gradients only. The attacks of the proof go through the engine.
@@ -29,7 +29,7 @@ from .proving import ProofAttack, ProofImages, measure_proof, screen
 from .record import EndToEnd, LayerRow
 from .remedies import Prescription, prescribe
 from .subject import Subject
-from .verdicts import CULPABLE, MEANING, median, share
+from .verdicts import CAUSES, MEANING, median, share
 
 # The inputs of all layers of a batch are in memory at once, so images with more values than this go in small batches.
 _LARGE = 3 * 64 * 64
@@ -105,7 +105,7 @@ class Proven(NamedTuple):
 
 def _proven(assessment: Assessment, images: ProofImages) -> Proven:
     """The cheapest proof that decides: a short screen, else all attacks with the remedies for the suspected calls."""
-    remedies, random = _prescription(assessment, images.setting.loss), "stochastic" in assessment.verdicts.values()
+    remedies, random = _prescription(assessment, images.setting.loss), "randomized" in assessment.verdicts.values()
     proof = None if assessment.suspicious or random else screen(images)
     if proof is not None:
         return Proven(assessment, proof)
@@ -143,11 +143,11 @@ def _diagnosis(subject: Subject, proven: Proven, setting: ProofAttack) -> Diagno
     assessment = proven.assessment
     rows = {run.site: _row(run, assessment, subject.loss) for run in assessment.runs}
     final, whole = conclude(assessment, proven.proof), assessment.whole
-    culprits = [] if final.verdict == "clear" else assessment.culprits
-    lines = [line for run in culprits for line in assessment.lines.get(run.site, ())]
+    causes = [] if final.verdict == "clear" else assessment.causes
+    lines = [line for run in causes for line in assessment.lines.get(run.site, ())]
     return Diagnosis(
         model=subject.classifier.name, verdict=final.verdict, reason=final.reason, rows=tuple(rows.values()),
-        culprits=tuple(rows[run.site] for run in culprits), source=tuple(dict.fromkeys(lines)),
+        causes=tuple(rows[run.site] for run in causes), source=tuple(dict.fromkeys(lines)),
         prescription=_prescription(assessment, subject.loss), proof=proven.proof,
         whole=EndToEnd(
             median(whole.fidelity), median(whole.fidelity_small), share(whole.zero), share(whole.lost),
@@ -169,13 +169,13 @@ def _row(run: CallRun, assessment: Assessment, loss: str) -> LayerRow:
         layer=run.site.layer, call=run.site.call, kind=run.kind, shape=run.shape, grad_norm=summary.grad_norm,
         zero=summary.zero, nonfinite=summary.nonfinite, fidelity=summary.fidelity,
         fidelity_small=summary.fidelity_small, linearity=summary.linearity, mixed=summary.mixed, reach=summary.reach,
-        saturation=summary.saturation, stochastic=summary.stochastic, detached=summary.detached, verdict=verdict,
+        saturation=summary.saturation, randomized=summary.randomized, detached=summary.detached, verdict=verdict,
         hint=hint, missing=summary.missing,
     )  # fmt: skip
 
 
 def _prescription(assessment: Assessment, loss: str) -> tuple[Prescription, ...]:
     verdicts = assessment.verdicts
-    treatable = [run for run in assessment.runs if verdicts[run.site] in (*CULPABLE, "tied logits")]
+    treatable = [run for run in assessment.runs if verdicts[run.site] in (*CAUSES, "tied logits")]
     remedies = (prescribe(run, verdicts[run.site], loss, assessment.lines.get(run.site, ())) for run in treatable)
     return tuple(dict.fromkeys(remedies))

@@ -49,8 +49,8 @@ class Response(NamedTuple):
     missing: Tensor  # [n] share of the small response that comes from inputs whose gradient is zero, kinks apart
     invalid: Tensor  # [n] 1 where the layer's own backward pass returns NaN or infinity
     detached: Tensor  # [n] 1 where the output has no graph
-    stochastic: Tensor  # [n] 1 where the same input gives another output after another seed
-    twofaced: Tensor  # [n] 1 where the output differs with and without gradients
+    randomized: Tensor  # [n] 1 where the same input gives another output after another seed
+    no_grad_differs: Tensor  # [n] 1 where the output differs with and without gradients
 
 
 class LayerFunction:
@@ -118,8 +118,8 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
         missing=measurable * fine_measurable * missing,
         invalid=grad_full.invalid(count),
         detached=_for_each_row(not output.requires_grad, plain),
-        stochastic=(_length(other - plain) > floor).double(),
-        twofaced=(_length(output.detach() - plain) > 100 * floor).double(),
+        randomized=(_length(other - plain) > floor).double(),
+        no_grad_differs=(_length(output.detach() - plain) > 100 * floor).double(),
     )
 
 

@@ -1,7 +1,7 @@
 """The source line that breaks a gradient: candidates, from a run of the module with all its operations recorded.
 
-A line is a candidate, not a verdict, because many uses of `detach` are harmless. Fidelity decides whether the module is
-a culprit.
+A line is a candidate, not a verdict, because many uses of `detach` are harmless. Fidelity decides whether the module
+masks gradients.
 """
 
 import linecache

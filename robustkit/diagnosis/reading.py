@@ -37,7 +37,7 @@ def _read(data: dict[str, Any]) -> Diagnosis:
     return Diagnosis(**{
         **{key: value for key, value in data.items() if key in names},
         "rows": rows,
-        "culprits": tuple(by_call[row["layer"], row["call"]] for row in data["culprits"]),
+        "causes": tuple(by_call[row["layer"], row["call"]] for row in data["causes"]),
         "source": tuple(OpSite(**site) for site in data["source"]),
         "prescription": tuple(Prescription(**each) for each in data["prescription"]),
         "proof": None if data["proof"] is None else Proof(**data["proof"]),

@@ -1,4 +1,4 @@
-"""What a diagnosis consists of: a row for each layer call, the verdict, the culprits, the remedies and the proof."""
+"""What a diagnosis consists of: a row for each layer call, the verdict, its causes, the remedies and the proof."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .lines import OpSite
 from .proof import Proof
 from .remedies import Prescription
 
-Verdict = Literal["clear", "masked", "stochastic", "loss saturated", "inconclusive"]
+Verdict = Literal["clear", "masked", "randomized", "loss saturated", "inconclusive"]
 
 CAVEAT = (
     "A faithful gradient does not prove robustness: it only means that gradient attacks work on this model. "
@@ -34,7 +34,7 @@ class LayerRow:
     mixed: float  # share of the curvature with the rarer sign: 0 for a convex layer such as max pooling
     reach: float  # norm of the output's change, relative to the norm of the output
     saturation: float  # share of its inputs with a derivative of nearly zero
-    stochastic: bool
+    randomized: bool
     detached: bool
     verdict: str
     hint: str
@@ -65,7 +65,7 @@ class DiagnosisRecord:
     verdict: Verdict
     reason: str  # one sentence
     rows: tuple[LayerRow, ...]  # in execution order
-    culprits: tuple[LayerRow, ...]  # the rows of layers that mask gradients
+    causes: tuple[LayerRow, ...]  # the rows of layers that mask gradients, are randomized or saturate the loss
     source: tuple[OpSite, ...]  # lines of code that may be the cause, the likeliest first
     prescription: tuple[Prescription, ...]
     proof: Proof | None

@@ -25,10 +25,10 @@ class Prescription(NamedTuple):
 
 
 def prescribe(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) -> Prescription:
-    """The remedy for one culprit, given the suspicious lines of its own code."""
+    """The remedy for one call, given the suspicious lines of its own code."""
     name = run.site.layer
     shown = f"'{name}'" if name else "the model's own forward"
-    if verdict == "stochastic":
+    if verdict == "randomized":
         return Prescription(
             "eot", name, f"average the gradient over {DRAWS_PER_QUERY} draws (EOT)", f"--eot {DRAWS_PER_QUERY}"
         )
@@ -41,7 +41,7 @@ def prescribe(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) ->
         text = "aim at the likeliest wrong classes one by one (targeted attack)"
         return Prescription("targets", name, text, "--attack apgd-t")
     passable = run.same_shape if run.leaf else passes_straight_through(lines)
-    if verdict == "two-faced" or not passable:
+    if verdict == "no_grad differs" or not passable:
         return Prescription("gradient-free", name, f"attack {shown} without gradients", "--attack square")
     if not run.leaf:
         text = f"let gradients pass straight through the step in {shown}; as a layer of its own, --bpda can name it"

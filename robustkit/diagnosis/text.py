@@ -52,8 +52,8 @@ def findings(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
     """The lines below the table: a label and a text."""
     yield "columns", LEGEND
     yield "verdict", f"{diagnosis.verdict.upper()}. {diagnosis.reason}"
-    for culprit in diagnosis.culprits:
-        yield "where", f"{culprit.name} ({culprit.kind}): {culprit.verdict}, {culprit.hint}"
+    for row in diagnosis.causes:
+        yield "where", f"{row.name} ({row.kind}): {row.verdict}, {row.hint}"
     for site in diagnosis.source:
         yield "line", f"{short_path(site.file)}:{site.line}  {site.code}  ({site.op}: {site.reason})"
     for remedy in diagnosis.prescription:
@@ -103,7 +103,7 @@ def _markdown_row(parts: tuple[str, ...]) -> str:
 
 def _left_out(diagnosis: DiagnosisRecord) -> list[str]:
     missing = len(diagnosis.rows) - len(chosen(diagnosis))
-    return [f"({missing} more calls, none of them a culprit)"] if missing else []
+    return [f"({missing} more calls, none of them masking)"] if missing else []
 
 
 def _proof(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
@@ -113,9 +113,9 @@ def _proof(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
     before, after = (
         "not measurable" if accuracy is None else f"{100 * accuracy:.1f} %" for accuracy in (proof.before, proof.after)
     )
-    with_remedy = f"; {after} by {proof.attack_after} with the remedy" if proof.attack_after else ""
+    with_remedy = f"; {after} under {proof.attack_after} with the remedy" if proof.attack_after else ""
     clean = f"clean {100 * proof.clean:.1f} %, n = {proof.n}"
-    yield "proof", f"robust accuracy {before} by {proof.attack_before}{with_remedy}{_search(proof)} ({clean})"
+    yield "proof", f"robust accuracy {before} under {proof.attack_before}{with_remedy}{_search(proof)} ({clean})"
     if proof.attack_after and proof.gains_nothing:
         yield "note", NO_GAIN
     if proof.refusal:
@@ -125,8 +125,7 @@ def _proof(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
 def _search(proof: Proof) -> str:
     if not proof.attack_search:
         return ""
-    every = "all of them" if proof.attack_after else "both"
-    return f"; {100 * proof.worst:.1f} % by {every} and {proof.attack_search} on what is left"
+    return f"; {100 * proof.worst:.1f} % with {proof.attack_search} on the remaining images"
 
 
 def _unseen(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:

@@ -36,9 +36,9 @@ MEANING: Final[Mapping[str, str]] = {
     "saturated": "its derivative is nearly zero, and so is the gradient of everything before it",
     "curved": "the gradient changes completely within the ball",
     "non-finite": "the backward pass returns NaN or infinity",
-    "two-faced": "the output differs with and without gradients",
+    "no_grad differs": "the output differs with and without gradients",
     "probabilities": "the outputs are probabilities, not logits",
-    "stochastic": "the same input gives different outputs",
+    "randomized": "the same input gives different outputs",
     "loss saturated": "rounding destroys the gradient of the loss",
     "tied logits": "wrong classes tie, as after label smoothing: an untargeted loss moves towards all of them at once",
     "straight-through": "a straight-through gradient for a step, as an attack would use itself",
@@ -47,10 +47,10 @@ MEANING: Final[Mapping[str, str]] = {
     "constant": "its input does not depend on the image",
 }  # fmt: skip
 MASKING: Final = (
-    "step", "detached", "wrong backward", "partial backward", "saturated", "curved", "non-finite", "two-faced",
+    "step", "detached", "wrong backward", "partial backward", "saturated", "curved", "non-finite", "no_grad differs",
     "probabilities",
 )  # fmt: skip
-CULPABLE: Final = (*MASKING, "stochastic", "loss saturated")  # verdicts that make a call a culprit
+CAUSES: Final = (*MASKING, "randomized", "loss saturated")  # verdicts that explain why attacks fail
 
 
 class CallSummary(NamedTuple):
@@ -70,8 +70,8 @@ class CallSummary(NamedTuple):
     missing: float
     invalid: float
     detached: bool
-    stochastic: bool
-    twofaced: bool
+    randomized: bool
+    no_grad_differs: bool
 
 
 def summarize(answer: Response | None, gradient: CallGradient | None) -> CallSummary:
@@ -83,19 +83,19 @@ def summarize(answer: Response | None, gradient: CallGradient | None) -> CallSum
     return CallSummary(
         *grad, median(answer.fidelity), median(answer.fidelity_small), median(answer.linearity), median(answer.mixed),
         median(answer.reach), share(answer.unmoved), median(answer.jumps), median(answer.saturation),
-        median(answer.missing), share(answer.invalid), bool(answer.detached.any()), bool(answer.stochastic.any()),
-        bool(answer.twofaced.any()),
+        median(answer.missing), share(answer.invalid), bool(answer.detached.any()), bool(answer.randomized.any()),
+        bool(answer.no_grad_differs.any()),
     )  # fmt: skip
 
 
 def verdict(run: CallRun, summary: CallSummary) -> str:
     """The verdict on one call, a key of MEANING."""
-    if summary.stochastic:
-        return "stochastic"
+    if summary.randomized:
+        return "randomized"
     if summary.invalid > 0:
         return "non-finite"
-    if summary.twofaced:
-        return "two-faced"
+    if summary.no_grad_differs:
+        return "no_grad differs"
     if math.isnan(summary.fidelity):
         return _without_response(summary)
     if summary.fidelity_small < SMALL_FAITHFUL:

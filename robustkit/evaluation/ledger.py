@@ -123,7 +123,7 @@ class Ledger:
         """
         if attack.column.audit is None:
             return np.sort(self._images(self._ids[self._correct(self._ids)]))
-        # No number of draws makes AutoAttack fit for answers at random.
+        # No number of draws makes AutoAttack fit for randomized models.
         if self.model in self.store.manifest().get("randomized", {}):
             return np.empty(0, np.int64)
         return np.array(sorted(draw(self.seed, self.survivors(attack).tolist(), attack.column.audit)), np.int64)
@@ -162,7 +162,7 @@ class Ledger:
         Args:
             attack: a member of an ensemble, or any other attack, which leaves out nothing.
             todo: as `todo` returns it for this attack.
-            noisy: whether the model answers at random, for which some members are not made.
+            noisy: whether the model is randomized, for which some members are not made.
         """
         if noisy and not attack.member.for_noise:
             return todo

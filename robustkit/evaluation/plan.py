@@ -43,7 +43,7 @@ class Member:
     in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)  # by norm; it attacks all images where missing
     measures: bool = False  # whether it measures the nearness ratio
-    for_noise: bool = True  # whether it is also run on models that answer at random
+    for_noise: bool = True  # whether it is also run on randomized models
     targets_at_least: int = 0  # as in `Stage`
 
     def at(self, threat: Threat) -> Attack:

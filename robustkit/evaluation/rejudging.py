@@ -91,7 +91,7 @@ def matched(identity: Mapping[str, Any], classifiers: Sequence[Classifier]) -> l
     return [(each.name, each) for each in classifiers]
 
 
-def answers_at_random(manifest: Mapping[str, Any], name: str) -> bool:
+def judged_by_draws(manifest: Mapping[str, Any], name: str) -> bool:
     """Whether a model of a run is smoothed or randomized: judged by new draws, it may say something else."""
     entries = {entry["name"]: entry for entry in manifest["identity"]["models"]}
     return "smoothing" in entries[name] or name in manifest.get("randomized", {})

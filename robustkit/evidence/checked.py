@@ -80,7 +80,7 @@ def witnesses_of(pictures: Iterable[Picture]) -> tuple[StoredWitness, ...]:
 def note_on(row: Mapping[str, Any], checks: Iterable[Check]) -> dict[str, str]:
     """Why a row of the results is not reliable, as a further column; empty where nothing says so."""
     threats = ("", f"{row['norm']} {row['eps_text']}", row["norm"])
-    notes = [check.note for check in checks if check.status == "invalid" and check.threat in threats]
+    notes = [check.note for check in checks if check.status == "failed" and check.threat in threats]
     return {"note": "; ".join(dict.fromkeys(notes))} if notes else {}
 
 

@@ -21,6 +21,6 @@ class Picture:
     adv_pred: int
     x: NDArray[np.floating[Any]]  # [C, H, W], in [0, 1]
     x_adv: NDArray[np.floating[Any]]  # [C, H, W]
-    # Probabilities of the predicted classes; None in runs of older versions, and of models that answer at random.
+    # Probabilities of the predicted classes; None in runs of older versions, and of randomized models.
     clean_confidence: float | None = None
     adv_confidence: float | None = None

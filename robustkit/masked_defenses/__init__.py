@@ -4,7 +4,7 @@ For tests and demonstrations of `diagnose`. `build(name, network)` returns a cop
 
     network = masked_defenses.base_network()
     model = masked_defenses.build("quantised", network)
-    masked_defenses.culprit("quantised", model)        # "quantise": the layer that masks the gradient
+    masked_defenses.masking_layer("quantised", model)  # "quantise": the layer that masks the gradient
     masked_defenses.DEFENSES["quantised"].cause        # "step"
 """
 
@@ -13,5 +13,5 @@ from .base import fit as fit
 from .zoo import DEFENSES as DEFENSES
 from .zoo import MaskedDefense as MaskedDefense
 from .zoo import build as build
-from .zoo import culprit as culprit
+from .zoo import masking_layer as masking_layer
 from .zoo import names as names

@@ -1,4 +1,4 @@
-"""The defenses by name: what each adds to a network, which layer is the culprit, why, and the remedy."""
+"""The defenses by name: what each adds to a network, which layer masks the gradient, why, and the remedy."""
 
 import copy
 from collections import OrderedDict
@@ -26,7 +26,7 @@ class MaskedDefense:
 
     name: str
     position: Position
-    layer: str  # the culprit's own name; empty for the layer that returns the logits
+    layer: str  # name of the masking layer; empty for the layer that returns the logits
     cause: str  # the verdict on that layer
     prescription: str  # bpda, eot, loss, probabilities, targets
     loss: str = "log-odds"  # the search loss for which the defense works
@@ -47,7 +47,7 @@ DEFENSES: Mapping[str, MaskedDefense] = {
             "softmax", "output", "softmax", "probabilities", "probabilities", new_layer=lambda: nn.Softmax(1)
         ),
         MaskedDefense("temperature", "output", "temperature", "loss saturated", "loss", "ce", layers.Temperature),
-        MaskedDefense("noisy", "input", "noise", "stochastic", "eot", new_layer=layers.NoiseLayer),
+        MaskedDefense("noisy", "input", "noise", "randomized", "eot", new_layer=layers.NoiseLayer),
         MaskedDefense("smoothed", "training", "", "tied logits", "targets"),
     )
 }
@@ -78,8 +78,8 @@ def build(name: str, network: nn.Module) -> nn.Module:
     return nn.Sequential(OrderedDict(parts if defense.position == "input" else parts[::-1])).eval()
 
 
-def culprit(name: str, model: nn.Module) -> str:
-    """The dotted name of the culprit in a model of `build`; of the last layer if the defense adds none."""
+def masking_layer(name: str, model: nn.Module) -> str:
+    """The dotted name of the masking layer in a model of `build`; of the last layer if the defense adds none."""
     layer = DEFENSES[name].layer
     named = [str(full) for full, _ in model.named_modules()]
     return next(full for full in reversed(named) if not layer or full.split(".")[-1] == layer)

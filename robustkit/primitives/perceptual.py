@@ -113,13 +113,13 @@ class PerceptualAttack(LossAttack):
 
 
 def require_no_features(attack: Attack) -> None:
-    """Refuse an attack that compares features, for a model that answers at random.
+    """Refuse an attack that compares features, for a randomized model.
 
     Raises:
         UserError: it is one.
     """
     if isinstance(attack, PerceptualAttack):
         raise UserError(
-            f"{type(attack).__name__} compares the features of images, and this model has no fixed ones: it answers at "
-            "random; take a norm for it."
+            f"{type(attack).__name__} compares the features of images, and this model has no fixed ones: it is "
+            "randomized; take a norm for it."
         )

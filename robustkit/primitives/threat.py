@@ -100,8 +100,9 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     if is_minimum(eps):
         if norm not in NORMS:
             raise UserError(
-                f"The threat {norm} needs a radius: the nearest error is looked for in {', '.join(NORMS)} only, as "
-                "distances are reported in norms; give several radii instead of the minimum."
+                f"The threat {norm} needs a radius: the nearest adversarial example is looked for in "
+                f"{', '.join(NORMS)} only, as distances are reported in norms; give several radii instead of the "
+                "minimum."
             )
         return math.inf
     try:

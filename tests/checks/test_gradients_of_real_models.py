@@ -45,7 +45,7 @@ def test_honest_models_set_nothing_off(rule, norm, make, monkeypatch):
 def test_a_backward_pass_that_is_not_the_forwards_is_found(monkeypatch):
     wrong = Changed(linear(), before=_ThreeTimes.apply)
 
-    assert checked(monkeypatch, "finite_difference", wrong).status == "invalid"
+    assert checked(monkeypatch, "finite_difference", wrong).status == "failed"
     assert checked(monkeypatch, "unstable_loss", wrong).status == "ok"
 
 
@@ -53,14 +53,14 @@ def test_a_loss_that_is_shattered_is_found(monkeypatch):
     # Its derivative is right, and leads no farther than a thousandth of a grey level.
     shattered = Changed(linear(), before=lambda x: x + 0.1 * torch.sin(1e4 * x))
 
-    assert checked(monkeypatch, "unstable_loss", shattered).status == "invalid"
+    assert checked(monkeypatch, "unstable_loss", shattered).status == "failed"
 
 
 def test_a_gradient_that_is_no_number_is_found_though_no_attack_follows_it(monkeypatch):
     # The root's derivative is infinite at 0, and the digits' background is 0.
     root = Changed(linear(), before=lambda x: torch.sqrt(x) ** 2)
 
-    assert checked(monkeypatch, "finite_gradients", root).status == "invalid"
+    assert checked(monkeypatch, "finite_gradients", root).status == "failed"
     assert checked(monkeypatch, "finite_gradients", linear()).status == "ok"
 
 
@@ -78,7 +78,7 @@ def test_with_fixed_randomness_a_noisy_model_is_broken_and_a_masked_one_is_not(m
     masked = Noisy(Changed(linear(), before=lambda x: torch.round(4 * x) / 4))
 
     assert checked(monkeypatch, "fixed_randomness", Noisy(linear()), **request).status == "ok"
-    assert checked(monkeypatch, "fixed_randomness", masked, **request).status == "invalid"
+    assert checked(monkeypatch, "fixed_randomness", masked, **request).status == "failed"
     assert checked(monkeypatch, "fixed_randomness", linear(), attack="fgsm").status == "not_applicable"
 
 

@@ -25,7 +25,7 @@ def test_images_are_counted_by_the_nearer_error(run):
         (table["a"] < table["b"]).sum(),
     )
     assert row["n"] == 40
-    assert "distance of the nearest error" in str(compare(run))
+    assert "distance of the nearest adversarial example" in str(compare(run))
 
 
 def test_the_area_is_the_mean_accuracy_over_all_radii(run):

@@ -48,6 +48,15 @@ def test_a_result_that_the_run_calls_unreliable_does_not_pass():
     assert gate(run, fail_under="clean>=0", allow_unreliable=True).passed
 
 
+def test_a_run_without_its_checks_passes_with_a_note():
+    switched_off = gate(run_of(Remembering(range(30)), checks="none"), fail_under="clean>=0")
+
+    assert switched_off.passed
+    assert "switched off" in switched_off.note
+    assert "switched off" in junit(switched_off)
+    assert gate(run_of(Remembering(range(30))), fail_under="clean>=0").note == ""
+
+
 def test_models_are_matched_by_name_with_those_of_the_baseline():
     then = run_of([Remembering(range(60)), Remembering(range(30))], names=["one", "two"])
     now = run_of([Remembering(range(30)), Remembering(range(30))], names=["two", "one"])

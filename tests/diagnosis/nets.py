@@ -34,8 +34,8 @@ def diagnosed(model: nn.Module, count: int = 8, *, prove: bool = False, **option
     return diagnose(model, x, y, **{"eps": EPS, "prove": prove, **options})
 
 
-def culprits(diagnosis: Diagnosis) -> list[tuple[str, str]]:
-    return [(row.layer, row.verdict) for row in diagnosis.culprits]
+def causes(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    return [(row.layer, row.verdict) for row in diagnosis.causes]
 
 
 def remedies(diagnosis: Diagnosis) -> set[str]:

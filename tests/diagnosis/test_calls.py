@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from robustkit.classifier.classifier import Classifier
-from tests.diagnosis.nets import Lambda, Rounding, base, culprits, defended, diagnosed, remedies
+from tests.diagnosis.nets import Lambda, Rounding, base, causes, defended, diagnosed, remedies
 
 
 class Holder(nn.Module):
@@ -45,7 +45,7 @@ def test_a_masking_layer_that_hooks_cannot_see_is_not_called_clear(kind):
 def test_the_network_inside_a_wrapper_is_examined(wrap, classify):
     diagnosis = diagnosed(classify(wrap(defended("quantised"))))
 
-    assert culprits(diagnosis) == [("quantise", "step")]
+    assert causes(diagnosis) == [("quantise", "step")]
     assert diagnosis.unseen == ()
 
 
@@ -67,7 +67,7 @@ def test_each_call_of_a_shared_layer_has_its_row():
 def test_a_layer_whose_backward_returns_nan_is_found():
     diagnosis = diagnosed(nn.Sequential(Lambda(lambda x: x + 0 * (x - x.detach()).sqrt()), base()), prove=True)
 
-    assert culprits(diagnosis) == [("0", "non-finite")]
+    assert causes(diagnosis) == [("0", "non-finite")]
     assert diagnosis.proof.before is None
     assert diagnosis.proof.after < 0.5
 
@@ -76,13 +76,13 @@ def test_a_layer_that_computes_something_else_with_gradients_is_found():
     two_faced = Lambda(lambda x: 0 * x + 0.5 if torch.is_grad_enabled() else x)
     diagnosis = diagnosed(nn.Sequential(two_faced, base()))
 
-    assert culprits(diagnosis) == [("0", "two-faced")]
+    assert causes(diagnosis) == [("0", "no_grad differs")]
     assert remedies(diagnosis) == {"gradient-free"}
 
 
-def test_two_culprits_are_both_found_and_undone_together():
+def test_two_causes_are_both_found_and_undone_together():
     diagnosis = diagnosed(nn.Sequential(Rounding(), defended("softmax")), 24, prove=True)
 
-    assert culprits(diagnosis) == [("0", "step"), ("1.softmax", "probabilities")]
+    assert causes(diagnosis) == [("0", "step"), ("1.softmax", "probabilities")]
     assert remedies(diagnosis) == {"bpda", "probabilities"}
     assert diagnosis.proof.after < 0.2

@@ -53,7 +53,7 @@ def diagnose(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("model", "words", "status", "verdict"),
     [("clean", (), 0, "clear"), ("clean", ("--no-proof",), 4, "inconclusive"),
-     ("rounded", ("--no-proof",), 3, "masked"), ("noisy", ("--no-proof",), 3, "stochastic"),
+     ("rounded", ("--no-proof",), 3, "masked"), ("noisy", ("--no-proof",), 3, "randomized"),
      ("large_logits", ("--no-proof", "--loss", "ce"), 3, "loss saturated"),
      ("constant", ("--no-proof",), 4, "inconclusive"), ("ignores_images", (), 4, "inconclusive")],
 )  # fmt: skip
@@ -68,7 +68,7 @@ def test_the_exit_status_is_the_verdict(diagnose, tmp_path, model, words, status
 def test_the_terminal_shows_the_layer_the_line_the_remedy_and_the_proof(diagnose):
     out = " ".join(diagnose("-m", "net.py:rounded", "--eps", "0.2").out.split())
 
-    for text in ("quantise", "step <-", "torch.round", "--bpda quantise", "0.0 % by pgd", "32 images", "seed 0"):
+    for text in ("quantise", "step <-", "torch.round", "--bpda quantise", "0.0 % under pgd", "32 images", "seed 0"):
         assert text in out
     assert "does not prove robustness" in out
 

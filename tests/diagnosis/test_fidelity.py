@@ -115,7 +115,7 @@ def test_a_random_layer_is_measured_with_fixed_draws_and_marked():
     measured = response_of(lambda x: x + torch.randn_like(x))
 
     assert is_one(measured.fidelity)
-    assert (measured.stochastic == 1).all()
+    assert (measured.randomized == 1).all()
 
 
 def test_inputs_of_different_shapes_are_not_compared():

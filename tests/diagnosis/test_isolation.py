@@ -12,7 +12,7 @@ from robustkit import UserError
 from robustkit.classifier.classifier import Classifier
 from robustkit.diagnosis import diagnose
 from robustkit.nethook import leftover_hooks
-from tests.diagnosis.nets import EPS, Lambda, base, culprits, defended, diagnosed, images
+from tests.diagnosis.nets import EPS, Lambda, base, causes, defended, diagnosed, images
 
 NUMBERS = ("grad_norm", "zero", "nonfinite", "fidelity", "fidelity_small", "linearity", "reach", "saturation")
 
@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_gives_others():
 def test_a_classifier_is_diagnosed_with_the_names_of_its_network():
     diagnosis = diagnosed(Classifier(defended("quantised"), mean=[0.0], std=[1.0]), 12, prove=True)
 
-    assert culprits(diagnosis) == [("quantise", "step")]
+    assert causes(diagnosis) == [("quantise", "step")]
     assert diagnosis.proof.after < 0.5
 
 

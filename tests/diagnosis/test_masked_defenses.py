@@ -2,7 +2,7 @@
 
 import pytest
 
-from robustkit.masked_defenses import DEFENSES, culprit
+from robustkit.masked_defenses import DEFENSES, masking_layer
 from tests.diagnosis.nets import defended, diagnosed, undefended_accuracy
 
 every_defense = pytest.mark.parametrize("name", DEFENSES)
@@ -17,7 +17,7 @@ def diagnoses():
 def test_only_the_layer_of_the_defense_is_named_with_the_right_cause(diagnoses, name):
     verdicts = {row.layer: row.verdict for row in diagnoses[name].rows if row.verdict != "faithful"}
 
-    assert verdicts == {culprit(name, defended(name)): DEFENSES[name].cause}
+    assert verdicts == {masking_layer(name, defended(name)): DEFENSES[name].cause}
 
 
 @every_defense
@@ -25,7 +25,7 @@ def test_with_the_prescribed_remedy_the_defense_is_worth_nothing(diagnoses, name
     (remedy,) = diagnoses[name].prescription
     proof = diagnoses[name].proof
 
-    assert (remedy.kind, remedy.layer) == (DEFENSES[name].prescription, culprit(name, defended(name)))
+    assert (remedy.kind, remedy.layer) == (DEFENSES[name].prescription, masking_layer(name, defended(name)))
     # Three images of 32.
     assert proof.after <= undefended_accuracy() + 3 / 32
     assert proof.clean > 0.8
@@ -45,7 +45,7 @@ def test_an_attack_that_cannot_run_is_reported_with_the_reason(diagnoses, name):
 @pytest.mark.parametrize(
     ("name", "verdict"),
     # PGD breaks every image through the softmax as it is, so robust accuracy is not too high.
-    [("quantised", "masked"), ("softmax", "clear"), ("noisy", "stochastic"), ("temperature", "loss saturated"),
+    [("quantised", "masked"), ("softmax", "clear"), ("noisy", "randomized"), ("temperature", "loss saturated"),
      ("smoothed", "clear")],
 )  # fmt: skip
 def test_the_overall_verdict_tells_the_kinds_of_masking_apart(diagnoses, name, verdict):
@@ -61,7 +61,7 @@ def test_large_logits_are_clear_for_a_loss_that_does_not_saturate():
 
 
 @pytest.mark.parametrize("norm", ["L2", "L1", "L0"])
-def test_every_norm_finds_the_culprit(norm):
+def test_every_norm_finds_the_masking_layer(norm):
     diagnosis = diagnosed(defended("quantised"), 16, eps={"L2": 1, "L1": 5, "L0": 8}[norm], norm=norm)
 
-    assert [(row.layer, row.verdict) for row in diagnosis.culprits] == [("quantise", "step")]
+    assert [(row.layer, row.verdict) for row in diagnosis.causes] == [("quantise", "step")]

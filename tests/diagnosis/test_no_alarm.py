@@ -20,7 +20,7 @@ def test_an_ordinary_trained_network_raises_no_alarm_and_is_not_called_robust():
     diagnosis = diagnosed(base(), 32, prove=True)
 
     assert diagnosis.verdict == "clear"
-    assert diagnosis.culprits == diagnosis.source == diagnosis.prescription == ()
+    assert diagnosis.causes == diagnosis.source == diagnosis.prescription == ()
     assert diagnosis.proof.excludes_masking
     assert "does not prove robustness" in str(diagnosis)
     assert "does not prove robustness" in diagnosis.to_dict()["caveat"]
@@ -42,8 +42,8 @@ def test_a_stock_architecture_raises_no_alarm(name):
 
     diagnosis = diagnose(model, x, torch.zeros(3, dtype=torch.int64), eps="8/255", prove=False)
 
-    assert diagnosis.culprits == ()
-    assert "No call" in diagnosis.reason
+    assert diagnosis.causes == ()
+    assert "No layer" in diagnosis.reason
 
 
 def test_a_transformer_whose_attention_takes_a_fast_path_raises_no_alarm():
@@ -58,11 +58,11 @@ def test_a_transformer_whose_attention_takes_a_fast_path_raises_no_alarm():
 
     diagnosis = diagnose(model, x, torch.zeros(6, dtype=torch.int64), eps="8/255", prove=False)
 
-    assert diagnosis.culprits == ()
-    assert "No call" in diagnosis.reason
+    assert diagnosis.causes == ()
+    assert "No layer" in diagnosis.reason
 
 
-def test_a_layer_that_already_has_a_surrogate_gradient_is_no_culprit():
+def test_a_layer_that_already_has_a_surrogate_gradient_is_no_cause():
     straight_through = Lambda(lambda x: x + (torch.round(x * 8) / 8 - x).detach())
     diagnosis = diagnosed(nn.Sequential(straight_through, base()), 32, prove=True)
 
@@ -98,6 +98,6 @@ def test_a_network_that_is_curved_by_its_depth_raises_no_alarm_but_has_a_note():
     model = Lambda(body)
     diagnosis = diagnosed(model, 16, eps=1)
 
-    assert diagnosis.culprits == ()
+    assert diagnosis.causes == ()
     assert diagnosis.whole.fidelity < 0.1
     assert "does not predict a move of size eps" in diagnosis.notes[0]

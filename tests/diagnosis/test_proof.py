@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from robustkit.diagnosis import Proof
 from robustkit.masked_defenses import fit
-from tests.diagnosis.nets import Lambda, base, culprits, diagnosed, remedies
+from tests.diagnosis.nets import Lambda, base, causes, diagnosed, remedies
 
 
 class HalfBackward(torch.autograd.Function):
@@ -59,7 +59,7 @@ def test_tanh_over_the_logits_is_masked_and_undone():
     diagnosis = diagnosed(nn.Sequential(base(), nn.Tanh()), 64, prove=True, eps=0.1)
 
     assert diagnosis.verdict == "masked"
-    assert culprits(diagnosis) == [("1", "saturated")]
+    assert causes(diagnosis) == [("1", "saturated")]
     assert diagnosis.proof.after < diagnosis.proof.before - 0.1
 
 
@@ -68,7 +68,7 @@ def test_tanh_inside_a_forward_is_masked_although_no_layer_says_so():
     diagnosis = diagnosed(Lambda(lambda x: torch.tanh(body(x))), 64, prove=True, eps=0.1)
 
     assert diagnosis.verdict == "masked"
-    assert "no call" in diagnosis.reason
+    assert "no layer" in diagnosis.reason
     assert diagnosis.proof.attack_search.startswith("square")
 
 
@@ -76,7 +76,7 @@ def test_a_backward_that_leaves_out_half_of_the_pixels_is_masked_and_undone():
     diagnosis = diagnosed(nn.Sequential(Lambda(HalfBackward.apply), base()), 32, prove=True, eps=0.1)
 
     assert diagnosis.verdict == "masked"
-    assert culprits(diagnosis) == [("0", "partial backward")]
+    assert causes(diagnosis) == [("0", "partial backward")]
     assert remedies(diagnosis) == {"bpda"}
     assert diagnosis.proof.after < diagnosis.proof.before - 0.1
 
@@ -92,14 +92,14 @@ def test_an_honest_network_on_which_attacks_succeed_is_clear(build, epochs, eps)
     diagnosis = diagnosed(network, 64, prove=True, eps=eps)
 
     assert diagnosis.verdict == "clear"
-    assert diagnosis.culprits == diagnosis.source == ()
+    assert diagnosis.causes == diagnosis.source == ()
 
 
 def test_nothing_is_clear_before_an_attack_has_tested_it():
     diagnosis = diagnosed(base(), 32)
 
     assert diagnosis.verdict == "inconclusive"
-    assert "no attack has tested" in diagnosis.reason
+    assert "no attack was run" in diagnosis.reason
 
 
 def test_a_few_images_on_which_no_attack_is_better_show_nothing():

@@ -76,7 +76,7 @@ def test_a_model_that_no_gradient_reaches_is_found_by_the_standard_checks(monkey
     model = Changed(linear(), before=lambda x: x.detach())
     run = evaluated(model, None, dataset=data(6), attacks="noise:queries=3", eps="0.1", checks="standard")
 
-    assert status(run, "gradient_direction") == {"invalid"}
+    assert status(run, "gradient_direction") == {"failed"}
     assert status(run, "longer_search") == {"not_applicable"}
 
 
@@ -87,7 +87,7 @@ def test_missing_preprocessing_is_found(monkeypatch):
     run = evaluated(model, None, dataset=data(40), attacks="noise:queries=2", eps="0.01", checks="standard")
     (check,) = [check for check in run.checks if check.name == "normalisation"]
 
-    assert check.status == "invalid"
+    assert check.status == "failed"
     assert "inverted" in check.finding
 
 
@@ -98,7 +98,7 @@ def test_the_linear_head_is_the_layer_whose_output_is_the_models():
     assert linear_head(nn.Sequential(linear(), nn.Softmax(1)), x) is None
 
 
-@pytest.mark.parametrize(("attack", "expected"), [("pgd:steps=20", "ok"), ("noise:queries=2", "invalid")])
+@pytest.mark.parametrize(("attack", "expected"), [("pgd:steps=20", "ok"), ("noise:queries=2", "failed")])
 def test_binarization_tells_an_attack_that_works_from_one_that_does_not(attack, expected, monkeypatch):
     monkeypatch.setattr("robustkit.checks.register.RULES", only("binarization"))
     monkeypatch.setattr("robustkit.checks.binarization._COUNT", 4)
@@ -116,5 +116,5 @@ def test_another_models_adversarial_examples_are_tried(monkeypatch):
     )  # fmt: skip
     (check,) = [check for check in run.checks if check.model == "hidden"]
 
-    assert check.status == "invalid"
+    assert check.status == "failed"
     assert len(check.images) == check.numbers["broken"]

@@ -131,11 +131,11 @@ def test_the_page_and_the_table_show_distances(run, tmp_path):
     only = evaluate(linear(), dataset=data(8), attacks="fab:steps=5", eps=["L2:minimum"], samples=None)
     only.write(tmp_path / "only")
 
-    assert "Distance of the nearest error" in page
+    assert "Distance of the nearest adversarial example" in page
     assert "L2 minimum" in str(run)
     assert "Infinity" not in page  # JSON has no such word
     assert "inf" not in str(only).replace("information", "")
-    assert "Distance of the nearest error" in (tmp_path / "only" / "report.html").read_text()
+    assert "Distance of the nearest adversarial example" in (tmp_path / "only" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("radii", [0.1, "0.1", ["a"], [], [math.nan], [-1.0], [[0.1]]], ids=str)

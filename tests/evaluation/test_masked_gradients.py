@@ -89,7 +89,7 @@ def test_a_loss_that_saturates_is_told(base):
 
 def test_the_remedy_silences_the_warnings(base):
     model = masked_defenses.build("quantised", base)
-    bpda = {masked_defenses.culprit("quantised", model): None}
+    bpda = {masked_defenses.masking_layer("quantised", model): None}
     run = evaluated(model, None, dataset=images(30), attacks="small", eps="0.1", bpda=bpda)
 
     assert not run.manifest["warnings"]

@@ -85,7 +85,7 @@ class Maker:
         # How far each image is from the boundary, in units of the middle radius of its norm; eights are brittle.
         radius = self.plan.hardness * self.rng.gamma(2.0, 0.35 + 0.45 * number, n) * np.where(self.y == 8, 0.6, 1.0)
         for threat in self.plan.threats:
-            self.threat(name, threat, right, pred, radius * {"Linf": 0.1, "L2": 0.5}[threat[0]])
+            self.threat(name, threat, right, pred, radius * {"L2": 0.5}.get(threat[0], 0.1))
 
     def threat(self, name: str, threat: tuple[str, float, str], right: Any, pred: Any, radius: Any) -> None:
         robust, decided = right.copy(), self.plan.decided or self.plan.n

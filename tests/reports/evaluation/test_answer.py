@@ -95,7 +95,7 @@ def test_a_headline_that_names_a_model_with_a_failed_check_is_called_not_reliabl
     model: str, threat: str, unreliable: bool, make_run: Callable[..., Run]
 ) -> None:
     run = make_run(n=60, models=("worst", "b", "a"), threats=LINF)
-    failed = Check(model, threat, "zero_gradients", "Gradients are not zero", "quick", "invalid", "invalid", "All are.")
+    failed = Check(model, threat, "zero_gradients", "Gradients", "quick", "failed", "invalidating", "All are.")
     sentence = answer(boards([replace(run, checks=(failed,))])[0]).sentence
 
     assert sentence.startswith("Not reliable: ") == unreliable

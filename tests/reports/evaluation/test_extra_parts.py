@@ -87,8 +87,8 @@ FOREIGN = {
     "bytes": bytes(range(256)),
     "ragged lines": b"a,b\n1,2,3\n4\n",
     "an open quote": b'epoch,"val_clean\n1,2',
-    "valid JSON": b'{"rows": [], "culprits": 3}',
-    "rows of another kind": b'{"rows": [{"layer": 3}], "culprits": []}',
+    "valid JSON": b'{"rows": [], "causes": 3}',
+    "rows of another kind": b'{"rows": [{"layer": 3}], "causes": []}',
 }
 
 

@@ -1,6 +1,7 @@
 import pytest
-from robustkit.reports.shared.words import interval, per_image, percent, printable, signed_points
+from robustkit.reports.shared.words import in_plain_words, interval, per_image, percent, printable, signed_points
 
+from robustkit.primitives.threat import THREATS
 from robustkit.statistics.intervals import proportion
 
 
@@ -35,3 +36,8 @@ def test_control_characters_do_not_reach_a_terminal() -> None:
 )
 def test_no_difference_has_no_sign(value: float, text: str) -> None:
     assert signed_points(value) == text
+
+
+@pytest.mark.parametrize("norm", THREATS)
+def test_every_threat_has_plain_words(norm: str) -> None:
+    assert in_plain_words(norm, "3").startswith("when ")

@@ -1,7 +1,7 @@
 """Which layers mask gradients through code of their own forward, found by descending the tree of calls.
 
-Leaf calls are judged by their own row. A parent is a culprit only if it breaks the gradient and nothing inside does.
-A parent is never a culprit because of curvature: depth alone adds up to as much.
+Leaf calls are judged by their own row. A parent masks gradients only if it breaks the gradient and nothing inside does.
+A parent is never named because of curvature: depth alone adds up to as much.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from .calls import CallRun, ForwardCalls, Site
 from .measure import responses
 from .subject import Subject
-from .verdicts import CULPABLE, CallSummary, summarize, verdict
+from .verdicts import CAUSES, CallSummary, summarize, verdict
 
 
 class CallTree:
@@ -50,7 +50,7 @@ def masking_parents(
         for run in level:
             summary = summarize(answers.get(run.site), None)
             result = verdict(run, summary)
-            if result in CULPABLE:
+            if result in CAUSES:
                 masking[run.site] = (summary, result)
                 deeper += tree.parents_in(run.site)
         level = deeper
@@ -62,6 +62,6 @@ def _explained(
 ) -> bool:
     """Whether a call inside explains the masking, or the call has no code of its own."""
     # A straight-through gradient is not that of the layer, so no call around it can be faithful.
-    inside = any(verdicts.get(leaf) in (*CULPABLE, "straight-through") for leaf in tree.leaves_in(site))
+    inside = any(verdicts.get(leaf) in (*CAUSES, "straight-through") for leaf in tree.leaves_in(site))
     deeper = any(site in tree.above(other) for other in masking)
     return inside or deeper or tree.runs[site].sequential

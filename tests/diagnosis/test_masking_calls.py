@@ -5,7 +5,7 @@ import linecache
 import pytest
 
 from tests.diagnosis import nets
-from tests.diagnosis.nets import CutOff, Deep, EightBits, Inline, culprits, diagnosed, remedies, undefended_accuracy
+from tests.diagnosis.nets import CutOff, Deep, EightBits, Inline, causes, diagnosed, remedies, undefended_accuracy
 
 LINES = {
     "round": "x = torch.round(x * 8) / 8",
@@ -21,14 +21,14 @@ def test_code_in_the_models_own_forward_is_found_and_undone_by_straight_through_
     diagnosis = diagnosed(Inline(kind), 32, prove=True)
 
     assert diagnosis.verdict == "masked"
-    assert culprits(diagnosis) == [("", CAUSES[kind])]
+    assert causes(diagnosis) == [("", CAUSES[kind])]
     assert remedies(diagnosis) == {"straight-through"}
     assert diagnosis.proof.after <= undefended_accuracy() + 3 / 32
 
 
 @pytest.mark.parametrize("kind", CAUSES)
 def test_code_in_the_forward_of_an_inner_module_is_found_there(kind):
-    assert culprits(diagnosed(Deep(kind), 24)) == [("inner.0", CAUSES[kind])]
+    assert causes(diagnosed(Deep(kind), 24)) == [("inner.0", CAUSES[kind])]
 
 
 @pytest.mark.parametrize("kind", LINES)
@@ -44,7 +44,7 @@ def test_logits_without_a_graph_are_the_fault_of_the_models_own_forward(kind, re
     diagnosis = diagnosed(CutOff(kind), 24, prove=True)
 
     assert diagnosis.verdict == "masked"
-    assert culprits(diagnosis) == [("", "detached")]
+    assert causes(diagnosis) == [("", "detached")]
     assert remedies(diagnosis) == {remedy}
     assert diagnosis.proof.before is None
     assert diagnosis.proof.after < diagnosis.proof.clean - 0.2
@@ -57,7 +57,7 @@ def test_images_that_go_through_numpy_are_attacked_without_gradients():
     assert diagnosis.proof.after < diagnosis.proof.clean - 0.2
 
 
-def test_a_proven_culprit_leaves_no_other_explanation_in_the_notes():
+def test_a_proven_cause_leaves_no_other_explanation_in_the_notes():
     assert diagnosed(Inline("round"), 24, prove=True).notes == ()
 
 
@@ -72,8 +72,8 @@ def test_a_comparison_is_attacked_without_gradients():
 def test_noise_drawn_in_a_forward_is_found():
     diagnosis = diagnosed(Inline("noise"))
 
-    assert diagnosis.verdict == "stochastic"
-    assert culprits(diagnosis) == [("", "stochastic")]
+    assert diagnosis.verdict == "randomized"
+    assert causes(diagnosis) == [("", "randomized")]
     assert remedies(diagnosis) == {"eot"}
 
 
@@ -81,4 +81,4 @@ def test_values_of_eight_bits_are_measured_where_torch_computes_nothing_with_the
     (coarse,) = (row for row in diagnosed(EightBits(logits=False)).rows if row.layer == "coarse")
 
     assert coarse.verdict in ("faithful", "straight-through")  # and not unmeasured
-    assert culprits(diagnosed(EightBits(logits=True), 24, prove=True)) in ([("", "step")], [("", "detached")])
+    assert causes(diagnosed(EightBits(logits=True), 24, prove=True)) in ([("", "step")], [("", "detached")])
