@@ -52,7 +52,7 @@ class CallRow(NamedTuple):
     saturation: str
     verdict: str
     hint: str
-    is_cause: bool  # it masks gradients
+    is_cause: bool  # of the verdict
     level: float  # fidelity as a share, for the bar; 0 where it was not measured
     measured: bool
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from robustkit.checks import Check
 from robustkit.checks.check import Status
-from robustkit.evidence.run import Run
+from robustkit.evidence.checked import SWITCHED_OFF, level_of
 
 from ..shared.words import printable
 from .board import Board
@@ -37,7 +37,7 @@ class CheckSummary(NamedTuple):
     alarms: list[CheckLine]  # failed ones first, then warnings
     lines: list[CheckLine]  # all of them
     counts: str  # "1 warning, 31 ok, 4 not applicable"
-    switched_off: bool
+    switched_off: str  # the sentence that no run had checks; else empty
 
     @property
     def empty(self) -> bool:
@@ -53,7 +53,8 @@ def check_summary(board: Board) -> CheckSummary:
     counts = {status: sum(line.status == status for line in lines) for status in _ORDER}
     text = ", ".join(f"{count} {_in_words(status)}" for status, count in counts.items() if count)
     text += " (--checks full runs all)" if counts["not_run"] else ""
-    return CheckSummary(list(unreliable(checks)), alarms, lines, text, all(_switched_off(run) for run in board.runs))
+    off = SWITCHED_OFF if all(level_of(run.manifest) == "none" for run in board.runs) else ""
+    return CheckSummary(list(unreliable(checks)), alarms, lines, text, off)
 
 
 def unreliable(checks: Iterable[Check]) -> Iterator[str]:
@@ -83,7 +84,3 @@ def _images(images: Sequence[int]) -> str:
     shown = ", ".join(map(str, images[:_SHOWN]))
     more = len(images) - _SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _switched_off(run: Run) -> bool:
-    return bool(run.manifest.get("checks") == "none")

@@ -158,19 +158,22 @@ def remedy_options(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+_SERVER = "a model on a server (https://...)"
+
+
 def server_options(counted: str) -> Decorator:
     """How models on a server are queried; `counted`: of what --max-queries is the limit."""
     return _all(
         click.option("--max-queries", type=click.IntRange(min=1), metavar="N",
-                     help=f"Maximum number of requests to a model on a server (https://...), {counted}."),
+                     help=f"Maximum number of requests to {_SERVER}, {counted}."),
         click.option("--rate", type=float, metavar="R",
-                     help="Maximum number of requests per second to a model on a server (https://...)."),
+                     help=f"Maximum number of requests per second to {_SERVER}."),
         click.option("--parallel", type=click.IntRange(min=1), metavar="N",
-                     help="Requests to a model on a server (https://...) at the same time. [default: 1]"),
+                     help=f"Requests to {_SERVER} at the same time. [default: 1]"),
         click.option("--token-variable", metavar="NAME",
                      help="Environment variable with the token for a server (https://...). [default: ROBUSTKIT_TOKEN]"),
         click.option("--timeout", type=float, metavar="S",
-                     help="Seconds for one request to a model on a server (https://...). [default: 30]"),
+                     help=f"Seconds for one request to {_SERVER}. [default: 30]"),
     )  # fmt: skip
 
 

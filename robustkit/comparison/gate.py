@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from robustkit.checks.check import reaches
 from robustkit.errors import UserError, unknown
-from robustkit.evidence.checked import level_of
+from robustkit.evidence.checked import SWITCHED_OFF, level_of, unmade
 from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
 from robustkit.evidence.union import UNION
@@ -87,10 +86,9 @@ def gate(
 def _unchecked(run: Run) -> str:
     level = level_of(run.manifest)
     if level == "none":
-        return "Automatic checks were switched off (--checks none), so it is not known whether the attacks worked."
-    missing = [each.name for each in run.checks if each.status == "not_run" and reaches(each.level, level)]
-    names = ", ".join(dict.fromkeys(missing))
-    return f"Automatic checks were not run: {names}. Repeat robustkit evaluate with the same --out." if missing else ""
+        return SWITCHED_OFF
+    names = ", ".join(unmade(run.checks, level))
+    return f"Automatic checks were not run: {names}. Repeat robustkit evaluate with the same --out." if names else ""
 
 
 def _with_radii(run: Run) -> Run:

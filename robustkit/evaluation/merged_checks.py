@@ -10,7 +10,7 @@ from typing import Any
 from robustkit.checks import eight_bits, transfer, zero_gradients
 from robustkit.checks.check import Check, highest, reaches
 from robustkit.checks.facts import Level, ProbeRecord
-from robustkit.evidence.checked import level_of
+from robustkit.evidence.checked import level_of, unmade
 from robustkit.evidence.store import Store
 
 _Key = tuple[object, ...]  # model, norm, eps_text, attack or probe, and image
@@ -50,7 +50,7 @@ def notes_on_checks(
             "The passes of checks were made by several versions of robustkit, so the merged run has none of them; "
             f"robustkit evaluate --checks standard --out {out} makes them."
         )
-    missing = dict.fromkeys(each.name for each in checks if each.status == "not_run" and reaches(each.level, level))
+    missing = unmade(checks, level)
     if missing:
         yield (
             f"No run has all passes of {', '.join(missing)}: the survivors are others than in its parts. "

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from robustkit.checks.check import Check
+from robustkit.checks.check import Check, reaches
 from robustkit.checks.facts import FreshAnswers, Level, ModelFacts, ProbeRecord, RunThreat, StoredWitness
 from robustkit.evidence.model_evidence import ModelEvidence, read_evidence
 from robustkit.evidence.picture import Picture
@@ -15,6 +15,9 @@ from robustkit.evidence.rows import NearnessRecord
 from robustkit.evidence.store import Store
 
 USUAL: Final[Level] = "quick"
+SWITCHED_OFF: Final = (
+    "Automatic checks were switched off (--checks none), so it is not known whether the attacks worked."
+)
 _MADE_UP = (32, 8)  # points behind the images at which a model was asked, by the size of its images
 
 
@@ -22,6 +25,11 @@ def level_of(manifest: Mapping[str, Any]) -> Level:
     """The level of checks that a run was asked for."""
     level: Level = manifest.get("checks", USUAL)
     return level
+
+
+def unmade(checks: Iterable[Check], level: Level) -> tuple[str, ...]:
+    """The names of the checks that a level asks for and whose passes are missing."""
+    return tuple(dict.fromkeys(each.name for each in checks if each.status == "not_run" and reaches(each.level, level)))
 
 
 def facts_of_run(

@@ -221,9 +221,10 @@ def _check_ours(connection: sqlite3.Connection, folder: Path | None) -> None:
     ours = {_plain(table) for table in TABLES}
     for kind, name, statement in connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
         own_index = kind == "index" and statement is None and str(name).startswith("sqlite_autoindex_")
-        if _plain(str(statement)).startswith(_OLDER):
+        plain = _plain(str(statement))
+        if plain.startswith(_OLDER):
             raise another_version(folder)
-        if not own_index and _plain(str(statement)) not in ours:
+        if not own_index and plain not in ours:
             raise not_ours(folder, f"it holds the {kind} {str(name)[:40]!r}")
     # Also finds pages that refer to one another in a circle, which a query would follow for ever.
     (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
