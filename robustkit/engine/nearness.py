@@ -7,7 +7,7 @@ at the point where it predicts most.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import torch
@@ -30,7 +30,6 @@ from robustkit.primitives.reach import believable, reach
 from robustkit.primitives.rows import padded
 
 _NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
-CLASSES = 9  # wrong classes that are measured: the likeliest
 
 
 class Nearness(NamedTuple):
@@ -41,6 +40,8 @@ class Nearness(NamedTuple):
     ratios: tuple[float, ...]  # of these classes, as their gradients predict
     predicted: float  # how much of the nearest class's lead the gradient says can still be taken away
     obtained: float  # how much is taken away where the gradient says that it is most
+    at_clean: float = 0.0  # the ratio at the clean image; 0 if it was not measured, or the gradient is not trusted
+    points: int = 1  # that were measured; each took two forward passes, and a backward pass for each class
 
     @property
     def trusted(self) -> bool:
@@ -50,13 +51,22 @@ class Nearness(NamedTuple):
 
 @dataclass(frozen=True)
 class Margins(MultiGradientAttack):
-    """One query for the lead of each likely wrong class; it attacks nothing."""
+    """One query for the lead of each likely wrong class; it attacks nothing.
+
+    Args:
+        classes: how many wrong classes, at least 1: the likeliest.
+        clean_below: the clean image is measured, too, if the ratio at the best point is below this.
+    """
+
+    _: KW_ONLY
+    classes: int
+    clean_below: float = 0.0
 
     norms = ("Linf", "L2", "L1")
 
     @property
     def cost(self) -> TrialCost:
-        return TrialCost(1, CLASSES)
+        return TrialCost(1, self.classes)
 
     def init(self, trials: Trials) -> State:
         return begin(trials, trials.x)
@@ -64,20 +74,19 @@ class Margins(MultiGradientAttack):
     def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
         """`[B, C]` logits of the likeliest wrong classes, the likeliest first, less the true class's."""
         y = trials.y.unsqueeze(1)
-        return (logits - logits.gather(1, y)).gather(1, likely(logits, trials.y))
+        return (logits - logits.gather(1, y)).gather(1, self.likeliest(logits, trials.y))
+
+    def likeliest(self, logits: Tensor, y: Tensor) -> Tensor:
+        """`[B, C]` the likeliest wrong classes, the likeliest first; ties by number."""
+        wrong = logits.detach().scatter(1, y.unsqueeze(1), -torch.inf)
+        return wrong.sort(dim=1, descending=True, stable=True).indices[:, : min(self.classes, logits.shape[1] - 1)]
 
     def step(self, state: State, seen: Seen) -> State:
         return state
 
 
-def likely(logits: Tensor, y: Tensor) -> Tensor:
-    """`[B, C]` the likeliest wrong classes, the likeliest first; ties by number."""
-    wrong = logits.detach().scatter(1, y.unsqueeze(1), -torch.inf)
-    return wrong.sort(dim=1, descending=True, stable=True).indices[:, : min(CLASSES, logits.shape[1] - 1)]
-
-
 def measured(session: Session, attack: Margins, states: State, points: Tensor) -> list[Nearness]:
-    """The nearness of each row's point, from one query and a forward pass.
+    """The nearness of each row's point, from one query and a forward pass; as many again for a clean image.
 
     Args:
         session: of the model.
@@ -85,11 +94,23 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
         states: `[n]` rows, whose trials count.
         points: `[n, *S]` in ball and box.
     """
+    near = _at(session, attack, states, points)
+    rows = [row for row, each in enumerate(near) if each.trusted and each.ratio < attack.clean_below]
+    if rows:
+        some = states.take(torch.tensor(rows, device=points.device))
+        for row, clean in zip(rows, _at(session, attack, some, some.trial.x), strict=True):
+            near[row] = near[row]._replace(at_clean=clean.ratio if clean.trusted else 0.0, points=2)
+    return near
+
+
+def _at(session: Session, attack: Margins, states: State, points: Tensor) -> list[Nearness]:
     trials = states.trial
     seen = _seen(session, attack, State(trials, points, torch.zeros_like(trials.y), states.done))
     assert isinstance(seen, MultiGradientSeen)
     # One row at a time, so that no sum depends on how many rows there are.
-    rows = zip(trials.x, points, -seen.losses.double(), likely(seen.logits, trials.y), seen.grads, strict=True)
+    rows = zip(
+        trials.x, points, -seen.losses.double(), attack.likeliest(seen.logits, trials.y), seen.grads, strict=True
+    )
     searched = [_Row.of(attack, *row) for row in rows]
     ends = attack.ball.project(trials.x, torch.stack([row.end for row in searched]).to(points))
     logits = session.logits(attack.whole(trials, ends))

@@ -30,6 +30,7 @@ from robustkit.engine.slots import Slots
 from robustkit.engine.trial_queue import TrialQueue
 from robustkit.engine.verdicts import VerdictQueue
 from robustkit.primitives.image_masks import ImageMasks
+from robustkit.primitives.measure import Measure
 from robustkit.primitives.nearest import NearestState
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.queries import CHECKPOINTS
@@ -49,7 +50,7 @@ def run(
     surrogate: Session | None = None,
     judge: Session | None = None,
     patience: float = math.inf,
-    measure: bool = False,
+    measure: Measure | None = None,
     late: bool | None = None,
     growth: Growth | None = None,
 ) -> Iterator[Outcome]:
@@ -67,8 +68,8 @@ def run(
             point of each trial and nothing else.
         judge: of the same model for points in the units of the jobs' originals; None where jobs have none.
         patience: seconds that a point waits for others to be judged with; outcomes do not depend on it.
-        measure: how near images that are not broken are to the wrong classes (`robustkit.engine.nearness`). Only for an
-            attack that keeps its best point, on a model that always answers alike; of others nothing is measured.
+        measure: what is measured of images that are not broken (`robustkit.engine.nearness`). Only for an attack that
+            keeps its best point, on a model that always answers alike; of others nothing is measured.
         late: whether the engine acts on each step one step later, so that a GPU does not wait for the host; outcomes do
             not depend on it. None: on a GPU.
         growth: of the rows in flight from `slots` on, as far as memory allows; None for none. Not under masks that
@@ -82,11 +83,13 @@ def run(
     attack = session.in_its_levels(attack)
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
-    measurable = measure and plain and attack.keeps_best and not attack.ball.renders
+    measurable = plain and attack.keeps_best and not attack.ball.renders
     late = first.x.device.type == "cuda" if late is None else late
 
     def scheduler(attack: Attack, jobs: Iterator[Job | None], pooled: bool) -> Scheduler:
-        margins = Margins(attack.eps, attack.norm, mask=attack.mask) if measurable else None
+        margins = None
+        if measure is not None and measurable:
+            margins = Margins(attack.eps, attack.norm, mask=attack.mask, **measure._asdict())
         return Scheduler(
             session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, late, pooled,
             None if pooled else growth,

@@ -50,6 +50,6 @@ class Unmeasured:
                 yield replace(
                     outcome,
                     nearness=near,
-                    forwards=outcome.forwards + 2,
-                    backwards=outcome.backwards + len(near.classes),
+                    forwards=outcome.forwards + 2 * near.points,
+                    backwards=outcome.backwards + len(near.classes) * near.points,
                 )

@@ -183,7 +183,7 @@ class Ledger:
             )
 
     def near(self, attack: PlannedAttack, images: Sequence[int]) -> Mapping[int, NearnessRecord]:
-        """By image, what the members before this one have measured: the latest, with the smallest ratio.
+        """By image, what the members before this one have measured: the latest, with the smallest ratio of attacks.
 
         Empty for an attack that does not ask for it.
         """
@@ -195,7 +195,8 @@ class Ledger:
                 before = found.get(row.sample, row)
                 classes = dict.fromkeys([*row.classes.split(), *before.classes.split()])
                 ratio = min(row.ratio, before.ratio)
-                found[row.sample] = replace(row, ratio=ratio, classes=" ".join(classes))
+                at_clean = max(row.at_clean, before.at_clean)
+                found[row.sample] = replace(row, ratio=ratio, classes=" ".join(classes), at_clean=at_clean)
         return found
 
     def _images(self, places: Places) -> Numbers:
@@ -258,4 +259,4 @@ def _key(attack: PlannedAttack) -> _Key:
 
 
 def _is_near(row: NearnessRecord, threshold: Threshold) -> bool:
-    return row.ratio < threshold.at(row.predicted, row.obtained)
+    return threshold.reaches(row.ratio, row.at_clean, row.predicted, row.obtained)

@@ -19,8 +19,9 @@ from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.ensembles import Threshold
 from robustkit.primitives.hyper_parameters import json_value
+from robustkit.primitives.measure import Measure
 from robustkit.primitives.perceptual import PerceptualAttack
-from robustkit.primitives.protocol import Attack, cost_of
+from robustkit.primitives.protocol import Attack, TrialCost, cost_of
 from robustkit.primitives.threat import MINIMUM
 
 PICTURED: Final = 24  # images of which each attack leaves a picture
@@ -42,9 +43,9 @@ class Member:
     attack: Attack
     in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)  # by norm; it attacks all images where missing
-    measures: bool = False  # whether it measures the nearness ratio
+    measures: Mapping[str, Measure] = field(default_factory=dict)  # by norm; it measures nothing where missing
     for_noise: bool = True  # whether it is also run on randomized models
-    targets_at_least: int = 0  # as in `Stage`
+    targets_at_least: Mapping[str, int] = field(default_factory=dict)  # by norm, as in `Stage`; 0 where missing
 
     def at(self, threat: Threat) -> Attack:
         """The attack in one threat model."""
@@ -60,8 +61,8 @@ class Member:
             for norm, other in others.items()
         }
         reach = {"reach": {norm: each.described() for norm, each in self.thresholds.items()}} if self.thresholds else {}
-        measures = {"measures": True} if self.measures else {}
-        least = {"targets_at_least": self.targets_at_least} if self.targets_at_least else {}
+        measures = {"measures": {norm: each._asdict() for norm, each in self.measures.items()}} if self.measures else {}
+        least = {"targets_at_least": dict(self.targets_at_least)} if self.targets_at_least else {}
         return {"name": self.name, **usual, **differing, **reach, **measures, **least}
 
 
@@ -107,10 +108,24 @@ class PlannedAttack:
         """Which images it attacks."""
         return self.member.thresholds.get(self.threat.ball_name, Threshold())
 
+    @property
+    def measures(self) -> Measure | None:
+        """What it measures on the images that it does not break."""
+        return self.member.measures.get(self.threat.ball_name)
+
+    @property
+    def targets_at_least(self) -> int:
+        """As in `Stage`."""
+        return self.member.targets_at_least.get(self.threat.ball_name, 0)
+
     def at_most(self, cost: OracleCost) -> Passes:
-        """What an image needs that stands: a query, and in the end a verdict, of every trial at this cost."""
+        """What an image needs that stands: queries and verdicts of every trial at this cost, and a measure."""
         trials, most = self.attack.trials, cost_of(self.attack)
-        return Passes(trials * ((most.forwards - 1) * cost.query + cost.verdict), trials * most.backwards * cost.query)
+        measured = TrialCost(0, 0) if self.measures is None else self.measures.cost
+        return Passes(
+            trials * ((most.forwards - 1) * cost.query + cost.verdict) + measured.forwards,
+            trials * most.backwards * cost.query + measured.backwards,
+        )
 
     @cached_property
     def most_passes(self) -> int:
@@ -253,10 +268,11 @@ def _members(ensemble: str, column: str) -> Iterator[Member]:
         by_norm = {norm: ensembles.members(ensemble, norm)[number] for norm in ("L2", "L1")}
         others = {norm: registry.build(other, norm, _ANY) for norm, other in by_norm.items() if other != text}
         attack = registry.build(text, "Linf", _ANY)
-        thresholds = {norm: each.threshold for norm in ("Linf", "L2", "L1")
-                      if (each := ensembles.stages(ensemble, norm)[number]).threshold != Threshold()}  # fmt: skip
-        kind = (stage.measures, stage.for_noise, stage.targets_at_least)
-        yield Member(f"{column}/{stage.label}", attack, others, thresholds, *kind)
+        stages = {norm: ensembles.stages(ensemble, norm)[number] for norm in ("Linf", "L2", "L1")}
+        thresholds = {norm: each.threshold for norm, each in stages.items() if each.threshold != Threshold()}
+        measures = {norm: each.measures for norm, each in stages.items() if each.measures}
+        least = {norm: each.targets_at_least for norm, each in stages.items() if each.targets_at_least}
+        yield Member(f"{column}/{stage.label}", attack, others, thresholds, measures, stage.for_noise, least)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

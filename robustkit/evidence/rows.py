@@ -85,6 +85,7 @@ class NearnessRecord:
     classes: str  # those with a ratio below 1, the nearest first, as "3 1 7"
     predicted: float  # how much of the true class's lead over the nearest class can be taken away
     obtained: float  # how much was, where the gradient says that it is most
+    at_clean: float  # ratio at the clean image; 0 where it was not measured, or its gradient is not to be believed
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
 import copy
+import math
+from statistics import median
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from robustkit.engine.jobs import Outcome
 from robustkit.engine.nearness import Margins
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
+from robustkit.primitives.measure import Measure
 from robustkit.primitives.protocol import begin
 from tests.networks import Changed
 from tests.problems import jobs_of, problem, same, trials
@@ -18,7 +21,7 @@ from tests.problems import jobs_of, problem, same, trials
 def measured(count: int = 40, slots: int = 16, scale: float = 1) -> list[Outcome]:
     made = problem("cnn", 1, 8, 8, count=count)
     with Classifier(Changed(made.model, lambda logits: scale * logits)).session(made.x) as session:
-        ended = run(session, APGD(0.01, steps=3, loss="margin"), jobs_of(made), slots=slots, measure=True)
+        ended = run(session, APGD(0.01, steps=3, loss="margin"), jobs_of(made), slots=slots, measure=Measure(classes=9))
         return sorted(ended, key=lambda outcome: outcome.sample)
 
 
@@ -71,10 +74,36 @@ def test_an_image_that_never_fits_is_an_error(monkeypatch):
 
 def test_the_proof_of_a_batch_size_takes_two_gradients_of_each_image():
     made = problem("cnn", 1, 8, 8, count=64)
-    attack, state = Margins(0.1), begin(trials(made.x, made.y), made.x)
+    attack, state = Margins(0.1, classes=9), begin(trials(made.x, made.y), made.x)
     with Classifier(copy.deepcopy(made.model)).session(made.x) as session:  # a copy, for which nothing was compared yet
         classes, tile = made.model(made.x).shape[1], session.sizes.tile
         for proofs in (2, 0):  # batches of made-up images, the first time
             before = session.passes.backwards
             session.query(attack, state.take(torch.arange(tile)))
             assert session.passes.backwards - before == tile * (classes - 1 + 2 * proofs)
+
+
+def test_the_clean_image_is_measured_where_the_best_point_is_near():
+    made = problem("cnn", 1, 8, 8, count=40)
+    with Classifier(made.model).session(made.x) as session:
+
+        def measured_by(attack: APGD, measure: Measure) -> dict[int, Outcome]:
+            return {each.sample: each for each in run(session, attack, jobs_of(made), slots=16, measure=measure)}
+
+        attack = APGD(0.01, steps=3, loss="margin")
+        without = measured_by(attack, Measure(9))
+        limit = median(each.nearness.ratio for each in without.values() if each.nearness)
+        ended = measured_by(attack, Measure(9, clean_below=limit))
+        found = {sample: each for sample, each in ended.items() if each.nearness}
+        shorter = measured_by(APGD(0.01, steps=1), Measure(9, clean_below=math.inf))
+
+    near = {sample for sample, each in found.items() if each.nearness.at_clean > 0}
+    assert near == {sample for sample, each in found.items() if each.nearness.ratio < limit}
+    assert 0 < len(near) < len(found)
+    for sample, each in found.items():
+        plain, classes = without[sample], len(each.nearness.classes)
+        assert each.nearness._replace(at_clean=0.0, points=1) == plain.nearness
+        more = (2, classes) if sample in near else (0, 0)
+        assert (each.forwards - plain.forwards, each.backwards - plain.backwards) == more
+    # The ratio of the clean image does not depend on the attack.
+    assert all(shorter[sample].nearness.at_clean == found[sample].nearness.at_clean for sample in near)

@@ -9,6 +9,7 @@ from robustkit.engine.jobs import Job
 from robustkit.engine.scheduler import run as run_attack
 from robustkit.errors import UserError
 from robustkit.primitives import registry
+from robustkit.primitives.measure import Measure
 from robustkit.primitives.reach import reach
 from tests.diagnosis.nets import base as trained
 from tests.networks import Changed
@@ -23,7 +24,7 @@ def base():
 
 
 def verdicts(run) -> pd.Series:
-    return run.samples[run.samples.attack == "rk-6"].set_index("sample").verdict
+    return run.samples[run.samples.attack == "rk-7"].set_index("sample").verdict
 
 
 def members(run) -> pd.DataFrame:
@@ -58,8 +59,8 @@ def test_on_a_linear_model_the_first_member_measures_what_is_true():
     attack = registry.build("apgd-ce:steps=5", "Linf", "0.01")
     with Classifier(model).session(x) as session:
         jobs = [Job(i, x[i], int(y[i])) for i in right]
-        near = [each.nearness for each in run_attack(session, attack, jobs, slots=8, measure=True)]
-        again = [each.nearness for each in run_attack(session, attack, jobs, slots=3, measure=True)]
+        near = [each.nearness for each in run_attack(session, attack, jobs, slots=8, measure=Measure(classes=9))]
+        again = [each.nearness for each in run_attack(session, attack, jobs, slots=3, measure=Measure(classes=9))]
 
     assert near == again
     found = [each for each in near if each is not None]
@@ -125,8 +126,8 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
     at_zero = ran.results[ran.results.eps_text == "0"].set_index("attack")
 
     assert not ran.manifest["warnings"]
-    assert at_zero.accuracy["rk-6"] == ran.results.accuracy.iloc[0]
-    assert at_zero.forwards["rk-6"] == at_zero.forwards["rk-6/first"]
+    assert at_zero.accuracy["rk-7"] == ran.results.accuracy.iloc[0]
+    assert at_zero.forwards["rk-7"] == at_zero.forwards["rk-7/first"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
 )
 def test_no_masked_defense_looks_robust(name, most, said, note, base):
     ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks="default", eps="0.1")
-    accuracy = ran.results.set_index("attack").accuracy["rk-6"]
+    accuracy = ran.results.set_index("attack").accuracy["rk-7"]
 
     assert accuracy <= most
     assert said in " ".join(ran.manifest["warnings"])

@@ -1,7 +1,7 @@
 import pytest
 from robustkit.attacks import APGD, FAB, Square
 
-from robustkit.primitives.ensembles import Threshold, is_ensemble, members, names, stages
+from robustkit.primitives.ensembles import Limits, Threshold, is_ensemble, members, names, stages
 from robustkit.primitives.registry import build, parsed
 
 NORMS = ["Linf", "L2", "L1"]
@@ -70,8 +70,19 @@ def test_an_ensemble_is_named_in_any_case():
     ids=["all of it", "a quarter", "less", "half as much is lost", "more is lost"],
 )
 def test_limits_follow_what_a_gradient_that_predicts_2_obtains(obtained, limit):
-    assert Threshold(1.0, 0.6, 1.1).at(2.0, obtained) == limit
+    assert Limits(1.0, 0.6, 1.1).at(2.0, obtained) == limit
 
 
 def test_an_image_whose_gradient_backfires_is_as_if_bent_where_no_limit_is_given():
-    assert Threshold(1.0, 0.6).at(2.0, -3.0) == 0.6
+    assert Limits(1.0, 0.6).at(2.0, -3.0) == 0.6
+
+
+@pytest.mark.parametrize(
+    ("ratio", "at_clean", "reached"),
+    [(0.9, 1.5, True), (1.1, 1.5, False), (1.9, 1.3, True), (2.1, 1.3, False), (0.1, 2.0, False), (0.0, 9.0, True)],
+    ids=["near", "farther", "close when clean", "too far from there", "far when clean", "a gradient that lies"],
+)
+def test_the_clean_image_moves_the_limit(ratio, at_clean, reached):
+    threshold = Threshold(Limits(1.0, 1.0), close=1.4, if_close=Limits(2.0, 2.0), far=2.0)
+
+    assert threshold.reaches(ratio, at_clean, 2.0, 2.0) == reached
