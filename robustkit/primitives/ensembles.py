@@ -251,7 +251,13 @@ _RK_7_LINF = (
     Stage("apgd-ce:steps=100", "long", Threshold(Limits(0.0, 0.0), 1.4, Limits(0.0, 0.0, 0.8))),
     *_RK_6_LINF[5:],
 )  # fmt: skip
-_RK_7_L2 = tuple(stage._replace(measures=stage.measures and _FOUR) for stage in _RK_6_L2)
+# In L2 targets along the gradients as they are break images that soft ones do not.
+_RK_7_L2 = (
+    *(stage._replace(measures=_FOUR) for stage in _RK_6_L2[:3]),
+    Stage("apgd-t:steps=30,targets=4", "targeted", _near(1.7, 1.7), for_noise=False, targets_at_least=4),
+    _RK_6_L2[4]._replace(measures=_FOUR),
+    *_RK_6_L2[5:],
+)
 
 ALIASES = {"default": "rk-7"}
 
