@@ -1,6 +1,6 @@
 """The search for the default ensemble: designs side by side on the networks and images that budgets were chosen on.
 
-Each design is a cascade like `rk-6` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
+Each design is a cascade like `rk-7` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
 verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at here.
 
     python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs "rk-2;rk-3"] [--images 128] [--seeds 2]
@@ -11,13 +11,14 @@ import argparse
 from pathlib import Path
 
 import torch
-from default import CASES, Verdicts, mean, per_survivor, subject_of, verdicts
+from default import CASES, Case, Verdicts, mean, per_survivor, subject_of, verdicts
+from subjects import digits
 
 from robustkit.primitives import ensembles
 from robustkit.primitives.ensembles import Limits, Stage, Threshold
 from robustkit.primitives.measure import Measure
 
-ANY, NINE = float("inf"), Measure(classes=9)
+ANY, NINE, FOUR = float("inf"), Measure(classes=9), Measure(classes=4)
 FIRST, SECOND, TARGETED, LONG, _, SQUARE = ensembles.stages("rk-1", "Linf")
 
 
@@ -59,6 +60,21 @@ RARELY_LONG, LATE_SQUARE = RK_4[3], RK_4[5]
 MARGIN = "soft_apgd:steps=20,loss=margin"
 RK_4_L2, RK_4_L1 = ensembles.stages("rk-4", "L2"), ensembles.stages("rk-4", "L1")
 
+# How rk-7 came about: with the ratio at the best point alone, bent images get less, or more.
+RK_6, RK_7 = ensembles.stages("rk-6", "Linf"), ensembles.stages("rk-7", "Linf")
+BY_BEST_POINT = (
+    FIRST._replace(measures=FOUR),
+    Stage("soft_apgd:steps=20", "second", Threshold(Limits(2.0, 1.2, 1.5)), FOUR),
+    Stage(MARGIN, "third", Threshold(Limits(1.0, 0.35, 1.1)), FOUR),
+    Stage("soft_apgd:steps=30,loss=dlr,targets=3", "targeted", Threshold(Limits(1.0, 0.25, 1.1)), targets_at_least=3),
+    *RK_7[4:],
+)
+
+
+def far_when_clean(stage: Stage) -> Stage:
+    return stage._replace(threshold=stage.threshold._replace(far=2.0))
+
+
 # By norm. Members have one label each.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
     "Linf": {
@@ -95,7 +111,16 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         ),
         "rk-4": ensembles.stages("rk-4", "Linf"),
         "rk-5": ensembles.stages("rk-5", "Linf"),
-        "rk-6": ensembles.stages("rk-6", "Linf"),
+        "rk-6": RK_6,
+        "best point alone": BY_BEST_POINT,
+        "far when clean": (RK_7[0], *map(far_when_clean, BY_BEST_POINT[1:4]), *RK_7[4:]),
+        "nine short targets": (
+            *RK_7[:3], RK_7[3]._replace(specification="soft_apgd:steps=10,loss=dlr,targets=9", targets_at_least=9),
+            *RK_7[4:],
+        ),
+        "thirty steps": (
+            *RK_7[:3], RK_7[3]._replace(specification="soft_apgd:steps=30,loss=dlr,targets=4"), *RK_7[4:],
+        ),
         "rk-7": ensembles.stages("rk-7", "Linf"),
     },
     "L2": {
@@ -151,6 +176,10 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
 }  # fmt: skip
 
 
+# Undefended networks, which robustkit trains itself.
+DIGITS = tuple(Case(name, "digits", "Linf", "0.1", True) for name in ("resnet18", "mobilenet_v3_small"))
+
+
 def registered(name: str, norm: str, design: tuple[Stage, ...]) -> str:
     """A name that `evaluate` accepts for a design."""
     key = f"design-{norm}-{name}".replace(" ", "-").replace(",", "").lower()
@@ -178,15 +207,19 @@ def main() -> None:
     parser.add_argument("--only", default="", help="text in a case's network, norm or eps")
     parser.add_argument("--designs", default="", help="names, separated by semicolons; all without it")
     parser.add_argument("--images", type=int, default=128)
+    parser.add_argument("--start", type=int, default=0, help="number of the first correctly classified image")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--alone", action="store_true", help="do not run autoattack")
     options = parser.parse_args()
     torch.set_num_threads(1)
     chosen = [name for name in options.designs.split(";") if name]
-    for case in CASES:
+    for case in (*CASES, *DIGITS):
         if not case.chosen or case.norm not in DESIGNS or options.only not in " ".join(map(str, case)):
             continue
-        subject = subject_of(options.zoo, case, 0, options.images)
+        if case.images == "digits":
+            subject = digits(case.network, options.images)
+        else:
+            subject = subject_of(options.zoo, case, options.start, options.images)
         full = None if options.alone else verdicts(subject, case, "autoattack", 0, options.keep)
         title = f"\n{case.network} {case.norm} {case.eps}, {len(subject.x)} images"
         if full is None:
