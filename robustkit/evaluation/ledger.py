@@ -183,7 +183,7 @@ class Ledger:
             )
 
     def near(self, attack: PlannedAttack, images: Sequence[int]) -> Mapping[int, NearnessRecord]:
-        """By image, what the members before this one have measured: the latest, with the smallest ratio of attacks.
+        """By image, what the members before this one have measured: the latest, with the smallest ratio so far.
 
         Empty for an attack that does not ask for it.
         """

@@ -1,5 +1,7 @@
 """The default ensemble: near images get its budget, far ones leave, and masked gradients are told."""
 
+import math
+
 import pandas as pd
 import pytest
 import torch
@@ -56,16 +58,23 @@ def test_on_a_linear_model_the_verdicts_are_those_of_the_closed_form(norm):
 def test_on_a_linear_model_the_first_member_measures_what_is_true():
     model, (x, y) = linear(), data(40)
     right = (model(x).argmax(1) == y).nonzero().flatten().tolist()
-    attack = registry.build("apgd-ce:steps=5", "Linf", "0.01")
+    attack, measure = registry.build("apgd-ce:steps=5", "Linf", "0.01"), Measure(classes=9, clean_below=math.inf)
     with Classifier(model).session(x) as session:
         jobs = [Job(i, x[i], int(y[i])) for i in right]
-        near = [each.nearness for each in run_attack(session, attack, jobs, slots=8, measure=Measure(classes=9))]
-        again = [each.nearness for each in run_attack(session, attack, jobs, slots=3, measure=Measure(classes=9))]
+        ended, again = (
+            {each.sample: each.nearness for each in run_attack(session, attack, jobs, slots=slots, measure=measure)}
+            for slots in (8, 3)
+        )
 
-    assert near == again
-    found = [each for each in near if each is not None]
+    assert ended == again
+    found = {sample: each for sample, each in ended.items() if each is not None}
     assert len(found) > 10
-    for each in found:
+    weights = model[-1].weight.detach()
+    for sample, each in found.items():
+        lead = (model(x[[sample]])[0, y[sample]] - model(x[[sample]])[0]).detach().double()
+        slopes = (weights - weights[y[sample]]).reshape(-1, *x[sample].shape)
+        rises, _ = reach(attack.ball, x[sample], x[sample], slopes)
+        assert each.at_clean == pytest.approx((lead / rises)[rises > 0].min().item(), rel=1e-3)
         assert each.obtained == pytest.approx(each.predicted, rel=1e-3, abs=1e-5)
         assert each.trusted
         assert list(each.ratios) == sorted(each.ratios)
