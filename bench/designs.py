@@ -121,7 +121,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "thirty steps": (
             *RK_7[:3], RK_7[3]._replace(specification="soft_apgd:steps=30,loss=dlr,targets=4"), *RK_7[4:],
         ),
-        "rk-7": ensembles.stages("rk-7", "Linf"),
+        "rk-7": RK_7,
     },
     "L2": {
         "rk-1": ensembles.stages("rk-1", "L2"),

@@ -40,13 +40,17 @@ class Nearness(NamedTuple):
     ratios: tuple[float, ...]  # of these classes, as their gradients predict
     predicted: float  # how much of the nearest class's lead the gradient says can still be taken away
     obtained: float  # how much is taken away where the gradient says that it is most
-    at_clean: float = 0.0  # the ratio at the clean image; 0 if it was not measured, or the gradient is not trusted
-    points: int = 1  # that were measured; each took two forward passes, and a backward pass for each class
+    at_clean: float | None = None  # `believed` at the clean image; None if that was not measured
 
     @property
     def trusted(self) -> bool:
         """Whether the gradient may be believed."""
         return believable(self.predicted, self.obtained)
+
+    @property
+    def believed(self) -> float:
+        """The ratio; 0 where the gradient may not be believed, so that the image counts as near."""
+        return self.ratio if self.trusted else 0.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
     if rows:
         some = states.take(torch.tensor(rows, device=points.device))
         for row, clean in zip(rows, _at(session, attack, some, some.trial.x), strict=True):
-            near[row] = near[row]._replace(at_clean=clean.ratio if clean.trusted else 0.0, points=2)
+            near[row] = near[row]._replace(at_clean=clean.believed)
     return near
 
 

@@ -47,9 +47,10 @@ class Unmeasured:
             if self._waiting:
                 self.patience.wait()
             for (outcome, _), near in zip(part, nearness, strict=True):
+                points = 1 if near.at_clean is None else 2
                 yield replace(
                     outcome,
                     nearness=near,
-                    forwards=outcome.forwards + 2 * near.points,
-                    backwards=outcome.backwards + len(near.classes) * near.points,
+                    forwards=outcome.forwards + 2 * points,
+                    backwards=outcome.backwards + len(near.classes) * points,
                 )

@@ -125,7 +125,7 @@ class AttackPart:
         The likeliest alone where nothing was measured, or the gradients mislead.
         """
         nearest = [] if near is None else self.ledger.store.near_classes(near)
-        least = self.attack.targets_at_least
+        least = self.attack.stage.targets_at_least
         if near is None or (not nearest and (least == 0 or near.ratio == 0)):
             return ranking
         further = [each for each in ranking if each not in nearest]
@@ -173,7 +173,7 @@ def attacked(
     outcomes = run(
         session, first.attack.attack, batch.jobs(), slots=evaluation.slots or (surrogate or session).sizes.at_once,
         seed=evaluation.seed, surrogate=surrogate, tick=batch.tick,
-        patience=0 if session.metered else COMMIT_SECONDS, measure=first.attack.measures,
+        patience=0 if session.metered else COMMIT_SECONDS, measure=first.attack.stage.measures,
         growth=growth_on(first.given.device, (surrogate or session).sizes) if evaluation.fills_memory else None,
     )  # fmt: skip
     try:

@@ -164,12 +164,12 @@ class Ledger:
             todo: as `todo` returns it for this attack.
             noisy: whether the model is randomized, for which some members are not made.
         """
-        if noisy and not attack.member.for_noise:
+        if noisy and not attack.stage.for_noise:
             return todo
-        if attack.member.thresholds and attack.threat.eps == 0:
+        if attack.stage.threshold != Threshold() and attack.threat.eps == 0:
             return todo  # nothing is near enough, and nothing can be measured
         near = (self.near(attack, part) for part in parts_of(todo, _AT_ONCE))
-        far = [each for part in near for each, row in part.items() if not _is_near(row, attack.threshold)]
+        far = [each for part in near for each, row in part.items() if not _is_near(row, attack.stage.threshold)]
         return np.array(far, np.int64)
 
     def leave_out(self, attack: PlannedAttack, images: Numbers) -> None:
@@ -188,7 +188,7 @@ class Ledger:
         Empty for an attack that does not ask for it.
         """
         found: dict[int, NearnessRecord] = {}
-        if attack.threshold == Threshold():
+        if attack.stage.threshold == Threshold():
             return found
         for where in self._before(attack):
             for row in self.store.of_images(NearnessRecord, self.model, images, where):

@@ -17,15 +17,15 @@ from robustkit.errors import UserError
 from robustkit.evaluation.threats import Threat
 from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
-from robustkit.primitives.ensembles import Threshold
+from robustkit.primitives.ensembles import Stage, Threshold
 from robustkit.primitives.hyper_parameters import json_value
-from robustkit.primitives.measure import Measure
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, TrialCost, cost_of
 from robustkit.primitives.threat import MINIMUM
 
 PICTURED: Final = 24  # images of which each attack leaves a picture
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
+_ALONE = Stage("", "")  # of an attack that is no member of an ensemble: it attacks every image and measures nothing
 
 
 class Passes(NamedTuple):
@@ -42,10 +42,7 @@ class Member:
     name: str  # the column's name, or "column/member"
     attack: Attack
     in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
-    thresholds: Mapping[str, Threshold] = field(default_factory=dict)  # by norm; it attacks all images where missing
-    measures: Mapping[str, Measure] = field(default_factory=dict)  # by norm; it measures nothing where missing
-    for_noise: bool = True  # whether it is also run on randomized models
-    targets_at_least: Mapping[str, int] = field(default_factory=dict)  # by norm, as in `Stage`; 0 where missing
+    stages: Mapping[str, Stage] = field(default_factory=dict)  # of an ensemble, by norm
 
     def at(self, threat: Threat) -> Attack:
         """The attack in one threat model."""
@@ -60,10 +57,13 @@ class Member:
             norm: {key: value for key, value in other.items() if usual.get(key) != value}
             for norm, other in others.items()
         }
-        reach = {"reach": {norm: each.described() for norm, each in self.thresholds.items()}} if self.thresholds else {}
-        measures = {"measures": {norm: each._asdict() for norm, each in self.measures.items()}} if self.measures else {}
-        least = {"targets_at_least": dict(self.targets_at_least)} if self.targets_at_least else {}
-        return {"name": self.name, **usual, **differing, **reach, **measures, **least}
+        stages = self.stages.items()
+        of_stages = {
+            "reach": {norm: each.threshold.described() for norm, each in stages if each.threshold != Threshold()},
+            "measures": {norm: each.measures._asdict() for norm, each in stages if each.measures},
+            "targets_at_least": {norm: each.targets_at_least for norm, each in stages if each.targets_at_least},
+        }
+        return {"name": self.name, **usual, **differing, **{key: value for key, value in of_stages.items() if value}}
 
 
 @dataclass(frozen=True)
@@ -104,24 +104,15 @@ class PlannedAttack:
         return black_box and self.name == self.column.name
 
     @property
-    def threshold(self) -> Threshold:
-        """Which images it attacks."""
-        return self.member.thresholds.get(self.threat.ball_name, Threshold())
-
-    @property
-    def measures(self) -> Measure | None:
-        """What it measures on the images that it does not break."""
-        return self.member.measures.get(self.threat.ball_name)
-
-    @property
-    def targets_at_least(self) -> int:
-        """As in `Stage`."""
-        return self.member.targets_at_least.get(self.threat.ball_name, 0)
+    def stage(self) -> Stage:
+        """What it does as a member of an ensemble in this norm."""
+        return self.member.stages.get(self.threat.ball_name, _ALONE)
 
     def at_most(self, cost: OracleCost) -> Passes:
         """What an image needs that stands: queries and verdicts of every trial at this cost, and a measure."""
         trials, most = self.attack.trials, cost_of(self.attack)
-        measured = TrialCost(0, 0) if self.measures is None else self.measures.cost
+        measures = self.stage.measures
+        measured = TrialCost(0, 0) if measures is None else measures.cost
         return Passes(
             trials * ((most.forwards - 1) * cost.query + cost.verdict) + measured.forwards,
             trials * most.backwards * cost.query + measured.backwards,
@@ -264,15 +255,14 @@ def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Colu
 def _members(ensemble: str, column: str) -> Iterator[Member]:
     """The members of an ensemble; those of other norms only where they differ."""
     for number, stage in enumerate(ensembles.stages(ensemble, "Linf")):
-        text = stage.specification
-        by_norm = {norm: ensembles.members(ensemble, norm)[number] for norm in ("L2", "L1")}
-        others = {norm: registry.build(other, norm, _ANY) for norm, other in by_norm.items() if other != text}
-        attack = registry.build(text, "Linf", _ANY)
         stages = {norm: ensembles.stages(ensemble, norm)[number] for norm in ("Linf", "L2", "L1")}
-        thresholds = {norm: each.threshold for norm, each in stages.items() if each.threshold != Threshold()}
-        measures = {norm: each.measures for norm, each in stages.items() if each.measures}
-        least = {norm: each.targets_at_least for norm, each in stages.items() if each.targets_at_least}
-        yield Member(f"{column}/{stage.label}", attack, others, thresholds, measures, stage.for_noise, least)
+        others = {
+            norm: registry.build(each.specification, norm, _ANY)
+            for norm, each in stages.items()
+            if each.specification != stage.specification
+        }
+        attack = registry.build(stage.specification, "Linf", _ANY)
+        yield Member(f"{column}/{stage.label}", attack, others, stages)
 
 
 def _single(name: str, attack: Attack, surrogate: str | None) -> Column:

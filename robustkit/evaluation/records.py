@@ -131,8 +131,8 @@ def _distances(outcome: Outcome, judged: float) -> str:
 
 def _nearness_record(key: tuple[str, str, str, str, int], near: Nearness) -> NearnessRecord:
     classes = [str(name) for name, ratio in zip(near.classes, near.ratios, strict=True) if ratio < 1]
-    ratio = near.ratio if near.trusted else 0.0
-    return NearnessRecord(*key, ratio, " ".join(classes), near.predicted, near.obtained, near.at_clean)
+    at_clean = near.at_clean or 0.0
+    return NearnessRecord(*key, near.believed, " ".join(classes), near.predicted, near.obtained, at_clean)
 
 
 def _ranking(order: Sequence[int], label: int) -> str:

@@ -97,12 +97,12 @@ def test_the_clean_image_is_measured_where_the_best_point_is_near():
         found = {sample: each for sample, each in ended.items() if each.nearness}
         shorter = measured_by(APGD(0.01, steps=1), Measure(9, clean_below=math.inf))
 
-    near = {sample for sample, each in found.items() if each.nearness.at_clean > 0}
+    near = {sample for sample, each in found.items() if each.nearness.at_clean is not None}
     assert near == {sample for sample, each in found.items() if each.nearness.ratio < limit}
     assert 0 < len(near) < len(found)
     for sample, each in found.items():
         plain, classes = without[sample], len(each.nearness.classes)
-        assert each.nearness._replace(at_clean=0.0, points=1) == plain.nearness
+        assert each.nearness._replace(at_clean=None) == plain.nearness
         more = (2, classes) if sample in near else (0, 0)
         assert (each.forwards - plain.forwards, each.backwards - plain.backwards) == more
     # The ratio of the clean image does not depend on the attack.
