@@ -30,6 +30,7 @@ from .gradient.nifgsm import NIFGSM as NIFGSM
 from .gradient.patch_search import PatchSearch as PatchSearch
 from .gradient.pgd import PGD as PGD
 from .gradient.pma import PMA as PMA
+from .gradient.raced_apgd import RacedAPGD as RacedAPGD
 from .gradient.reacg import ReACG as ReACG
 from .gradient.soft_apgd import SoftAPGD as SoftAPGD
 from .minimum_norm.brendel_bethge import BrendelBethge as BrendelBethge

@@ -29,13 +29,13 @@ def first_query(ball: Ball, trials: Trials) -> Tensor:
     return torch.where(along(trials.restart > 0, x), shifted, x)
 
 
-def random_direction(ball: Ball, x: Tensor, key: Tensor) -> Tensor:
+def random_direction(ball: Ball, x: Tensor, key: Tensor, draw: Tensor | int = 0) -> Tensor:
     """`[B, *S]` random perturbations of length 1 in the ball's norm (Linf, L2 or L1; for a frame that of Linf)."""
     shape = x.shape[1:]
     if ball.norm == "L2":
-        return ball.steepest(noise.normal(key, 0, shape).to(x), x)
+        return ball.steepest(noise.normal(key, draw, shape).to(x), x)
     if ball.norm in ("Linf", "frame"):
-        change = 2 * noise.uniform(key, 0, shape).to(x) - 1
+        change = 2 * noise.uniform(key, draw, shape).to(x) - 1
     else:
-        change = noise.normal(key, 0, shape).to(x)
+        change = noise.normal(key, draw, shape).to(x)
     return change / along(change.flatten(1).norm(p=ball.order, dim=1).clamp(min=1e-12), change)

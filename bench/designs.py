@@ -75,6 +75,14 @@ def far_when_clean(stage: Stage) -> Stage:
     return stage._replace(threshold=stage.threshold._replace(far=2.0))
 
 
+# After rk-7: a race of target classes, at all images that may be near, in place of the members third and targeted.
+RK_7_L2 = ensembles.stages("rk-7", "L2")
+
+
+def raced(setting: str) -> Stage:
+    return Stage(f"raced_apgd:{setting}", "targeted", Threshold(Limits(4.0, 4.0), far=2.5), FOUR, for_noise=False)
+
+
 # By norm. Members have one label each.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
     "Linf": {
@@ -122,6 +130,11 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             *RK_7[:3], RK_7[3]._replace(specification="soft_apgd:steps=30,loss=dlr,targets=4"), *RK_7[4:],
         ),
         "rk-7": RK_7,
+        "race for targets": (
+            *RK_7[:3], RK_7[3]._replace(specification="raced_apgd:steps=40", targets_at_least=0), *RK_7[4:],
+        ),
+        "race": (*RK_7[:2], raced("steps=100,long_below=0.2"), *RK_7[4:]),
+        "race of five": (*RK_7[:2], raced("steps=60,long_below=0.25,rivals=5"), *RK_7[4:]),
     },
     "L2": {
         "rk-1": ensembles.stages("rk-1", "L2"),
@@ -142,7 +155,8 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             member(f"{MARGIN},restarts=6,start_radius=4", "restarts", 0.4), SQUARE,
         ),
         "rk-6": ensembles.stages("rk-6", "L2"),
-        "rk-7": ensembles.stages("rk-7", "L2"),
+        "rk-7": RK_7_L2,
+        "race": (*RK_7_L2[:3], member("raced_apgd:steps=40", "targeted", 2.5), *RK_7_L2[4:]),
     },
     "L1": {
         "rk-1": ensembles.stages("rk-1", "L1"),

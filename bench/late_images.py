@@ -4,6 +4,7 @@ What a later member of an ensemble is worth is decided on these images; those th
 verdicts are those that `bench/default.py` keeps.
 
     python bench/late_images.py --zoo DIR --keep DIR --only "trades_mnist mnist Linf 0.32" "soft_apgd:steps=50" ...
+    # with --start 250, on correctly classified images from that number on
 """
 
 import argparse
@@ -44,13 +45,14 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True, help="folder for runs of autoattack")
     parser.add_argument("--only", default="", help="text in a case's network, norm or eps")
     parser.add_argument("--images", type=int, default=250)
+    parser.add_argument("--start", type=int, default=0, help="number of the first correctly classified image")
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(1)
     for case in CASES:
         if not case.chosen or options.only not in " ".join(map(str, case)):
             continue
-        subject = subject_of(options.zoo, case, 0, options.images)
+        subject = subject_of(options.zoo, case, options.start, options.images)
         numbers = late(subject, case, options.keep)
         print(f"\n{case.network} {case.norm} {case.eps}: {len(numbers)} images")
         for attack in options.attacks:

@@ -85,10 +85,13 @@ class APGD(Ascent):
     def init(self, trials: Trials) -> State:
         if self.ball.norm == "L1":
             return sparse_begin(trials, self.ball, self._stages)
+        return self._searches[0].begin_at(trials, self.random_start(trials))
+
+    def random_start(self, trials: Trials, draw: Tensor | int = 0) -> Tensor:
+        """`[B, *S]` random noise scaled to the radius of the first ball, around the images (Linf and L2)."""
         widest = self._searches[0].ball
-        # The start is random noise scaled to the radius of the ball.
-        direction = random_direction(widest, trials.x, trials.key)
-        return self._searches[0].begin_at(trials, widest.project(trials.x, trials.x + step_unit(widest) * direction))
+        direction = random_direction(widest, trials.x, trials.key, draw)
+        return widest.project(trials.x, trials.x + step_unit(widest) * direction)
 
     def begin_at(self, trials: Trials, start: Tensor) -> ApgdState:
         """The state before the first query, which is `start` `[B, *S]`, a point of the ball (Linf and L2)."""

@@ -53,6 +53,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "multitargeted": ("pgd", {"loss": "margin", "targets": 9}),
     "odi-pgd": ("pgd", {"loss": "margin", "odi_steps": 2}),
     "sigma-zero": ("sigma_zero", {}),
+    "raced-apgd": ("raced_apgd", {}),
     "qeba": ("hopskipjump", {"frequencies": 0.25}),
     "one-pixel": ("one_pixel", {}),
     "sign-opt": ("sign_opt", {}),
