@@ -75,10 +75,10 @@ def far_when_clean(stage: Stage) -> Stage:
     return stage._replace(threshold=stage.threshold._replace(far=2.0))
 
 
-# After rk-7: a race of target classes, at all images that may be near, in place of the members third and targeted.
 RK_7_L2 = ensembles.stages("rk-7", "L2")
 
 
+# After rk-7: a race of target classes, at all images that may be near, in place of the members third and targeted.
 def raced(setting: str) -> Stage:
     return Stage(f"raced_apgd:{setting}", "targeted", Threshold(Limits(4.0, 4.0), far=2.5), FOUR, for_noise=False)
 

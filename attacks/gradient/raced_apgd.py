@@ -17,7 +17,7 @@ from torch import Tensor
 
 from robustkit import limits
 from robustkit.primitives import losses
-from robustkit.primitives.ascent import LossAttack, step_unit
+from robustkit.primitives.ascent import Ascent, step_unit
 from robustkit.primitives.protocol import ClasswiseAttack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along, surely_none
 
@@ -36,7 +36,7 @@ class RaceState(ApgdState):
 
 
 @dataclass(frozen=True)
-class RacedAPGD(ClasswiseAttack, LossAttack):
+class RacedAPGD(ClasswiseAttack, Ascent):
     """APGD towards one of several classes, which short searches choose, in Linf or L2.
 
     Args:
@@ -62,19 +62,24 @@ class RacedAPGD(ClasswiseAttack, LossAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "steps", "rivals", "short")
+        self.at_least(1, "rivals", "short")
         limits.require_at_most(f"{type(self).__name__}: rivals", self.rivals, limits.CLASSES)
         self.at_least(0.0, "rho", "long_below")
 
     @property
     def cost(self) -> TrialCost:
-        queries = self._tried * self.short + self.steps
+        queries = self._raced + self.steps
         return TrialCost(queries + 1, queries)
 
     @property
     def _tried(self) -> int:
         """How many short searches there are."""
         return min(self.rivals, max(self.classes - 1, 1)) if self.classes else self.rivals
+
+    @property
+    def _raced(self) -> int:
+        """Queries of all short searches."""
+        return self._tried * self.short
 
     @cached_property
     def _search(self) -> APGD:
@@ -91,14 +96,13 @@ class RacedAPGD(ClasswiseAttack, LossAttack):
 
     def objective_at(self, logits: Tensor, state: State) -> Tensor:
         assert isinstance(state, RaceState)
-        return self.climbed(logits, state.trial.y, self._aim(self._rivals(logits.detach(), state), state))
+        return self.climbed(logits, state.trial.y, self._aim(self._rivals(logits, state), state))
 
     def step(self, state: State, seen: Seen) -> RaceState:
         assert isinstance(state, RaceState)
         rivals, queries = self._rivals(seen.logits, state), state.queries + 1
-        raced = self._tried * self.short
-        long = state.queries >= raced
-        since = torch.where(long, state.queries - raced, state.queries % self.short)
+        long = state.queries >= self._raced
+        since = torch.where(long, state.queries - self._raced, state.queries % self.short)
         moved = self._search.step(replace(state, queries=since), seen)
         assert isinstance(moved, ApgdState)
         ahead, ahead_point, ahead_loss = state.ahead, state.ahead_point, state.ahead_loss
@@ -110,15 +114,15 @@ class RacedAPGD(ClasswiseAttack, LossAttack):
             ahead_loss = torch.where(nearer, moved.best_loss, ahead_loss)
             moved = self._next(state.trial, queries, ahead_point).where(ended, moved)
         clean_loss = torch.where(state.queries == 0, seen.loss, state.clean_loss)
-        hopeless = (queries == raced) & (ahead_loss <= self.long_below * clean_loss)
+        hopeless = (queries == self._raced) & (ahead_loss <= self.long_below * clean_loss)
         return RaceState(
-            **(vars(moved) | {"queries": queries, "done": hopeless | (queries >= raced + self.steps)}),
+            **(vars(moved) | {"queries": queries, "done": hopeless | (queries >= self._raced + self.steps)}),
             rivals=rivals, clean_loss=clean_loss, ahead=ahead, ahead_point=ahead_point, ahead_loss=ahead_loss,
         )  # fmt: skip
 
     def _next(self, trials: Trials, queries: Tensor, ahead_point: Tensor) -> ApgdState:
         """The next search: a short one from a random point, or after all of these the long one."""
-        now_long = queries >= self._tried * self.short
+        now_long = queries >= self._raced
         start = self._search.random_start(trials, queries // self.short)
         begun = self._search.begin_at(trials, torch.where(along(now_long, start), ahead_point, start))
         return replace(begun, step_size=torch.where(now_long, step_unit(self.ball), begun.step_size))
@@ -128,8 +132,7 @@ class RacedAPGD(ClasswiseAttack, LossAttack):
         first = state.queries == 0
         if surely_none(first):  # saves time and changes no row's value
             return state.rivals
-        wrong = logits.scatter(1, state.trial.y.unsqueeze(1), -torch.inf)
-        likeliest = wrong.sort(dim=1, descending=True, stable=True).indices[:, : self._tried]
+        likeliest = losses.wrong_classes(logits, state.trial.y, self._tried)
         target = state.trial.loss_target.unsqueeze(1)
         return torch.where(first.unsqueeze(1), torch.where(target >= 0, target, likeliest), state.rivals)
 

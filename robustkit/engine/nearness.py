@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from robustkit.classifier.memory import in_parts
 from robustkit.classifier.session import Session
+from robustkit.primitives import losses
 from robustkit.primitives.protocol import (
     Attack,
     MultiGradientAttack,
@@ -81,9 +82,8 @@ class Margins(MultiGradientAttack):
         return (logits - logits.gather(1, y)).gather(1, self.likeliest(logits, trials.y))
 
     def likeliest(self, logits: Tensor, y: Tensor) -> Tensor:
-        """`[B, C]` the likeliest wrong classes, the likeliest first; ties by number."""
-        wrong = logits.detach().scatter(1, y.unsqueeze(1), -torch.inf)
-        return wrong.sort(dim=1, descending=True, stable=True).indices[:, : min(self.classes, logits.shape[1] - 1)]
+        """`[B, C]` the measured classes, the likeliest first."""
+        return losses.wrong_classes(logits, y, self.classes)
 
     def step(self, state: State, seen: Seen) -> State:
         return state

@@ -158,6 +158,12 @@ def _softmax_margin_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tenso
     return log_wrong(logits, y) + (_pick(logits, target) - wrong.logsumexp(1)).exp().log1p()
 
 
+def wrong_classes(logits: Tensor, y: Tensor, most: int) -> Tensor:
+    """`[B, C]` int64 the wrong classes of logits `[B, K]`, at most `most`: the likeliest first, ties by number."""
+    order = _without(logits.detach(), y).sort(dim=1, descending=True, stable=True).indices
+    return order[:, : min(most, logits.shape[1] - 1)]
+
+
 def _pick(logits: Tensor, classes: Tensor) -> Tensor:
     return logits.gather(1, classes.unsqueeze(1)).squeeze(1)
 
