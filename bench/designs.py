@@ -78,9 +78,10 @@ def far_when_clean(stage: Stage) -> Stage:
 RK_7_L2 = ensembles.stages("rk-7", "L2")
 
 
-# After rk-7: a race of target classes, at all images that may be near, in place of the members third and targeted.
-def raced(setting: str) -> Stage:
-    return Stage(f"raced_apgd:{setting}", "targeted", Threshold(Limits(4.0, 4.0), far=2.5), FOUR, for_noise=False)
+# After rk-7: a race of target classes in place of all its gradient searches but the first and the restarts.
+FIRST_AND_CLEAN = RK_7[0]._replace(measures=Measure(classes=4, clean_below=4.0))
+RACE = Stage("raced_apgd:pace=0.4", "race", Threshold(Limits(9.0), far=2.5), FOUR, for_noise=False)
+STILL_NEAR = Threshold(Limits(0.4, 0.4, 2.5))
 
 
 # By norm. Members have one label each.
@@ -130,11 +131,9 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             *RK_7[:3], RK_7[3]._replace(specification="soft_apgd:steps=30,loss=dlr,targets=4"), *RK_7[4:],
         ),
         "rk-7": RK_7,
-        "race for targets": (
-            *RK_7[:3], RK_7[3]._replace(specification="raced_apgd:steps=40", targets_at_least=0), *RK_7[4:],
-        ),
-        "race": (*RK_7[:2], raced("steps=100,long_below=0.2"), *RK_7[4:]),
-        "race of five": (*RK_7[:2], raced("steps=60,long_below=0.25,rivals=5"), *RK_7[4:]),
+        "race": (FIRST_AND_CLEAN, RACE, *RK_7[5:]),
+        "second and race": (FIRST_AND_CLEAN, RK_7[1], RACE, *RK_7[5:]),
+        "race and long": (FIRST_AND_CLEAN, RACE, Stage("apgd-ce:steps=50", "long", STILL_NEAR), *RK_7[5:]),
     },
     "L2": {
         "rk-1": ensembles.stages("rk-1", "L2"),

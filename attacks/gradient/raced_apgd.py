@@ -1,50 +1,56 @@
-"""Raced APGD: a few steps of Auto-PGD towards each of several classes, then many towards the one that came nearest.
+"""Raced APGD: short searches of Auto-PGD towards several classes, of which each round keeps the nearer half.
 
-Ours: one round of successive halving (Jamieson & Talwalkar 2016) over the target classes of APGD-T (`apgd.py`). The
-classes are the likeliest ones at the image. The class whose short search leaves the smallest lead wins; the long search
-begins at the best point of that search, with half the first step size of APGD, so that it does not lose what was won.
-On images of an undefended network that fall late, one race with `steps=100` breaks as many as nine targeted searches
-of 100 steps each, in less than a third of their passes; see bench/README.md. There `long_below=0.25` loses no image,
-and a robust image, of which short searches leave more than a quarter of the lead, then costs 24 queries.
-Bad at: flat losses, on which few steps tell the classes apart by chance (take `soft_apgd`); L1, which it does not know.
+Ours: successive halving (`_halving.py`) over the target classes of APGD-T (`apgd.py`). A few steps go towards each of
+the likeliest classes, twice as many towards each of the nearer half, from its best point, and so on, until a long
+search follows one class. Gradients are those of Soft APGD (`soft_apgd.py`), the softer the earlier the round.
+What a round leaves of the true class's lead tells which images later rounds can break; with `pace` the others leave
+the race, most of them after the first round. See bench/README.md.
+Bad at: errors that only a long search without a target finds (run `apgd-ce`, too); L1, which it does not know.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustkit import limits
+from robustkit.nethook import soft_kinks
 from robustkit.primitives import losses
 from robustkit.primitives.ascent import Ascent, step_unit
-from robustkit.primitives.protocol import ClasswiseAttack, Seen, State, TrialCost, Trials
+from robustkit.primitives.protocol import ClasswiseAttack, HookedAttack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along, surely_none
 
+from .._schedules import at, table
+from ._halving import Timetable, Turn, timetable
+from ._rivals import Rivals
 from .apgd import APGD, ApgdState
+from .soft_apgd import widths
 
 
 @dataclass(frozen=True)
 class RaceState(ApgdState):
     """The state of one trial; `best` is the best point of the present search."""
 
-    rivals: Tensor  # [B, C] int64 wrong classes in the order of their short searches
-    clean_loss: Tensor  # [B] the loss of the first short search at the image
-    ahead: Tensor  # [B] int64 class that a finished short search came nearest to; -1 before the first one
-    ahead_point: Tensor  # [B, *S] the nearest point of that search
-    ahead_loss: Tensor  # [B] the loss there
+    rivals: Rivals
 
 
 @dataclass(frozen=True)
-class RacedAPGD(ClasswiseAttack, Ascent):
-    """APGD towards one of several classes, which short searches choose, in Linf or L2.
+class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
+    """APGD towards one of several classes, which rounds of short searches choose, in Linf or L2.
 
     Args:
         steps: gradient steps of the long search.
-        rivals: how many classes are tried: the likeliest wrong ones at the image.
-        short: gradient steps towards each of them. The first short search begins at the image, the others at random.
-        long_below: the long search is left out where the best short one leaves this share of the image's lead or more;
-            1 leaves it out only where nothing was gained.
+        rivals: how many classes are in the first round: the likeliest wrong ones at the image.
+        short: gradient steps towards each of them, from a random point. Each round halves the classes and doubles the
+            steps.
+        pace: an image leaves the race where round n, counted from 1, leaves this share to the power of n, or more, of
+            its lead over the nearest class; None lets every image stay to the end.
+        widest: width of the smooth transition at a kink in the first round, as a share of the largest absolute value
+            among the layer's inputs.
+        narrowest: the same in the long search; each round multiplies the width by the same factor.
+        pooling: temperature of the softmax that replaces max pooling in the backward pass, in units of these widths.
         loss: "log-odds", "ce", "margin", "dlr", "softmax-margin", or a function of your own (`losses.loss`).
         rho: share of steps that must raise the loss for the step size to stay.
     """
@@ -52,34 +58,40 @@ class RacedAPGD(ClasswiseAttack, Ascent):
     _: KW_ONLY
     steps: int = 40
     rivals: int = 4
-    short: int = 6
-    long_below: float = 1.0
+    short: int = 4
+    pace: float | None = None
+    widest: float = 0.1
+    narrowest: float = 0.003
+    pooling: float = 0.2
     loss: str | losses.LossFunction = "margin"
     rho: float = 0.75
 
     norms = ("Linf", "L2")
     keeps_best = True
+    names_layers = False
+    reads_all_gradients = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "rivals", "short")
         limits.require_at_most(f"{type(self).__name__}: rivals", self.rivals, limits.CLASSES)
-        self.at_least(0.0, "rho", "long_below")
+        self.at_least(0.0, "rho")
+        self.at_least_or_none(0.0, "pace")
+        self.positive("widest", "narrowest", "pooling")
 
     @property
     def cost(self) -> TrialCost:
-        queries = self._raced + self.steps
-        return TrialCost(queries + 1, queries)
+        gradients = self._timetable.queries - 1
+        return TrialCost(gradients + 2, gradients)
 
     @property
-    def _tried(self) -> int:
-        """How many short searches there are."""
+    def _entrants(self) -> int:
+        """How many classes are in the first round."""
         return min(self.rivals, max(self.classes - 1, 1)) if self.classes else self.rivals
 
     @property
-    def _raced(self) -> int:
-        """Queries of all short searches."""
-        return self._tried * self.short
+    def _timetable(self) -> Timetable:
+        return timetable(self._entrants, self.short, self.steps)
 
     @cached_property
     def _search(self) -> APGD:
@@ -87,57 +99,67 @@ class RacedAPGD(ClasswiseAttack, Ascent):
         return APGD(self.eps, self.norm, steps=self.steps, rho=self.rho)
 
     def init(self, trials: Trials) -> RaceState:
+        shape = (len(trials), self._entrants)
+        points = trials.x.unsqueeze(1).repeat(1, self._entrants, *[1] * (trials.x.dim() - 1))
         begun = self._search.begin_at(trials, trials.x)
-        nobody = torch.full_like(trials.y, -1)
-        return RaceState(
-            **vars(begun), rivals=nobody.unsqueeze(1).repeat(1, self._tried), clean_loss=begun.best_loss, ahead=nobody,
-            ahead_point=trials.x, ahead_loss=torch.full_like(begun.best_loss, -torch.inf),
-        )  # fmt: skip
+        zeros = begun.best_loss.new_zeros(shape)
+        return RaceState(**vars(begun), rivals=Rivals(zeros.long(), zeros, zeros.clone(), points))
+
+    def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[None]:
+        now = self._timetable.at(state.queries)
+        width = at(now.round.clamp(min=0), widths(self.widest, self.narrowest, self._timetable.rounds), state.query)
+        return soft_kinks(width, self.pooling * width)
+
+    def gradients_read(self, state: State) -> Tensor:
+        return (self._timetable.at(state.queries).round >= 0).long()
 
     def objective_at(self, logits: Tensor, state: State) -> Tensor:
         assert isinstance(state, RaceState)
-        return self.climbed(logits, state.trial.y, self._aim(self._rivals(logits, state), state))
+        place = self._timetable.at(state.queries).place
+        return self.climbed(logits, state.trial.y, self._rivals(logits, state).classes.gather(1, place[:, None])[:, 0])
 
     def step(self, state: State, seen: Seen) -> RaceState:
         assert isinstance(state, RaceState)
-        rivals, queries = self._rivals(seen.logits, state), state.queries + 1
-        long = state.queries >= self._raced
-        since = torch.where(long, state.queries - self._raced, state.queries % self.short)
-        moved = self._search.step(replace(state, queries=since), seen)
+        queries, now = state.queries + 1, self._timetable.at(state.queries)
+        moved = self._search.step(replace(state, queries=now.since), seen)
         assert isinstance(moved, ApgdState)
-        ahead, ahead_point, ahead_loss = state.ahead, state.ahead_point, state.ahead_loss
-        ended = ~long & (since == self.short - 1)
+        rivals, ended = self._rivals(seen.logits, state), now.ends_search > 0
+        goes_on = queries < self._timetable.queries
         if not surely_none(ended):  # saves time and changes no row's value
-            nearer = ended & (moved.best_loss > ahead_loss)
-            ahead = torch.where(nearer, self._aim(rivals, state), ahead)
-            ahead_point = torch.where(along(nearer, moved.best), moved.best, ahead_point)
-            ahead_loss = torch.where(nearer, moved.best_loss, ahead_loss)
-            moved = self._next(state.trial, queries, ahead_point).where(ended, moved)
-        clean_loss = torch.where(state.queries == 0, seen.loss, state.clean_loss)
-        hopeless = (queries == self._raced) & (ahead_loss <= self.long_below * clean_loss)
-        return RaceState(
-            **(vars(moved) | {"queries": queries, "done": hopeless | (queries >= self._raced + self.steps)}),
-            rivals=rivals, clean_loss=clean_loss, ahead=ahead, ahead_point=ahead_point, ahead_loss=ahead_loss,
-        )  # fmt: skip
+            rivals = rivals.reached(ended & (now.round >= 0), now.place, moved.best, moved.best_loss)
+            ranked = now.ends_round > 0
+            rivals = rivals.nearest_first().where(ranked, rivals)
+            moved = self._next(state.trial, self._timetable.at(queries), rivals).where(ended & goes_on, moved)
+            if self.pace is not None:
+                goes_on &= ~(ranked & self._too_far(self.pace, rivals, now.round + 1))
+        return RaceState(**(vars(moved) | {"queries": queries, "done": ~goes_on}), rivals=rivals)
 
-    def _next(self, trials: Trials, queries: Tensor, ahead_point: Tensor) -> ApgdState:
-        """The next search: a short one from a random point, or after all of these the long one."""
-        now_long = queries >= self._raced
-        start = self._search.random_start(trials, queries // self.short)
-        begun = self._search.begin_at(trials, torch.where(along(now_long, start), ahead_point, start))
-        return replace(begun, step_size=torch.where(now_long, step_unit(self.ball), begun.step_size))
+    def _next(self, trials: Trials, then: Turn, rivals: Rivals) -> ApgdState:
+        """The next search: from a random point in the first round, and from the best point later."""
+        early, start = then.round == 0, rivals.point(then.place)
+        if not surely_none(early):  # saves time and changes no row's value
+            start = torch.where(along(early, start), self._search.random_start(trials, then.place), start)
+        begun = self._search.begin_at(trials, start)
+        return replace(begun, step_size=torch.where(early, begun.step_size, step_unit(self.ball)))
 
-    def _rivals(self, logits: Tensor, state: RaceState) -> Tensor:
-        """`[B, C]` the classes of the short searches, as the first query ranks them; a target alone if there is one."""
+    def _too_far(self, pace: float, rivals: Rivals, rounds: Tensor) -> Tensor:
+        """`[B]` whether so many rounds left too much of the lead over the nearest class."""
+        allowed = at(rounds, _powers(pace, self._timetable.rounds), rivals.losses)
+        return rivals.losses[:, 0] <= allowed * rivals.clean_losses[:, 0]
+
+    def _rivals(self, logits: Tensor, state: RaceState) -> Rivals:
+        """The classes as the first query ranks them; a target alone if there is one."""
         first = state.queries == 0
         if surely_none(first):  # saves time and changes no row's value
             return state.rivals
-        likeliest = losses.wrong_classes(logits, state.trial.y, self._tried)
+        likeliest = losses.wrong_classes(logits, state.trial.y, self._entrants)
         target = state.trial.loss_target.unsqueeze(1)
-        return torch.where(first.unsqueeze(1), torch.where(target >= 0, target, likeliest), state.rivals)
+        classes = torch.where(target >= 0, target, likeliest)
+        clean = torch.stack([self.climbed(logits, state.trial.y, each) for each in classes.unbind(1)], 1)
+        return Rivals(classes, clean, clean, state.rivals.points).where(first, state.rivals)
 
-    def _aim(self, rivals: Tensor, state: RaceState) -> Tensor:
-        """`[B]` the class that the present search follows."""
-        turn = state.queries // self.short
-        short = rivals.gather(1, turn.clamp(max=self._tried - 1).unsqueeze(1)).squeeze(1)
-        return torch.where(turn < self._tried, short, state.ahead)
+
+@cache
+def _powers(base: float, largest: int) -> Tensor:
+    """`[largest + 1]` from the power of 0 on."""
+    return table(base**power for power in range(largest + 1))

@@ -45,12 +45,12 @@ class SoftAPGD(APGD, HookedAttack):
         self.positive("widest", "narrowest", "pooling")
 
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[None]:
-        width = at(state.queries, _widths(self.widest, self.narrowest, self.steps), state.query)
+        width = at(state.queries, widths(self.widest, self.narrowest, self.steps), state.query)
         return soft_kinks(width, self.pooling * width)
 
 
 @cache
-def _widths(widest: float, narrowest: float, steps: int) -> Tensor:
+def widths(widest: float, narrowest: float, steps: int) -> Tensor:
     """`[steps]` width of the transition in each step."""
     fall, last = narrowest / widest, max(steps - 1, 1)
     return table(widest * fall ** (step / last) for step in range(steps))

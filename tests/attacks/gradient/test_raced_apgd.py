@@ -5,30 +5,35 @@ from itertools import pairwise
 
 import pytest
 import torch
-from robustkit.attacks import RacedAPGD
+from robustkit.attacks import APGD, RacedAPGD
 from torch import Tensor, nn
 
 import robustkit
 from robustkit.errors import UserError
+from robustkit.nethook import soft_kinks
 from robustkit.primitives.protocol import Seen
 from tests.problems import images, trials
 
-# Of class 0 and three wrong ones, in the order of their logits at a grey image; only the last one can be reached.
-NEAR_BUT_FLAT, FLAT, STEEP = 1, 2, 3
+# Wrong classes in the order of their logits at a grey image.
+LIKELIEST, SECOND, THIRD, STEEP = 1, 2, 3, 4
 
 
 def plane() -> nn.Module:
-    """Eight values near 0.5: the leads of class 0 are 1, 2 and 3, and an eps of 0.1 takes 0.08, 0.08 and 4 away."""
-    net = nn.Sequential(nn.Flatten(), nn.Linear(8, 4))
+    """Eight values: at 0.5 the leads of class 0 are 1, 2, 3 and 4; an eps of 0.1 takes 0.08 of them, and 4 of STEEP."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(8, 5))
     with torch.no_grad():
-        net[1].weight.copy_(torch.tensor([0.0, 0.1, 0.1, 5.0]).unsqueeze(1).expand(4, 8))
-        net[1].bias.copy_(torch.tensor([0.0, -1.0, -2.0, -3.0]) - net[1].weight.sum(1) / 2)
+        net[1].weight.copy_(torch.tensor([0.0, 0.1, 0.1, 0.1, 5.0]).unsqueeze(1).expand(5, 8))
+        net[1].bias.copy_(torch.tensor([0.0, -1.0, -2.0, -3.0, -4.0]) - net[1].weight.sum(1) / 2)
     return net.eval()
 
 
+def grey(count: int) -> tuple[Tensor, Tensor]:
+    return torch.full((count, 8), 0.5), torch.zeros(count, dtype=torch.long)
+
+
 def followed(attack: RacedAPGD, net: nn.Module, x: Tensor, y: Tensor) -> list[list[int]]:
-    """For each query the class that each row's objective aims at: the gradient's column tells it."""
-    attack = attack.of(4)
+    """For each query but the first the class that each row's objective aims at: the gradient's column tells it."""
+    attack = attack.of(5)
     state, aims = attack.init(trials(x, y)), []
     while not bool(state.done.all()):
         query = state.query.clone().requires_grad_()
@@ -38,94 +43,144 @@ def followed(attack: RacedAPGD, net: nn.Module, x: Tensor, y: Tensor) -> list[li
         aims.append(slope.argmax(1).tolist())
         grad = torch.autograd.grad((net(query) * slope).sum(), query)[0]
         state = attack.step(state, Seen(logits.argmax(1), logits.detach(), objective.detach(), grad))
-    return aims
+    return aims[1:]
 
 
-def test_each_class_is_tried_shortly_and_the_nearest_one_followed_for_long():
-    x, y = torch.full((2, 8), 0.5), torch.zeros(2, dtype=torch.long)
+def test_each_round_follows_the_nearer_half_for_twice_as_long():
+    # At this radius the leads end at .992, 1.992, 2.992 and 3.6.
+    aims = followed(RacedAPGD(eps=0.01, rivals=4, short=2, steps=5), plane(), *grey(2))
 
-    aims = followed(RacedAPGD(eps=0.01, rivals=3, short=2, steps=5), plane(), x, y)
-
-    # At this radius the leads end at .992, 1.992 and 2.6: the likeliest class stays the nearest.
-    order = [*[NEAR_BUT_FLAT] * 2, *[FLAT] * 2, *[STEEP] * 2, *[NEAR_BUT_FLAT] * 5]
-    assert aims == [[each] * 2 for each in order]
+    first = [*[LIKELIEST] * 2, *[SECOND] * 2, *[THIRD] * 2, *[STEEP] * 2]
+    assert aims == [[each] * 2 for each in [*first, *[LIKELIEST] * 4, *[SECOND] * 4, *[LIKELIEST] * 5]]
 
 
 def test_the_long_search_follows_a_class_that_only_the_race_shows_as_near():
-    x, y = torch.full((2, 8), 0.5), torch.zeros(2, dtype=torch.long)
+    # The leads end at .928, 1.928, 2.928 and .4: no class is reached, and the steep one is the nearest.
+    aims = followed(RacedAPGD(eps=0.09, rivals=4, short=3, steps=4), plane(), *grey(2))
 
-    aims = followed(RacedAPGD(eps=0.07, rivals=3, short=3, steps=4), plane(), x, y)
-
-    # The leads end at .944, 1.944 and .2: no class is reached, and the steep one is the nearest.
-    assert aims[9:] == [[STEEP] * 2] * 4
+    assert aims[12:] == [[STEEP] * 2] * 6 + [[LIKELIEST] * 2] * 6 + [[STEEP] * 2] * 4
 
 
 def test_it_breaks_exactly_what_a_linear_network_lets_it_break():
-    x, y = torch.full((1, 8), 0.5), torch.zeros(1, dtype=torch.long)
-
-    broken = [bool(robustkit.attack(plane(), x, y, RacedAPGD(eps=eps)).success) for eps in (0.0749, 0.0751)]
+    broken = [bool(robustkit.attack(plane(), *grey(1), RacedAPGD(eps=eps)).success) for eps in (0.0999, 0.1001)]
 
     assert broken == [False, True]
 
 
 def test_the_number_of_queries_is_that_of_all_searches_and_no_more_classes_than_there_are():
-    x, y = torch.full((1, 8), 0.5), torch.zeros(1, dtype=torch.long)
+    few = robustkit.attack(plane(), *grey(1), RacedAPGD(eps=0.01, rivals=2, short=4, steps=7))
+    many = robustkit.attack(plane(), *grey(1), RacedAPGD(eps=0.01, rivals=9, short=4, steps=7))
 
-    few = robustkit.attack(plane(), x, y, RacedAPGD(eps=0.01, rivals=2, short=4, steps=7))
-    many = robustkit.attack(plane(), x, y, RacedAPGD(eps=0.01, rivals=9, short=4, steps=7))
-
-    assert (int(few.backwards), int(many.backwards)) == (2 * 4 + 7, 3 * 4 + 7)
+    assert (int(few.backwards), int(many.backwards)) == (2 * 4 + 7, 4 * 4 + 2 * 8 + 7)
 
 
 def test_towards_a_target_every_search_aims_at_it():
-    x, y = torch.full((2, 8), 0.5), torch.zeros(2, dtype=torch.long)
-    attack = RacedAPGD(eps=0.1, targets=2, rivals=2, short=2, steps=3).of(4)
-    aimed = replace(trials(x, y), loss_target=torch.tensor([FLAT, STEEP]))
+    x, y = grey(2)
+    attack = RacedAPGD(eps=0.1, targets=2, rivals=2, short=2, steps=3).of(5)
+    aimed = replace(trials(x, y), loss_target=torch.tensor([SECOND, STEEP]))
 
     state = attack.init(aimed)
     rivals = attack.step(state, Seen(y, plane()(x).detach(), torch.zeros(2), torch.ones_like(x))).rivals
 
-    assert rivals.tolist() == [[FLAT, FLAT], [STEEP, STEEP]]
+    assert rivals.classes.tolist() == [[SECOND, SECOND], [STEEP, STEEP]]
 
 
-def test_the_first_search_begins_at_the_image_and_the_others_at_random():
-    x, y = images(2, 1, 4, 4), torch.zeros(2, dtype=torch.long)
-    attack = RacedAPGD(eps=0.1, rivals=3, short=1, steps=1).of(4)
-    state = attack.init(trials(x, y))
-    starts = []
-    for _ in range(3):
-        starts.append(state.query)
-        state = attack.step(state, Seen(y, torch.zeros(2, 4), torch.zeros(2), torch.zeros_like(x)))
-
-    assert torch.equal(starts[0], x)
-    assert not any(torch.equal(one, other) for one, other in pairwise(starts))
-
-
-def test_the_long_search_begins_where_the_best_short_one_was():
-    x, y = torch.full((1, 8), 0.5), torch.zeros(1, dtype=torch.long)
-    attack = RacedAPGD(eps=0.01, rivals=3, short=1, steps=2).of(4)
-    state = attack.init(trials(x, y))
-    queried = []
-    for loss in (-3.0, -1.0, -2.0):
-        queried.append(state.query)
-        state = attack.step(state, Seen(y, torch.tensor([[4.0, 3, 2, 1]]), torch.tensor([loss]), torch.ones_like(x)))
-
-    assert torch.equal(state.query, queried[1])
-    assert state.ahead.tolist() == [FLAT]
+def queried(attack: RacedAPGD, x: Tensor, losses: list[float], restart: int = 0) -> list[Tensor]:
+    """The queries of an attack whose objectives are the given ones; the image's is -1 towards each class."""
+    attack, y = attack.of(5), torch.zeros(len(x), dtype=torch.long)
+    begun = trials(x, y)
+    state = attack.init(replace(begun, key=begun.key + restart, restart=begun.restart + restart))
+    logits = torch.tensor([[1.0, 0, 0, 0, 0]]).expand(len(x), 5)
+    points = []
+    for loss in [-1.0, *losses]:
+        points.append(state.query)
+        state = attack.step(state, Seen(y, logits, torch.full((len(x),), loss), torch.ones_like(x)))
+    return [*points, state.query]
 
 
-@pytest.mark.parametrize(("below", "queries"), [(0.6, 3 * 2 + 9), (0.5, 3 * 2)])
-def test_the_long_search_follows_only_where_a_short_one_came_near(below, queries):
-    x, y = torch.full((1, 8), 0.5), torch.zeros(1, dtype=torch.long)
-    # The lead over the likeliest class is 1; at this radius .56 of it is left towards the steep one (3 - 5 * 8 * .061).
-    attack = RacedAPGD(eps=0.061, rivals=3, short=2, steps=9, long_below=below)
+def test_the_image_is_queried_first_and_each_search_begins_at_another_random_point():
+    x = images(2, 1, 4, 4)
+    race = RacedAPGD(eps=0.1, rivals=4, short=1, steps=1)
 
-    assert int(robustkit.attack(plane(), x, y, attack).backwards) == queries
+    once, again = (queried(race, x, [-0.5] * 3, restart) for restart in range(2))
+
+    assert torch.equal(once[0], x)
+    starts = [*once[1:], *again[1:]]
+    assert not any(torch.equal(one, other) for one, other in pairwise([x, *starts]))
+
+
+def test_a_round_begins_at_the_best_points_of_the_last_one():
+    x, _ = grey(1)
+
+    points = queried(RacedAPGD(eps=0.01, rivals=4, short=1, steps=2), x, [-0.9, -0.3, -0.8, -0.5, -0.2, -0.4, -0.4])
+
+    second_and_last = points[2], points[4]
+    assert torch.equal(points[5], second_and_last[0])
+    assert torch.equal(points[7], second_and_last[1])
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rivals": 0}, {"short": 0}, {"steps": 0}, {"rivals": 10**9}, {"rho": -1.0}, {"long_below": -0.1}]
+    ("pace", "queries"), [(0.41, 8), (0.57, 8), (0.58, 8 + 8), (0.75, 8 + 8), (0.76, 8 + 8 + 9), (None, 8 + 8 + 9)]
 )
+def test_the_race_ends_where_a_round_leaves_too_much_of_the_lead(pace, queries):
+    # The steep class keeps 1 - 5 * 8 * .043 / 4 = .57 = .755 ** 2 of its lead in every round; the others are far away.
+    net = plane()
+    with torch.no_grad():
+        net[1].bias[1:4] -= 9
+
+    attack = RacedAPGD(eps=0.043, rivals=4, short=2, steps=9, pace=pace)
+
+    assert int(robustkit.attack(net, *grey(1), attack).backwards) == queries
+
+
+def test_without_a_pace_an_image_stays_where_nothing_was_gained():
+    # One query for each class, at a random point: some images are nearer to their classes than that.
+    x, y = grey(20)
+
+    attacked = robustkit.attack(plane(), x, y, RacedAPGD(eps=0.01, rivals=4, short=1, steps=3))
+
+    assert attacked.backwards.tolist() == [4 + 4 + 3] * 20
+
+
+def test_gradients_see_past_kinks_and_sharpen_from_round_to_round(monkeypatch):
+    seen = []
+
+    def noted(activations, pooling):
+        seen.append((float(activations[0]), float(pooling[0])))
+        return soft_kinks(activations, pooling)
+
+    monkeypatch.setattr("robustkit.attacks.gradient.raced_apgd.soft_kinks", noted)
+    attack = RacedAPGD(eps=0.01, rivals=4, short=2, steps=2, widest=0.16, narrowest=0.01, pooling=0.5)
+    robustkit.attack(plane(), *grey(1), attack)
+
+    assert sorted({round(width, 6) for width, _ in seen}, reverse=True) == [0.16, 0.04, 0.01]
+    assert all(abs(pooling - width / 2) < 1e-7 for width, pooling in seen)
+
+
+def test_it_leaves_a_flat_region_that_apgd_does_not():
+    # A wrong class wins where the values' sum is above 5, and up to 4.8 nothing shows it.
+    net = nn.Sequential(nn.Linear(8, 1), nn.ReLU(), nn.Linear(1, 2))
+    with torch.no_grad():
+        net[0].weight.fill_(1)
+        net[0].bias.fill_(-4.8)
+        net[2].weight.copy_(torch.tensor([[0.0], [10.0]]))
+        net[2].bias.copy_(torch.tensor([2.0, 0.0]))
+    x, y = torch.full((4, 8), 0.3), torch.zeros(4, dtype=torch.long)
+
+    plain = robustkit.attack(net.eval(), x, y, APGD(eps=0.4, steps=20))
+    raced = robustkit.attack(net.eval(), x, y, RacedAPGD(eps=0.4, steps=20, widest=0.5))
+
+    assert not plain.success.any()
+    assert raced.success.all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rivals": 0}, {"short": 0}, {"steps": 0}, {"rivals": 10**9}, {"rho": -1.0}, {"pace": -0.1}, {"widest": 0.0},
+        {"narrowest": 0.0}, {"pooling": 0.0},
+    ],
+)  # fmt: skip
 def test_budgets_that_make_no_race_are_refused(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
         RacedAPGD(eps=0.1, **wrong)
