@@ -15,7 +15,7 @@ from .._schedules import at, table
 class Turn(NamedTuple):
     """What a query belongs to; `[B]` int64 each, for the queries of B rows."""
 
-    round: Tensor  # from 0
+    round: Tensor  # from 0; -1 for the query that ranks the candidates
     place: Tensor  # of the candidate
     since: Tensor  # queries of the present search before this one
     ends_search: Tensor  # 1 or 0
@@ -36,19 +36,26 @@ class Timetable(NamedTuple):
 
 @cache
 def timetable(candidates: int, short: int, long: int) -> Timetable:
-    """The timetable of a race; its first query is at no candidate's expense, and ranks them.
+    """The timetable of a race, as in `rounds`; one query comes first and ranks the candidates."""
+    rows, all_rounds = [(-1, 0, 0, 1, 0)], rounds(candidates, short, long)
+    for number, (in_race, steps) in enumerate(all_rounds):
+        rows += _round(number, in_race, steps)
+    return Timetable(len(all_rounds), len(rows), tuple(table(column) for column in zip(*rows, strict=True)))
+
+
+def rounds(candidates: int, short: int, long: int) -> list[tuple[int, int]]:
+    """How many candidates each round has, and the steps for each of them.
 
     Args:
         candidates: how many begin.
         short: steps for each of them in the first round.
         long: steps for the last one.
     """
-    rows, number = [(-1, 0, 0, 1, 0)], 0
+    found = []
     while candidates > 1:
-        rows += _round(number, candidates, short * 2**number)
-        candidates, number = candidates // 2, number + 1
-    rows += _round(number, 1, long)
-    return Timetable(number + 1, len(rows), tuple(table(column) for column in zip(*rows, strict=True)))
+        found.append((candidates, short))
+        candidates, short = candidates // 2, 2 * short
+    return [*found, (1, long)]
 
 
 def _round(number: int, candidates: int, steps: int) -> list[tuple[int, int, int, int, int]]:

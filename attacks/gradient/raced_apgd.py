@@ -23,7 +23,7 @@ from robustkit.primitives.protocol import ClasswiseAttack, HookedAttack, Seen, S
 from robustkit.primitives.rows import along, surely_none
 
 from .._schedules import at, table
-from ._halving import Timetable, Turn, timetable
+from ._halving import Timetable, Turn, rounds, timetable
 from ._rivals import Rivals
 from .apgd import APGD, ApgdState
 from .soft_apgd import widths
@@ -42,7 +42,8 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
 
     Args:
         steps: gradient steps of the long search.
-        rivals: how many classes are in the first round: the likeliest wrong ones at the image.
+        rivals: how many classes are in the first round: the likeliest wrong ones at the image. A point is kept for
+            each of them, so memory grows with them.
         short: gradient steps towards each of them, from a random point. Each round halves the classes and doubles the
             steps.
         pace: an image leaves the race where round n, counted from 1, leaves this share to the power of n, or more, of
@@ -75,6 +76,8 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
         super().__post_init__()
         self.at_least(1, "rivals", "short")
         limits.require_at_most(f"{type(self).__name__}: rivals", self.rivals, limits.CLASSES)
+        together = sum(classes * steps for classes, steps in rounds(self.rivals, self.short, self.steps))
+        limits.require_at_most(f"{type(self).__name__}: the steps of all searches together", together, limits.COUNT)
         self.at_least(0.0, "rho")
         self.at_least_or_none(0.0, "pace")
         self.positive("widest", "narrowest", "pooling")
@@ -142,9 +145,9 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
         begun = self._search.begin_at(trials, start)
         return replace(begun, step_size=torch.where(early, begun.step_size, step_unit(self.ball)))
 
-    def _too_far(self, pace: float, rivals: Rivals, rounds: Tensor) -> Tensor:
+    def _too_far(self, pace: float, rivals: Rivals, ended: Tensor) -> Tensor:
         """`[B]` whether so many rounds left too much of the lead over the nearest class."""
-        allowed = at(rounds, _powers(pace, self._timetable.rounds), rivals.losses)
+        allowed = at(ended, _powers(pace, self._timetable.rounds), rivals.losses)
         return rivals.losses[:, 0] <= allowed * rivals.clean_losses[:, 0]
 
     def _rivals(self, logits: Tensor, state: RaceState) -> Rivals:

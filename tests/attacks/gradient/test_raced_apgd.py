@@ -186,6 +186,11 @@ def test_budgets_that_make_no_race_are_refused(wrong):
         RacedAPGD(eps=0.1, **wrong)
 
 
+def test_a_race_that_would_take_more_steps_than_any_attack_is_refused_before_its_timetable_is_made():
+    with pytest.raises(UserError, match="the steps of all searches together must be at most 1,000,000"):
+        RacedAPGD(eps=0.1, rivals=50_000, short=1_000_000)
+
+
 def test_in_l1_it_is_refused():
     with pytest.raises(UserError, match="RacedAPGD has no L1 form"):
         RacedAPGD(eps=1.0, norm="L1")
