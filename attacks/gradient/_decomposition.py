@@ -18,6 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from robustkit.primitives import losses
 from robustkit.primitives.ascent import GradientSteps
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
@@ -84,5 +85,5 @@ def lengths(steps: int, change: int) -> Tensor:
 def likeliest_wrong(logits: Tensor, trials: Trials) -> Tensor:
     """`[B]` the logit of the class that the loss aims at; without one, the largest logit of a wrong class."""
     aimed = logits.gather(1, trials.loss_target.clamp(min=0).unsqueeze(1)).squeeze(1)
-    largest = logits.scatter(1, trials.y.unsqueeze(1), -torch.inf).amax(1)
+    largest = losses.without(logits, trials.y).amax(1)
     return torch.where(trials.loss_target >= 0, aimed, largest)

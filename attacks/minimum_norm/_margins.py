@@ -38,7 +38,7 @@ def class_margins(logits: Tensor, trials: Trials, count: int) -> Tensor:
     y = trials.y.unsqueeze(1)
     margins = logits - logits.gather(1, y)
     count = min(count, logits.shape[1] - 1)
-    wrong = logits.detach().scatter(1, y, -torch.inf).topk(count, 1).indices
+    wrong = losses.without(logits.detach(), trials.y).topk(count, 1).indices
     aimed = error_margin(logits, trials).unsqueeze(1)
     aims = ((trials.loss_target >= 0) | (trials.target >= 0)).unsqueeze(1)
     return torch.where(aims, aimed, margins.gather(1, wrong))

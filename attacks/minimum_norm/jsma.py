@@ -14,6 +14,7 @@ from torch import Tensor
 
 from robustkit import limits
 from robustkit.errors import unknown
+from robustkit.primitives import losses
 from robustkit.primitives.ball import levelled
 from robustkit.primitives.nearest import NearestState, begin_nearest, nearest
 from robustkit.primitives.protocol import MultiGradientAttack, MultiGradientSeen, Seen, State, TrialCost, Trials
@@ -60,7 +61,7 @@ class JSMA(MultiGradientAttack):
 
     def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
         """`[B, 2]` the logit of the class aimed at, and the sum of all others."""
-        likeliest = logits.detach().scatter(1, trials.y.unsqueeze(1), -torch.inf).argmax(1)
+        likeliest = losses.without(logits.detach(), trials.y).argmax(1)
         aimed = torch.where(trials.loss_target >= 0, trials.loss_target, likeliest)
         aimed = torch.where(trials.target >= 0, trials.target, aimed).unsqueeze(1)
         return torch.stack([logits.gather(1, aimed).squeeze(1), logits.scatter(1, aimed, 0).sum(1)], 1)

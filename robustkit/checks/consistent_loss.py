@@ -16,6 +16,7 @@ from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
 from robustkit.checks.local_loss import LocalLoss
 from robustkit.checks.probing import REFUSED, ProbeBench, RunAttacks, Wanted
 from robustkit.checks.survivors import why_no_gradients
+from robustkit.primitives import losses
 from robustkit.primitives.protocol import TrialCost
 from robustkit.statistics.intervals import proportion
 
@@ -50,13 +51,13 @@ class ConsistencyProbe:
         attack = dict(named)[wanted.probe.removeprefix(_PREFIX)]
         gradient = local.gradient()
         directions = [gradient, -gradient, *(local.random_direction(draw) for draw in range(_DIRECTIONS))]
-        losses, margins = [], []
+        objectives, margins = [], []
         for direction in directions:
             for share in _LENGTHS:
                 logits = local.logits(local.end(direction, share * local.radius))
-                losses.append(attack.objective(logits, local.trials))
-                margins.append(_margin(logits, local.trials.y))
-        values = zip(torch.stack(losses, 1), torch.stack(margins, 1), wanted.images, strict=False)
+                objectives.append(attack.objective(logits, local.trials))
+                margins.append(losses.margin(logits, local.trials.y))
+        values = zip(torch.stack(objectives, 1), torch.stack(margins, 1), wanted.images, strict=False)
         for loss, margin, number in values:
             rho = _spearman(loss, margin)
             cost = self.at_most(wanted, bench.attacks)
@@ -70,12 +71,6 @@ def _names(facts: ModelFacts) -> list[str]:
         str(entry["name"]) for entry in facts.attacks
         if entry["name"] in with_gradients and not entry.get("targets") and not str(entry["name"]).startswith("audit/")
     ]  # fmt: skip
-
-
-def _margin(logits: Tensor, y: Tensor) -> Tensor:
-    """`[n]` how far the likeliest wrong class is ahead."""
-    own = logits.gather(1, y.unsqueeze(1))
-    return logits.scatter(1, y.unsqueeze(1), -torch.inf).amax(1) - own.squeeze(1)
 
 
 def _spearman(one: Tensor, other: Tensor) -> float:

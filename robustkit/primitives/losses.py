@@ -90,7 +90,7 @@ def _own_loss(name: str, function: Callable[..., object]) -> Loss:
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:
     """`max_{j != y} z_j - z_y` `[B]`: positive exactly where the prediction is wrong. Carlini & Wagner 2017."""
-    return _without(logits, y).amax(1) - _pick(logits, y)
+    return without(logits, y).amax(1) - _pick(logits, y)
 
 
 def _margin_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def _ce_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
 
 def log_odds(logits: Tensor, y: Tensor) -> Tensor:
     """`[B]` logarithm of the odds against `y`: of `(1 - p_y) / p_y`."""
-    return _without(logits, y).logsumexp(1) - _pick(logits, y)
+    return without(logits, y).logsumexp(1) - _pick(logits, y)
 
 
 def _log_odds_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
@@ -149,18 +149,18 @@ def _softmax_margin(logits: Tensor, y: Tensor) -> Tensor:
     # Sriramanan et al. 2020, arXiv:2011.14969, and Xie et al. 2024, arXiv:2411.15210: max_{j != y} p_j - p_y. Here the
     # logarithm of one plus it, which orders points alike, has a gradient of the same direction and does not saturate:
     # with r = 1 - p_y and q = max_{j != y} p_j / r, the margin is r (1 + q) - 1.
-    wrong = _without(logits, y)
+    wrong = without(logits, y)
     return log_wrong(logits, y) + (wrong.amax(1) - wrong.logsumexp(1)).exp().log1p()
 
 
 def _softmax_margin_targeted(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
-    wrong = _without(logits, y)
+    wrong = without(logits, y)
     return log_wrong(logits, y) + (_pick(logits, target) - wrong.logsumexp(1)).exp().log1p()
 
 
 def wrong_classes(logits: Tensor, y: Tensor, most: int) -> Tensor:
     """`[B, C]` int64 the wrong classes of logits `[B, K]`, at most `most`: the likeliest first, ties by number."""
-    order = _without(logits.detach(), y).sort(dim=1, descending=True, stable=True).indices
+    order = without(logits.detach(), y).sort(dim=1, descending=True, stable=True).indices
     return order[:, : min(most, logits.shape[1] - 1)]
 
 
@@ -168,7 +168,8 @@ def _pick(logits: Tensor, classes: Tensor) -> Tensor:
     return logits.gather(1, classes.unsqueeze(1)).squeeze(1)
 
 
-def _without(logits: Tensor, y: Tensor) -> Tensor:
+def without(logits: Tensor, y: Tensor) -> Tensor:
+    """`[B, K]` logits in which that of class `y` `[B]` is lower than any."""
     return logits.scatter(1, y.unsqueeze(1), -torch.inf)
 
 

@@ -11,7 +11,7 @@ from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.classifier.session import Session
 from robustkit.engine.attack_tensors import attack as run_attack
 from robustkit.errors import UserError
-from robustkit.primitives import ensembles, registry
+from robustkit.primitives import ensembles, losses, registry
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.rows import Rows
 
@@ -85,6 +85,6 @@ def correct_pairs(
             f"The model gets all {len(y)} images wrong without an attack, so there is nothing to trace; "
             "check its weights, the normalisation and the order of the classes."
         )
-    rival = after.scatter(1, y[:, None], -torch.inf).argmax(1)
+    rival = losses.without(after, y).argmax(1)
     everything = Pairs(torch.tensor(list(numbers)), clean.cpu(), perturbed.cpu(), y, after.argmax(1), rival)
     return everything.take(correct)
