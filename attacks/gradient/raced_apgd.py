@@ -106,7 +106,7 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
         points = trials.x.unsqueeze(1).repeat(1, self._entrants, *[1] * (trials.x.dim() - 1))
         begun = self._search.begin_at(trials, trials.x)
         zeros = begun.best_loss.new_zeros(shape)
-        return RaceState(**vars(begun), rivals=Rivals(zeros.long(), zeros, zeros.clone(), points))
+        return RaceState(**vars(begun), rivals=Rivals(zeros.long(), zeros, zeros, points))
 
     def hooks(self, network: nn.Module, state: State) -> AbstractContextManager[None]:
         now = self._timetable.at(state.queries)
@@ -118,8 +118,8 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
 
     def objective_at(self, logits: Tensor, state: State) -> Tensor:
         assert isinstance(state, RaceState)
-        place = self._timetable.at(state.queries).place
-        return self.climbed(logits, state.trial.y, self._rivals(logits, state).classes.gather(1, place[:, None])[:, 0])
+        place = self._timetable.at(state.queries).place.unsqueeze(1)
+        return self.climbed(logits, state.trial.y, self._classes(logits, state).gather(1, place).squeeze(1))
 
     def step(self, state: State, seen: Seen) -> RaceState:
         assert isinstance(state, RaceState)
@@ -150,14 +150,21 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
         allowed = at(ended, _powers(pace, self._timetable.rounds), rivals.losses)
         return rivals.losses[:, 0] <= allowed * rivals.clean_losses[:, 0]
 
+    def _classes(self, logits: Tensor, state: RaceState) -> Tensor:
+        """`[B, C]` the classes in the race, as the first query ranks them; a target alone if there is one."""
+        first = state.queries == 0
+        if surely_none(first):  # saves time and changes no row's value
+            return state.rivals.classes
+        likeliest = losses.wrong_classes(logits, state.trial.y, self._entrants)
+        target = state.trial.loss_target.unsqueeze(1)
+        return torch.where(along(first, target), torch.where(target >= 0, target, likeliest), state.rivals.classes)
+
     def _rivals(self, logits: Tensor, state: RaceState) -> Rivals:
-        """The classes as the first query ranks them; a target alone if there is one."""
+        """The rivals before this step: after the first query, at the image."""
         first = state.queries == 0
         if surely_none(first):  # saves time and changes no row's value
             return state.rivals
-        likeliest = losses.wrong_classes(logits, state.trial.y, self._entrants)
-        target = state.trial.loss_target.unsqueeze(1)
-        classes = torch.where(target >= 0, target, likeliest)
+        classes = self._classes(logits, state)
         clean = torch.stack([self.climbed(logits, state.trial.y, each) for each in classes.unbind(1)], 1)
         return Rivals(classes, clean, clean, state.rivals.points).where(first, state.rivals)
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import robustkit
 from robustkit.errors import UserError
-from robustkit.nethook import soft_kinks
 from robustkit.primitives.protocol import Seen
+from tests.attacks.kinks import dead_end, noted_widths
 from tests.problems import images, trials
 
 # Wrong classes in the order of their logits at a grey image.
@@ -143,13 +143,7 @@ def test_without_a_pace_an_image_stays_where_nothing_was_gained():
 
 
 def test_gradients_see_past_kinks_and_sharpen_from_round_to_round(monkeypatch):
-    seen = []
-
-    def noted(activations, pooling):
-        seen.append((float(activations[0]), float(pooling[0])))
-        return soft_kinks(activations, pooling)
-
-    monkeypatch.setattr("robustkit.attacks.gradient.raced_apgd.soft_kinks", noted)
+    seen = noted_widths(monkeypatch, "raced_apgd")
     attack = RacedAPGD(eps=0.01, rivals=4, short=2, steps=2, widest=0.16, narrowest=0.01, pooling=0.5)
     robustkit.attack(plane(), *grey(1), attack)
 
@@ -158,17 +152,10 @@ def test_gradients_see_past_kinks_and_sharpen_from_round_to_round(monkeypatch):
 
 
 def test_it_leaves_a_flat_region_that_apgd_does_not():
-    # A wrong class wins where the values' sum is above 5, and up to 4.8 nothing shows it.
-    net = nn.Sequential(nn.Linear(8, 1), nn.ReLU(), nn.Linear(1, 2))
-    with torch.no_grad():
-        net[0].weight.fill_(1)
-        net[0].bias.fill_(-4.8)
-        net[2].weight.copy_(torch.tensor([[0.0], [10.0]]))
-        net[2].bias.copy_(torch.tensor([2.0, 0.0]))
     x, y = torch.full((4, 8), 0.3), torch.zeros(4, dtype=torch.long)
 
-    plain = robustkit.attack(net.eval(), x, y, APGD(eps=0.4, steps=20))
-    raced = robustkit.attack(net.eval(), x, y, RacedAPGD(eps=0.4, steps=20, widest=0.5))
+    plain = robustkit.attack(dead_end(), x, y, APGD(eps=0.4, steps=20))
+    raced = robustkit.attack(dead_end(), x, y, RacedAPGD(eps=0.4, steps=20, widest=0.5))
 
     assert not plain.success.any()
     assert raced.success.all()

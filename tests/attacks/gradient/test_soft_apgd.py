@@ -7,20 +7,10 @@ from torchvision.models import resnet18
 import robustkit
 from robustkit import Classifier
 from robustkit.nethook import soft_kinks
+from tests.attacks.kinks import dead_end, noted_widths
 from tests.attacks.queries import gradient, plain_gradient
 from tests.problems import filled, images, trials
 from tests.small import cnn
-
-
-def dead_end() -> nn.Module:
-    """Two classes; a wrong one wins where the values' sum is above 5, and up to 4.8 nothing shows it."""
-    net = nn.Sequential(nn.Linear(8, 1), nn.ReLU(), nn.Linear(1, 2))
-    with torch.no_grad():
-        net[0].weight.fill_(1)
-        net[0].bias.fill_(-4.8)
-        net[2].weight.copy_(torch.tensor([[0.0], [10.0]]))
-        net[2].bias.copy_(torch.tensor([2.0, 0.0]))
-    return net.eval()
 
 
 def test_it_leaves_a_flat_region_that_apgd_does_not():
@@ -34,13 +24,7 @@ def test_it_leaves_a_flat_region_that_apgd_does_not():
 
 
 def test_gradients_sharpen_from_the_first_step_to_the_last(monkeypatch):
-    seen = []
-
-    def noted(activations, pooling):
-        seen.append((float(activations[0]), float(pooling[0])))
-        return soft_kinks(activations, pooling)
-
-    monkeypatch.setattr("robustkit.attacks.gradient.soft_apgd.soft_kinks", noted)
+    seen = noted_widths(monkeypatch, "soft_apgd")
     attack = SoftAPGD(eps=0.01, steps=5, widest=0.16, narrowest=0.01, pooling=0.5)
     robustkit.attack(dead_end(), torch.full((1, 8), 0.3), torch.zeros(1, dtype=torch.long), attack)
 
