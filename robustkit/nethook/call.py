@@ -160,7 +160,10 @@ def edges_of(output: Any, name: str) -> Any:
 
     def edge(part: Tensor) -> GradientEdge | None:
         _check_plain(part, name)
-        return get_gradient_edge(part) if part.requires_grad else None
+        try:
+            return get_gradient_edge(part) if part.requires_grad else None
+        except AssertionError:  # a view that was made under no_grad claims to need a gradient, and has none
+            return None
 
     return mapped(output, edge)
 

@@ -3,6 +3,7 @@
 import linecache
 
 import pytest
+from torch import nn
 
 from tests.diagnosis import nets
 from tests.diagnosis.nets import CutOff, Deep, EightBits, Inline, causes, diagnosed, remedies, undefended_accuracy
@@ -48,6 +49,17 @@ def test_logits_without_a_graph_are_the_fault_of_the_models_own_forward(kind, re
     assert remedies(diagnosis) == {remedy}
     assert diagnosis.proof.before is None
     assert diagnosis.proof.after < diagnosis.proof.clean - 0.2
+
+
+@pytest.mark.parametrize("kind", ["no_grad", "detach"])
+def test_logits_without_a_graph_are_found_where_the_first_layer_makes_a_view(kind):
+    """Under no_grad the output of Flatten has no edge in the graph, and the diagnosis ended with an AssertionError."""
+    model = CutOff(kind)
+    model.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    diagnosis = diagnosed(model, 24)
+
+    assert diagnosis.verdict == "masked"
+    assert causes(diagnosis) == [("", "detached")]
 
 
 def test_images_that_go_through_numpy_are_attacked_without_gradients():

@@ -136,3 +136,14 @@ def test_the_graph_is_freed_after_the_trace():
     del out, trace
     gc.collect()
     assert alive() is None
+
+
+def test_a_view_made_under_no_grad_has_no_gradient():
+    """Such a view claims to need a gradient, and asking torch for its edge failed with an AssertionError."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    x = torch.rand(2, 3, 4, requires_grad=True)
+    with Trace(net, grad=True, strict=False) as trace, torch.no_grad():
+        net(2 * x)
+
+    assert trace.calls
+    assert all(call.edge is None for call in trace.calls)
