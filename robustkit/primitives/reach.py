@@ -5,6 +5,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives.ball import Ball
+from robustkit.primitives.rounding import wide
 
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT, _BACKFIRES = 0.25, -0.5
@@ -16,7 +17,7 @@ def farthest(ball: Ball, x: Tensor, slopes: Tensor) -> Tensor:
 
     Args:
         ball: in Linf, L2 or L1.
-        x: `[*S]` clean image in [0, 1].
+        x: `[*S]` clean image in [0, 1], or `[C, *S]` one for each function.
         slopes: `[C, *S]` gradients of the functions.
 
     Returns:
@@ -25,7 +26,7 @@ def farthest(ball: Ball, x: Tensor, slopes: Tensor) -> Tensor:
     Raises:
         UserError: for another norm.
     """
-    clean, slope = x.double().flatten(), slopes.double().flatten(1)
+    clean, slope = wide(x).reshape(-1, slopes.shape[1:].numel()), wide(slopes).flatten(1)
     room = torch.where(slope > 0, 1 - clean, clean)
     steep = slope.abs()
     if ball.norm == "Linf":
@@ -89,7 +90,7 @@ def _round(steep: Tensor, room: Tensor, eps: float) -> Tensor:
         spent = (room * full).square().sum(1, keepdim=True)
         free = (steep * ~full).norm(dim=1, keepdim=True)
         pace = (eps**2 - spent).clamp(min=0).sqrt() / free.clamp(min=torch.finfo(free.dtype).tiny)
-        move = torch.where(full, room, steep * pace)
+        move = torch.where(full | (steep == 0), room * full, steep * pace)  # where nothing is steep, any pace is right
         over = (move > room) & ~full
         if not bool(over.any()):
             break

@@ -52,6 +52,27 @@ def test_the_rise_is_counted_from_the_point():
     assert rises.tolist() == pytest.approx([0.2, 0], abs=1e-7)
 
 
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.5), ("Linf", 1.0), ("L2", 0.5), ("L2", 5.0), ("L1", 5.0)])
+def test_nothing_moves_where_nothing_is_steep(norm, eps):
+    """In L2 the length that is left over a slope of zero was infinite, and times zero no number."""
+    x = torch.rand(6)
+    one = torch.tensor([0.0, 0.0, 3.0, 0.0, 0.0, 0.0])
+    ends = farthest(ball(norm, eps), x, torch.stack([0 * one, one]))
+
+    assert torch.equal(ends[0], x.double())
+    assert torch.equal(ends[1][one == 0], x[one == 0].double())
+    assert ends[1][2] == pytest.approx(min(float(x[2]) + eps, 1))
+
+
+def test_each_function_can_have_an_image_of_its_own():
+    x, slopes = torch.rand(3, 2, 2), torch.rand(3, 2, 2) - 0.5
+    together = farthest(ball("L2", 0.7), x, slopes)
+    alone = [farthest(ball("L2", 0.7), *row) for row in zip(x, slopes[:, None], strict=True)]
+
+    torch.testing.assert_close(together, torch.cat(alone))
+    assert farthest(ball("L2", 0.7), x[:0], slopes[:0]).shape == (0, 2, 2)
+
+
 def test_l0_is_refused():
     with pytest.raises(UserError, match="Linf, L2 and L1"):
         farthest(ball("L0", 2), torch.rand(4), torch.rand(1, 4))
