@@ -22,6 +22,7 @@ from .gradient.adam_pgd import AdamPGD as AdamPGD
 from .gradient.apgd import APGD as APGD
 from .gradient.bim import BIM as BIM
 from .gradient.fgsm import FGSM as FGSM
+from .gradient.frank_wolfe import FrankWolfe as FrankWolfe
 from .gradient.gama import GAMA as GAMA
 from .gradient.guided_square import GuidedSquare as GuidedSquare
 from .gradient.md import MD as MD

@@ -1,9 +1,10 @@
-"""Optimisers, losses and starts at an equal budget: a hundred gradients for each image, against PGD and APGD.
+"""Optimisers, losses and starts at equal budgets: a hundred gradients for each image (in L1 also ten and twenty).
 
 Attacks that draw no noise with one restart are run once. "Only" counts images that the attack breaks and `apgd-ce` with
 the same seed does not, and the reverse, over all seeds.
 
     python bench/ascents.py --zoo DIR [--only trades] [--attacks acg] [--images 128] [--start 0] [--seeds 3]
+    python bench/ascents.py --zoo DIR --only L1 --images 250  # Linf, or a network and its norm
 """
 
 import argparse
@@ -27,6 +28,10 @@ ATTACKS = (
     "adam_pgd:steps=100,loss=margin", "gama:steps=99", "md:steps=50", "pma:steps=50", "acg:steps=100",
     "acg:steps=100,variant=reference", "reacg:steps=100", "reacg:steps=100,variant=reference",
 )  # fmt: skip
+ATTACKS_L1 = (
+    REFERENCE,
+    *(f"{name}:steps={steps},loss=margin" for steps in (10, 20, 100) for name in ("pgd", "apgd", "frank_wolfe")),
+)
 NO_NOISE = ("acg", "reacg")
 
 CASES = (
@@ -34,6 +39,9 @@ CASES = (
     Case("smallcnn_mnist", "mnist", "Linf", "0.1", True),
     Case("trades_mnist", "mnist", "Linf", "0.32", True),
     Case("cnn_a_cifar", "cifar10", "Linf", "2/255", False),
+    Case("resnet2b_cifar", "cifar10", "L1", "3", True),
+    Case("smallcnn_mnist", "mnist", "L1", "8", True),
+    Case("cnn_a_cifar", "cifar10", "L1", "3", False),
 )
 
 
@@ -52,7 +60,7 @@ def result(subject: Subject, case: Case, specification: str, seeds: Sequence[int
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--zoo", type=Path, required=True)
-    parser.add_argument("--only", default="", help="text in a case's network or eps")
+    parser.add_argument("--only", default="", help="text in a case's network, norm or eps")
     parser.add_argument("--attacks", default="", help="text in an attack's specification")
     parser.add_argument("--images", type=int, default=128)
     parser.add_argument("--start", type=int, default=0, help="number of the first correctly classified image")
@@ -60,14 +68,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(
-        "| network | eps | n | attack | robust, % | only this / only apgd-ce | passes |\n|---|---|---|---|---|---|---|"
+        "| network | norm | eps | n | attack | robust, % | only this / only apgd-ce | passes |\n"
+        "|---|---|---|---|---|---|---|---|"
     )
     for case in CASES:
         if options.only not in " ".join(map(str, case)):
             continue
         subject = subject_of(options.zoo, case, options.start, options.images)
         reference = result(subject, case, REFERENCE, range(options.seeds)).robust
-        for specification in ATTACKS:
+        for specification in ATTACKS_L1 if case.norm == "L1" else ATTACKS:
             if options.attacks not in specification:
                 continue
             once = specification.partition(":")[0] in NO_NOISE
@@ -76,8 +85,8 @@ def main() -> None:
             shares = " ".join(f"{100 * float(row.double().mean()):.1f}" for row in found.robust)
             only = f"{int((reference & ~robust).sum())} / {int((robust & ~reference).sum())}"
             print(
-                f"| {case.network} | {case.eps} | {len(subject.x)} | {specification} | {shares} | {only} | "
-                f"{found.passes:.0f} |",
+                f"| {case.network} | {case.norm} | {case.eps} | {len(subject.x)} | {specification} | {shares} | "
+                f"{only} | {found.passes:.0f} |",
                 flush=True,
             )
 

@@ -47,6 +47,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "eotpgd": ("pgd", {"loss": "ce"}),
     "fab-t": ("fab", {"targets": 9}),
     "fgm": ("fgsm", {}),
+    "frank-wolfe": ("frank_wolfe", {}),
+    "fw": ("frank_wolfe", {}),
     "guided-square": ("guided_square", {}),
     "i-fgsm": ("bim", {}),
     "ifgsm": ("bim", {}),
