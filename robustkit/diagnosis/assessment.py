@@ -24,6 +24,7 @@ from .verdicts import (  # fmt: skip
 )
 
 CROWDED = 0.3  # share of logits at their bounds, as after tanh; other networks have 0.00
+UNSEEN = 0.05  # of the response to a move that values without a gradient have; ordinary networks read at most 0.014
 LOST = 0.1  # share of images without a usable gradient from which on the network is not called clear
 
 
@@ -62,7 +63,13 @@ class Assessment:
     def suspicious(self) -> bool:
         """Whether anything was measured that an attack may suffer from."""
         unusual = {*MASKING, "straight-through", "tied logits", "loss saturated"} & set(self.verdicts.values())
-        return bool(unusual or self.saturable or median(self.whole.crowded) > CROWDED)
+        crowded = median(self.whole.crowded) > CROWDED
+        return bool(unusual or self.saturable or crowded or self.unseen)
+
+    @property
+    def unseen(self) -> bool:
+        """Whether the logits respond to values of the image at which the gradient is exactly zero."""
+        return median(self.whole.unseen) > UNSEEN
 
 
 def assess(subject: Subject, layers: Layers | None) -> Assessment:

@@ -79,8 +79,8 @@ def _from_proof(assessment: Assessment, proof: Proof, suspects: str) -> Conclusi
     tied = " The model's wrong classes tie, so trust targeted attacks." if ties else ""
     calls = _unsuspected(assessment)
     calls = f"The gradient{suspects} is not faithful, but attacks succeed with it" if suspects else calls
-    return Conclusion("clear", f"{calls}: after gradient attacks, other attacks lower robust accuracy by at most "
-                      f"{most} (95 % bound).{tied}")  # fmt: skip
+    return Conclusion("clear", f"{calls}: after gradient attacks, the proof's other attacks lower robust accuracy "
+                      f"by at most {most} (95 % bound).{tied}")  # fmt: skip
 
 
 def _missed(proof: Proof) -> str:
@@ -99,6 +99,13 @@ def notes(assessment: Assessment, subject: Subject, final: Conclusion) -> tuple[
         sentences.append(
             "From image to margin the gradient does not predict a move of size eps, because of depth or of curved code "
             "in a forward method; use many small steps, restarts, and an attack without gradients."
+        )
+    if assessment.unseen and share(whole.zero) < 1:
+        sentences.append(
+            "Values of the image at which the gradient is exactly zero move the logits "
+            f"{_percent(median(whole.unseen))} as far as all values do: attacks with gradients do not see them. Look "
+            "for a threshold, a mask or pooling in front of the first layer, and attack without gradients, too "
+            "(--attack square)."
         )
     if share(whole.correct) < 0.5:
         sentences.append(

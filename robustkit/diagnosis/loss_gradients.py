@@ -44,6 +44,7 @@ class EndToEndNumbers(NamedTuple):
     crowded: Tensor  # [n] share of the other logits that equal the largest or the smallest, to 0.001 of their range
     correct: Tensor  # [n] 1 where the prediction is the label
     still: Tensor  # [n] 1 where the full perturbation changes no logit
+    unseen: Tensor  # [n] how far the logits move if only values without a gradient do, as a share of the full move
 
 
 class LossGradients(NamedTuple):
@@ -72,6 +73,8 @@ def _of_batch(batch: Subject, sites: Sequence[Site]) -> LossGradients:
         loss = losses.loss(batch.loss)(logits, batch.y, untargeted)
         margin_grad = _grad_or_zeros(margin, query)
         image_grad = _grad_or_zeros(loss, query)
+        # Of all logits together, so that it is zero only where none of them has a gradient.
+        seen = _grad_or_zeros(logits @ torch.linspace(1, 2, logits.shape[1]).to(logits), query) != 0
         # Of a copy: logits that are cut off from the graph say nothing about the loss.
         scores = logits.detach().clone().requires_grad_()
         logits_grad, ce_grad = (
@@ -89,7 +92,7 @@ def _of_batch(batch: Subject, sites: Sequence[Site]) -> LossGradients:
     logits = logits.detach()
     rivals, spread = _ties(logits.double(), batch.y)
     whole = EndToEndNumbers(
-        **_moved(batch, margin_grad, logits, margin.detach()), zero=_summarized([image_grad], count).zero,
+        **_moved(batch, margin_grad, seen, logits, margin.detach()), zero=_summarized([image_grad], count).zero,
         lost=as_float64(_lost(logits_grad)), lost_ce=as_float64(_lost(ce_grad)),
         probabilities=as_float64(_probabilities(logits)), largest=as_float64(logits.abs().amax(1)),
         rivals=as_float64(rivals), spread=as_float64(spread),
@@ -98,20 +101,23 @@ def _of_batch(batch: Subject, sites: Sequence[Site]) -> LossGradients:
     return LossGradients({site: by_call[site] for site in sites if site in by_call}, whole)
 
 
-def _moved(batch: Subject, grad: Tensor, logits: Tensor, margin: Tensor) -> dict[str, Tensor]:
-    """`fidelity`, `fidelity_small` and `still` of EndToEndNumbers."""
+def _moved(batch: Subject, grad: Tensor, seen: Tensor, logits: Tensor, margin: Tensor) -> dict[str, Tensor]:
+    """`fidelity`, `fidelity_small`, `still` and `unseen` of EndToEndNumbers."""
     move = batch.perturbed - batch.x
     predicted = (per_image(grad, len(batch.x)) * per_image(move, len(batch.x))).sum(1)
     floor = _ROUNDING * torch.finfo(logits.dtype).eps * logits.abs().amax(1)
     with torch.no_grad():
         far, near = batch.logits(batch.x + move), batch.logits(batch.x + SMALL * move)
+        without_gradient = batch.logits(batch.x + move * ~seen)
+    response = (far - logits).norm(dim=1)
+    unseen = torch.where(response > 0, (without_gradient - logits).norm(dim=1) / response, torch.nan)
 
     def fidelity(share: float, moved: Tensor) -> Tensor:
         change = losses.margin(moved, batch.y) - margin
         return as_float64(torch.where(change.abs() > floor, agreement(share * predicted, change), torch.nan))
 
     return {"fidelity": fidelity(1.0, far), "fidelity_small": fidelity(SMALL, near),
-            "still": as_float64((far == logits).all(1))}  # fmt: skip
+            "still": as_float64((far == logits).all(1)), "unseen": as_float64(unseen)}  # fmt: skip
 
 
 def _grad_or_zeros(value: Tensor, point: Tensor) -> Tensor:

@@ -119,6 +119,8 @@ class Inline(nn.Module):
                 x = x * 1.0
         if self.kind == "compare":
             x = (x > 0.5).float()
+        if self.kind == "threshold":
+            x = x * (x > 0.05)
         if self.kind == "numpy":
             x = torch.from_numpy(x.detach().numpy())
         if self.kind == "noise":

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from tests.diagnosis import nets
-from tests.diagnosis.nets import CutOff, Deep, EightBits, Inline, causes, diagnosed, remedies, undefended_accuracy
+from tests.diagnosis.nets import CutOff, Deep, EightBits, Inline, base, causes, diagnosed, remedies, undefended_accuracy
 
 LINES = {
     "round": "x = torch.round(x * 8) / 8",
@@ -49,6 +49,19 @@ def test_logits_without_a_graph_are_the_fault_of_the_models_own_forward(kind, re
     assert remedies(diagnosis) == {remedy}
     assert diagnosis.proof.before is None
     assert diagnosis.proof.after < diagnosis.proof.clean - 0.2
+
+
+def test_values_that_a_threshold_hides_from_the_gradient_call_for_the_whole_proof():
+    """A Square of 32 queries found nothing, and the model was called clear; AutoAttack halves its robust accuracy."""
+    diagnosis = diagnosed(Inline("threshold"), 40, prove=True, eps="0.1")
+
+    assert diagnosis.verdict == "masked"
+    assert diagnosis.proof.attack_search == "square:queries=500"
+    assert any("do not see them" in note for note in diagnosis.notes)
+
+
+def test_every_value_has_a_gradient_in_an_ordinary_network():
+    assert not any("do not see them" in note for note in diagnosed(base(), 24).notes)
 
 
 @pytest.mark.parametrize("kind", ["no_grad", "detach"])
