@@ -28,6 +28,7 @@ from robustkit.checks import (
     transfer,
     unbounded,
     unfinished,
+    unseen_values,
     unstable_loss,
     zero_gradients,
 )
@@ -41,7 +42,7 @@ RULES: Final[tuple[Rule, ...]] = tuple(
         clean_accuracy, probabilities, randomized, fresh_answers, zero_gradients, gradients_mislead, black_box_wins,
         single_step,
         unfinished, monotone_radius, impossible_claim, normalisation, finite_gradients, unbounded,
-        gradient_direction, finite_difference, unstable_loss, longer_search,
+        gradient_direction, finite_difference, unseen_values, unstable_loss, longer_search,
         other_targets, random_search, transfer, eight_bits, restarts, consistent_loss,
         fixed_randomness, binarization,
     )

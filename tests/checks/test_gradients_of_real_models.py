@@ -34,7 +34,7 @@ HONEST = {"linear": linear, "cnn": cnn, "tanh": lambda: Changed(linear(), before
 
 @pytest.mark.parametrize("make", HONEST.values(), ids=HONEST)
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
-@pytest.mark.parametrize("rule", ["finite_difference", "unstable_loss"])
+@pytest.mark.parametrize("rule", ["finite_difference", "unseen_values", "unstable_loss"])
 def test_honest_models_set_nothing_off(rule, norm, make, monkeypatch):
     radius = {"Linf": "0.1", "L2": "0.5", "L1": "2"}[norm]
     check = checked(monkeypatch, rule, make(), norm=norm, eps=radius)
@@ -47,6 +47,22 @@ def test_a_backward_pass_that_is_not_the_forwards_is_found(monkeypatch):
 
     assert checked(monkeypatch, "finite_difference", wrong).status == "failed"
     assert checked(monkeypatch, "unstable_loss", wrong).status == "ok"
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2"])
+def test_values_that_a_threshold_hides_from_the_gradient_are_found(norm, monkeypatch):
+    # The digits' background is 0; what moves it above the threshold, no gradient shows.
+    hidden = Changed(linear(), before=lambda x: x * (x > 0.05))
+    radius = {"Linf": "0.1", "L2": "1"}[norm]
+
+    assert checked(monkeypatch, "unseen_values", hidden, norm=norm, eps=radius).status == "failed"
+    assert checked(monkeypatch, "finite_difference", hidden, norm=norm, eps=radius).status == "ok"
+
+
+def test_values_without_a_gradient_that_do_not_matter_are_no_fault(monkeypatch):
+    cropped = Changed(linear(), before=lambda x: x * torch.nn.functional.pad(torch.ones(6, 6), (1, 1, 1, 1)))
+
+    assert checked(monkeypatch, "unseen_values", cropped).status == "ok"
 
 
 def test_a_loss_that_is_shattered_is_found(monkeypatch):
