@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from robustkit.errors import unknown
+from robustkit.errors import UserError, unknown
 from robustkit.evidence.run import Run
 from robustkit.host.files import write_text
 
@@ -16,7 +16,7 @@ from .plain_tables import latex, markdown
 FORMS: Final[dict[str, Callable[[Sequence[Run]], str]]] = {
     "html": page, "markdown": markdown, "latex": latex, "json": json_text, "model-card": model_card,
 }  # fmt: skip
-_ENDINGS: Final = {".md": "markdown", ".tex": "latex", ".json": "json"}
+_ENDINGS: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".tex": "latex", ".json": "json"}
 
 
 def write_form(runs: Sequence[Run], path: Path, form: str | None = None) -> None:
@@ -24,13 +24,22 @@ def write_form(runs: Sequence[Run], path: Path, form: str | None = None) -> None
 
     Args:
         runs: at least one.
-        path: .md, .tex and .json say the form; any other name gets HTML.
+        path: .html, .md, .tex and .json say the form.
         form: one of `FORMS`; None goes by the name.
 
     Raises:
         UserError: there is no such form, or the file cannot be written.
     """
-    name = form or _ENDINGS.get(path.suffix.lower(), "html")
+    name = form or _form_of(path)
     if name not in FORMS:
         raise unknown("form of a report", name, FORMS)
     write_text(path, FORMS[name](runs))
+
+
+def _form_of(path: Path) -> str:
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS:
+        raise UserError(
+            f"{path} does not say what a report is written as; end its name in {', '.join(_ENDINGS)}, or give --format."
+        )
+    return _ENDINGS[ending]

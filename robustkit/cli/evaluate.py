@@ -151,6 +151,23 @@ def _check_conditions(texts: Sequence[str]) -> None:
         condition(text)
 
 
+def _check_measured(texts: Sequence[str], evaluation: "Evaluation") -> None:
+    """Refuse a condition on a threat that the run will not have: it would be kept as declared, and never be judged."""
+    from robustkit.comparison.conditions import Condition, condition
+    from robustkit.comparison.contestants import CLEAN
+    from robustkit.evidence.union import UNION
+
+    threats = {(each.norm, each.eps) for each in evaluation.plan.threats}
+    for asked in map(condition, texts):
+        if not isinstance(asked, Condition) or asked.threat.norm in (CLEAN.norm, UNION):
+            continue
+        if (asked.threat.norm, asked.threat.eps) not in threats:
+            run = ", ".join(f"{each.norm}@{each.eps_text}" for each in evaluation.plan.threats) or "clean images"
+            raise UserError(
+                f"The run would have no result for {asked.text!r}; it is about {run}. Add that norm and radius."
+            )
+
+
 def _say_if_shard_is_ignored(shard: str | None) -> None:
     from robustkit.evaluation.shard import ignored_shard
 
@@ -166,6 +183,7 @@ def _work(options: dict[str, Any]) -> int:
 
     with Bars(options["quiet"]) as bars:
         evaluation = resolve(evaluation_request(options, bars))
+        _check_measured(options["fail_under"], evaluation)
         out = options["out"] = evaluation.folder(options["out"] or _RUNS / _folder_name(evaluation))
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)

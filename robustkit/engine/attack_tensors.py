@@ -145,6 +145,8 @@ def attack(
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
     x, y = _tensor(x, "The images"), _tensor(y, "The labels")
+    if y.dim() == 0 and x.dim() > 0:
+        raise UserError("There is one label; attack takes a batch, so give x[None] and y[None] for one image.")
     masks = [] if mask is None else load_masks(mask, len(x))
     method = attack_of(method, norm, eps, masks[0] if masks else None)
     target = None if target is None else _tensor(target, "The targets")

@@ -30,6 +30,7 @@ from robustkit.host.processes import own_device
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
+from robustkit.primitives.threat import exact, is_minimum
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,8 +261,19 @@ def _threat_texts(attacks: Sequence[Any], norms: list[str], radii: list[str]) ->
         what = f"the class {wrong[0].__name__}" if isinstance(wrong[0], type) else type(wrong[0]).__name__
         raise UserError(f"An attack is a name or an attack object such as PGD(eps='8/255'), not {what}.")
     objects = [attack for attack in attacks if isinstance(attack, Attack)]
+    given = [text.rpartition(":")[2] for text in radii]
+    for each in objects if radii else ():
+        if _number(str(each.eps)) not in map(_number, given):
+            raise UserError(
+                f"{type(each).__name__} has a radius of its own, {each.eps}, and eps= is {', '.join(radii)}; leave out "
+                "eps=, or give the attack by its name."
+            )
     if not objects or norms or radii:
         return norms, radii
     if len(objects) < len(attacks) or len({(each.ball.norm, each.ball.eps) for each in objects}) > 1:
         raise UserError("These attacks have different threat models; say which with norm= and eps=.")
     return [objects[0].ball.norm], [str(objects[0].eps)]
+
+
+def _number(radius: str) -> float:
+    return math.inf if is_minimum(radius) else float(exact(radius))

@@ -81,9 +81,8 @@ def function_in(module: ModuleType, where: Address) -> Callable[..., object]:
         return cast(Callable[..., object], function)
     own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__]
     names = ", ".join(sorted(own)) or "none"
-    raise UserError(
-        f"{where.file} has no function {where.function!r}; pass {where.file}:NAME, with NAME one of: {names}."
-    )
+    what = f"has no function {where.function!r}" if where.function else "is a file, and a function of it is meant"
+    raise UserError(f"{where.file} {what}; pass {where.file}:NAME, with NAME one of: {names}.")
 
 
 class ImportedFile(NamedTuple):

@@ -75,3 +75,14 @@ def test_a_gate_in_markdown_escapes_what_models_are_called(place, robustkit):
     assert printed.status == 1
     assert "| FAIL | a \\| \\<b\\>" in printed.out
     assert "\n# c" not in printed.out
+
+
+@pytest.mark.parametrize("asked", ["L2@0.5>=0.4", "Linf@0.2>=0.4"])
+def test_a_condition_on_a_threat_that_the_run_will_not_have_is_refused_before_the_first_image(asked, place, robustkit):
+    """It was found after the last one, and stayed in the card as a threshold that was declared and not assessed."""
+    printed = robustkit(*EVALUATE, *MODEL, "--out", "typo", "--fail-under", asked)
+
+    assert printed.status == 2
+    assert printed.err.strip().endswith("it is about Linf@0.05. Add that norm and radius.")
+    assert not (place / "typo").exists()
+    assert robustkit(*EVALUATE, *MODEL, "--out", "typo", "--fail-under", "Linf@1/20>=0").status == 0

@@ -142,6 +142,7 @@ def test_images_of_half_precision_are_attacked_in_the_models():
         ({"x": torch.zeros(0, 1, 8, 8), "y": torch.zeros(0, dtype=torch.int64)}, "no images"),
         ({"x": torch.zeros(12, 1, 8, 8, dtype=torch.uint8)}, "divide by 255"),
         ({"x": 255 * images(12, 1, 8, 8)}, "declare their bounds"),
+        ({"x": torch.zeros(1, 8, 8), "y": torch.tensor(3)}, r"give x\[None\] and y\[None\]"),
         ({"batch_size": 0}, "at least 1"),
         ({"target": torch.full((12,), 9)}, "Label 9"),
         ({"target": problem("mlp", 1, 8, 8).y}, "target equals the true class"),

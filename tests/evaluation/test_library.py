@@ -112,6 +112,19 @@ def test_attack_objects_bring_their_threat_model():
     assert set(run.samples.eps_text) == {"0.3"}
 
 
+@pytest.mark.parametrize("radii", ["0.2", ["0.2", "L2:0.5"]])
+def test_an_attack_object_is_not_run_at_a_radius_that_is_not_its_own(radii):
+    """It was, without a word: PGD(eps=0.1) beside eps=0.2 was evaluated at 0.2."""
+    with pytest.raises(UserError, match=r"^PGD has a radius of its own, 0\.1, and eps= is 0\.2.*leave out eps=.*$"):
+        evaluate(linear(), dataset=data(4), attacks=[PGD(0.1, steps=2)], eps=radii)
+
+
+def test_a_radius_may_be_given_twice_in_other_words():
+    run = evaluate(linear(), dataset=data(4), attacks=[PGD("8/255", steps=2)], eps=["8/255", "0.1"])
+
+    assert set(run.results.eps_text) >= {"8/255", "0.1"}
+
+
 class Mine(PGD):
     """An attack that no registry knows."""
 

@@ -58,6 +58,13 @@ def test_latex_is_a_table_with_balanced_groups(run):
     assert len(re.findall(r"(?<!\\)\{", text)) == len(re.findall(r"(?<!\\)\}", text))
 
 
+@pytest.mark.parametrize("name", ["report.docx", "report", "report.csv"])
+def test_a_name_that_says_no_form_is_refused_in_one_line(name, run, tmp_path):
+    with pytest.raises(UserError, match=r"^.*end its name in \.html, .*\.json, or give --format\.$"):
+        write_form([run], tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize("name", ["paper.tex", "README.md"])
 def test_what_a_person_wrote_is_not_replaced_and_an_older_table_is(name, run, tmp_path):
     (tmp_path / name).write_text("my own words")
