@@ -27,7 +27,6 @@ from robustkit.evaluation.shard import Shard
 from robustkit.evaluation.threats import threats_of
 from robustkit.host.environment import chosen_device
 from robustkit.host.processes import own_device
-from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.threat import exact, is_minimum
@@ -233,12 +232,24 @@ def _require_no_threat(request: EvaluationRequest) -> None:
 
 
 def _check_images(planned: Plan, data: Dataset, ids: Sequence[int]) -> None:
-    """Check that the images have every threat model: a patch needs a height and a width, a mask their size."""
-    if all(threat.mask is None and threat.ball_name in NORMS for threat in planned.threats):
+    """Check that the images have every threat model: a patch needs a height and a width, a mask their size.
+
+    And that no ball of L2 or L1 holds every image, as with a radius in units of pixels from 0 to 255.
+    """
+    if all(threat.mask is None and threat.ball_name in ("Linf", "L0") for threat in planned.threats):
         return
     x, _ = data.batch(ids[:1])
     for each in planned.attacks:
         each.attack.check_images(tuple(x.shape[1:]))
+    values = x[0].numel()
+    farthest = {"L2": values**0.5, "L1": float(values)}
+    for threat in planned.threats:
+        apart = farthest.get(threat.ball_name, math.inf)
+        if apart < threat.eps < math.inf:
+            raise UserError(
+                f"No two images of {values} values in [0, 1] are farther apart than {apart:g} in {threat.ball_name}, "
+                f"and eps is {threat.eps_text}; give it in units of pixels in [0, 1]."
+            )
 
 
 def _mask(request: EvaluationRequest, attacks: Sequence[Any], data: Dataset) -> Mask | None:

@@ -119,6 +119,13 @@ def test_an_attack_object_is_not_run_at_a_radius_that_is_not_its_own(radii):
         evaluate(linear(), dataset=data(4), attacks=[PGD(0.1, steps=2)], eps=radii)
 
 
+@pytest.mark.parametrize(("norm", "eps", "apart"), [("L2", "8.1", "8"), ("L1", "65", "64")])
+def test_a_ball_that_holds_every_image_is_refused(norm, eps, apart):
+    with pytest.raises(UserError, match=rf"^No two images of 64 values .* farther apart than {apart} in {norm}.*\.$"):
+        evaluate(linear(), dataset=data(4), attacks="fgsm", norm=norm, eps=eps)
+    evaluate(linear(), dataset=data(4), attacks="fgsm", norm=norm, eps=apart)
+
+
 def test_a_radius_may_be_given_twice_in_other_words():
     run = evaluate(linear(), dataset=data(4), attacks=[PGD("8/255", steps=2)], eps=["8/255", "0.1"])
 
