@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from robustkit.errors import UserError
 from robustkit.nethook.call import Call, Snapshot, SnapshotPolicy, edges_of, views_of
 from robustkit.nethook.edits import OutputEdit, checked
 from robustkit.nethook.hooked import Inputs, Visit
@@ -51,12 +50,8 @@ class Recorder:
 
     def _record(self, visit: Visit, output: Any, snapshots: dict[str, Snapshot]) -> None:
         call = Call(visit.name, visit.module, visit.call, len(self.calls), snapshots)
-        if self.record_grad:
-            if torch.is_inference_mode_enabled():
-                raise UserError(
-                    f"Layer {visit.name!r} runs under torch.inference_mode, where there are no gradients; leave that "
-                    "mode, attack without gradients (--attack square), or trace without grad=True."
-                )
+        # Where the model's own code is in inference mode, as under no_grad, there is no graph.
+        if self.record_grad and not torch.is_inference_mode_enabled():
             call.edge, call.views = edges_of(output, visit.name), views_of(output)
         self.calls.append(call)
         if self.stop is not None and {call.name for call in self.calls} >= self.awaited:

@@ -85,6 +85,10 @@ class Trace:
     def __enter__(self) -> "Trace":
         if self._open is not None:
             raise UserError("This Trace is open already; make a second one.")
+        if self._recorder.record_grad and torch.is_inference_mode_enabled():
+            raise UserError(
+                "Under torch.inference_mode there are no gradients; leave that mode, or trace without grad=True."
+            )
         recorder = replace(self._recorder, calls=[], stopping=False)
         context = hooked(
             self.model,

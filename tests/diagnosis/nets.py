@@ -136,7 +136,7 @@ class CutOff(nn.Module):
         self.body, self.kind = base(), kind
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.set_grad_enabled(self.kind != "no_grad"):
+        with torch.inference_mode(self.kind == "inference_mode"), torch.set_grad_enabled(self.kind == "detach"):
             logits = self.body(x)
         return logits.detach()
 

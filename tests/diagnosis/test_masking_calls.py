@@ -40,7 +40,10 @@ def test_the_line_that_masks_comes_first(kind):
     assert site.code == LINES[kind] == linecache.getline(site.file, site.line).strip()
 
 
-@pytest.mark.parametrize(("kind", "remedy"), [("no_grad", "gradient-free"), ("detach", "straight-through")])
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [("no_grad", "gradient-free"), ("inference_mode", "gradient-free"), ("detach", "straight-through")],
+)
 def test_logits_without_a_graph_are_the_fault_of_the_models_own_forward(kind, remedy):
     diagnosis = diagnosed(CutOff(kind), 24, prove=True)
 

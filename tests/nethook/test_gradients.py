@@ -147,3 +147,21 @@ def test_a_view_made_under_no_grad_has_no_gradient():
 
     assert trace.calls
     assert all(call.edge is None for call in trace.calls)
+
+
+def test_code_of_the_model_in_inference_mode_has_no_gradient_as_under_no_grad():
+    class Quiet(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.inference_mode():
+                hidden = self.a(x)
+            return self.b(hidden.clone())
+
+    with Trace(Quiet(), grad=True) as trace:
+        grads = trace.grad(trace.model(torch.rand(2, 3)).sum())
+
+    assert grads["a"] is None
+    assert torch.equal(grads["b"], torch.ones(2, 3))
