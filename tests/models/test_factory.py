@@ -114,6 +114,15 @@ def test_the_first_image_of_a_class_that_the_model_lacks_is_named(tmp_path):
         load_model("mine.py:other", dataset=load_dataset(str(tmp_path / "more.npz")))
 
 
+def test_labels_that_count_from_one_are_named_as_what_they_are(tmp_path):
+    # It advised --num-classes 11, and with that --num-classes 10.
+    x, y = data(30)
+    save(tmp_path / "one.npz", x, y + 1)
+
+    with pytest.raises(UserError, match=r"one has 11 .*probably count from 1: subtract 1\.$"):
+        load_model("mine.py:net", dataset=load_dataset(str(tmp_path / "one.npz")))
+
+
 def test_a_network_of_the_user_takes_a_checkpoint(tmp_path):
     state = {"1.weight": torch.ones(10, 64), "1.bias": torch.zeros(10)}
     torch.save(state, tmp_path / "a.pt")
