@@ -131,6 +131,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             *RK_7[:3], RK_7[3]._replace(specification="soft_apgd:steps=30,loss=dlr,targets=4"), *RK_7[4:],
         ),
         "rk-7": RK_7,
+        "rk-8": ensembles.stages("rk-8", "Linf"),
         "race": (FIRST_AND_CLEAN, RACE, *RK_7[5:]),
         "second and race": (FIRST_AND_CLEAN, RK_7[1], RACE, *RK_7[5:]),
         "race and long": (FIRST_AND_CLEAN, RACE, Stage("apgd-ce:steps=50", "long", STILL_NEAR), *RK_7[5:]),

@@ -1,7 +1,7 @@
-"""A sign of masked gradients: they predict less than half of what happens where one follows them.
+"""A sign of masked gradients: they predict less than half of what happens, or say nothing of values that matter.
 
 An ensemble that measures nearness (`default`) follows the gradient of the nearest class once, from the best point of
-each image, to where it predicts most.
+each image, to where it predicts most. In Linf it also moves the values at which no class has a gradient.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, Status
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
-from robustkit.primitives.reach import believable
+from robustkit.primitives.reach import believable, hidden
 
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
@@ -20,6 +20,7 @@ class FollowedGradients(NamedTuple):
 
     images: int
     misled: tuple[int, ...]  # those whose gradient predicted nothing, or less than half of what happened
+    hidden: int  # of these, on how many values without a gradient moved the logits
 
     @property
     def masked(self) -> bool:
@@ -43,8 +44,9 @@ def followed(records: Iterable[NearRow], attacks: Sequence[str]) -> dict[RunThre
 
 def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
     given = list(rows)
-    misled = sorted(row.sample for row in given if not believable(row.predicted, row.obtained))
-    return FollowedGradients(len(given), tuple(misled))
+    unseen = {row.sample for row in given if hidden(row.predicted, row.unseen)}
+    misled = unseen.union(row.sample for row in given if not believable(row.predicted, row.obtained))
+    return FollowedGradients(len(given), tuple(sorted(misled)), len(unseen))
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -58,15 +60,17 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         counts = measured[place]
         misled = len(counts.misled)
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
-        text = (
-            f"on {misled} of {counts.images} images that the first steps did not break, the gradient predicts nothing, "
-            "or less than half of the change when it is followed."
+        what = (
+            "the gradient predicts nothing, or less than half of the change when it is followed"
+            if counts.hidden < misled or not misled
+            else "values at which the gradient is exactly zero move the logits"
         )
+        text = f"on {misled} of {counts.images} images that the first steps did not break, {what}."
         if counts.masked:
             text += (
                 " Every member of the ensemble attacked these images, but the model's gradients are probably masked, "
+                "and then the reported robust accuracy is too high."
             )
-            text += "and the reported robust accuracy is too high."
         alarm: Status = "failed"
         if plain_norm(place) != place.norm:
             alarm = "warning"

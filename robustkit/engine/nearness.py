@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from robustkit.classifier.memory import in_parts
 from robustkit.classifier.session import Session
-from robustkit.primitives import losses
+from robustkit.primitives import losses, noise
 from robustkit.primitives.protocol import (
     Attack,
     MultiGradientAttack,
@@ -27,7 +27,7 @@ from robustkit.primitives.protocol import (
     Trials,
     begin,
 )
-from robustkit.primitives.reach import believable, reach
+from robustkit.primitives.reach import believable, hidden, reach
 from robustkit.primitives.rows import padded
 
 _NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
@@ -42,11 +42,12 @@ class Nearness(NamedTuple):
     predicted: float  # how much of the nearest class's lead the gradient says can still be taken away
     obtained: float  # how much is taken away where the gradient says that it is most
     at_clean: float | None = None  # `believed` at the clean image; None if that was not measured
+    unseen: float | None = None  # how much of the lead values without a gradient move, either way; None: not measured
 
     @property
     def trusted(self) -> bool:
-        """Whether the gradient may be believed."""
-        return believable(self.predicted, self.obtained)
+        """Whether the gradient may be believed: it does not miss most of a rise, nor what some values do."""
+        return believable(self.predicted, self.obtained) and not hidden(self.predicted, self.unseen or 0.0)
 
     @property
     def believed(self) -> float:
@@ -61,11 +62,13 @@ class Margins(MultiGradientAttack):
     Args:
         classes: how many wrong classes, at least 1: the likeliest.
         clean_below: the clean image is measured, too, if the ratio at the best point is below this.
+        unseen: in Linf, whether the values are moved at which no class has a gradient.
     """
 
     _: KW_ONLY
     classes: int
     clean_below: float = 0.0
+    unseen: bool = False
 
     norms = ("Linf", "L2", "L1")
 
@@ -98,7 +101,7 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
         states: `[n]` rows, whose trials count.
         points: `[n, *S]` in ball and box.
     """
-    near = _at(session, attack, states, points)
+    near = _at(session, attack, states, points, unseen=attack.unseen and attack.norm == "Linf")
     rows = [row for row, each in enumerate(near) if each.trusted and each.ratio < attack.clean_below]
     if rows:
         some = states.take(torch.tensor(rows, device=points.device))
@@ -107,7 +110,7 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
     return near
 
 
-def _at(session: Session, attack: Margins, states: State, points: Tensor) -> list[Nearness]:
+def _at(session: Session, attack: Margins, states: State, points: Tensor, *, unseen: bool = False) -> list[Nearness]:
     trials = states.trial
     seen = _seen(session, attack, State(trials, points, torch.zeros_like(trials.y), states.done))
     assert isinstance(seen, MultiGradientSeen)
@@ -117,9 +120,25 @@ def _at(session: Session, attack: Margins, states: State, points: Tensor) -> lis
     )
     searched = [_Row.of(attack, *row) for row in rows]
     ends = attack.ball.project(trials.x, torch.stack([row.end for row in searched]).to(points))
-    logits = session.logits(attack.whole(trials, ends))
-    leads = logits.gather(1, trials.y.unsqueeze(1)) - logits
-    return [row.nearness(lead) for row, lead in zip(searched, leads.double(), strict=True)]
+    leads = _leads(session, attack, trials, ends)
+    near = [row.nearness(lead) for row, lead in zip(searched, leads, strict=True)]
+    if not unseen:
+        return near
+    moved = _leads(session, attack, trials, _without_gradient(attack, trials, points, (seen.grads == 0).all(1)))
+    effects = [abs(float(row.leads[0] - lead[row.classes[0]])) for row, lead in zip(searched, moved, strict=True)]
+    return [each._replace(unseen=effect) for each, effect in zip(near, effects, strict=True)]
+
+
+def _leads(session: Session, attack: Margins, trials: Trials, points: Tensor) -> Tensor:
+    """`[n, K]` float64 of the true class over each."""
+    logits = session.logits(attack.whole(trials, points))
+    return (logits.gather(1, trials.y.unsqueeze(1)) - logits).double()
+
+
+def _without_gradient(attack: Margins, trials: Trials, points: Tensor, unseen: Tensor) -> Tensor:
+    """`[n, *S]` the points, with random ends of the ball in place of `unseen` values `[n, *S]`; in Linf."""
+    direction = noise.normal(trials.key, 0, trials.x.shape[1:]).to(points).sign()
+    return torch.where(unseen, (trials.x + attack.ball.eps * direction).clamp(0, 1), points)
 
 
 def gradient_at(session: Session, attack: Attack, trials: Trials) -> Tensor:

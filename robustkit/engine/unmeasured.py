@@ -51,6 +51,6 @@ class Unmeasured:
                 yield replace(
                     outcome,
                     nearness=near,
-                    forwards=outcome.forwards + 2 * points,
+                    forwards=outcome.forwards + 2 * points + (near.unseen is not None),
                     backwards=outcome.backwards + len(near.classes) * points,
                 )

@@ -132,7 +132,9 @@ def _distances(outcome: Outcome, judged: float) -> str:
 def _nearness_record(key: tuple[str, str, str, str, int], near: Nearness) -> NearnessRecord:
     classes = [str(name) for name, ratio in zip(near.classes, near.ratios, strict=True) if ratio < 1]
     at_clean = near.at_clean or 0.0
-    return NearnessRecord(*key, near.believed, " ".join(classes), near.predicted, near.obtained, at_clean)
+    return NearnessRecord(
+        *key, near.believed, " ".join(classes), near.predicted, near.obtained, at_clean, near.unseen or 0.0
+    )
 
 
 def _ranking(order: Sequence[int], label: int) -> str:

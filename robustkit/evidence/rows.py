@@ -86,6 +86,7 @@ class NearnessRecord:
     predicted: float  # how much of the true class's lead over the nearest class can be taken away
     obtained: float  # how much was, where the gradient says that it is most
     at_clean: float  # ratio at the clean image; 0 where it was not measured, or its gradient is not to be believed
+    unseen: float  # how much of that lead values without a gradient move, either way; 0 where it was not measured
 
 
 @dataclass(frozen=True)

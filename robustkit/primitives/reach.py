@@ -9,6 +9,7 @@ from robustkit.primitives.rounding import wide
 
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT, _BACKFIRES = 0.25, -0.5
+_HIDDEN = 0.1
 _TURNS = 60  # most turns; each but the last fixes a value at the end of its room, and 4 to 12 are usual
 
 
@@ -62,6 +63,11 @@ def reach(ball: Ball, x: Tensor, point: Tensor, slopes: Tensor) -> tuple[Tensor,
 def believable(predicted: float, obtained: float) -> bool:
     """Whether a gradient may be believed that predicted a rise: it is not zero, and does not miss most of the rise."""
     return predicted > 0 and obtained <= _MISSED * predicted
+
+
+def hidden(predicted: float, unseen: float) -> bool:
+    """Whether values at which the gradient is zero move more than a tenth of what it predicts, if that is anything."""
+    return predicted > 0 and unseen > _HIDDEN * predicted
 
 
 def bent(predicted: float, obtained: float) -> bool:

@@ -76,18 +76,26 @@ def test_an_older_run_goes_on_with_the_rows_of_a_run_in_one_go(tmp_path):
 
 def test_a_run_whose_rows_mean_something_else_is_refused_in_one_line(tmp_path):
     run(tmp_path, 8)
-    changed(tmp_path, """UPDATE run SET value = replace(value, '"schema": 3', '"schema": 0') WHERE key = 'identity'""")
+    changed(tmp_path, """UPDATE run SET value = replace(value, '"schema": 4', '"schema": 0') WHERE key = 'identity'""")
 
     with pytest.raises(UserError, match=r"^.* was written by another version of robustkit; evaluate again.*$"):
         load_run(tmp_path)
-    with pytest.raises(UserError, match=r"^.*schema was 0, now 3\. Give another --out.*$"):
+    with pytest.raises(UserError, match=r"^.*schema was 0, now 4\. Give another --out.*$"):
         run(tmp_path, 12)
 
 
-@pytest.mark.parametrize("change", ["attacked RENAME COLUMN queries_to_break TO question", "near DROP COLUMN at_clean"])
-def test_a_run_with_columns_of_an_older_version_is_refused_in_one_line(tmp_path, change):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["attacked RENAME COLUMN queries_to_break TO question"],
+        ["near DROP COLUMN unseen"],
+        ["near DROP COLUMN unseen", "near DROP COLUMN at_clean"],
+    ],
+    ids=["question", "before schema 4", "before schema 3"],
+)
+def test_a_run_with_columns_of_an_older_version_is_refused_in_one_line(tmp_path, changes):
     run(tmp_path, 8)
-    changed(tmp_path, f"ALTER TABLE {change}")
+    changed(tmp_path, *(f"ALTER TABLE {each}" for each in changes))
 
     for use in (load_run, lambda folder: run(folder, 12)):
         with pytest.raises(UserError, match=r"^.* was written by another version of robustkit; .* another --out\.$"):
