@@ -1,7 +1,7 @@
 """Does the default see values of the image that a threshold hides from the gradient?
 
-A network trained on scikit-learn's digits, behind functions whose gradient is exactly zero at the dark values of the
-image: what `rk-7`, the default and AutoAttack leave standing, and whether the run warns.
+The network of the masked defenses, behind functions whose gradient is exactly zero at the dark values of the image:
+what `rk-7`, the default and AutoAttack leave standing, and whether the run warns.
 
     python bench/hidden_values.py [--images 100]
 """
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from robustkit import evaluate, load_dataset
+from robustkit.masked_defenses import base_network
 
 EPS = "0.1"
 FRONTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -38,30 +39,12 @@ class Behind(nn.Module):
         return logits
 
 
-def trained() -> nn.Module:
-    """A small network, after some epochs on the train split."""
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(),
-        nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10),
-    )  # fmt: skip
-    data = load_dataset("digits", "train")
-    x, y = data.batch(range(len(data)))
-    optimiser = torch.optim.Adam(model.parameters(), 2e-3)
-    for _ in range(12):
-        for rows in torch.randperm(len(y)).split(64):
-            optimiser.zero_grad()
-            F.cross_entropy(model(x[rows]), y[rows]).backward()
-            optimiser.step()
-    return model.eval()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=100)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    network, data = trained(), load_dataset("digits")
+    network, data = base_network(), load_dataset("digits")
     x, y = data.batch(range(options.images))
     print(
         "| in front | clean | rk-7 | default | autoattack | rk-7 warns | default warns |\n|---|---|---|---|---|---|---|"
