@@ -83,5 +83,5 @@ class FrankWolfe(Ascent):
     def _end(self, x: Tensor, slope: Tensor) -> Tensor:
         """`[B, *S]` the points of ball and box where linear functions are largest."""
         if self.ball.norm == "Linf":  # ten times as fast in the type of the images
-            return (x + self.ball.eps * slope.sign()).clamp(0, 1)
+            return self.ball.climb(x, x, slope, self.ball.eps)
         return farthest(self.ball, x, slope).to(x)

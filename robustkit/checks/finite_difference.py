@@ -13,11 +13,10 @@ from torch import Tensor
 from robustkit.checks.check import Rule
 from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.image_share import judge_share
-from robustkit.checks.local_loss import ROUNDING, LocalLoss
+from robustkit.checks.local_loss import ROUNDING, LocalLoss, wanted_on_correct
 from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.primitives.protocol import TrialCost
 
-_COUNT = 32
 _STREAM = 0x44494646
 _STEP = 1 / 20  # of the radius
 _PROBE = "gradient against finite differences"
@@ -28,8 +27,7 @@ class DifferenceProbe:
     """For each image, whether the loss changes by less than half or more than twice of what its gradient says."""
 
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        for place in facts.differentiable:
-            yield Wanted(place, _PROBE, facts.drawn(facts.correct, _COUNT))
+        return wanted_on_correct(facts, _PROBE)
 
     def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
         return TrialCost(3, 1)

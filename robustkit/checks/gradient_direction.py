@@ -10,11 +10,10 @@ import torch
 from robustkit.checks.check import Rule
 from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.image_share import judge_share
-from robustkit.checks.local_loss import LocalLoss
+from robustkit.checks.local_loss import LocalLoss, wanted_on_correct
 from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.primitives.protocol import TrialCost
 
-_COUNT = 32
 _DIRECTIONS = 10
 _STREAM = 0x44495245
 _PROBE = f"gradient against {_DIRECTIONS} random directions"
@@ -24,8 +23,7 @@ class DirectionProbe:
     """For each image, how many of the random steps raise the loss as much as the step along the gradient."""
 
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        for place in facts.differentiable:
-            yield Wanted(place, _PROBE, facts.drawn(facts.correct, _COUNT))
+        return wanted_on_correct(facts, _PROBE)
 
     def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
         return TrialCost(2 + _DIRECTIONS, 1)

@@ -44,9 +44,8 @@ def followed(records: Iterable[NearRow], attacks: Sequence[str]) -> dict[RunThre
 
 def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
     given = list(rows)
-    unseen = {row.sample for row in given if hidden(row.predicted, row.unseen)}
-    misled = unseen.union(row.sample for row in given if not believable(row.predicted, row.obtained))
-    return FollowedGradients(len(given), tuple(sorted(misled)), len(unseen))
+    misled = sorted(row.sample for row in given if not believable(row.predicted, row.obtained, row.unseen))
+    return FollowedGradients(len(given), tuple(misled), sum(hidden(row.predicted, row.unseen) for row in given))
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -61,9 +60,9 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         misled = len(counts.misled)
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
         what = (
-            "the gradient predicts nothing, or less than half of the change when it is followed"
-            if counts.hidden < misled or not misled
-            else "values at which the gradient is exactly zero move the logits"
+            "values at which the gradient is exactly zero move the logits"
+            if counts.hidden == misled > 0
+            else "the gradient predicts nothing, or less than half of the change when it is followed"
         )
         text = f"on {misled} of {counts.images} images that the first steps did not break, {what}."
         if counts.masked:

@@ -1,17 +1,26 @@
 """An attack's loss around some images, for probes that compare it with what gradients say of it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from robustkit.checks.facts import ModelFacts
 from robustkit.checks.probing import ProbeBench, Wanted
 from robustkit.classifier.session import Session
 from robustkit.engine.nearness import gradient_at
 from robustkit.primitives import noise, registry
 from robustkit.primitives.protocol import Attack, Trials
 
+_COUNT = 32  # images for each threat
 ROUNDING = 1e-4  # of a loss, or absolute where that is below 1: smaller differences are rounding
+
+
+def wanted_on_correct(facts: ModelFacts, probe: str) -> Iterator[Wanted]:
+    """Some correctly classified images for a probe, at each threat that has gradients."""
+    for place in facts.differentiable:
+        yield Wanted(place, probe, facts.drawn(facts.correct, _COUNT))
 
 
 @dataclass(frozen=True)

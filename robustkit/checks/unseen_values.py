@@ -12,11 +12,10 @@ import torch
 from robustkit.checks.check import Rule
 from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.image_share import judge_share
-from robustkit.checks.local_loss import LocalLoss
+from robustkit.checks.local_loss import LocalLoss, wanted_on_correct
 from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.primitives.protocol import TrialCost
 
-_COUNT = 32
 _STREAM = 0x554E5345
 _PROBE = "random moves of the values without a gradient"
 _SEEN = 0.1  # of the response of the logits
@@ -26,8 +25,7 @@ class UnseenProbe:
     """For each image, whether values without a gradient move the logits by a tenth of what all values do, or more."""
 
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        for place in facts.differentiable:
-            yield Wanted(place, _PROBE, facts.drawn(facts.correct, _COUNT))
+        return wanted_on_correct(facts, _PROBE)
 
     def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
         return TrialCost(4, 1)

@@ -13,11 +13,10 @@ import torch
 from robustkit.checks.check import Rule
 from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.image_share import judge_share
-from robustkit.checks.local_loss import ROUNDING, LocalLoss
+from robustkit.checks.local_loss import ROUNDING, LocalLoss, wanted_on_correct
 from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.primitives.protocol import TrialCost
 
-_COUNT = 32
 _STREAM = 0x554E5354
 _DIRECTIONS = 8
 _SHORT = 1 / 64  # of the radius
@@ -29,8 +28,7 @@ class StabilityProbe:
     """For each image, whether short random steps change the loss by more than a quarter of what long ones do."""
 
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        for place in facts.differentiable:
-            yield Wanted(place, _PROBE, facts.drawn(facts.correct, _COUNT))
+        return wanted_on_correct(facts, _PROBE)
 
     def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
         return TrialCost(1 + 2 * _DIRECTIONS, 0)

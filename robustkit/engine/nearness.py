@@ -27,7 +27,7 @@ from robustkit.primitives.protocol import (
     Trials,
     begin,
 )
-from robustkit.primitives.reach import believable, hidden, reach
+from robustkit.primitives.reach import believable, reach
 from robustkit.primitives.rows import padded
 
 _NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
@@ -46,8 +46,8 @@ class Nearness(NamedTuple):
 
     @property
     def trusted(self) -> bool:
-        """Whether the gradient may be believed: it does not miss most of a rise, nor what some values do."""
-        return believable(self.predicted, self.obtained) and not hidden(self.predicted, self.unseen or 0.0)
+        """Whether the gradient may be believed."""
+        return believable(self.predicted, self.obtained, self.unseen or 0.0)
 
     @property
     def believed(self) -> float:
@@ -137,8 +137,8 @@ def _leads(session: Session, attack: Margins, trials: Trials, points: Tensor) ->
 
 def _without_gradient(attack: Margins, trials: Trials, points: Tensor, unseen: Tensor) -> Tensor:
     """`[n, *S]` the points, with random ends of the ball in place of `unseen` values `[n, *S]`; in Linf."""
-    direction = noise.normal(trials.key, 0, trials.x.shape[1:]).to(points).sign()
-    return torch.where(unseen, (trials.x + attack.ball.eps * direction).clamp(0, 1), points)
+    x, ball = trials.x, attack.ball
+    return torch.where(unseen, ball.climb(x, x, noise.normal(trials.key, 0, x.shape[1:]).to(x), ball.eps), points)
 
 
 def gradient_at(session: Session, attack: Attack, trials: Trials) -> Tensor:

@@ -274,7 +274,7 @@ def _threat_texts(attacks: Sequence[Any], norms: list[str], radii: list[str]) ->
     objects = [attack for attack in attacks if isinstance(attack, Attack)]
     given = [text.rpartition(":")[2] for text in radii]
     for each in objects if radii else ():
-        if _number(str(each.eps)) not in map(_number, given):
+        if each.ball.eps not in map(_number, given):
             raise UserError(
                 f"{type(each).__name__} has a radius of its own, {each.eps}, and eps= is {', '.join(radii)}; leave out "
                 "eps=, or give the attack by its name."

@@ -45,10 +45,10 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
     if model.num_classes < images.classes:
         own = "returns one logit, which counts as 2 classes" if one else f"has {model.num_classes} classes"
         which = _first_of(images, model.num_classes)
-        fix = "choose a model or weights made for it"
+        advice = "choose a model or weights made for it"
         if images.data is not None and images.data.labels.min() == 1 and images.classes == model.num_classes + 1:
-            fix = "no image has the label 0, so the labels probably count from 1: subtract 1"
-        raise UserError(f"{model.name} {own}, {images.name} has {images.classes}{which}; {fix}.")
+            advice = "no image has the label 0, so the labels probably count from 1: subtract 1"
+        raise UserError(f"{model.name} {own}, {images.name} has {images.classes}{which}; {advice}.")
 
 
 def _failure(error: Exception, model: PixelModel, images: ImageSpec, fix: str) -> str:

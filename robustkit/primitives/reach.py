@@ -60,9 +60,15 @@ def reach(ball: Ball, x: Tensor, point: Tensor, slopes: Tensor) -> tuple[Tensor,
     return (slopes.double() * (ends - point.double())).flatten(1).sum(1), ends
 
 
-def believable(predicted: float, obtained: float) -> bool:
-    """Whether a gradient may be believed that predicted a rise: it is not zero, and does not miss most of the rise."""
-    return predicted > 0 and obtained <= _MISSED * predicted
+def believable(predicted: float, obtained: float, unseen: float = 0.0) -> bool:
+    """Whether a gradient may be believed: it predicts a rise, does not miss most of it, and hides nothing that matters.
+
+    Args:
+        predicted: the rise, as the gradient says.
+        obtained: what following it gains.
+        unseen: what the values do, either way, at which the gradient is zero.
+    """
+    return predicted > 0 and obtained <= _MISSED * predicted and not hidden(predicted, unseen)
 
 
 def hidden(predicted: float, unseen: float) -> bool:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from robustkit.attacks import FrankWolfe
 
-from robustkit.errors import UserError
+from robustkit import UserError, attack
 from robustkit.primitives.ball import unit
 from robustkit.primitives.reach import reach
 from tests.attacks.linear import linear
@@ -93,8 +93,6 @@ def test_l1_starts_move_few_values_all_the_way():
 
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
 def test_two_steps_break_what_can_be_broken_on_a_linear_network(norm):
-    from robustkit import attack
-
     problem = linear(classes=2)
     for factor, broken in ((1.01, True), (0.99, False)):
         for row in range(6):
