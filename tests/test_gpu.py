@@ -5,14 +5,18 @@ import warnings
 import pytest
 import torch
 from robustkit.attacks import APGD, PGD, Square
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from robustkit import evaluate
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import Plain
+from robustkit.classifier.smoothing import Smoothing
 from robustkit.engine.jobs import Job
 from robustkit.engine.scheduler import run
+from robustkit.primitives.registry import classes
 from tests.problems import digits, problem
+from tests.test_contract import subject, threats
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -65,6 +69,44 @@ def test_acting_late_changes_nothing(attack):
     assert [each.queries for each in late] == [each.queries for each in at_once]
 
 
+THREATS = [(name, norm) for name in classes() for norm in threats(name, classes()[name])]
+
+
+@pytest.mark.parametrize(("name", "norm"), THREATS)
+def test_every_attack_ends_on_a_gpu_as_on_the_cpu(name, norm):
+    under_test = subject(name, norm)
+    made, attack = under_test.images(count=8), under_test.made(restarts=2)
+    here, there = (ended(made, attack, torch.device(kind)) for kind in ("cpu", GPU))
+    with torch.no_grad():
+        labels = made.model(torch.stack([each.x_adv for each in there]).cpu()).argmax(1).tolist()
+
+    assert differing(here, there) <= 1
+    assert sum(label != each.label for label, each in zip(labels, there, strict=True)) <= 1
+
+
+class Noisy(nn.Module):
+    """Adds noise that it draws anew in each forward."""
+
+    def forward(self, x):
+        return x + 0.05 * torch.randn_like(x)
+
+
+@pytest.mark.parametrize("options", [{}, {"smoothing": Smoothing(0.1, n=200)}], ids=["randomized", "smoothed"])
+def test_a_model_with_noise_is_judged_alike(options):
+    made = hundred_digits()
+    model = made.model if options else nn.Sequential(Noisy(), made.model)
+
+    def robust(device):
+        run_ = evaluate(
+            Classifier(model.to(device), eot=5, **options), dataset=TensorDataset(made.x[:50], made.y[:50]),
+            attacks="pgd:steps=5", norm="L2", eps=0.5, samples=None, device=device,
+        )  # fmt: skip
+        model.cpu()
+        return run_.results.query("role == 'worst-case'")["correct"].item()
+
+    assert abs(robust("cuda") - robust("cpu")) <= 5  # a GPU draws other numbers
+
+
 def test_each_success_is_one_for_the_callers_own_forward():
     made = hundred_digits()
     outcomes = [outcome for outcome in ended(made, ATTACKS[0], GPU) if outcome.success]
@@ -93,6 +135,7 @@ def test_the_host_waits_as_often_in_many_steps_as_in_few(attack):
                 torch.cuda.set_sync_debug_mode("default")
         return sum("synchronizing" in str(each.message) for each in said)
 
+    waits(1)  # the first run of a process also loads kernels
     assert waits(10) == waits(40) > 0
 
 

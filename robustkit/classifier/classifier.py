@@ -54,7 +54,7 @@ class Classifier(Summarised):
         mean, std: per-channel normalisation to apply inside, if the model itself does not.
         name: how reports call it; by default after the model's `name` or class.
         fold: search with BatchNorm folded where the model can be traced.
-        channels_last: memory layout of the search; None chooses it on a CPU where it was measured to pay.
+        channels_last: memory layout of the search; None chooses it where it was measured to pay.
         compile: search with `torch.compile`.
         cuda_graphs: search with `torch.compile(mode="reduce-overhead")`, which replays CUDA graphs on a GPU.
         bf16: search under bf16 autocast; verdicts stay fp32.

@@ -127,7 +127,8 @@ class Search:
         options, replays = self.options, self._replays(attack)
         if replays:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        with torch.autocast(self.input.device.type, torch.bfloat16) if options.bf16 else nullcontext():
+        bf16 = options.bf16 and not attack.in_full_precision
+        with torch.autocast(self.input.device.type, torch.bfloat16) if bf16 else nullcontext():
             output = self._asked_by(attack)(points)
         logits = logits_of(output, len(points))
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
@@ -172,10 +173,13 @@ class Search:
     def _channels_last_pays(self, images: Tensor) -> bool:
         if self.options.channels_last is not None:
             return self.options.channels_last
+        if self.input.device.type != "cpu":
+            # Measured on an H100: a fifth faster in bf16; in fp32, and with BatchNorm left as it is, slower.
+            return self.options.bf16 and self.folded
         # Measured on a CPU: 10 to 30 % faster with 32 channels and more, 6 % slower with 16, slower on 8 x 8 images.
         convolutions = [module for module in self.reference.model.modules() if isinstance(module, nn.Conv2d)]
         widest = max((module.out_channels for module in convolutions), default=0)
-        return self.input.device.type == "cpu" and widest >= 32 and images[0, 0].numel() >= 256
+        return widest >= 32 and images[0, 0].numel() >= 256
 
     @torch.no_grad()
     def _leaves_input_alone(self, network: nn.Module, images: Tensor) -> bool:

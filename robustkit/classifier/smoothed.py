@@ -167,7 +167,7 @@ def _smoothed(forward: Forward, *, state: State, sigma: float, count: int) -> Fo
     """
     keys = noise.keys(_STREAM, state.trial.key, state.queries).repeat_interleave(count)
     draws = torch.arange(count, device=keys.device).repeat(len(state))
-    shift = sigma * noise.normal(keys, draws, state.query.shape[1:]).to(state.query)
+    shift = sigma * noise.normal(keys, draws, state.trial.x.shape[1:]).to(state.query)
 
     def through_noise(query: Tensor) -> Tensor:
         logits = forward(query.repeat_interleave(count, 0) + shift)

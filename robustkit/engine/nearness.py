@@ -71,6 +71,7 @@ class Margins(MultiGradientAttack):
     unseen: bool = False
 
     norms = ("Linf", "L2", "L1")
+    in_full_precision = True  # its leads are compared with those of the unmodified network
 
     @property
     def cost(self) -> TrialCost:

@@ -160,6 +160,7 @@ class Attack(CheckedFields, ABC):
     sees: ClassVar[Sees] = "gradients"
     norms: ClassVar[tuple[NormName, ...]] = NORMS
     keeps_best: ClassVar[bool] = False  # whether its state is a `BestState`
+    in_full_precision: ClassVar[bool] = False  # whether it is answered without bf16, whatever the search runs in
     guesses: ClassVar[bool] = False  # whether `guess` is right more often than not
     reads_all_gradients: ClassVar[bool] = True  # whether it reads every gradient at every query; else `gradients_read`
     seeks_nearest: ClassVar[bool] = (

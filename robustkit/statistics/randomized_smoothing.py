@@ -48,7 +48,7 @@ class Certified:
 
 
 def predict(votes: Tensor, alpha: float) -> Tensor:
-    """`[N]` int64 classes that most copies chose, ABSTAINS where two classes may well be equally likely.
+    """`[N]` int64 classes that most copies chose, on the CPU, ABSTAINS where two classes may well be equally likely.
 
     Args:
         votes: `[N, K]` int64, how many noisy copies of each image were classified as each class.
@@ -58,6 +58,7 @@ def predict(votes: Tensor, alpha: float) -> Tensor:
     """
     from scipy.stats import binomtest
 
+    votes = votes.cpu()
     first, second = votes.topk(2, 1).values.unbind(1)
     certain = [binomtest(int(a), int(a + b), 0.5).pvalue <= alpha for a, b in zip(first, second, strict=True)]
     abstain = torch.full((len(votes),), ABSTAINS)

@@ -109,6 +109,19 @@ def test_a_smoothed_model_is_broken_alike_for_any_batch_size_and_order(method):
     assert all(same(*pair) for others in (few, back) for pair in zip(whole, others, strict=True))
 
 
+@pytest.mark.parametrize(("norm", "eps"), [("flow", 0.6), ("spatial", 10.0), ("color", 0.3)])
+def test_rendered_images_get_the_noise_not_what_they_are_rendered_from(norm, eps):
+    made = problem("cnn", 3, 8, 8, count=12)
+    attack = PGD(eps, norm, steps=3)
+    smooth = Classifier(made.model, eot=1, smoothing=Smoothing(1e-6, n=100, n0=10))
+
+    ended = outcomes(smooth, attack, jobs_of(made))
+
+    without = outcomes(Classifier(made.model), attack, jobs_of(made))
+    assert [each.success for each in ended] == [each.success for each in without]
+    assert {each.success for each in ended} == {True, False}
+
+
 def test_folding_changes_no_verdict_of_a_smoothed_model():
     made = problem("cnn", 1, 8, 8)
     whole, folded = (

@@ -54,6 +54,19 @@ def test_crattack_the_scale_of_the_logits_changes_no_ratio():
     assert plain == pytest.approx(louder, rel=1e-4)
 
 
+def test_a_search_in_bf16_is_measured_in_full_precision():
+    # Leads that bf16 has rounded differ from those of the unmodified network by more than this radius moves them.
+    made = problem("cnn", 1, 8, 8, count=40)
+    with Classifier(made.model, bf16=True).session(made.x) as session:
+        attack, measure = APGD(1 / 1020, steps=3, loss="margin"), Measure(classes=3, unseen=True)
+        ended = [each.nearness for each in run(session, attack, jobs_of(made), slots=16, measure=measure)]
+    near = [each for each in ended if each is not None]
+
+    assert len(near) > 20
+    assert all(each.trusted for each in near)
+    assert median(each.obtained / each.predicted for each in near) == pytest.approx(1, abs=0.1)
+
+
 @pytest.mark.parametrize("rows", [16, 40])
 def test_out_of_memory_halves_the_measurement_and_changes_nothing(monkeypatch, rows):
     reference = measured(70)
