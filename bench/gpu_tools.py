@@ -53,7 +53,7 @@ def other(runner: Runner) -> Tool:
     return opened
 
 
-def robustkit(*, late: bool | None = None, **options: bool) -> Tool:
+def robustkit(**options: bool) -> Tool:
     """robustkit's own PGD in one session, as an evaluation runs it: clean images, search, verdicts."""
 
     @contextmanager
@@ -65,7 +65,7 @@ def robustkit(*, late: bool | None = None, **options: bool) -> Tool:
                 y = task.y.tolist()
                 kept = session.clean_verdicts(task.x, range(len(y))).labels == task.y.cpu()
                 jobs = [Job(number, x, y[number]) for number, x in enumerate(task.x) if kept[number]]
-                for outcome in run(session, pgd, jobs, slots=task.batch, seed=task.seed, late=late):
+                for outcome in run(session, pgd, jobs, slots=task.batch, seed=task.seed):
                     kept[outcome.sample] = not outcome.success
                 return kept
 
@@ -121,7 +121,6 @@ ROWS = (
     Row("torchattacks", other(torchattacks)),
     Row("robustkit --bf16", robustkit(bf16=True)),
     Row("torchattacks, TF32", other(torchattacks), tf32=True),
-    Row("robustkit, each step acted on at once", robustkit(late=False)),
     Row("bare loop, TF32", other(bare), tf32=True),
     Row("bare loop, bf16", other(in_bf16)),
     Row("foolbox", other(foolbox)),

@@ -21,7 +21,6 @@ from robustkit.engine.candidates import Candidates
 from robustkit.engine.early import EarlyTrials
 from robustkit.engine.early_rows import EarlyRows
 from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_rows, most_queries
-from robustkit.engine.late import UnreadStep
 from robustkit.engine.nearness import Margins
 from robustkit.engine.own_attacks import endless, stepped
 from robustkit.engine.pool import run_pooled
@@ -51,7 +50,6 @@ def run(
     judge: Session | None = None,
     patience: float = math.inf,
     measure: Measure | None = None,
-    late: bool | None = None,
     growth: Growth | None = None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as they finish.
@@ -70,8 +68,6 @@ def run(
         patience: seconds that a point waits for others to be judged with; outcomes do not depend on it.
         measure: what is measured of images that are not broken (`robustkit.engine.nearness`). Only for an attack that
             keeps its best point, on a model that always answers alike; of others nothing is measured.
-        late: whether the engine acts on each step one step later, so that a GPU does not wait for the host; outcomes do
-            not depend on it. None: on a GPU.
         growth: of the rows in flight from `slots` on, as far as memory allows; None for none. Not under masks that
             images have of their own.
     """
@@ -84,14 +80,13 @@ def run(
     attack = (surrogate or session).prepared(attack, torch.stack([first.x, first.x]))
     plain = surrogate is None and isinstance(session.oracle, Plain)
     measurable = plain and attack.keeps_best and not attack.ball.renders
-    late = first.x.device.type == "cuda" if late is None else late
 
     def scheduler(attack: Attack, jobs: Iterator[Job | None], pooled: bool) -> Scheduler:
         margins = None
         if measure is not None and measurable:
             margins = Margins(attack.eps, attack.norm, mask=attack.mask, **measure._asdict())
         return Scheduler(
-            session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, late, pooled,
+            session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, pooled,
             None if pooled else growth,
         )  # fmt: skip
 
@@ -126,15 +121,14 @@ class Scheduler:
         seed: of all noise.
         patience: seconds that a point waits for others to be judged with.
         margins: to measure nearness with.
-        late: whether each step is acted on one step later (`robustkit.engine.late`), where the attack allows it.
         pooled: whether others ask in the same batch (`robustkit.engine.pool`), so that it need not be filled here.
         growth: of the rows in flight.
     """
 
     def __init__(
         self, session: Session, queried: Session, judge: Session, attack: Attack, jobs: Iterator[Job | None], most: int,
-        seed: int, patience: float = math.inf, margins: Margins | None = None, late: bool = False,
-        pooled: bool = False, growth: Growth | None = None,
+        seed: int, patience: float = math.inf, margins: Margins | None = None, pooled: bool = False,
+        growth: Growth | None = None,
     ) -> None:  # fmt: skip
         self.queried, self.attack, self.pooled, self.growth = queried, attack, pooled, growth
         most = most if growth is None else growth.first(most, attack.sees)
@@ -153,13 +147,10 @@ class Scheduler:
         repeats = isinstance(queried.oracle, Plain)
         guesses = attack.guesses and repeats and not attack.unlimited
         self.ahead = QueriesAhead(attack, queried.sizes) if guesses else None
-        # Not where queries are a caller's own function, which may be paid for.
-        at_once = guesses or attack.bisects or self.approaches or not attack.reads_all_gradients
-        self.late = late and repeats and not (queried.answers_only or at_once)
-        self.unread: UnreadStep | None = None  # the last step, if what it showed is read late
+        one_by_one = guesses or attack.bisects or self.approaches or not attack.reads_all_gradients
         # Rows cost little but where each query is paid for.
         paid = queried.sizes.compact or queried is not session or queried.answers_only or pooled
-        self.begins_early = repeats and attack.trials > 1 and not (paid or at_once or self.late or attack.unlimited)
+        self.begins_early = repeats and attack.trials > 1 and not (paid or one_by_one or attack.unlimited)
 
     def admit(self) -> bool:
         """Give every free slot a trial if there is one; False when nothing is left to do but judging."""
@@ -180,9 +171,6 @@ class Scheduler:
         none_left = queue.exhausted and len(queue) == arriving
         early = self.early_rows.possible if self.begins_early and none_left else 0
         size = self._size(min(self.most, live + arriving + early))
-        if self.unread is not None and size != len(slots.trials):
-            self._catch_up()
-            return self.admit()
         if self.begins_early:
             self.early_rows.leave(size - live - arriving)
         slots.resize(size)
@@ -228,9 +216,7 @@ class Scheduler:
     def answer(self, query: BatchOfQueries, seen: Seen) -> None:
         """The attack's steps after the model's answer to the queries that `asked` returned last."""
         live = self.slots.live
-        if self.late:
-            self._advance_late(live, seen)
-        elif self.ahead is None or query.guessed is None:
+        if self.ahead is None or query.guessed is None:
             self._advance(live, seen)
         else:
             self._advance_along(self.ahead, query.guessed, live, seen)
@@ -284,27 +270,6 @@ class Scheduler:
         self._release(
             live, before, after, self.slots.candidates(live, before, seen) if self.judges_queries else set(), done
         )
-
-    def _advance_late(self, live: list[int], seen: Seen) -> None:
-        """One step of the attack; then what the step before it showed is acted on."""
-        before, last = self.slots.state, self.unread
-        assert before is not None
-        after = stepped(self.attack, before, seen)
-        self.unread = UnreadStep.of(live, self.attack, before, seen, after, judged=self.judges_queries)
-        self.slots.state = after
-        self._act_on(last)
-
-    def _act_on(self, step: UnreadStep | None) -> None:
-        if step is not None:
-            facts = step.read(self.attack, self.slots.trials)
-            backwards = [step.backwards] * len(self.slots.trials)
-            self._note(step.rows, list(zip(step.rows)), backwards, facts.without_gradient)
-            self._release(step.rows, step.before, step.after, facts.candidates, facts.done)
-
-    def _catch_up(self) -> None:
-        """Act on the last step, too, before rows change their places."""
-        last, self.unread = self.unread, None
-        self._act_on(last)
 
     def _stepped(self, live: list[int], state: State, seen: Seen) -> State:
         """The attack's step; with bisection that of each trial's own radius."""
@@ -366,8 +331,6 @@ class Scheduler:
         found = self.early_rows.hold(Candidates(self.slots.release(leaving), states, points, final))
         if found.trials:
             self.waiting.add(found)
-        if self.unread is not None:
-            self.unread.rows = [row for row in self.unread.rows if self.slots.trials[row] is not None]
 
     def _note_distances(self, rows: list[int], state: State, done: set[int]) -> None:
         assert isinstance(state, NearestState)
@@ -377,7 +340,6 @@ class Scheduler:
 
     def pause_all(self) -> None:
         """Queue all trials in flight, which go on from their states."""
-        self._catch_up()
         self.early_rows.leave(0)
         state, live = self.slots.state, self.slots.live
         if state is not None:

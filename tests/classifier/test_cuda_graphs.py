@@ -43,7 +43,7 @@ def test_the_memory_of_a_replay_is_written_again_and_outcomes_are_those_without(
     ended = []
     for options in ({}, {"cuda_graphs": True}):
         with Classifier(made.model, fold=False, **options).session(made.x) as session:
-            outcomes = run(session, attack, jobs_of(made), slots=16, late=True)
+            outcomes = run(session, attack, jobs_of(made), slots=16)
             ended.append(sorted(outcomes, key=lambda outcome: outcome.sample))
 
     assert all(same(*pair) for pair in zip(*ended, strict=True))

@@ -1,6 +1,5 @@
 """Rows in flight grow while there is memory for more, and outcomes do not depend on it."""
 
-import pytest
 import torch
 from robustkit.attacks import PGD
 
@@ -26,7 +25,7 @@ class Memory:
         return self.room
 
 
-def outcomes(monkeypatch, memory, *, runs=1, fitting=10_000, **more):
+def outcomes(monkeypatch, memory, *, runs=1, fitting=10_000):
     """The outcomes of the last of some runs in one session, and the rows of its queries."""
     made, answered = problem("cnn", 1, 8, 8, count=300), Plain.query
 
@@ -41,15 +40,14 @@ def outcomes(monkeypatch, memory, *, runs=1, fitting=10_000, **more):
         for _ in range(runs):
             memory.rows.clear()
             growth = None if memory.room is None else Growth(session.sizes, memory)
-            ended = list(run(session, ATTACK, jobs_of(made), slots=16, growth=growth, **more))
+            ended = list(run(session, ATTACK, jobs_of(made), slots=16, growth=growth))
     monkeypatch.undo()
     return sorted(ended, key=lambda outcome: outcome.sample), memory.rows
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_rows_double_until_twice_as_many_would_fill_the_memory(monkeypatch, late):
-    fixed, few = outcomes(monkeypatch, Memory(None), late=late)
-    grown, rows = outcomes(monkeypatch, Memory(100), late=late)
+def test_rows_double_until_twice_as_many_would_fill_the_memory(monkeypatch):
+    fixed, few = outcomes(monkeypatch, Memory(None))
+    grown, rows = outcomes(monkeypatch, Memory(100))
 
     assert all(same(*pair) for pair in zip(fixed, grown, strict=True))
     assert max(few) == 16

@@ -175,14 +175,13 @@ def test_many_radii_of_one_image_are_no_trial_without_end():
     assert (result.forwards > 2 * 10 + 10).any()
 
 
-@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(("spoilt", "sentence"), [(0, "init"), (2, "step, in step 2,"), (3, "step, in step 3,")])
-def test_a_query_that_is_nan_is_the_mistake_of_the_attack(late, spoilt, sentence):
+def test_a_query_that_is_nan_is_the_mistake_of_the_attack(spoilt, sentence):
     made = problem("mlp", 1, 8, 8, count=4)
     method = Undefined(1e-4, steps=3, spoilt=spoilt, sample_class=int(made.y[1]))
 
     with Classifier(made.model).session(made.x) as session, pytest.raises(UserError) as error:
-        list(run(session, method, jobs_of(made), slots=3, late=late))
+        list(run(session, method, jobs_of(made), slots=3))
 
     assert str(error.value) == (
         f"Undefined.{sentence} returned a query that is not finite (NaN or infinite) for image 1; correct the attack."
