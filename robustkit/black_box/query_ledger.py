@@ -40,7 +40,8 @@ class QueryLedger:
         self._requests: dict[str, int] = {}  # counted in the file once
         with self._explained():
             file = ":memory:" if folder is None else self._file(folder)
-            self._connection = sqlite3.connect(file, timeout=_SECONDS, isolation_level=None)
+            # One thread uses it, but garbage is collected, and so the connection closed, in any.
+            self._connection = sqlite3.connect(file, timeout=_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
                 self._check()

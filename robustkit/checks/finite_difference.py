@@ -1,8 +1,8 @@
 """A short step along the gradient changes the loss as the gradient says: else the backward pass is not the forward's.
 
-Central differences over a twentieth of the radius. Between a half and twice of what is predicted is right; a smooth or
+Central differences over a tenth of the radius. Between a half and twice of what is predicted is right; a smooth or
 piecewise linear network is far inside of that. Straight-through estimators, gradients that were cut or scaled, and
-functions that jump are outside.
+functions that jump are outside; so are waves so fast that the gradient leads nowhere within a tenth of the radius.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.primitives.protocol import TrialCost
 
 _STREAM = 0x44494646
-_STEP = 1 / 20  # of the radius
+_STEP = 1 / 10  # of the radius
 _PROBE = "gradient against finite differences"
 _FACTOR = 2.0
 
@@ -61,8 +61,8 @@ RULE = Rule(
     remedy="Find the layer whose backward pass differs from its forward pass with robustkit diagnose.",
     judge=judge_share(
         PROBE,
-        "a step of a twentieth of the radius changes the loss by less than half or more than twice of what the "
-        "gradient says",
+        "a step of a tenth of the radius changes the loss by less than half or more than twice of what the gradient "
+        "says",
         "No gradient reaches the image.",
     ),
     probes=(PROBE,),

@@ -4,6 +4,7 @@ import _thread
 import itertools
 import signal
 import sqlite3
+import sys
 import threading
 
 import pytest
@@ -226,6 +227,20 @@ def test_threads_end_with_their_model():
 
     assert len(threads) == 4
     assert not any(each.is_alive() for each in threads)
+
+
+def test_a_ledger_that_is_collected_in_another_thread_closes_without_a_word(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    ledgers = [QueryLedger(tmp_path)]
+    connection = ledgers[0]._connection
+    collecting = threading.Thread(target=ledgers.clear)
+    collecting.start()
+    collecting.join(_PATIENCE)
+
+    assert not said
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
 
 
 @pytest.mark.parametrize("count", [0, 257])

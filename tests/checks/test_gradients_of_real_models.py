@@ -72,6 +72,14 @@ def test_a_loss_that_is_shattered_is_found(monkeypatch):
     assert checked(monkeypatch, "unstable_loss", shattered).status == "failed"
 
 
+@pytest.mark.parametrize(("height", "speed"), [(0.005, 1000), (0.02, 300), (0.02, 1000)])
+def test_a_wave_that_turns_within_a_tenth_of_the_radius_is_found(height, speed, monkeypatch):
+    # Its derivative is right and the loss nowhere jumps, but the gradient leads nowhere.
+    waves = Changed(linear(), before=lambda x: x + height * torch.sin(speed * x))
+
+    assert checked(monkeypatch, "finite_difference", waves).status == "failed"
+
+
 def test_a_gradient_that_is_no_number_is_found_though_no_attack_follows_it(monkeypatch):
     # The root's derivative is infinite at 0, and the digits' background is 0.
     root = Changed(linear(), before=lambda x: torch.sqrt(x) ** 2)
