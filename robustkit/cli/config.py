@@ -25,8 +25,10 @@ def read_config(ctx: click.Context, param: click.Parameter, value: Path | None) 
     if value is None:
         return
     try:
-        if not value.is_file() or value.stat().st_size > _LARGEST:
-            raise UserError(f"{value} is not a file, or is larger than {_LARGEST // 1000:,} kB; check --config.")
+        if not value.is_file():
+            raise UserError(f"There is no file {value}; check --config.")
+        if value.stat().st_size > _LARGEST:
+            raise UserError(f"{value} is larger than {_LARGEST // 1000:,} kB; check --config.")
         entries = tomllib.loads(value.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"The file {value} cannot be read ({error.strerror}); check --config.") from None
