@@ -254,7 +254,7 @@ class Scheduler:
         label = state.trial.y.index_copy(0, rows, seen.label.index_select(0, last))
         answered = replace(seen.take(torch.zeros_like(state.trial.y).index_copy(0, rows, last)), label=label)
         self.slots.state = state.overwritten(rows, counted.after)
-        self._look(live, before, answered, self.slots.state)
+        self._release(live, before, answered, self.slots.state)
 
     def _advance(self, live: list[int], seen: Seen) -> None:
         """One step of the attack."""
@@ -263,13 +263,7 @@ class Scheduler:
         live = self.early_rows.usable(live, seen) if self.begins_early else live
         self._count(live, list(zip(live)), before, seen)
         self.slots.state = self._stepped(live, before, seen)
-        self._look(live, before, seen, self.slots.state)
-
-    def _look(self, live: list[int], before: State, seen: Seen, after: State) -> None:
-        done = {row for row, over in enumerate(after.done.tolist()) if over}
-        self._release(
-            live, before, after, self.slots.candidates(live, before, seen) if self.judges_queries else set(), done
-        )
+        self._release(live, before, seen, self.slots.state)
 
     def _stepped(self, live: list[int], state: State, seen: Seen) -> State:
         """The attack's step; with bisection that of each trial's own radius."""
@@ -288,22 +282,10 @@ class Scheduler:
 
     def _count(self, live: list[int], answers: Sequence[Sequence[int]], queried: State, seen: Seen) -> None:
         """Count the answers of each trial in flight, which are some rows of `seen`, to the queries of `queried`."""
-        read = [seen.backwards] * len(seen)
+        backwards = [seen.backwards] * len(seen)
         if not self.attack.reads_all_gradients:
-            read = self.attack.gradients_read(queried).clamp(max=seen.backwards).tolist()
-        self._note(live, answers, read, self.slots.without_gradient(self.attack, live, answers, queried, seen))
-
-    def _note(
-        self, live: list[int], answers: Sequence[Sequence[int]], backwards: Sequence[int], without_gradient: set[int]
-    ) -> None:
-        """Count the answers of each trial in flight.
-
-        Args:
-            live: the trials' slots.
-            answers: of each of them, the rows of the batch that were its queries.
-            backwards: gradients that were computed of each row of the batch.
-            without_gradient: rows of the batch whose gradients are all zero.
-        """
+            backwards = self.attack.gradients_read(queried).clamp(max=seen.backwards).tolist()
+        without_gradient = self.slots.without_gradient(self.attack, live, answers, queried, seen)
         forwards = self.queried.oracle.cost.query
         for trial, rows in zip(self.slots.of(live), answers, strict=True):
             count = len(rows)
@@ -316,11 +298,13 @@ class Scheduler:
             if without_gradient:
                 trial.zero_backwards += forwards * sum(backwards[row] for row in rows if row in without_gradient)
 
-    def _release(self, rows: list[int], before: State, after: State, candidates: set[int], done: set[int]) -> None:
+    def _release(self, live: list[int], before: State, seen: Seen, after: State) -> None:
         """Decided and spent trials leave their slots and wait for a verdict."""
+        done = {row for row, over in enumerate(after.done.tolist()) if over}
+        candidates = self.slots.candidates(live, before, seen) if self.judges_queries else set()
         if self.approaches:
-            self._note_distances(rows, after, done)
-        leaving = [row for row in rows if row in candidates or row in done]
+            self._note_distances(live, after, done)
+        leaving = [row for row in live if row in candidates or row in done]
         if not leaving:
             return
         numbers = self.slots.rows(leaving)

@@ -294,10 +294,10 @@ def check_gradients(attack: Attack, grads: Tensor, samples: list[int]) -> None:
     """
     bad = rows_not_finite(grads)
     if bad:
-        raise gradient_not_finite(attack, samples[bad[0]])
+        raise _gradient_not_finite(attack, samples[bad[0]])
 
 
-def gradient_not_finite(attack: Attack, sample: int) -> UserError:
+def _gradient_not_finite(attack: Attack, sample: int) -> UserError:
     """The error where an input gradient is NaN or infinite: of the model, or of a loss of the user's own."""
     if attack.with_built_in_loss() is attack:
         return not_finite(sample, "input gradient")
