@@ -19,7 +19,7 @@ from robustkit.primitives.protocol import TrialCost
 
 _STREAM = 0x44494646
 _STEP = 1 / 10  # of the radius
-_PROBE = "gradient against finite differences"
+_PROBE = "gradient against finite differences over a tenth"
 _FACTOR = 2.0
 
 
