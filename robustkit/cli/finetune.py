@@ -132,7 +132,7 @@ def _data_words(options: dict[str, Any]) -> list[str]:
     given = {"--data-dir": options["data_dir"], "--image-size": options["image_size"],
              "--split": None if options["split"] == "test" else options["split"]}  # fmt: skip
     more = (word for option, value in given.items() if value is not None for word in (option, str(value)))
-    return ["--dataset", options["dataset"], *more]
+    return ["--dataset", options["dataset"], *more, *(["--gray"] if options["gray"] else [])]
 
 
 def _threat_words(attack: object, threat: "Threat") -> list[str]:

@@ -143,6 +143,7 @@ def data_options(command: Command) -> Command:
         click.option("--download", is_flag=True, help="Download these files into --data-dir first."),
         click.option("--split", default="test", show_default=True, help="Split of the data, such as train."),
         click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop a folder's pictures to this."),
+        click.option("--gray", is_flag=True, help="Read a folder's pictures with one channel."),
     )(command)  # fmt: skip
 
 
@@ -221,7 +222,7 @@ def data_of(options: dict[str, Any]) -> Any:
 
     return load_dataset(
         options["dataset"], options["split"], data_dir=options["data_dir"], download=options["download"],
-        image_size=options["image_size"],
+        image_size=options["image_size"], gray=options["gray"],
     )  # fmt: skip
 
 

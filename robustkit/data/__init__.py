@@ -16,6 +16,7 @@ from .dataset import Dataset as Dataset
 from .dataset import DatasetOrigin as DatasetOrigin
 from .dataset import TensorData as TensorData
 from .dataset import UsualThreat as UsualThreat
+from .decoding import reader_of
 from .digits import SPLITS as DIGITS_SPLITS
 from .digits import load_digits
 from .folder import IMAGENET_SPLITS, load_folder, load_imagenet
@@ -40,6 +41,7 @@ def load_dataset(
     data_dir: str | Path | None = None,
     download: bool = False,
     image_size: int | None = None,
+    gray: bool = False,
 ) -> Dataset:
     """The data set called `name`, or in the file or folder of that path.
 
@@ -52,28 +54,35 @@ def load_dataset(
         data_dir: The folder with the files of a published data set.
         download: Download them to that folder if they are missing.
         image_size: Resize the short side of a folder's pictures to this and crop the centre.
+        gray: Read a folder's pictures with one channel, for networks that take one; otherwise they get three.
 
     Raises:
-        UserError: there is no such data set or split, or its files are missing or broken.
+        UserError: there is no such data set or split, or its files are missing or broken, or hold no pictures that
+            could be read as `gray`.
     """
     if name.lower() in NAMES:
         if image_size is not None:
             raise UserError(
                 f"image_size is for folders of pictures; the size of {name.lower()} is fixed, so leave it out."
             )
+        if gray:
+            raise _not_gray(name.lower())
         return _load_named(name.lower(), split, None if data_dir is None else user_path(data_dir), download)
-    where = user_code.address(name)
+    reader = reader_of(image_size, gray)
+    where, path = user_code.address(name), user_path(name)
+    arrays = path.suffix.lower() in SUFFIXES and path.is_file()
+    if gray and (where is not None or arrays):
+        raise _not_gray(name)
     if where is not None:
         return load_code_dataset(where, split)
     if is_sharded(name):
-        return load_shards(name, split, image_size)
-    path = user_path(name)
-    if path.suffix.lower() in SUFFIXES and path.is_file():
+        return load_shards(name, split, reader)
+    if arrays:
         return load_arrays(path, split)
     if is_saved_dataset(path):
-        return load_saved_dataset(path, split, image_size)
+        return load_saved_dataset(path, split, reader)
     if path.is_dir():
-        return load_folder(path, split, image_size)
+        return load_folder(path, split, reader)
     raise _not_found(name, path)
 
 
@@ -102,7 +111,11 @@ def other_split(data: Dataset, split: str) -> Dataset:
             f"{data.name} has no split called {split!r} besides {data.split!r}; give a folder with one sub-folder for "
             f"each split, or a file with arrays x_{split} and y_{split} too."
         )
-    return load_dataset(origin.name, split, data_dir=origin.data_dir, image_size=origin.image_size)
+    return load_dataset(origin.name, split, data_dir=origin.data_dir, image_size=origin.image_size, gray=origin.gray)
+
+
+def _not_gray(name: str) -> UserError:
+    return UserError(f"Only picture files can be read as gray; {shortened(name)} has the channels that it has.")
 
 
 def _load_named(name: str, split: str, data_dir: Path | None, download: bool) -> Dataset:

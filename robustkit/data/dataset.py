@@ -28,6 +28,7 @@ class DatasetOrigin(NamedTuple):
     data_dir: Path | None = None
     image_size: int | None = None
     splits: tuple[str, ...] = ()
+    gray: bool = False
 
 
 @runtime_checkable

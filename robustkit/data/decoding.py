@@ -24,14 +24,20 @@ _MOST = 65_535  # of 16 bits
 
 @dataclass(frozen=True)
 class PictureReader:
-    """Reads pictures as RGB; the short side is resized to `resize`, and the centre of side `crop` is cut out.
+    """Reads pictures as RGB or gray.
 
-    Gray pictures of 16 bits are divided by 257; the transparency of a picture is left out.
+    The short side is resized to `resize`, and a square of side `crop` is cut from the centre. Gray pictures of 16 bits
+    are divided by 257; the transparency of a picture is left out.
     """
 
     resize: int | None = None
     crop: int | None = None
     mode: Literal["RGB", "L"] = "RGB"  # L: one channel, gray
+
+    @property
+    def gray(self) -> bool:
+        """Whether pictures get one channel."""
+        return self.mode == "L"
 
     def read(self, file: IO[bytes], place: str) -> Tensor:
         """The picture in an open file, `[C, H, W]` float32 in [0, 1]; `place` names it in errors."""
@@ -59,6 +65,21 @@ class PictureReader:
             raise UserError(
                 f"{place} has {size} pixels; a network gets at most {limits.IMAGE_VALUES // 3:,}: pass --image-size."
             )
+
+
+def reader_of(image_size: int | None, gray: bool) -> PictureReader:
+    """The reader of all pictures of a data set.
+
+    Args:
+        image_size: the short side is resized to it, and the centre is cut out; None leaves pictures as they are.
+        gray: whether they get one channel.
+
+    Raises:
+        UserError: `image_size` is too large.
+    """
+    if image_size is not None:
+        limits.require_at_most("image_size", image_size, limits.IMAGE_SIDE)
+    return PictureReader(image_size, image_size, "L" if gray else "RGB")
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import torch
 
-from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.limits import shortened
 from robustkit.paths import user_path
 
 from .dataset import DatasetOrigin, UsualThreat
-from .decoding import Decoder
+from .decoding import Decoder, PictureReader
 from .picture_files import find_pictures, folders_in
 from .pictures import LazyData, decode
 
@@ -21,23 +20,19 @@ IMAGENET_CLASSES = 1000
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
-def load_folder(path: Path, split: str, image_size: int | None) -> LazyData:
+def load_folder(path: Path, split: str, reader: PictureReader) -> LazyData:
     """The pictures in `path`, or in its sub-folder with the name of the split if there is one.
 
-    Pictures are read as RGB; with `image_size` the short side is resized to it and the centre is cropped.
-
     Raises:
-        UserError: `image_size` is too large, or this is no folder of pictures.
+        UserError: this is no folder of pictures.
     """
-    if image_size is not None:
-        limits.require_at_most("image_size", image_size, limits.IMAGE_SIDE)
     root = path / split if user_path(path / split).is_dir() else path
     if root == path:
         _require_one_split(path, split)
     found = find_pictures(root, allow_empty=False)
     splits = tuple(sorted(folders_in(path))) if root != path else ()
-    origin = DatasetOrigin(str(path), image_size=image_size, splits=splits)
-    decoder = Decoder(found.files, found.labels, image_size, image_size)
+    origin = DatasetOrigin(str(path), image_size=reader.resize, splits=splits, gray=reader.gray)
+    decoder = Decoder(found.files, found.labels, reader.resize, reader.crop, reader.mode)
     return _lazy(path.resolve().name, split, found.classes, THREATS, decoder, origin)
 
 

@@ -56,14 +56,12 @@ def is_saved_dataset(path: Path) -> bool:
     return (path / _SEVERAL).is_file() or ((path / _TABLE).is_file() and (path / _STATE).is_file())
 
 
-def load_saved_dataset(path: Path, split: str, image_size: int | None) -> LazyData:
+def load_saved_dataset(path: Path, split: str, reader: PictureReader) -> LazyData:
     """The pictures with labels of a folder of `save_to_disk`, of one split or of several.
 
     Raises:
         UserError: the library is missing, or the folder is broken or holds no pictures with labels.
     """
-    if image_size is not None:
-        limits.require_at_most("image_size", image_size, limits.IMAGE_SIDE)
     splits = _splits(path)
     if not splits and split != "test":
         raise UserError(f"{shortened(path)} is one split; leave out --split, or save a DatasetDict.")
@@ -79,7 +77,8 @@ def load_saved_dataset(path: Path, split: str, image_size: int | None) -> LazyDa
         table = library.load_from_disk(str(folder), keep_in_memory=False)
     except Exception as error:  # the library and its tables raise almost anything
         raise _not_whole(folder, error) from error
-    return _of_table(table, path.resolve().name, split, image_size, DatasetOrigin(str(path), None, image_size, splits))
+    origin = DatasetOrigin(str(path), image_size=reader.resize, splits=splits, gray=reader.gray)
+    return _of_table(table, path.resolve().name, split, reader, origin)
 
 
 def is_table(data: object) -> bool:
@@ -93,10 +92,11 @@ def from_table(table: Any) -> LazyData:
     Raises:
         UserError: it holds no pictures with labels.
     """
-    return _of_table(table, str(table.info.dataset_name or "dataset"), str(table.split or "test"), None, None)
+    title, split = str(table.info.dataset_name or "dataset"), str(table.split or "test")
+    return _of_table(table, title, split, PictureReader(), None)
 
 
-def _of_table(table: Any, name: str, split: str, image_size: int | None, origin: DatasetOrigin | None) -> LazyData:
+def _of_table(table: Any, name: str, split: str, reader: PictureReader, origin: DatasetOrigin | None) -> LazyData:
     library = _library()
     features = table.features
     picture = _column(name, features, library.Image, ("image", "img"), "pictures")
@@ -119,7 +119,7 @@ def _of_table(table: Any, name: str, split: str, image_size: int | None, origin:
         raise UserError(f"Labels of {shortened(name)} must be 0 or more; image {int(bad[0])} has {int(y[bad[0]])}.")
     given = getattr(features[label], "names", None)
     classes = checked_class_names(None if given is None else tuple(map(str, given)), y, shortened(name))
-    items = TablePictures(plain, picture, tuple(y.tolist()), PictureReader(image_size, image_size))
+    items = TablePictures(plain, picture, tuple(y.tolist()), reader)
     shape = tuple(decode(items, 0, f"The first image of {shortened(name)}").shape)
     return LazyData(shortened(name), split, classes, THREATS, items, y, shape, None, origin)
 

@@ -54,7 +54,7 @@ def is_sharded(name: str) -> bool:
     return path.is_dir() and any(_tars(folder) for folder in (path, *_folders(path)))
 
 
-def load_shards(name: str, split: str, image_size: int | None) -> LazyData:
+def load_shards(name: str, split: str, reader: PictureReader) -> LazyData:
     """The pictures with labels in a tar file, in `test-{000..004}.tar`, or in the tar files of a folder.
 
     A folder may have a sub-folder for each split, or tar files whose names contain the split. A file `classnames.txt`
@@ -63,8 +63,6 @@ def load_shards(name: str, split: str, image_size: int | None) -> LazyData:
     Raises:
         UserError: there are none, one is broken or packed, or a sample has no picture or no label.
     """
-    if image_size is not None:
-        limits.require_at_most("image_size", image_size, limits.IMAGE_SIDE)
     files = _files(name, split)
     pictures: list[TarMember] = []
     labels: list[int] = []
@@ -77,10 +75,10 @@ def load_shards(name: str, split: str, image_size: int | None) -> LazyData:
         raise UserError(f"{shortened(name)} has no pictures; each needs a label beside it, as KEY.jpg and KEY.cls.")
     y = torch.tensor(labels, dtype=torch.int64)
     classes = checked_class_names(_class_names(files[0].parent), y, shortened(name))
-    items = ShardedPictures(tuple(pictures), tuple(labels), PictureReader(image_size, image_size))
+    items = ShardedPictures(tuple(pictures), tuple(labels), reader)
     shape = tuple(decode(items, 0, place_of(pictures[0])).shape)
     title = user_path(name).resolve().stem if not _RANGE.fullmatch(name) else files[0].resolve().parent.name
-    origin = DatasetOrigin(name, image_size=image_size, splits=_splits(name))
+    origin = DatasetOrigin(name, image_size=reader.resize, splits=_splits(name), gray=reader.gray)
     return LazyData(title, split, classes, THREATS, items, y, shape, None, origin)
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from robustkit.black_box import BlackBox
+from robustkit.data import LazyData
 from robustkit.errors import UserError
 from robustkit.host.failures import described_error, is_from_library
 
@@ -35,7 +36,7 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
         # Two: batch statistics of one image do not exist. In the type of the weights, as all later queries are.
         logits: object = model(torch.zeros(2, *images.shape, dtype=placement(model).dtype))
     except Exception as error:
-        raise UserError(_failure(error, model, images, fix)) from error
+        raise UserError(_failure(error, model, images, _with_other_channels(model, images) or fix)) from error
     # The classifier unpacks tuples, dicts and other outputs later. Nested tensors have axes, but torch 2.14 raises at
     # their shape.
     one = False
@@ -49,6 +50,18 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
         if images.data is not None and images.data.labels.min() == 1 and images.classes == model.num_classes + 1:
             advice = "no image has the label 0, so the labels probably count from 1: subtract 1"
         raise UserError(f"{model.name} {own}, {images.name} has {images.classes}{which}; {advice}.")
+
+
+def _with_other_channels(model: PixelModel, images: ImageSpec) -> str | None:
+    """What to do where the model takes pictures of the data with another number of channels; None where not."""
+    if not isinstance(images.data, LazyData):
+        return None
+    channels, advice = (1, "read the pictures with --gray") if images.shape[0] == 3 else (3, "leave out --gray")
+    try:
+        model(torch.zeros(2, channels, *images.shape[1:], dtype=placement(model).dtype))
+    except Exception:  # whatever a user's code raises
+        return None
+    return advice
 
 
 def _failure(error: Exception, model: PixelModel, images: ImageSpec, fix: str) -> str:

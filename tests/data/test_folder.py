@@ -28,6 +28,27 @@ def test_a_folder_has_one_sub_folder_per_class(tmp_path):
         other_split(data, "train")
 
 
+@pytest.mark.parametrize("colours", [(30, 60, 90), (51, 51, 51)])
+def test_pictures_can_be_read_with_one_channel(tmp_path, colours):
+    for split in ("train", "test"):
+        (tmp_path / split / "cat").mkdir(parents=True)
+        Image.new("RGB", (6, 6), colours).save(tmp_path / split / "cat" / "1.png")
+    data = load_dataset(str(tmp_path), gray=True)
+    luma = int(0.299 * colours[0] + 0.587 * colours[1] + 0.114 * colours[2] + 0.5) / 255  # ITU-R 601-2
+
+    for each in (data, other_split(data, "train")):
+        assert torch.allclose(each.batch([0])[0], torch.full((1, 1, 6, 6), luma))
+    assert data.fingerprint([0]) != load_dataset(str(tmp_path)).fingerprint([0])
+
+
+def test_what_holds_no_pictures_cannot_be_read_as_gray(tmp_path):
+    np.savez(tmp_path / "own.npz", x=np.zeros((2, 3, 4, 4), np.uint8), y=np.array([0, 1]))
+
+    for name in ("digits", str(tmp_path / "own.npz")):
+        with pytest.raises(UserError, match="Only picture files can be read as gray"):
+            load_dataset(name, gray=True)
+
+
 def test_only_the_requested_images_are_decoded(tmp_path):
     picture(tmp_path / "cat" / "1.png")
     (tmp_path / "cat" / "2.png").write_bytes(b"not a picture")

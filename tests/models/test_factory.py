@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from robustkit.data import load_dataset
 from robustkit.errors import UserError
@@ -157,3 +158,23 @@ def test_a_class_is_called_and_an_instance_is_used_as_it_is():
 
     assert [type(model.network).__name__ for model in (built, given)] == ["Net", "Net"]
     assert [model.source for model in (built, given)] == ["Net() of mine.py", "net of mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("network", "gray", "advice"),
+    [("one", False, "read the pictures with --gray"), ("three", True, "leave out --gray")],
+)
+def test_pictures_with_other_channels_than_the_network_takes_name_the_option(network, gray, advice):
+    Path("own.py").write_text(
+        "from torch import nn\n"
+        "one, three = (\n"
+        "    nn.Sequential(nn.Conv2d(channels, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()) for channels in (1, 3)\n"
+        ")\n"
+    )
+    for name in ("cat", "dog"):
+        Path("pictures", name).mkdir(parents=True)
+        Image.new("L", (8, 8), 51).save(Path("pictures", name, "1.png"))
+
+    with pytest.raises(UserError, match=f"{advice}\\.$"):
+        load_model(f"own.py:{network}", dataset=load_dataset("pictures", gray=gray))
+    assert load_model(f"own.py:{network}", dataset=load_dataset("pictures", gray=not gray)).num_classes == 2
