@@ -9,7 +9,7 @@ import torch
 from robustkit import limits
 from robustkit.data import Dataset, LazyData
 from robustkit.data.arrays import SUFFIXES, is_labelled, load_arrays, load_images
-from robustkit.data.decoding import Decoder
+from robustkit.data.decoding import Decoder, PictureReader
 from robustkit.data.picture_files import find_pictures, folders_in, pictures_in
 from robustkit.data.pictures import decode
 from robustkit.errors import UserError
@@ -94,7 +94,7 @@ def pictures(files: tuple[Path, ...], known: KnownImages, mode: Literal["RGB", "
     """
     for what, value in (("image_size", known.resize), ("image_size", known.crop)):
         limits.require_at_most(what, value or 1, limits.IMAGE_SIDE)
-    decoder = Decoder(files, (0,) * len(files), known.resize, known.crop, mode)
+    decoder = Decoder(files, (0,) * len(files), PictureReader(known.resize, known.crop, mode))
     shape = tuple(decode(decoder, 0, shortened(files[0])).shape)
     labels = torch.zeros(len(files), dtype=torch.int64)
     return LazyData(NAME, "", known.class_names, known.threats, decoder, labels, shape, files)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.data import LazyData
-from robustkit.data.decoding import Decoder
+from robustkit.data.decoding import Decoder, PictureReader
 from robustkit.engine.jobs import reached
 from robustkit.host.text import csv_cell, encodable
 from robustkit.primitives.threat import is_rendered
@@ -165,7 +165,7 @@ class _Kept(NamedTuple):
 def _through_file(levels: Levels, path: Path) -> Tensor:
     """The picture as a program reads it that opens the file."""
     write_png(levels, path)
-    return Decoder((path,), (0,), mode="L" if len(levels) == 1 else "RGB")[0][0]
+    return Decoder((path,), (0,), PictureReader(mode="L" if len(levels) == 1 else "RGB"))[0][0]
 
 
 def write_results(results: Sequence[PictureResult], choice: AttackChoice, folder: Path) -> None:

@@ -6,7 +6,7 @@ The files are untrusted: arrays are mapped without Python objects, and their sha
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +144,10 @@ class PictureSuite:
     def pictures(self, cell: CorruptionLevel, ids: Sequence[int], clean: Tensor) -> Pictures:
         """Decoded from their files; one of another size is resized and cut like the clean ones."""
         files = tuple(self._file(cell, number) for number in ids)
-        plain = Decoder(files, (0,) * len(files))
-        fitted = plain
-        if isinstance(self.data.items, Decoder):
-            fitted = Decoder(files, plain.labels, self.data.items.resize, self.data.items.crop)
+        assert isinstance(self.data.items, Decoder)  # as all data of picture files
+        reader = self.data.items.reader
+        fitted = Decoder(files, (0,) * len(files), reader)
+        plain = replace(fitted, reader=replace(reader, resize=None, crop=None))
         return np.stack([self._picture(plain, fitted, number) for number in range(len(files))])
 
     def _picture(self, plain: Decoder, fitted: Decoder, number: int) -> Pictures:

@@ -84,20 +84,17 @@ def reader_of(image_size: int | None, gray: bool) -> PictureReader:
 
 @dataclass(frozen=True)
 class Decoder:
-    """The pictures in files with their labels, as a `PictureReader` of these settings reads them."""
+    """The pictures in files with their labels."""
 
     files: tuple[Path, ...]
     labels: tuple[int, ...]
-    resize: int | None = None
-    crop: int | None = None
-    mode: Literal["RGB", "L"] = "RGB"
+    reader: PictureReader
 
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
         """The picture, `[C, H, W]` float32 in [0, 1], and its label."""
         path = self.files[number]
         with path.open("rb") as file:
-            picture = PictureReader(self.resize, self.crop, self.mode).read(file, shortened(path))
-        return picture, self.labels[number]
+            return self.reader.read(file, shortened(path)), self.labels[number]
 
 
 def is_gray(path: Path) -> bool:

@@ -32,7 +32,7 @@ def load_folder(path: Path, split: str, reader: PictureReader) -> LazyData:
     found = find_pictures(root, allow_empty=False)
     splits = tuple(sorted(folders_in(path))) if root != path else ()
     origin = DatasetOrigin(str(path), image_size=reader.resize, splits=splits, gray=reader.gray)
-    decoder = Decoder(found.files, found.labels, reader.resize, reader.crop, reader.mode)
+    decoder = Decoder(found.files, found.labels, reader)
     return _lazy(path.resolve().name, split, found.classes, THREATS, decoder, origin)
 
 
@@ -59,7 +59,7 @@ def load_imagenet(data_dir: Path, split: str) -> LazyData:
         )
     names = tuple(CATEGORIES) if len(CATEGORIES) == IMAGENET_CLASSES else found.classes
     origin = DatasetOrigin("imagenet", data_dir, splits=IMAGENET_SPLITS)
-    decoder = Decoder(found.files, found.labels, 256, 224)
+    decoder = Decoder(found.files, found.labels, PictureReader(256, 224))
     return _lazy("imagenet", split, names, IMAGENET_THREATS, decoder, origin)
 
 

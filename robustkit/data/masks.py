@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robustkit import limits
 from robustkit.data.dataset import Dataset
-from robustkit.data.decoding import Decoder, is_transparent
+from robustkit.data.decoding import Decoder, PictureReader, is_transparent
 from robustkit.data.pictures import LazyData, decode
 from robustkit.errors import UserError
 from robustkit.limits import shortened
@@ -44,7 +44,7 @@ def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
 
 def _white(path: Path) -> Tensor:
     """`[1, H, W]` bool: the pixels of a picture that are nearer to white than to black."""
-    picture = decode(Decoder((path,), (0,), mode="L"), 0, shortened(path))
+    picture = decode(Decoder((path,), (0,), PictureReader(mode="L")), 0, shortened(path))
     if is_transparent(path):
         raise UserError(f"{path.name} is transparent in part, and a mask is black and white; save it without.")
     white = picture >= 0.5

@@ -55,6 +55,17 @@ def test_pictures_are_found_by_severity_class_and_name(tmp_path):
     assert made[:, 0, 0, 0].tolist() == [84, 4]
 
 
+@pytest.mark.parametrize("size", [None, 4])
+def test_pictures_have_the_channels_of_the_clean_ones(tmp_path, size):
+    """Beside clean pictures that were read as gray they were read in colour, and refused."""
+    folder = photographs(tmp_path)
+    suite = corruption_suite([folder], load_dataset(str(tmp_path / "clean"), image_size=size, gray=True), 0)
+    made = suite.pictures(CorruptionLevel("fog", 4), [2, 0], torch.empty(0))
+
+    assert made.shape == (2, size or 6, size or 6, 1)
+    assert made[:, 0, 0, 0].tolist() == [84, 4]
+
+
 def test_mnist_c_has_one_severity(tmp_path):
     data = from_tensors(torch.rand(N, 1, 6, 6), torch.tensor([0, 1, 2, 1]))
     for name in ("stripe", "fog_of_mnist"):
