@@ -33,8 +33,7 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
             f"mean and std have {model.mean.numel()} numbers, but {model.name} gets images with {channels} channels."
         )
     try:
-        # Two: batch statistics of one image do not exist. In the type of the weights, as all later queries are.
-        logits: object = model(torch.zeros(2, *images.shape, dtype=placement(model).dtype))
+        logits = _on_black_images(model, images.shape)
     except Exception as error:
         raise UserError(_failure(error, model, images, _with_other_channels(model, images) or fix)) from error
     # The classifier unpacks tuples, dicts and other outputs later. Nested tensors have axes, but torch 2.14 raises at
@@ -52,13 +51,18 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
         raise UserError(f"{model.name} {own}, {images.name} has {images.classes}{which}; {advice}.")
 
 
+def _on_black_images(model: PixelModel, shape: tuple[int, ...]) -> object:
+    # Two: batch statistics of one image do not exist. In the type of the weights, as all later queries are.
+    return model(torch.zeros(2, *shape, dtype=placement(model).dtype))
+
+
 def _with_other_channels(model: PixelModel, images: ImageSpec) -> str | None:
     """What to do where the model takes pictures of the data with another number of channels; None where not."""
     if not isinstance(images.data, LazyData):
         return None
     channels, advice = (1, "read the pictures with --gray") if images.shape[0] == 3 else (3, "leave out --gray")
     try:
-        model(torch.zeros(2, channels, *images.shape[1:], dtype=placement(model).dtype))
+        _on_black_images(model, (channels, *images.shape[1:]))
     except Exception:  # whatever a user's code raises
         return None
     return advice
