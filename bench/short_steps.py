@@ -7,14 +7,16 @@ gradient are less than half or more than twice of what it says. The step of `fin
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import torch
+from hidden_values import Behind
 from subjects import Subject, zoo
-from torch import Tensor, nn
+from torch import Tensor
 
 from robustkit import Classifier
-from robustkit.checks.finite_difference import _outside
+from robustkit.checks.finite_difference import differences
 from robustkit.checks.local_loss import LocalLoss
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Trials
@@ -34,18 +36,6 @@ BEHIND_WAVES = (("smallcnn_mnist", "mnist", 0.1), ("resnet2b_cifar", "cifar10", 
 WAVES = tuple((height, speed) for height in (0.005, 0.02) for speed in (100, 300, 1000))
 
 
-class Wave(nn.Module):
-    """A small fast wave in front of a network."""
-
-    def __init__(self, height: float, speed: float, network: nn.Module) -> None:
-        super().__init__()
-        self.height, self.speed, self.network = height, speed, network
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.network(x + self.height * torch.sin(self.speed * x))
-        return logits
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--zoo", type=Path, required=True, help="folder with zoo.py")
@@ -60,8 +50,13 @@ def main() -> None:
     for name, images, eps in BEHIND_WAVES:
         subject = zoo(folder, name, images, IMAGES)
         for height, speed in WAVES:
-            waves = subject._replace(model=Wave(height, speed, subject.model).eval())
+            front = partial(wave, height, speed)
+            waves = subject._replace(model=Behind(front, subject.model).eval())
             row(f"{name} behind x + {height:g} sin({speed} x)", waves, "Linf", eps)
+
+
+def wave(height: float, speed: float, x: Tensor) -> Tensor:
+    return x + height * torch.sin(speed * x)
 
 
 def row(name: str, subject: Subject, norm: str, eps: float) -> None:
@@ -76,14 +71,7 @@ def shares_outside(subject: Subject, norm: str, eps: float) -> list[float]:
         trials = Trials(subject.x, subject.y, none, none, torch.arange(len(subject.y)), torch.zeros_like(none))
         local = LocalLoss(session, registry.build("fgsm", norm, str(eps)), trials)
         gradient = local.gradient()
-        found = []
-        for step in STEPS:
-            up, down = (local.end(sign * gradient, step * local.radius) for sign in (1, -1))
-            predicted = (gradient * (up - down)).flatten(1).double().sum(1)
-            high, low = local.at(up).double(), local.at(down).double()
-            outside, _ = _outside(predicted, high - low, torch.maximum(high.abs(), low.abs()))
-            found.append(outside.double().mean().item())
-    return found
+        return [differences(local, gradient, step)[0].double().mean().item() for step in STEPS]
 
 
 if __name__ == "__main__":

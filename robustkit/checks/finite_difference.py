@@ -34,13 +34,26 @@ class DifferenceProbe:
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         local = LocalLoss.around(bench, wanted, _STREAM)
-        gradient = local.gradient()
-        up, down = (local.end(sign * gradient, _STEP * local.radius) for sign in (1, -1))
-        predicted = (gradient * (up - down)).flatten(1).double().sum(1)
-        high, low = local.at(up).double(), local.at(down).double()
-        outside, ratio = _outside(predicted, high - low, torch.maximum(high.abs(), low.abs()))
+        outside, ratio = differences(local, local.gradient(), _STEP)
         for number, wrong, value in zip(wanted.images, outside.tolist(), ratio.tolist(), strict=False):
             yield bench.record(wanted, number, wrong, value, 3, 1)
+
+
+def differences(local: LocalLoss, gradient: Tensor, step: float) -> tuple[Tensor, Tensor]:
+    """Central differences along a gradient, against what it says.
+
+    Args:
+        local: the loss.
+        gradient: `[n, *S]` its gradient at the images.
+        step: either way, as a share of the radius.
+
+    Returns:
+        `[n]` bool, whether the change is outside of what the gradient and rounding allow, and `[n]` float64 the ratio.
+    """
+    up, down = (local.end(sign * gradient, step * local.radius) for sign in (1, -1))
+    predicted = (gradient * (up - down)).flatten(1).double().sum(1)
+    high, low = local.at(up).double(), local.at(down).double()
+    return _outside(predicted, high - low, torch.maximum(high.abs(), low.abs()))
 
 
 def _outside(predicted: Tensor, obtained: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
