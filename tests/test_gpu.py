@@ -5,7 +5,6 @@ import warnings
 import pytest
 import torch
 from robustkit.attacks import APGD, PGD, Square
-from torch import nn
 from torch.utils.data import TensorDataset
 
 from robustkit import evaluate
@@ -15,6 +14,7 @@ from robustkit.classifier.smoothing import Smoothing
 from robustkit.engine.jobs import Job
 from robustkit.engine.scheduler import run
 from robustkit.primitives.registry import classes
+from tests.networks import Noisy
 from tests.problems import digits, problem
 from tests.test_contract import subject, threats
 
@@ -75,17 +75,10 @@ def test_every_attack_ends_on_a_gpu_as_on_the_cpu(name, norm):
     assert sum(label != each.label for label, each in zip(labels, there, strict=True)) <= 1
 
 
-class Noisy(nn.Module):
-    """Adds noise that it draws anew in each forward."""
-
-    def forward(self, x):
-        return x + 0.05 * torch.randn_like(x)
-
-
 @pytest.mark.parametrize("options", [{}, {"smoothing": Smoothing(0.1, n=200)}], ids=["randomized", "smoothed"])
 def test_a_model_with_noise_is_judged_alike(options):
     made = hundred_digits()
-    model = made.model if options else nn.Sequential(Noisy(), made.model)
+    model = made.model if options else Noisy(made.model, spread=0.05)
 
     def robust(device):
         run_ = evaluate(

@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 import torch
 from robustkit.attacks import APGD, DDN, DIFGSM, FMN, GAMA, PGD, SINIFGSM, SSA, SoftAPGD, Square
-from torch import nn
 
 from robustkit import attack as attacked
 from robustkit.classifier.classifier import Classifier
@@ -13,6 +12,7 @@ from robustkit.classifier.oracle import Plain
 from robustkit.engine.jobs import Job
 from robustkit.engine.scheduler import run
 from robustkit.primitives.registry import classes
+from tests.networks import Noisy
 from tests.problems import jobs_of, problem, same
 from tests.stand_in import DEVICE, moved, stand_in
 from tests.test_contract import subject
@@ -99,18 +99,11 @@ def test_cleverhans_1248_and_art_2553_images_in_any_bounds_may_lie_on_another_de
     assert torch.equal(elsewhere.x_adv, attacked(made.model, x, y, **given).x_adv)
 
 
-class Noisy(nn.Module):
-    """Adds noise that it draws anew in each forward."""
-
-    def forward(self, x):
-        return x + 0.05 * torch.randn_like(x)
-
-
-@pytest.mark.filterwarnings("ignore:sequential is randomized")
+@pytest.mark.filterwarnings("ignore:noisy is randomized")
 @pytest.mark.parametrize("attack", [PGD(0.03, steps=2), Square(0.05, queries=4)], ids=lambda each: type(each).__name__)
 def test_a_randomized_model_may_lie_on_another_device_than_the_cpu(attack):
     made = problem("cnn", 1, 8, 8, count=2)
-    network = nn.Sequential(Noisy(), made.model).eval()
+    network = Noisy(made.model, spread=0.05).eval()
     with stand_in():
         elsewhere = attacked(Classifier(moved(network), eot=2), made.x, made.y, attack)
 

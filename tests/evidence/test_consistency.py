@@ -4,26 +4,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from robustkit import Smoothing, evaluate, load_run
 from robustkit.evidence.consistency import contradictions_in
 from tests.evaluation.test_autoattack import shorter
-from tests.networks import Constant
+from tests.networks import Constant, Noisy
 from tests.small import cnn, data, linear
-
-
-class Noisy(nn.Module):
-    """A linear network with noise on its input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = linear()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.network(x + 0.05 * torch.randn_like(x))
-
 
 RUNS = {
     "a cascade and several radii": {"attacks": ["default", "fgsm"], "eps": ["0.05", "0.1"]},
@@ -35,7 +21,7 @@ RUNS = {
     "the nearest error": {"attacks": "fab:steps=3", "eps": "minimum"},
     "an audit": {"attacks": "fgsm", "eps": "0.02", "audit": 2},
     "a guess": {"models": Constant(3), "attacks": "fgsm", "eps": "0.1"},
-    "noise": {"models": Noisy(), "attacks": "noise:queries=2", "eps": "0.05"},
+    "noise": {"models": Noisy(linear(), spread=0.05), "attacks": "noise:queries=2", "eps": "0.05"},
     "float64": {"models": cnn().double(), "attacks": "pgd:steps=3", "eps": "0.1"},
 }
 
