@@ -63,14 +63,14 @@ class Verdicts(NamedTuple):
     warned: bool  # that gradients are masked
 
 
-def verdicts(subject: Subject, case: Case, attack: str, seed: int, keep: Path | None) -> Verdicts:
+def verdicts(subject: Subject, case: Case, attack: str, seed: int, keep: Path | None, device: str = "auto") -> Verdicts:
     """What one ensemble or one attack leaves standing."""
     since = time.perf_counter()
     eps = case.eps.replace("/", "-")
     out = None if keep is None else keep / f"{subject.name}-{case.norm}-{eps}-{len(subject.x)}-{attack}-{seed}"
     run = evaluate(
         subject.model, dataset=TensorDataset(subject.x, subject.y), attacks=attack, norm=case.norm, eps=[case.eps],
-        seed=seed, samples=None, out=out, names=subject.name,
+        seed=seed, samples=None, out=out, names=subject.name, device=device,
     )  # fmt: skip
     column = run.results[run.results.role.isin(("ensemble", "attack"))].attack.iloc[0]
     rows = run.samples[run.samples.attack == column].set_index("sample")

@@ -14,14 +14,17 @@ import time
 from pathlib import Path
 
 import torch
+from default import Case, verdicts
 from subjects import Subject, digits, zoo
-from torch.utils.data import TensorDataset
 
-from robustkit import evaluate
 from robustkit.host.environment import environment
+from robustkit.primitives.threat import exact
 
-ON_DIGITS = ("resnet18", "0.1")
-IN_ZOO = (("smallcnn_mnist", "mnist", "0.1"), ("resnet2b_cifar", "cifar10", "2/255"))
+ON_DIGITS = Case("resnet18", "digits", "Linf", "0.1", False)
+IN_ZOO = (
+    Case("smallcnn_mnist", "mnist", "Linf", "0.1", True),
+    Case("resnet2b_cifar", "cifar10", "Linf", "2/255", True),
+)
 
 
 def main() -> None:
@@ -33,34 +36,29 @@ def main() -> None:
     options = parser.parse_args()
     sys.path.insert(0, str(options.autoattack))
     if options.zoo is None:
-        subjects = [(digits(ON_DIGITS[0], options.images), ON_DIGITS[1])]
+        subjects = [(digits(ON_DIGITS.network, options.images), ON_DIGITS)]
     else:
-        subjects = [(zoo(options.zoo, name, images, options.images), eps) for name, images, eps in IN_ZOO]
+        subjects = [(zoo(options.zoo, case.network, case.images, options.images), case) for case in IN_ZOO]
     print(f"{environment(torch.device(options.device))}\n", flush=True)
     print("| network, Linf | attack | stand | seconds |\n|---|---|---|---|")
-    for subject, eps in subjects:
+    for subject, case in subjects:
         subject.model.to(options.device)
-        evaluated(subject, eps, "fgsm", options.device)  # kernels are loaded here
-        rows = [(attack, *evaluated(subject, eps, attack, options.device)) for attack in ("default", "autoattack")]
-        for name, standing, seconds in [*rows, ("its authors' code", *authors(subject, eps, options.device))]:
-            print(f"| {subject.name} {eps} | {name} | {standing} of {len(subject.y)} | {seconds:.1f} |", flush=True)
+        verdicts(subject, case, "fgsm", 0, None, options.device)  # kernels are loaded here
+        for attack in ("default", "autoattack"):
+            ours = verdicts(subject, case, attack, 0, None, options.device)
+            row(subject, case, attack, len(ours.robust), ours.seconds)
+        row(subject, case, "its authors' code", *authors(subject, case, options.device))
 
 
-def evaluated(subject: Subject, eps: str, attack: str, device: str) -> tuple[int, float]:
+def row(subject: Subject, case: Case, attack: str, standing: int, seconds: float) -> None:
+    print(f"| {subject.name} {case.eps} | {attack} | {standing} of {len(subject.y)} | {seconds:.1f} |", flush=True)
+
+
+def authors(subject: Subject, case: Case, device: str) -> tuple[int, float]:
     """Images that stand, and seconds."""
-    since = time.perf_counter()
-    run = evaluate(
-        subject.model, dataset=TensorDataset(subject.x, subject.y), attacks=attack, norm="Linf", eps=eps, samples=None,
-        device=device, progress=False,
-    )  # fmt: skip
-    return run.results.query("role == 'worst-case'")["correct"].item(), time.perf_counter() - since
-
-
-def authors(subject: Subject, eps: str, device: str) -> tuple[int, float]:
-    """Likewise."""
     from autoattack import AutoAttack
 
-    radius = float(eps.split("/")[0]) / float(eps.split("/")[1]) if "/" in eps else float(eps)
+    radius = float(exact(case.eps))
     x, y = subject.x.to(device), subject.y.to(device)
     since = time.perf_counter()
     found = AutoAttack(

@@ -11,12 +11,13 @@ import time
 
 import torch
 import torchvision
+from gpu import network as imagenet
+from gpu_tools import arithmetic
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit.classifier.folding import folded
 from robustkit.host.environment import environment
-from robustkit.models.preprocessing import Normalised
 
 GPU = torch.device("cuda")
 NETWORKS = ("resnet18", "resnet18, 3x32x32", "resnet50")
@@ -33,7 +34,7 @@ def main() -> None:
         model, x = model.to(GPU).eval().requires_grad_(False), x.to(GPU)
         y = model(x).argmax(1)
         forms = [model, folded(model)]
-        for arithmetic, (tf32, bf16) in ARITHMETIC.items():
+        for kind, (tf32, bf16) in ARITHMETIC.items():
             speeds = [
                 speed(form, x, y, tf32=tf32, bf16=bf16, deterministic=deterministic, last=last)
                 for deterministic in (False, True)
@@ -41,14 +42,13 @@ def main() -> None:
                 for last in (False, True)
                 if form is not None
             ]
-            print(f"| {name} | {arithmetic} | " + " | ".join(f"{each:,.0f}" for each in speeds) + " |", flush=True)
+            print(f"| {name} | {kind} | " + " | ".join(f"{each:,.0f}" for each in speeds) + " |", flush=True)
 
 
 def network(name: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     if name != "resnet18, 3x32x32":
-        imagenet = torchvision.models.get_model(name, weights=None)
-        return Normalised(imagenet, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), torch.rand(128, 3, 224, 224)
+        return imagenet(name, tiny=False, random=True), torch.rand(128, 3, 224, 224)
     small = torchvision.models.resnet18(num_classes=10)
     small.conv1, small.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     return small, torch.rand(256, 3, 32, 32)
@@ -58,8 +58,6 @@ def speed(model: nn.Module, x: Tensor, y: Tensor, *, tf32: bool, bf16: bool, det
     """Passes per second."""
     layout = torch.channels_last if last else torch.contiguous_format
     model = copy.deepcopy(model).to(memory_format=layout)
-    flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=deterministic, allow_tf32=tf32)
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
     def climbed(steps: int) -> None:
         point = x
@@ -71,7 +69,7 @@ def speed(model: nn.Module, x: Tensor, y: Tensor, *, tf32: bool, bf16: bool, det
             point = (point + STEP_SIZE * grad.sign()).clamp(0, 1)
         torch.cuda.synchronize()
 
-    with flags:
+    with arithmetic(tf32, deterministic):
         climbed(WARM_UP)
         since = time.perf_counter()
         climbed(STEPS)

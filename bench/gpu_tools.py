@@ -32,12 +32,12 @@ class Row(NamedTuple):
 
 
 @contextmanager
-def arithmetic(tf32: bool) -> Iterator[None]:
+def arithmetic(tf32: bool, deterministic: bool = False) -> Iterator[None]:
     """TF32 or full fp32 in convolutions and matrix products."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=tf32):
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=deterministic, allow_tf32=tf32):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

@@ -7,49 +7,31 @@ On a GPU sums are rounded in another order, so an image at the boundary may fall
 """
 
 import argparse
-import time
 from pathlib import Path
-from typing import NamedTuple
+from statistics import mean
 
 import torch
+from default import Case, Verdicts, verdicts
 from subjects import Subject, digits, zoo
-from torch.utils.data import TensorDataset
 
-from robustkit import evaluate
 from robustkit.host.environment import environment
 
-
-class Case(NamedTuple):
-    network: str
-    images: str
-    norm: str
-    eps: str
-
-
 CASES = (
-    Case("resnet2b_cifar", "cifar10", "Linf", "2/255"),
-    Case("resnet2b_cifar", "cifar10", "L2", "0.3"),
-    Case("resnet2b_cifar", "cifar10", "L1", "3"),
-    Case("smallcnn_mnist", "mnist", "Linf", "0.1"),
-    Case("smallcnn_mnist", "mnist", "L2", "1.5"),
-    Case("smallcnn_mnist", "mnist", "L1", "8"),
-    Case("trades_mnist", "mnist", "Linf", "0.3"),
-    Case("cnn_a_cifar", "cifar10", "Linf", "2/255"),
-    Case("kw_mnist", "mnist", "Linf", "0.1"),
+    Case("resnet2b_cifar", "cifar10", "Linf", "2/255", True),
+    Case("resnet2b_cifar", "cifar10", "L2", "0.3", True),
+    Case("resnet2b_cifar", "cifar10", "L1", "3", True),
+    Case("smallcnn_mnist", "mnist", "Linf", "0.1", True),
+    Case("smallcnn_mnist", "mnist", "L2", "1.5", True),
+    Case("smallcnn_mnist", "mnist", "L1", "8", True),
+    Case("trades_mnist", "mnist", "Linf", "0.3", True),
+    Case("cnn_a_cifar", "cifar10", "Linf", "2/255", False),
+    Case("kw_mnist", "mnist", "Linf", "0.1", False),
 )
 ON_DIGITS = (
-    Case("resnet18", "digits", "Linf", "0.1"),
-    Case("resnet18", "digits", "L2", "0.5"),
-    Case("resnet18", "digits", "L1", "4"),
+    Case("resnet18", "digits", "Linf", "0.1", False),
+    Case("resnet18", "digits", "L2", "0.5", False),
+    Case("resnet18", "digits", "L1", "4", False),
 )
-
-
-class Judged(NamedTuple):
-    """What a run on one device found."""
-
-    standing: set[int]
-    passes: float  # forward and backward passes per image
-    seconds: float
 
 
 def main() -> None:
@@ -66,7 +48,7 @@ def main() -> None:
     )
     print("|---" * 10 + "|")
     for case in (*ON_DIGITS, *(CASES if options.zoo else ())):
-        if options.only not in " ".join(case):
+        if options.only not in " ".join(map(str, case)):
             continue
         subject = (
             digits(case.network, options.images)
@@ -75,24 +57,15 @@ def main() -> None:
         )
         cpu, gpu = (judged(subject, case, device) for device in ("cpu", options.device))
         print(
-            f"| {case.network} | {case.norm} {case.eps} | {len(subject.y)} | {len(cpu.standing)} | {len(gpu.standing)} "
-            f"| {len(cpu.standing ^ gpu.standing)} | {cpu.passes:.1f} | {gpu.passes:.1f} "
+            f"| {case.network} | {case.norm} {case.eps} | {len(subject.y)} | {len(cpu.robust)} | {len(gpu.robust)} "
+            f"| {len(cpu.robust ^ gpu.robust)} | {mean(cpu.passes.values()):.1f} | {mean(gpu.passes.values()):.1f} "
             f"| {cpu.seconds:.1f} | {gpu.seconds:.1f} |", flush=True,
         )  # fmt: skip
 
 
-def judged(subject: Subject, case: Case, device: str) -> Judged:
-    model = subject.model.to(device)
-    since = time.perf_counter()
-    run = evaluate(
-        model, dataset=TensorDataset(subject.x, subject.y), norm=case.norm, eps=case.eps, samples=None, device=device,
-        progress=False,
-    )  # fmt: skip
-    spent = time.perf_counter() - since
-    ensemble = run.results.query("role == 'ensemble'").attack.item()
-    rows = run.samples[run.samples.attack == ensemble].set_index("sample")
-    passes = (rows.forwards + rows.backwards).fillna(0).sum() / len(rows)
-    return Judged(set(rows.index[rows.verdict == "robust"]), passes, spent)
+def judged(subject: Subject, case: Case, device: str) -> Verdicts:
+    subject.model.to(device)
+    return verdicts(subject, case, "default", 0, None, device)
 
 
 if __name__ == "__main__":
