@@ -53,9 +53,6 @@ CASES = (
 )
 
 
-WARNING = "less than half of what happens"  # words of the run's warning of masked gradients
-
-
 class Verdicts(NamedTuple):
     robust: set[int]
     passes: dict[int, int]  # forwards and backwards of each image
@@ -75,7 +72,7 @@ def verdicts(subject: Subject, case: Case, attack: str, seed: int, keep: Path | 
     column = run.results[run.results.role.isin(("ensemble", "attack"))].attack.iloc[0]
     rows = run.samples[run.samples.attack == column].set_index("sample")
     passes = (rows.forwards + rows.backwards).fillna(0).astype(int).to_dict()
-    warned = any(WARNING in each for each in run.manifest["warnings"])
+    warned = any(check.name == "gradients_mislead" and check.status == "failed" for check in run.checks)
     return Verdicts(set(rows.index[rows.verdict == "robust"]), passes, time.perf_counter() - since, warned)
 
 
