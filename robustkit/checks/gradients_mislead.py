@@ -10,7 +10,7 @@ from typing import NamedTuple
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, Status
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
-from robustkit.primitives.reach import believable, hidden
+from robustkit.primitives.trust import believable, hidden
 
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 

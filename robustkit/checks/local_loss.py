@@ -9,7 +9,7 @@ from torch import Tensor
 from robustkit.checks.facts import ModelFacts
 from robustkit.checks.probing import ProbeBench, Wanted
 from robustkit.classifier.session import Session
-from robustkit.engine.nearness import gradient_at
+from robustkit.engine.margins import gradient_at
 from robustkit.primitives import noise, registry
 from robustkit.primitives.protocol import Attack, Trials
 

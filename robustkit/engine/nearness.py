@@ -7,28 +7,18 @@ at the point where it predicts most.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from robustkit.classifier.memory import in_parts
 from robustkit.classifier.session import Session
-from robustkit.primitives import losses, noise
-from robustkit.primitives.protocol import (
-    Attack,
-    MultiGradientAttack,
-    MultiGradientSeen,
-    Seen,
-    State,
-    TrialCost,
-    Trials,
-    begin,
-)
-from robustkit.primitives.reach import believable, reach
-from robustkit.primitives.rows import padded
+from robustkit.engine.margins import Margins, seen_once
+from robustkit.primitives import noise
+from robustkit.primitives.protocol import MultiGradientSeen, State, Trials
+from robustkit.primitives.reach import reach
+from robustkit.primitives.trust import believable
 
 _NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
 
@@ -55,44 +45,6 @@ class Nearness(NamedTuple):
         return self.ratio if self.trusted else 0.0
 
 
-@dataclass(frozen=True)
-class Margins(MultiGradientAttack):
-    """One query for the lead of each likely wrong class; it attacks nothing.
-
-    Args:
-        classes: how many wrong classes, at least 1: the likeliest.
-        clean_below: the clean image is measured, too, if the ratio at the best point is below this.
-        unseen: in Linf, whether the values are moved at which no class has a gradient.
-    """
-
-    _: KW_ONLY
-    classes: int
-    clean_below: float = 0.0
-    unseen: bool = False
-
-    norms = ("Linf", "L2", "L1")
-    in_full_precision = True  # its leads are compared with those of the unmodified network
-
-    @property
-    def cost(self) -> TrialCost:
-        return TrialCost(1, self.classes)
-
-    def init(self, trials: Trials) -> State:
-        return begin(trials, trials.x)
-
-    def objectives(self, logits: Tensor, trials: Trials) -> Tensor:
-        """`[B, C]` logits of the likeliest wrong classes, the likeliest first, less the true class's."""
-        y = trials.y.unsqueeze(1)
-        return (logits - logits.gather(1, y)).gather(1, self.likeliest(logits, trials.y))
-
-    def likeliest(self, logits: Tensor, y: Tensor) -> Tensor:
-        """`[B, C]` the measured classes, the likeliest first."""
-        return losses.wrong_classes(logits, y, self.classes)
-
-    def step(self, state: State, seen: Seen) -> State:
-        return state
-
-
 def measured(session: Session, attack: Margins, states: State, points: Tensor) -> list[Nearness]:
     """The nearness of each row's point, from one query and a forward pass; as many again for a clean image.
 
@@ -113,7 +65,7 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
 
 def _at(session: Session, attack: Margins, states: State, points: Tensor, *, unseen: bool = False) -> list[Nearness]:
     trials = states.trial
-    seen = _seen(session, attack, State(trials, points, torch.zeros_like(trials.y), states.done))
+    seen = seen_once(session, attack, State(trials, points, torch.zeros_like(trials.y), states.done))
     assert isinstance(seen, MultiGradientSeen)
     # One row at a time, so that no sum depends on how many rows there are.
     rows = zip(
@@ -140,25 +92,6 @@ def _without_gradient(attack: Margins, trials: Trials, points: Tensor, unseen: T
     """`[n, *S]` the points, with random ends of the ball in place of `unseen` values `[n, *S]`; in Linf."""
     x, ball = trials.x, attack.ball
     return torch.where(unseen, ball.climb(x, x, noise.normal(trials.key, 0, x.shape[1:]).to(x), ball.eps), points)
-
-
-def gradient_at(session: Session, attack: Attack, trials: Trials) -> Tensor:
-    """`[n, *S]` the gradient of an attack's loss at the clean images of some trials."""
-    return _seen(session, attack, begin(trials, trials.x)).grad
-
-
-def _seen(session: Session, attack: Attack, state: State) -> Seen:
-    """The answer to one query of each row; in parts if memory is short."""
-    numbers = torch.arange(len(state), device=state.done.device)
-    return in_parts(lambda rows: _at_once(session, attack, state.take(rows)), numbers)
-
-
-def _at_once(session: Session, attack: Attack, state: State) -> Seen:
-    """The answer in a batch of one of few sizes, because each new size is compared first."""
-    count = len(state)
-    size = session.sizes.fit(count, max(count, session.sizes.tile), session.search.kind_of(attack))
-    numbers = torch.arange(count, device=state.done.device)
-    return session.query(attack, state.take(padded(numbers, size))).take(numbers)
 
 
 class _Row(NamedTuple):

@@ -21,7 +21,7 @@ from robustkit.engine.candidates import Candidates
 from robustkit.engine.early import EarlyTrials
 from robustkit.engine.early_rows import EarlyRows
 from robustkit.engine.jobs import Job, Outcome, Trial, by_attack, by_mask, lost_rows, most_queries
-from robustkit.engine.nearness import Margins
+from robustkit.engine.margins import Margins
 from robustkit.engine.own_attacks import endless, stepped
 from robustkit.engine.pool import run_pooled
 from robustkit.engine.pooled_query import BatchOfQueries, can_pool

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from robustkit.classifier.session import Session
 from robustkit.engine.jobs import Outcome
-from robustkit.engine.nearness import Margins, measured
+from robustkit.engine.margins import Margins
+from robustkit.engine.nearness import measured
 from robustkit.engine.patience import Patience
 from robustkit.primitives.protocol import BestState
 from robustkit.primitives.rows import Rows

@@ -18,7 +18,7 @@ from robustkit.classifier.session import Session
 from robustkit.engine.candidates import Candidates
 from robustkit.engine.early import EarlyTrials
 from robustkit.engine.jobs import Outcome, Trial, by_attack, likeliest, most_verdicts
-from robustkit.engine.nearness import Margins
+from robustkit.engine.margins import Margins
 from robustkit.engine.own_attacks import check_queries
 from robustkit.engine.patience import Patience
 from robustkit.engine.trial_queue import TrialQueue

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from robustkit.errors import UserError
 from robustkit.primitives.measure import Measure
-from robustkit.primitives.reach import backfires, bent
 from robustkit.primitives.threat import attacks_for
+from robustkit.primitives.trust import backfires, bent
 
 
 class Limits(NamedTuple):

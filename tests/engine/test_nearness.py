@@ -9,7 +9,7 @@ from robustkit.attacks import APGD
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import Plain
 from robustkit.engine.jobs import Outcome
-from robustkit.engine.nearness import Margins
+from robustkit.engine.margins import Margins
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.primitives.measure import Measure

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, linprog
 
 from robustkit.errors import UserError
-from robustkit.primitives.reach import believable, bent, farthest, reach
+from robustkit.primitives.reach import farthest, reach
 from robustkit.primitives.threat import ball
 
 
@@ -76,11 +76,3 @@ def test_each_function_can_have_an_image_of_its_own():
 def test_l0_is_refused():
     with pytest.raises(UserError, match="Linf, L2 and L1"):
         farthest(ball("L0", 2), torch.rand(4), torch.rand(1, 4))
-
-
-@pytest.mark.parametrize(("predicted", "obtained", "expected"), [
-    (1.0, 0.9, (True, False)), (1.0, 1.9, (True, False)), (1.0, 2.1, (False, False)), (0.0, 0.5, (False, False)),
-    (1.0, 0.2, (True, True)), (1.0, -3.0, (True, True)),
-])  # fmt: skip
-def test_what_happened_says_whether_a_gradient_is_believed(predicted, obtained, expected):
-    assert (believable(predicted, obtained), bent(predicted, obtained)) == expected
