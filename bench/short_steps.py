@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from hidden_values import Behind
+from fronts import Behind
 from subjects import Subject, zoo
 from torch import Tensor
 

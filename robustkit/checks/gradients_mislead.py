@@ -1,17 +1,20 @@
-"""A sign of masked gradients: they predict less than half of what happens, or say nothing of values that matter.
+"""A sign of masked gradients: they do not predict what happens, or say nothing of values that matter.
 
 An ensemble that measures nearness (`default`) follows the gradient of the nearest class once, from the best point of
-each image, to where it predicts most. In Linf it also moves the values at which no class has a gradient.
+each image, to where it predicts most. From the clean image it makes one short step along the gradient, and moves the
+values that have none.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, Status
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
-from robustkit.primitives.trust import believable, hidden
+from robustkit.primitives.trust import CleanGradient, believable, hidden
 
+_NOTHING = "the gradient predicts nothing, or less than half of the change when it is followed"
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
 
@@ -19,8 +22,8 @@ class FollowedGradients(NamedTuple):
     """Images whose gradients were followed at one threat."""
 
     images: int
-    misled: tuple[int, ...]  # those whose gradient predicted nothing, or less than half of what happened
-    hidden: int  # of these, on how many values without a gradient moved the logits
+    misled: tuple[int, ...]  # those whose gradient is not to be believed
+    why: tuple[str, ...]  # what was seen there, the most frequent first
 
     @property
     def masked(self) -> bool:
@@ -44,8 +47,20 @@ def followed(records: Iterable[NearRow], attacks: Sequence[str]) -> dict[RunThre
 
 def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
     given = list(rows)
-    misled = sorted(row.sample for row in given if not believable(row.predicted, row.obtained, row.unseen))
-    return FollowedGradients(len(given), tuple(misled), sum(hidden(row.predicted, row.unseen) for row in given))
+    why = {row.sample: reason for row in given if (reason := _reason(row)) is not None}
+    return FollowedGradients(
+        len(given), tuple(sorted(why)), tuple(each for each, _ in Counter(why.values()).most_common())
+    )
+
+
+def _reason(row: NearRow) -> str | None:
+    """Why the gradient of an image is not to be believed; None if it is."""
+    clean = CleanGradient(row.clean_step, row.clean_unseen)
+    if hidden(row.predicted, row.unseen) or clean.hides:
+        return "values at which the gradient is exactly zero move the logits"
+    if clean.turns:
+        return "a short step does not change the logits as the gradient says"
+    return None if believable(row.predicted, row.obtained) else _NOTHING
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -59,11 +74,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         counts = measured[place]
         misled = len(counts.misled)
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
-        what = (
-            "values at which the gradient is exactly zero move the logits"
-            if counts.hidden == misled > 0
-            else "the gradient predicts nothing, or less than half of the change when it is followed"
-        )
+        what = ", or ".join(counts.why or (_NOTHING,))
         text = f"on {misled} of {counts.images} images that the first steps did not break, {what}."
         if counts.masked:
             text += (

@@ -8,6 +8,7 @@ from torch import Tensor
 from robustkit.classifier.memory import in_parts
 from robustkit.classifier.session import Session
 from robustkit.primitives import losses
+from robustkit.primitives.measure import Measure
 from robustkit.primitives.protocol import Attack, MultiGradientAttack, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import padded
 
@@ -17,22 +18,18 @@ class Margins(MultiGradientAttack):
     """One query for the lead of each likely wrong class; it attacks nothing.
 
     Args:
-        classes: how many wrong classes, at least 1: the likeliest.
-        clean_below: the clean image is measured, too, if the ratio at the best point is below this.
-        unseen: in Linf, whether the values are moved at which no class has a gradient.
+        measure: what it is for; it says how many classes, the likeliest.
     """
 
     _: KW_ONLY
-    classes: int
-    clean_below: float = 0.0
-    unseen: bool = False
+    measure: Measure
 
     norms = ("Linf", "L2", "L1")
     in_full_precision = True  # its leads are compared with those of the unmodified network
 
     @property
     def cost(self) -> TrialCost:
-        return TrialCost(1, self.classes)
+        return TrialCost(1, self.measure.classes)
 
     def init(self, trials: Trials) -> State:
         return begin(trials, trials.x)
@@ -44,7 +41,7 @@ class Margins(MultiGradientAttack):
 
     def likeliest(self, logits: Tensor, y: Tensor) -> Tensor:
         """`[B, C]` the measured classes, the likeliest first."""
-        return losses.wrong_classes(logits, y, self.classes)
+        return losses.wrong_classes(logits, y, self.measure.classes)
 
     def step(self, state: State, seen: Seen) -> State:
         return state

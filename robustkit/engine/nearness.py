@@ -7,6 +7,9 @@ at the point where it predicts most.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -16,9 +19,10 @@ from typing_extensions import Self
 from robustkit.classifier.session import Session
 from robustkit.engine.margins import Margins, seen_once
 from robustkit.primitives import noise
-from robustkit.primitives.protocol import MultiGradientSeen, State, Trials
-from robustkit.primitives.reach import reach
-from robustkit.primitives.trust import believable
+from robustkit.primitives.measure import Measure
+from robustkit.primitives.protocol import MultiGradientSeen, State, TrialCost
+from robustkit.primitives.reach import farthest, reach, shortly
+from robustkit.primitives.trust import CleanGradient, believable
 
 _NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
 
@@ -33,11 +37,13 @@ class Nearness(NamedTuple):
     obtained: float  # how much is taken away where the gradient says that it is most
     at_clean: float | None = None  # `believed` at the clean image; None if that was not measured
     unseen: float | None = None  # how much of the lead values without a gradient move, either way; None: not measured
+    clean_gradient: CleanGradient | None = None  # None if it was not looked at
+    cost: TrialCost = TrialCost(0, 0)  # of the measurement
 
     @property
     def trusted(self) -> bool:
         """Whether the gradient may be believed."""
-        return believable(self.predicted, self.obtained, self.unseen or 0.0)
+        return believable(self.predicted, self.obtained, self.unseen or 0.0, self.clean_gradient or CleanGradient())
 
     @property
     def believed(self) -> float:
@@ -46,7 +52,7 @@ class Nearness(NamedTuple):
 
 
 def measured(session: Session, attack: Margins, states: State, points: Tensor) -> list[Nearness]:
-    """The nearness of each row's point, from one query and a forward pass; as many again for a clean image.
+    """The nearness of each row's point, and what else the attack measures.
 
     Args:
         session: of the model.
@@ -54,44 +60,108 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
         states: `[n]` rows, whose trials count.
         points: `[n, *S]` in ball and box.
     """
-    near = _at(session, attack, states, points, unseen=attack.unseen and attack.norm == "Linf")
-    rows = [row for row, each in enumerate(near) if each.trusted and each.ratio < attack.clean_below]
-    if rows:
+    measure = attack.measure
+    best = _Queried(session, attack, states, points)
+    near = best.nearness()
+    if measure.unseen and attack.norm == "Linf":
+        effects = best.gained(best.with_random_ends())
+        near = [each._replace(unseen=abs(effect)) for each, effect in zip(near, effects, strict=True)]
+    costs = best.costs
+    trusted = [row for row, each in enumerate(near) if each.trusted]
+    close = [row for row in trusted if near[row].ratio < measure.clean_below]
+    far = [row for row in trusted if near[row].ratio >= measure.clean_below and measure.clean_gradient]
+    for rows, classes in ((close, measure.classes), (far, 1)):
+        if not rows:
+            continue
         some = states.take(torch.tensor(rows, device=points.device))
-        for row, clean in zip(rows, _at(session, attack, some, some.trial.x), strict=True):
-            near[row] = near[row]._replace(at_clean=clean.believed)
-    return near
+        clean = _Queried(session, replace(attack, measure=Measure(classes)), some, some.trial.x)
+        if rows is close:
+            for row, found in zip(rows, clean.nearness(), strict=True):
+                near[row] = near[row]._replace(at_clean=found.believed)
+        if measure.clean_gradient:
+            for row, gradient in zip(rows, clean.gradients(), strict=True):
+                near[row] = near[row]._replace(clean_gradient=gradient)
+        for row, cost in zip(rows, clean.costs, strict=True):
+            costs[row] += cost
+    return [each._replace(cost=cost) for each, cost in zip(near, costs, strict=True)]
 
 
-def _at(session: Session, attack: Margins, states: State, points: Tensor, *, unseen: bool = False) -> list[Nearness]:
-    trials = states.trial
-    seen = seen_once(session, attack, State(trials, points, torch.zeros_like(trials.y), states.done))
-    assert isinstance(seen, MultiGradientSeen)
-    # One row at a time, so that no sum depends on how many rows there are.
-    rows = zip(
-        trials.x, points, -seen.losses.double(), attack.likeliest(seen.logits, trials.y), seen.grads, strict=True
-    )
-    searched = [_Row.of(attack, *row) for row in rows]
-    ends = attack.ball.project(trials.x, torch.stack([row.end for row in searched]).to(points))
-    leads = _leads(session, attack, trials, ends)
-    near = [row.nearness(lead) for row, lead in zip(searched, leads, strict=True)]
-    if not unseen:
-        return near
-    moved = _leads(session, attack, trials, _without_gradient(attack, trials, points, (seen.grads == 0).all(1)))
-    effects = [abs(float(row.leads[0] - lead[row.classes[0]])) for row, lead in zip(searched, moved, strict=True)]
-    return [each._replace(unseen=effect) for each, effect in zip(near, effects, strict=True)]
+class _Queried:
+    """Points, one of each row, with the gradients there."""
 
+    def __init__(self, session: Session, attack: Margins, states: State, points: Tensor) -> None:
+        self.session, self.attack, self.trials, self.points = session, attack, states.trial, points
+        seen = seen_once(session, attack, State(self.trials, points, torch.zeros_like(self.trials.y), states.done))
+        assert isinstance(seen, MultiGradientSeen)
+        # One row at a time, so that no sum depends on how many rows there are.
+        classes = attack.likeliest(seen.logits, self.trials.y)
+        rows = zip(self.trials.x, points, -seen.losses.double(), classes, seen.grads, strict=True)
+        self.rows = [_Row.of(attack, *row) for row in rows]
+        self.flat = (seen.grads == 0).all(1)  # [n, *S] the values without a gradient
+        self.sizes: list[float] = seen.logits.abs().amax(1).tolist()
+        self.costs = [TrialCost(1, classes.shape[1])] * len(points)
 
-def _leads(session: Session, attack: Margins, trials: Trials, points: Tensor) -> Tensor:
-    """`[n, K]` float64 of the true class over each."""
-    logits = session.logits(attack.whole(trials, points))
-    return (logits.gather(1, trials.y.unsqueeze(1)) - logits).double()
+    def gained(self, points: Tensor, numbers: Sequence[int] | None = None) -> list[float]:
+        """How much of the lead over the nearest class is taken away at other points `[n, *S]`.
 
+        Args:
+            points: one for each row, or for each of some rows.
+            numbers: of these rows.
+        """
+        numbers = range(len(self.rows)) if numbers is None else numbers
+        trials = self.trials.take(torch.tensor(numbers, device=points.device))
+        logits = self.session.logits(self.attack.whole(trials, points))
+        gains = []
+        for number, label, row in zip(numbers, trials.y, logits, strict=True):
+            self.costs[number] += TrialCost(1, 0)
+            nearest = self.rows[number].classes[0]
+            gains.append(float(self.rows[number].leads[0] - (row[label] - row[nearest]).double()))
+        return gains
 
-def _without_gradient(attack: Margins, trials: Trials, points: Tensor, unseen: Tensor) -> Tensor:
-    """`[n, *S]` the points, with random ends of the ball in place of `unseen` values `[n, *S]`; in Linf."""
-    x, ball = trials.x, attack.ball
-    return torch.where(unseen, ball.climb(x, x, noise.normal(trials.key, 0, x.shape[1:]).to(x), ball.eps), points)
+    def nearness(self) -> list[Nearness]:
+        """How near they are to the wrong classes."""
+        ends = self.attack.ball.project(self.trials.x, self.ends)
+        return [row.nearness(gain) for row, gain in zip(self.rows, self.gained(ends), strict=True)]
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """`[n, *S]` where the gradient of the nearest class predicts most."""
+        return torch.stack([row.end for row in self.rows]).to(self.points)
+
+    def with_random_ends(self) -> Tensor:
+        """`[n, *S]` the points, with random ends of the ball in place of values without a gradient; in Linf."""
+        x, ball = self.trials.x, self.attack.ball
+        moved = ball.climb(x, x, noise.normal(self.trials.key, 0, x.shape[1:]).to(x), ball.eps)
+        return torch.where(self.flat, moved, self.points)
+
+    def gradients(self) -> list[CleanGradient]:
+        """Whether the gradients can be believed, at clean images."""
+        promised, gained = self._short_steps()
+        found = zip(self.rows, promised, gained, self._unseen(), self.sizes, strict=True)
+        return [CleanGradient.of(float(row.predicted[0]), *each) for row, *each in found]
+
+    def _short_steps(self) -> tuple[list[float], list[float]]:
+        """What short steps along the gradients gain, as these say, and what they do gain."""
+        pairs = zip(self.points, self.rows, strict=True)
+        steps = torch.stack([shortly(self.attack.ball, x, row.end, row.slope) for x, row in pairs]).to(self.points)
+        ways = zip(steps.double() - self.points.double(), self.rows, strict=True)
+        return [float((way * row.slope).sum()) for way, row in ways], self.gained(steps)
+
+    def _unseen(self) -> list[float]:
+        """What is gained where the values without a gradient move; 0 where every value has one."""
+        moved = [number for number, flat in enumerate(self.flat) if bool(flat.any())]
+        gained = [0.0] * len(self.rows)
+        if moved:
+            ends = torch.stack([self._away_without_gradient(number) for number in moved]).to(self.points)
+            for number, gain in zip(moved, self.gained(ends, moved), strict=True):
+                gained[number] = gain
+        return gained
+
+    def _away_without_gradient(self, number: int) -> Tensor:
+        """`[*S]` float64 a clean image whose values without a gradient moved to where they have room."""
+        x = self.points[number]
+        pace = noise.normal(self.trials.key[[number]], 0, x.shape).to(x)[0].abs() * self.flat[number]
+        return farthest(self.attack.ball, x, torch.where(x < 0.5, pace, -pace).unsqueeze(0))[0]
 
 
 class _Row(NamedTuple):
@@ -100,7 +170,8 @@ class _Row(NamedTuple):
     classes: Tensor  # [C]
     leads: Tensor  # [C] float64 of the true class over them
     predicted: Tensor  # [C] float64 how much of them can be taken away
-    end: Tensor  # [*S] where the gradient of the nearest class says that it is most
+    end: Tensor  # [*S] float64 where the gradient of the nearest class says that it is most
+    slope: Tensor  # [*S] this gradient
     swing: float  # how much this gradient predicts from where it says that it is least
 
     @classmethod
@@ -110,12 +181,10 @@ class _Row(NamedTuple):
         nearest = order[:1]
         fall, _ = reach(attack.ball, x, point, -grads[nearest])
         swing = float(gains[nearest] + fall)
-        return cls(classes[order], leads[order], gains[order], ends[nearest[0]], swing)
+        return cls(classes[order], leads[order], gains[order], ends[nearest[0]], grads[nearest[0]], swing)
 
-    def nearness(self, end: Tensor) -> Nearness:
-        """With `[K]` the leads where the nearest class's gradient ends."""
-        nearest = self.classes[0]
-        obtained = float(self.leads[0] - end[nearest])
+    def nearness(self, obtained: float) -> Nearness:
+        """With what is taken away where the nearest class's gradient ends."""
         ratios = _ratios(self.leads, self.predicted)
         ratio = min(ratios[0], _ratios(self.leads[:1], torch.tensor([obtained]))[0])
         found = Nearness(ratio, tuple(self.classes.tolist()), tuple(ratios), float(self.predicted[0]), obtained)

@@ -84,7 +84,7 @@ def run(
     def scheduler(attack: Attack, jobs: Iterator[Job | None], pooled: bool) -> Scheduler:
         margins = None
         if measure is not None and measurable:
-            margins = Margins(attack.eps, attack.norm, mask=attack.mask, **measure._asdict())
+            margins = Margins(attack.eps, attack.norm, mask=attack.mask, measure=measure)
         return Scheduler(
             session, surrogate or session, judge or session, attack, jobs, slots, seed, patience, margins, pooled,
             None if pooled else growth,

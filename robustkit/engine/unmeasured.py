@@ -48,10 +48,8 @@ class Unmeasured:
             if self._waiting:
                 self.patience.wait()
             for (outcome, _), near in zip(part, nearness, strict=True):
-                points = 1 if near.at_clean is None else 2
+                cost = near.cost
                 yield replace(
-                    outcome,
-                    nearness=near,
-                    forwards=outcome.forwards + 2 * points + (near.unseen is not None),
-                    backwards=outcome.backwards + len(near.classes) * points,
-                )
+                    outcome, nearness=near, forwards=outcome.forwards + cost.forwards,
+                    backwards=outcome.backwards + cost.backwards,
+                )  # fmt: skip

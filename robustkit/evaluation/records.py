@@ -25,6 +25,7 @@ from robustkit.evidence.rows import (
     WitnessRecord,
 )
 from robustkit.primitives.norm_balls import distances
+from robustkit.primitives.trust import CleanGradient
 from robustkit.statistics.randomized_smoothing import Certified
 from robustkit.statistics.single_draw import FreshDraws
 
@@ -131,10 +132,11 @@ def _distances(outcome: Outcome, judged: float) -> str:
 
 def _nearness_record(key: tuple[str, str, str, str, int], near: Nearness) -> NearnessRecord:
     classes = [str(name) for name, ratio in zip(near.classes, near.ratios, strict=True) if ratio < 1]
-    at_clean = near.at_clean or 0.0
+    clean = near.clean_gradient or CleanGradient()
     return NearnessRecord(
-        *key, near.believed, " ".join(classes), near.predicted, near.obtained, at_clean, near.unseen or 0.0
-    )
+        *key, near.believed, " ".join(classes), near.predicted, near.obtained, near.at_clean or 0.0, near.unseen or 0.0,
+        *clean,
+    )  # fmt: skip
 
 
 def _ranking(order: Sequence[int], label: int) -> str:

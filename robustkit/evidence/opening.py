@@ -38,7 +38,8 @@ TABLES = (
     forwards INT, PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     """CREATE TABLE near (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, predicted REAL,
-    obtained REAL, at_clean REAL, unseen REAL, PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
+    obtained REAL, at_clean REAL, unseen REAL, clean_step REAL, clean_unseen REAL,
+    PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     """CREATE TABLE queried (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, queries INT, distances TEXT,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
@@ -57,7 +58,7 @@ TABLES = (
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 
-# Beginnings of tables that versions before schema 4 wrote: robustkit's own, but with other columns.
+# Beginnings of tables that versions before schema 5 wrote: robustkit's own, but with other columns.
 _OLDER = (
     "CREATE TABLE attacked ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, "
     "question INT,",
@@ -65,6 +66,8 @@ _OLDER = (
     "predicted REAL, obtained REAL, PRIMARY KEY",
     "CREATE TABLE near ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, "
     "predicted REAL, obtained REAL, at_clean REAL, PRIMARY KEY",
+    "CREATE TABLE near ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, "
+    "predicted REAL, obtained REAL, at_clean REAL, unseen REAL, PRIMARY KEY",
 )
 _SECONDS = 2  # to wait for another process
 _LONGEST = 64 * 2**20  # bytes of one value; the pixels of the largest stored picture take 1.5 MB

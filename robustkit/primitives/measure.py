@@ -10,10 +10,15 @@ class Measure(NamedTuple):
 
     classes: int  # to so many wrong classes, the likeliest
     clean_below: float = 0.0  # and, of images with a ratio below this, the ratio at the clean image
-    unseen: bool = False  # and what values without a gradient do, in Linf
+    unseen: bool = False  # and, in Linf, what values without a gradient do at the best point
+    clean_gradient: bool = False  # and whether the gradient at the clean image can be believed
 
     @property
     def cost(self) -> TrialCost:
         """The most passes for one image."""
-        points = 2 if self.clean_below > 0 else 1
-        return TrialCost(2 * points + self.unseen, self.classes * points)
+        forwards, backwards = 2 + self.unseen, self.classes
+        if self.clean_below > 0:
+            forwards, backwards = forwards + 2, backwards + self.classes
+        elif self.clean_gradient:
+            forwards, backwards = forwards + 1, backwards + 1
+        return TrialCost(forwards + 2 * self.clean_gradient, backwards)

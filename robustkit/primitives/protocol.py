@@ -131,6 +131,9 @@ class TrialCost:
     forwards: int
     backwards: int
 
+    def __add__(self, other: "TrialCost") -> "TrialCost":
+        return TrialCost(self.forwards + other.forwards, self.backwards + other.backwards)
+
 
 @dataclass(frozen=True)
 class Attack(CheckedFields, ABC):

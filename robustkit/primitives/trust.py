@@ -1,19 +1,62 @@
 """When a gradient is believed: what it predicted against what happened."""
 
+import math
+from typing import NamedTuple
+
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT, _BACKFIRES = 0.25, -0.5
-_HIDDEN = 0.1
+_HIDDEN, _HIDDEN_AT_CLEAN = 0.1, 0.05
+_ROUNDING = 1e-4  # of the largest logit: smaller changes say nothing
 
 
-def believable(predicted: float, obtained: float, unseen: float = 0.0) -> bool:
+class CleanGradient(NamedTuple):
+    """What shows whether the gradient at a clean image can be believed."""
+
+    step: float = 1.0  # what a short step along it gains, as a share of what it predicts; 1 where that is not known
+    unseen: float = 0.0  # how much the values without a gradient move, as a share of all that it predicts
+
+    @classmethod
+    def of(cls, predicted: float, promised: float, gained: float, unseen: float, size: float) -> "CleanGradient":
+        """What was found at one image.
+
+        Args:
+            predicted: all that can be gained, as the gradient says.
+            promised: what a short step gains, as the gradient says.
+            gained: what it gains.
+            unseen: what moving the values without a gradient gains; 0 if every value has one.
+            size: of the largest logit.
+        """
+        least = _ROUNDING * size
+        step = 1.0 if promised <= least else gained / promised
+        if abs(unseen) <= least:
+            return cls(step)
+        return cls(step, abs(unseen) / predicted if predicted > 0 else math.inf)
+
+    @property
+    def turns(self) -> bool:
+        """Whether a short step gains less than a quarter or more than twice of what the gradient predicts."""
+        return not _BENT <= self.step <= _MISSED
+
+    @property
+    def hides(self) -> bool:
+        """Whether values without a gradient move more than a twentieth of what the gradient predicts."""
+        return self.unseen > _HIDDEN_AT_CLEAN
+
+
+_AS_PREDICTED = CleanGradient()
+
+
+def believable(predicted: float, obtained: float, unseen: float = 0.0, clean: CleanGradient = _AS_PREDICTED) -> bool:
     """Whether a gradient may be believed: it predicts a rise, does not miss most of it, and hides nothing that matters.
 
     Args:
         predicted: the rise, as the gradient says.
         obtained: what following it gains.
         unseen: what the values do, either way, at which the gradient is zero.
+        clean: what was seen at the clean image.
     """
-    return predicted > 0 and obtained <= _MISSED * predicted and not hidden(predicted, unseen)
+    follows = predicted > 0 and obtained <= _MISSED * predicted
+    return follows and not (hidden(predicted, unseen) or clean.hides or clean.turns)
 
 
 def hidden(predicted: float, unseen: float) -> bool:

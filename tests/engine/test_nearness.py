@@ -13,7 +13,7 @@ from robustkit.engine.margins import Margins
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
 from robustkit.primitives.measure import Measure
-from robustkit.primitives.protocol import begin
+from robustkit.primitives.protocol import TrialCost, begin
 from tests.networks import Changed
 from tests.problems import jobs_of, problem, same, trials
 
@@ -87,7 +87,7 @@ def test_an_image_that_never_fits_is_an_error(monkeypatch):
 
 def test_the_proof_of_a_batch_size_takes_two_gradients_of_each_image():
     made = problem("cnn", 1, 8, 8, count=64)
-    attack, state = Margins(0.1, classes=9), begin(trials(made.x, made.y), made.x)
+    attack, state = Margins(0.1, measure=Measure(classes=9)), begin(trials(made.x, made.y), made.x)
     with Classifier(copy.deepcopy(made.model)).session(made.x) as session:  # a copy, for which nothing was compared yet
         classes, tile = made.model(made.x).shape[1], session.sizes.tile
         for proofs in (2, 0):  # batches of made-up images, the first time
@@ -115,8 +115,25 @@ def test_the_clean_image_is_measured_where_the_best_point_is_near():
     assert 0 < len(near) < len(found)
     for sample, each in found.items():
         plain, classes = without[sample], len(each.nearness.classes)
-        assert each.nearness._replace(at_clean=None) == plain.nearness
+        assert each.nearness._replace(at_clean=None, cost=plain.nearness.cost) == plain.nearness
         more = (2, classes) if sample in near else (0, 0)
         assert (each.forwards - plain.forwards, each.backwards - plain.backwards) == more
     # The ratio of the clean image does not depend on the attack.
     assert all(shorter[sample].nearness.at_clean == found[sample].nearness.at_clean for sample in near)
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+def test_the_gradient_at_the_clean_image_of_an_honest_network_is_believed_at_the_declared_cost(norm):
+    made = problem("cnn", 1, 8, 8, count=40)
+    attack = APGD({"Linf": 0.01, "L2": 0.05, "L1": 0.2}[norm], norm, steps=3, loss="margin")
+    with Classifier(made.model).session(made.x) as session:
+        for measure in (Measure(3, clean_gradient=True), Measure(3, clean_below=math.inf, clean_gradient=True)):
+            ended = run(session, attack, jobs_of(made), slots=16, measure=measure)
+            found = [each.nearness for each in ended if each.nearness]
+
+            assert len(found) > 20
+            assert all(each.trusted for each in found)
+            assert median(each.clean_gradient.step for each in found) == pytest.approx(1, abs=0.1)
+            assert all(each.clean_gradient.unseen == 0 for each in found)
+            # Where every value has a gradient, none is moved by itself.
+            assert {each.cost for each in found} == {TrialCost(measure.cost.forwards - 1, measure.cost.backwards)}
