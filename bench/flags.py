@@ -2,10 +2,13 @@
 
     python bench/flags.py [--zoo DIR] [--images 32] [--norm Linf] [--only zoo,trained,bending,stock]
 
-In L2 the radius is that of Linf times 10, in L1 times 100: of the order that attacks need on these small images.
+In L2 the radius is that of Linf times 10, in L1 times 100: of the order that attacks need on these small images. The
+numbers of each network are about the images that the first member leaves: the least and the most that a short step from
+the clean image gains of what the gradient predicts, and the most that values without a gradient move of it.
 """
 
 import argparse
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,19 +18,28 @@ from diagnose import Case, bending, pooled, stock, trained, zoo
 from torch.utils.data import TensorDataset
 
 from robustkit import evaluate
+from robustkit.evidence.rows import NearnessRecord
+from robustkit.evidence.store import Store
 from robustkit.primitives.threat import radius
 
 _TIMES = {"Linf": 1, "L2": 10, "L1": 100}
 
 
-def flags(case: Case, norm: str) -> list[str]:
-    """The warnings of a run that doubt its verdict."""
+def looked_at(case: Case, norm: str) -> tuple[list[str], str]:
+    """The warnings of a run that doubt its verdict, and what the clean images show."""
     right = case.model(case.x).argmax(1) == case.y
     eps = _TIMES[norm] * radius("Linf", case.eps)
-    run = evaluate(
-        case.model.eval(), dataset=TensorDataset(case.x[right], case.y[right]), norm=norm, eps=eps, samples=None,
-    )  # fmt: skip
-    return [str(each) for each in run.manifest["warnings"]]
+    with tempfile.TemporaryDirectory() as folder:
+        run = evaluate(
+            case.model.eval(), dataset=TensorDataset(case.x[right], case.y[right]), norm=norm, eps=eps, samples=None,
+            out=folder,
+        )  # fmt: skip
+        store = Store(Path(folder), reading=True)
+        rows = [row for row in store.rows(NearnessRecord, run.results.model.iloc[0]) if row.attack.endswith("/first")]
+        store.close()
+    steps, unseen = [row.clean_step for row in rows], [row.clean_unseen for row in rows]
+    seen = f"{min(steps):5.2f} {max(steps):5.2f} {max(unseen):6.3f}" if rows else f"{'-':>5} {'-':>5} {'-':>6}"
+    return [str(each) for each in run.manifest["warnings"]], seen
 
 
 def main() -> None:
@@ -48,9 +60,9 @@ def main() -> None:
     for name in options.only.split(","):
         for source in sources[name]:
             for case in source():
-                found = flags(case, options.norm)
+                found, seen = looked_at(case, options.norm)
                 looks, flagged = looks + 1, flagged + bool(found)
-                print(f"{case.name:32} {case.eps:>6}  {'; '.join(found) or '-'}", flush=True)
+                print(f"{case.name:32} {case.eps:>6}  {seen}  {'; '.join(found) or '-'}", flush=True)
     print(f"{flagged} of {looks} warned in {options.norm}")
 
 

@@ -30,16 +30,19 @@ class KnownImages(NamedTuple):
 
 
 def known_images(
-    model: str, weights: str | None, dataset: str | None, data_dir: Path | None, image_size: int | None
+    model: str, weights: str | None, dataset: str | None, data_dir: Path | None, image_size: int | None,
+    *, gray: bool = False,
 ) -> KnownImages:
     """What name, weights and data set of a model say about its images. No weights are read or downloaded.
 
     Raises:
-        UserError: there is no such model, data set or published weights.
-    """
+        UserError: there is no such model, data set or published weights, or it is not pictures that are to be `gray`.
+    """  # fmt: skip
     require_known(model)
     if dataset is not None:
-        return _of_dataset(weights, dataset, data_dir, image_size)
+        return _of_dataset(weights, dataset, data_dir, image_size, gray)
+    if gray:
+        raise UserError("--gray is about the pictures of --dataset; without it they are read as the model takes them.")
     by_prefix = prefixed(model)
     if by_prefix is not None:
         images = by_prefix.loader.images(by_prefix.rest)
@@ -60,10 +63,12 @@ def is_published(model: str, weights: str | None) -> bool:
     return prefixed(model) is None and not is_black_box(model) and file_of(model) is None
 
 
-def _of_dataset(weights: str | None, dataset: str, data_dir: Path | None, image_size: int | None) -> KnownImages:
+def _of_dataset(
+    weights: str | None, dataset: str, data_dir: Path | None, image_size: int | None, gray: bool
+) -> KnownImages:
     name = dataset.lower()
-    if name not in NAMES or name == "digits" or data_dir is not None:
-        data = load_dataset(dataset, data_dir=data_dir, image_size=image_size)
+    if name not in NAMES or name == "digits" or data_dir is not None or gray:
+        data = load_dataset(dataset, data_dir=data_dir, image_size=image_size, gray=gray)
         channels, *sides = data.batch([0])[0].shape[1:]
         _require_square(dataset, sides)
         resize = _IMAGENET_RESIZE if name == "imagenet" else sides[0]

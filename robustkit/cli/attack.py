@@ -21,6 +21,7 @@ from .options import (
     batch_size_option,
     config_option,
     device_option,
+    gray_option,
     mask_option,
     model_option,
     quiet_option,
@@ -64,6 +65,7 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
 @click.option("-d", "--dataset", metavar="NAME|PATH", help="Data of the model: gives the image size and the classes.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are.")
 @click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop pictures to this.")
+@gray_option
 @click.option("--label", metavar="CLASS",
               help="True class of all images. [default: from sub-folders or arrays, else the prediction]")  # fmt: skip
 @click.option("--target", metavar="CLASS", help="Class to be predicted after the attack. [default: any other]")
@@ -110,8 +112,9 @@ def _work(options: dict[str, Any]) -> None:
     out, floats = _output(options, arrays)
     require_new(user_path(out))
     known = known_images(
-        options["model"], options["weights"], options["dataset"], options["data_dir"], options["image_size"]
-    )
+        options["model"], options["weights"], options["dataset"], options["data_dir"], options["image_size"],
+        gray=options["gray"],
+    )  # fmt: skip
     (_attack_arrays if arrays else _attack_pictures)({**options, "out": out, "floats": floats}, known)
 
 

@@ -134,6 +134,9 @@ def weights_options(command: Command) -> Command:
     )(command)
 
 
+gray_option = click.option("--gray", is_flag=True, help="Read a folder's pictures with one channel.")
+
+
 def data_options(command: Command) -> Command:
     """The data set."""
     return _all(
@@ -143,7 +146,7 @@ def data_options(command: Command) -> Command:
         click.option("--download", is_flag=True, help="Download these files into --data-dir first."),
         click.option("--split", default="test", show_default=True, help="Split of the data, such as train."),
         click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop a folder's pictures to this."),
-        click.option("--gray", is_flag=True, help="Read a folder's pictures with one channel."),
+        gray_option,
     )(command)  # fmt: skip
 
 

@@ -222,6 +222,8 @@ HOSTILE = {
         ("-m", "gray.py:net", "large.png"),
         ["(1x32x32)", "mat1 and mat2", "resize the pictures"],
     ),
+    "gray pictures of no data": (("photos", "--gray"), ["--gray is about the pictures of --dataset"]),
+    "gray images of published data": (("photos", "-d", "cifar10", "--gray"), ["Only picture files", "cifar10"]),
     "an animated PNG": (("moving.png",), ["moving.png has several frames or pages"]),
     "a TIFF of two pages": (("pages.tif",), ["pages.tif has several frames or pages"]),
     "pictures of two sizes": (("photos/0.png", "wide.png"), ["differ in size"]),
@@ -243,6 +245,17 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(case, pictures, robu
 
     refused(robustkit(*(without(RUN, "-m") if "-m" in words else RUN), *words), *expected)
     assert sorted(path for path in place.rglob("*") if "__pycache__" not in path.parts) == before
+
+
+def test_a_gray_network_has_a_folder_of_pictures_as_its_data(robustkit, place):
+    for path, label in zip(drawn(place, 4), "0123", strict=True):
+        (place / "sorted" / label).mkdir(parents=True)
+        path.rename(place / "sorted" / label / path.name)
+    (place / "gray.py").write_text(GRAY)
+    words = ("attack", "sorted", "-m", "gray.py:net", "-d", "sorted", "--eps", "0.5")
+
+    refused(robustkit(*words), "channels", "read the pictures with --gray")
+    assert robustkit(*words, "--gray").status == 0
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link"])
