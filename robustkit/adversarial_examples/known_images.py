@@ -30,8 +30,13 @@ class KnownImages(NamedTuple):
 
 
 def known_images(
-    model: str, weights: str | None, dataset: str | None, data_dir: Path | None, image_size: int | None,
-    *, gray: bool = False,
+    model: str,
+    weights: str | None,
+    dataset: str | None,
+    data_dir: Path | None,
+    image_size: int | None,
+    *,
+    gray: bool = False,
 ) -> KnownImages:
     """What name, weights and data set of a model say about its images. No weights are read or downloaded.
 

@@ -137,3 +137,23 @@ def test_the_gradient_at_the_clean_image_of_an_honest_network_is_believed_at_the
             assert all(each.clean_gradient.unseen == 0 for each in found)
             # Where every value has a gradient, none is moved by itself.
             assert {each.cost for each in found} == {TrialCost(measure.cost.forwards - 1, measure.cost.backwards)}
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+def test_what_a_front_hides_is_found_with_the_same_bits_in_any_batch(norm):
+    made = problem("cnn", 1, 8, 8, count=40)
+    hiding = Changed(made.model, before=lambda x: x * (x > 0.3))
+    jobs = jobs_of(made._replace(y=hiding(made.x).argmax(1)))
+    attack = APGD({"Linf": 0.05, "L2": 0.2, "L1": 1}[norm], norm, steps=3, loss="margin")
+    with Classifier(hiding).session(made.x) as session:
+        alone, some, together = (
+            {
+                each.sample: each.nearness
+                for each in run(session, attack, jobs, slots=slots, measure=Measure(3, clean_gradient=True))
+            }
+            for slots in (1, 7, 64)
+        )
+
+    assert alone == some == together
+    unseen = [each.clean_gradient.unseen for each in together.values() if each and each.clean_gradient]
+    assert 0 < sum(share > 0.05 for share in unseen) <= len(unseen)
