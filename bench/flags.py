@@ -4,7 +4,8 @@
 
 In L2 the radius is that of Linf times 10, in L1 times 100: of the order that attacks need on these small images. The
 numbers of each network are about the images that the first member leaves: the least and the most that a short step from
-the clean image gains of what the gradient predicts, and the most that values without a gradient move of it.
+the clean image gains of what the gradient predicts, the least of the whole way, and the most that values without a
+gradient move of it.
 """
 
 import argparse
@@ -37,8 +38,11 @@ def looked_at(case: Case, norm: str) -> tuple[list[str], str]:
         store = Store(Path(folder), reading=True)
         rows = [row for row in store.rows(NearnessRecord, run.results.model.iloc[0]) if row.attack.endswith("/first")]
         store.close()
-    steps, unseen = [row.clean_step for row in rows], [row.clean_unseen for row in rows]
-    seen = f"{min(steps):5.2f} {max(steps):5.2f} {max(unseen):6.3f}" if rows else f"{'-':>5} {'-':>5} {'-':>6}"
+    numbers = [
+        (min(row.clean_step for row in rows), max(row.clean_step for row in rows), min(row.clean_way for row in rows),
+         max(row.clean_unseen for row in rows))
+    ] if rows else []  # fmt: skip
+    seen = " ".join(f"{number:6.3f}" for each in numbers for number in each) or "  broken"
     return [str(each) for each in run.manifest["warnings"]], seen
 
 

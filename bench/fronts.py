@@ -1,8 +1,8 @@
 """Does the default see what stands in front of a network and hides the image from its gradients?
 
 The network of the masked defenses, and with --zoo one that was trained against attacks, behind functions whose gradient
-is exactly zero at some values of the image, or turns too fast to lead anywhere: what `rk-7`, the default and AutoAttack
-leave standing, and whether the run warns.
+is exactly zero at some values of the image, turns too fast to lead anywhere, or is the opposite of the slope over the
+radius: what `rk-7`, the default and AutoAttack leave standing, and whether the run warns.
 
     python bench/fronts.py [--zoo DIR] [--only L2,waves] [--images 100]
 """
@@ -26,6 +26,21 @@ def wave(size: float, pace: float) -> Callable[[Tensor], Tensor]:
     return lambda x: x + size * torch.sin(pace * x)
 
 
+def steps(width: float, slope: float) -> Callable[[Tensor], Tensor]:
+    """Steps of a width, on each of which the slope is another than that of the whole."""
+
+    def front(x: Tensor) -> Tensor:
+        middle = torch.round(x / width) * width
+        return middle + slope * (x - middle)
+
+    return front
+
+
+def triangles(size: float, period: float) -> Callable[[Tensor], Tensor]:
+    """Adds a triangle wave to each value of the image."""
+    return lambda x: x + size * (4 * ((x / period + 0.25) % 1 - 0.5).abs() - 1)
+
+
 HONEST: dict[str, Callable[[Tensor], Tensor]] = {
     "nothing": lambda x: x,
     "a crop": lambda x: F.pad(x[..., 1:-1, 1:-1], (1, 1, 1, 1)),
@@ -37,7 +52,14 @@ HIDDEN: dict[str, Callable[[Tensor], Tensor]] = {
     "max pooling of 2 x 2": lambda x: F.interpolate(F.max_pool2d(x, 2), scale_factor=2),
 }
 WAVES = {f"x + {size} sin({pace}x)": wave(size, pace) for size, pace in ((0.02, 300), (0.02, 1000), (0.005, 300))}
-GROUPS = {"honest": HONEST, "hidden": HIDDEN, "waves": WAVES}
+SLOPES = {
+    "steps of 1/16, slope -1": steps(1 / 16, -1.0),
+    "steps of 1/16, slope -0.3": steps(1 / 16, -0.3),
+    "steps of 1/32, slope -1": steps(1 / 32, -1.0),
+    "triangles of 0.02, period 1/16": triangles(0.02, 1 / 16),
+    "triangles of 1/16, period 1/8": triangles(1 / 16, 1 / 8),
+}
+GROUPS = {"honest": HONEST, "hidden": HIDDEN, "waves": WAVES, "slopes": SLOPES}
 EPS = {"digits": {"Linf": "0.1", "L2": "0.5", "L1": "2"}, "resnet2b_cifar": {"Linf": "2/255", "L2": "0.3", "L1": "3"}}
 
 

@@ -55,11 +55,13 @@ def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
 
 def _reason(row: NearRow) -> str | None:
     """Why the gradient of an image is not to be believed; None if it is."""
-    clean = CleanGradient(row.clean_step, row.clean_unseen)
+    clean = CleanGradient(row.clean_step, row.clean_way, row.clean_unseen)
     if hidden(row.predicted, row.unseen) or clean.hides:
         return "values at which the gradient is exactly zero move the logits"
     if clean.turns:
         return "a short step does not change the logits as the gradient says"
+    if clean.misdirects:
+        return "following the gradient from the clean image raises the lead of the true class"
     return None if believable(row.predicted, row.obtained) else _NOTHING
 
 

@@ -21,9 +21,10 @@ from robustkit.engine.margins import Margins, seen_once
 from robustkit.primitives import noise
 from robustkit.primitives.measure import Measure
 from robustkit.primitives.protocol import MultiGradientSeen, State, TrialCost
-from robustkit.primitives.reach import farthest, reach, shortly
-from robustkit.primitives.trust import CleanGradient, believable
+from robustkit.primitives.reach import along, farthest, reach
+from robustkit.primitives.trust import CleanGradient, Gain, believable
 
+_SHORT = 0.1  # share of the way that is a short step
 _NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
 
 
@@ -120,13 +121,13 @@ class _Queried:
 
     def nearness(self) -> list[Nearness]:
         """How near they are to the wrong classes."""
-        ends = self.attack.ball.project(self.trials.x, self.ends)
-        return [row.nearness(gain) for row, gain in zip(self.rows, self.gained(ends), strict=True)]
+        return [row.nearness(gain) for row, gain in zip(self.rows, self.obtained, strict=True)]
 
     @cached_property
-    def ends(self) -> Tensor:
-        """`[n, *S]` where the gradient of the nearest class predicts most."""
-        return torch.stack([row.end for row in self.rows]).to(self.points)
+    def obtained(self) -> list[float]:
+        """What is taken away where the gradient of the nearest class predicts most."""
+        ends = torch.stack([row.end for row in self.rows]).to(self.points)
+        return self.gained(self.attack.ball.project(self.trials.x, ends))
 
     def with_random_ends(self) -> Tensor:
         """`[n, *S]` the points, with random ends of the ball in place of values without a gradient; in Linf."""
@@ -136,16 +137,17 @@ class _Queried:
 
     def gradients(self) -> list[CleanGradient]:
         """Whether the gradients can be believed, at clean images."""
-        promised, gained = self._short_steps()
-        found = zip(self.rows, promised, gained, self._unseen(), self.sizes, strict=True)
-        return [CleanGradient.of(float(row.predicted[0]), *each) for row, *each in found]
+        predicted = [float(row.predicted[0]) for row in self.rows]
+        whole = self._along(1.0) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
+        found = zip(predicted, self._along(_SHORT), whole, self._unseen(), self.sizes, strict=True)
+        return [CleanGradient.of(*each) for each in found]
 
-    def _short_steps(self) -> tuple[list[float], list[float]]:
-        """What short steps along the gradients gain, as these say, and what they do gain."""
+    def _along(self, share: float) -> list[Gain]:
+        """What a share of the way along each gradient gains."""
         pairs = zip(self.points, self.rows, strict=True)
-        steps = torch.stack([shortly(self.attack.ball, x, row.end, row.slope) for x, row in pairs]).to(self.points)
-        ways = zip(steps.double() - self.points.double(), self.rows, strict=True)
-        return [float((way * row.slope).sum()) for way, row in ways], self.gained(steps)
+        ends = torch.stack([along(self.attack.ball, x, row.end, row.slope, share) for x, row in pairs]).to(self.points)
+        ways = zip(ends.double() - self.points.double(), self.rows, strict=True)
+        return list(map(Gain, [float((way * row.slope).sum()) for way, row in ways], self.gained(ends)))
 
     def _unseen(self) -> list[float]:
         """What is gained where the values without a gradient move; 0 where every value has one."""

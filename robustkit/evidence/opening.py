@@ -38,7 +38,8 @@ TABLES = (
     forwards INT, PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     """CREATE TABLE near (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, predicted REAL,
-    obtained REAL, at_clean REAL, unseen REAL, clean_step REAL, clean_unseen REAL,
+    obtained REAL, at_clean REAL, unseen REAL, clean_step REAL, clean_way REAL,
+    clean_unseen REAL,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     """CREATE TABLE queried (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, queries INT, distances TEXT,

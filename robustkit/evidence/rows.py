@@ -87,9 +87,10 @@ class NearnessRecord:
     obtained: float  # how much was, where the gradient says that it is most
     at_clean: float  # ratio at the clean image; 0 where it was not measured, or its gradient is not to be believed
     unseen: float  # how much of that lead values without a gradient move, either way; 0 where it was not measured
-    # At the clean image: what a short step along the gradient gains of what it predicts, and how much values without a
-    # gradient move, as a share of all that it predicts; 1 and 0 where that was not measured.
+    # At the clean image: what a short step along the gradient, and the whole way, gain of what it predicts, and how far
+    # values without a gradient move the lead, as a share of all that it predicts; 1, 1 and 0 where not measured.
     clean_step: float
+    clean_way: float
     clean_unseen: float
 
 

@@ -21,4 +21,4 @@ class Measure(NamedTuple):
             forwards, backwards = forwards + 2, backwards + self.classes
         elif self.clean_gradient:
             forwards, backwards = forwards + 1, backwards + 1
-        return TrialCost(forwards + 2 * self.clean_gradient, backwards)
+        return TrialCost(forwards + 3 * self.clean_gradient, backwards)

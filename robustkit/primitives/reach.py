@@ -7,8 +7,7 @@ from robustkit.errors import UserError
 from robustkit.primitives.ball import Ball
 from robustkit.primitives.rounding import wide
 
-SHORT = 0.1  # length of a short step, as a share of the way to where a gradient predicts most
-_SMALL = 0.01  # most that it moves a value in L1
+_SPREAD = 0.1  # most that a value moves on the way in L1
 _TURNS = 60  # most turns; each but the last fixes a value at the end of its room, and 4 to 12 are usual
 
 
@@ -59,26 +58,27 @@ def reach(ball: Ball, x: Tensor, point: Tensor, slopes: Tensor) -> tuple[Tensor,
     return (slopes.double() * (ends - point.double())).flatten(1).sum(1), ends
 
 
-def shortly(ball: Ball, x: Tensor, end: Tensor, slope: Tensor) -> Tensor:
-    """The point after a tenth of the way from a clean image to where a linear function is largest.
+def along(ball: Ball, x: Tensor, end: Tensor, slope: Tensor, share: float) -> Tensor:
+    """The point after a share of the way from a clean image to where a linear function is largest.
 
-    In L1 that way leads few values far, and nothing is linear there; so a tenth of the radius is spent on more values,
-    none of which moves by more than 0.01.
+    In L1 that way leads few values far, and nothing is linear there; so a share of the radius is spent on more values,
+    none of which moves by more than that share of 0.1.
 
     Args:
         ball: in Linf, L2 or L1.
         x: `[*S]` clean image in [0, 1].
         end: `[*S]` float64, from `farthest`.
         slope: `[*S]` gradient of the function.
+        share: in (0, 1].
 
     Returns:
         `[*S]` float64.
     """
     if ball.norm != "L1":
-        return torch.lerp(wide(x), end, SHORT)
+        return torch.lerp(wide(x), end, share)
     clean, slopes = wide(x).reshape(1, -1), wide(slope).reshape(1, -1)
-    room = torch.where(slopes > 0, 1 - clean, clean).clamp(max=_SMALL)
-    return (clean + _sparse(slopes.abs(), room, SHORT * ball.eps) * slopes.sign()).reshape(x.shape)
+    room = torch.where(slopes > 0, 1 - clean, clean).clamp(max=share * _SPREAD)
+    return (clean + _sparse(slopes.abs(), room, share * ball.eps) * slopes.sign()).reshape(x.shape)
 
 
 def _sparse(steep: Tensor, room: Tensor, eps: float) -> Tensor:

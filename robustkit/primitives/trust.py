@@ -4,38 +4,53 @@ import math
 from typing import NamedTuple
 
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
-_BENT, _BACKFIRES = 0.25, -0.5
+_BENT, _MISDIRECTS, _BACKFIRES = 0.25, -0.1, -0.5
 _HIDDEN, _HIDDEN_AT_CLEAN = 0.1, 0.05
 _ROUNDING = 1e-4  # of the largest logit: smaller changes say nothing
+
+
+class Gain(NamedTuple):
+    """What moving along a gradient gains."""
+
+    predicted: float
+    obtained: float
 
 
 class CleanGradient(NamedTuple):
     """What shows whether the gradient at a clean image can be believed."""
 
     step: float = 1.0  # what a short step along it gains, as a share of what it predicts; 1 where that is not known
+    way: float = 1.0  # the same of the whole way to where it predicts most
     unseen: float = 0.0  # how much the values without a gradient move, as a share of all that it predicts
 
     @classmethod
-    def of(cls, predicted: float, promised: float, gained: float, unseen: float, size: float) -> "CleanGradient":
+    def of(cls, predicted: float, step: Gain, way: Gain, unseen: float, size: float) -> "CleanGradient":
         """What was found at one image.
 
         Args:
             predicted: all that can be gained, as the gradient says.
-            promised: what a short step gains, as the gradient says.
-            gained: what it gains.
+            step: of a short step.
+            way: of the whole way.
             unseen: what moving the values without a gradient gains; 0 if every value has one.
             size: of the largest logit.
         """
         least = _ROUNDING * size
-        step = 1.0 if promised <= least else gained / promised
+        step_share, way_share = (
+            gain.obtained / gain.predicted if gain.predicted > least else 1.0 for gain in (step, way)
+        )
         if abs(unseen) <= least:
-            return cls(step)
-        return cls(step, abs(unseen) / predicted if predicted > 0 else math.inf)
+            return cls(step_share, way_share)
+        return cls(step_share, way_share, abs(unseen) / predicted if predicted > 0 else math.inf)
 
     @property
     def turns(self) -> bool:
         """Whether a short step gains less than a quarter or more than twice of what the gradient predicts."""
         return not _BENT <= self.step <= _MISSED
+
+    @property
+    def misdirects(self) -> bool:
+        """Whether the whole way loses more than a tenth of what the gradient says that it gains."""
+        return self.way < _MISDIRECTS
 
     @property
     def hides(self) -> bool:
@@ -56,7 +71,7 @@ def believable(predicted: float, obtained: float, unseen: float = 0.0, clean: Cl
         clean: what was seen at the clean image.
     """
     follows = predicted > 0 and obtained <= _MISSED * predicted
-    return follows and not (hidden(predicted, unseen) or clean.hides or clean.turns)
+    return follows and not (hidden(predicted, unseen) or clean.hides or clean.turns or clean.misdirects)
 
 
 def hidden(predicted: float, unseen: float) -> bool:

@@ -19,6 +19,8 @@ DATA = Path(__file__).parent / "data"
 # That a run of a plain model may have, and the first version did not.
 NEWER = ("answers", "checked", "confidence", "corrupted", "drawn", "failed", "near", "original", "queried", "witness")
 
+NEWEST_OF_NEAR = ("clean_step", "clean_way", "clean_unseen", "unseen", "at_clean")
+
 
 # 12 digits under fgsm and the ensemble `standard`; 12 digits under fgsm, and certified.
 @pytest.fixture(params=["plain", "smoothed"])
@@ -89,8 +91,11 @@ def test_a_run_whose_rows_mean_something_else_is_refused_in_one_line(tmp_path):
     [
         ["attacked RENAME COLUMN queries_to_break TO question"],
         *(
-            [f"near DROP COLUMN {name}" for name in ("clean_step", "clean_unseen", "unseen", "at_clean")[:count]]
-            for count in (2, 3, 4)
+            [
+                f"near DROP COLUMN {name}"
+                for name in ("clean_step", "clean_way", "clean_unseen", "unseen", "at_clean")[:count]
+            ]
+            for count in (3, 4, 5)
         ),
     ],
     ids=["question", "before schema 5", "before schema 4", "before schema 3"],

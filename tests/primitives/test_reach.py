@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, linprog
 
 from robustkit.errors import UserError
-from robustkit.primitives.reach import farthest, reach, shortly
+from robustkit.primitives.reach import along, farthest, reach
 from robustkit.primitives.threat import ball
 
 
@@ -79,23 +79,25 @@ def test_l0_is_refused():
 
 
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
-def test_a_short_step_spends_a_tenth_of_the_radius_in_the_box_and_climbs(norm):
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_a_share_of_the_way_spends_that_share_of_the_radius_in_the_box_and_climbs(norm, share):
     x, slope = torch.rand(5, 6), torch.rand(5, 6) - 0.5
     whole = ball(norm, 0.4)
-    step = shortly(whole, x, farthest(whole, x, slope[None])[0], slope)
-    spent = whole.distance(x[None].double(), step[None]).item()
+    point = along(whole, x, farthest(whole, x, slope[None])[0], slope, share)
+    spent = whole.distance(x[None].double(), point[None]).item()
 
-    assert 0 < spent <= 0.04 * (1 + 1e-6)
-    assert 0 <= step.min() <= step.max() <= 1
-    assert ((step - x) * slope).min() >= 0
+    assert 0 < spent <= share * 0.4 * (1 + 1e-6)
+    assert 0 <= point.min() <= point.max() <= 1
+    assert ((point - x) * slope).min() >= 0
 
 
-def test_a_short_step_in_l1_moves_many_values_a_little():
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_the_way_in_l1_moves_many_values_a_little(share):
     x, slope = torch.full((100,), 0.5), torch.linspace(-1, 1, 100)
     end = farthest(ball("L1", 2), x, slope[None])[0]
-    move = (shortly(ball("L1", 2), x, end, slope) - x).abs()
+    move = (along(ball("L1", 2), x, end, slope, share) - x).abs()
 
     assert ((end - x) != 0).sum() == 4
-    assert move.max() == pytest.approx(0.01)
-    assert move.sum() == pytest.approx(0.2)
+    assert move.max() == pytest.approx(share * 0.1)
+    assert move.sum() == pytest.approx(share * 2)
     assert (move > 0).sum() == 20

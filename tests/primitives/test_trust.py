@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from robustkit.primitives.trust import CleanGradient, believable, bent
+from robustkit.primitives.trust import CleanGradient, Gain, believable, bent
 
 
 @pytest.mark.parametrize(("predicted", "obtained", "expected"), [
@@ -19,7 +19,7 @@ def test_what_happened_says_whether_a_gradient_is_believed(predicted, obtained, 
     ("gained", "believed"), [(0.9, True), (0.26, True), (0.24, False), (2.1, False), (-1.0, False)]
 )
 def test_a_short_step_gains_about_what_the_gradient_at_the_clean_image_promises(gained, believed):
-    found = CleanGradient.of(10.0, 1.0, gained, 0.0, size=1.0)
+    found = CleanGradient.of(10.0, Gain(1.0, gained), Gain(10.0, 9.0), 0.0, size=1.0)
 
     assert found.step == pytest.approx(gained)
     assert believable(1.0, 0.9, clean=found) == believed
@@ -27,7 +27,7 @@ def test_a_short_step_gains_about_what_the_gradient_at_the_clean_image_promises(
 
 @pytest.mark.parametrize(("moved", "believed"), [(0.4, True), (-0.4, True), (0.6, False), (-0.6, False)])
 def test_values_without_a_gradient_move_little_of_what_it_predicts_at_the_clean_image(moved, believed):
-    found = CleanGradient.of(10.0, 1.0, 1.0, moved, size=1.0)
+    found = CleanGradient.of(10.0, Gain(1.0, 1.0), Gain(10.0, 9.0), moved, size=1.0)
 
     assert found.unseen == pytest.approx(0.04 if believed else 0.06)
     assert believable(1.0, 0.9, clean=found) == believed
@@ -35,17 +35,25 @@ def test_values_without_a_gradient_move_little_of_what_it_predicts_at_the_clean_
 
 def test_what_rounding_explains_says_nothing_of_a_gradient():
     # At tiny radii a short step is lost in the last bits of the logits.
-    assert CleanGradient.of(9e-4, 9e-5, -1e-4, 1e-4, size=1.0) == CleanGradient()
-    assert CleanGradient.of(9e-2, 9e-3, -1e-2, 0.0, size=100.0) == CleanGradient()
+    assert CleanGradient.of(9e-5, Gain(9e-6, -1e-5), Gain(9e-5, -1e-4), 1e-4, size=1.0) == CleanGradient()
+    assert CleanGradient.of(9e-3, Gain(9e-4, -1e-3), Gain(9e-3, -1e-2), 0.0, size=100.0) == CleanGradient()
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_the_scale_of_the_logits_does_not_matter(scale):
-    found = CleanGradient.of(10 * scale, scale, 0.2 * scale, 3 * scale, size=20 * scale)
+    step, way = Gain(scale, 0.2 * scale), Gain(10 * scale, -4 * scale)
+    found = CleanGradient.of(10 * scale, step, way, 3 * scale, size=20 * scale)
 
-    assert found == pytest.approx((0.2, 0.3))
+    assert found == pytest.approx((0.2, -0.4, 0.3))
 
 
 def test_a_gradient_of_zero_hides_whatever_moves_the_lead():
-    assert CleanGradient.of(0.0, 0.0, 0.0, 0.5, size=1.0).unseen == math.inf
-    assert CleanGradient.of(0.0, 0.0, 0.0, 0.0, size=1.0) == CleanGradient()
+    assert CleanGradient.of(0.0, Gain(0.0, 0.0), Gain(0.0, 0.0), 0.5, size=1.0).unseen == math.inf
+    assert CleanGradient.of(0.0, Gain(0.0, 0.0), Gain(0.0, 0.0), 0.0, size=1.0) == CleanGradient()
+
+
+@pytest.mark.parametrize(("obtained", "believed"), [(9.0, True), (-0.9, True), (30.0, True), (-1.1, False)])
+def test_the_whole_way_does_not_lose_what_the_gradient_at_the_clean_image_predicts(obtained, believed):
+    found = CleanGradient.of(10.0, Gain(1.0, 1.0), Gain(10.0, obtained), 0.0, size=1.0)
+
+    assert believable(1.0, 0.9, clean=found) == believed
