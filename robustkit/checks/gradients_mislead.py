@@ -1,8 +1,8 @@
 """A sign of masked gradients: they do not predict what happens, or say nothing of values that matter.
 
 An ensemble that measures nearness (`default`) follows the gradient of the nearest class once, from the best point of
-each image, to where it predicts most. From the clean image it makes one short step along the gradient, and moves the
-values that have none.
+each image, to where it predicts most. From the clean image it follows the gradient, too, a tenth of the way and the
+whole way, and moves the values that have none.
 """
 
 from collections import Counter
