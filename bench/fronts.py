@@ -1,8 +1,8 @@
 """Does the default see what stands in front of a network and hides the image from its gradients?
 
 The network of the masked defenses, and with --zoo one that was trained against attacks, behind functions whose gradient
-is exactly zero at some values of the image, turns too fast to lead anywhere, or is the opposite of the slope over the
-radius: what `rk-7`, the default and AutoAttack leave standing, and whether the run warns.
+is exactly zero at some values of the image, turns too fast to lead anywhere, is the opposite of the slope over the
+radius, or was falsified: what `rk-7`, the default and AutoAttack leave standing, and whether the run warns.
 
     python bench/fronts.py [--zoo DIR] [--only L2,waves] [--images 100]
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from subjects import zoo
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
@@ -41,6 +42,31 @@ def triangles(size: float, period: float) -> Callable[[Tensor], Tensor]:
     return lambda x: x + size * (4 * ((x / period + 0.25) % 1 - 0.5).abs() - 1)
 
 
+class Falsified(torch.autograd.Function):
+    """The image as it is, with gradients times some factors."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, factors: Tensor) -> Tensor:
+        ctx.save_for_backward(factors)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
+        (factors,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return grads[0] * factors, None
+
+
+def falsified(factor: float, share: float) -> Callable[[Tensor], Tensor]:
+    """Multiplies the gradient at a random share of the values."""
+
+    def front(x: Tensor) -> Tensor:
+        chosen = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(0)) < share
+        image: Tensor = Falsified.apply(x, torch.where(chosen, factor, 1.0))
+        return image
+
+    return front
+
+
 HONEST: dict[str, Callable[[Tensor], Tensor]] = {
     "nothing": lambda x: x,
     "a crop": lambda x: F.pad(x[..., 1:-1, 1:-1], (1, 1, 1, 1)),
@@ -59,7 +85,13 @@ SLOPES = {
     "triangles of 0.02, period 1/16": triangles(0.02, 1 / 16),
     "triangles of 1/16, period 1/8": triangles(1 / 16, 1 / 8),
 }
-GROUPS = {"honest": HONEST, "hidden": HIDDEN, "waves": WAVES, "slopes": SLOPES}
+FALSIFIED = {
+    "a tenth of the gradient reversed": falsified(-1.0, 0.1),
+    "a fifth of the gradient reversed": falsified(-1.0, 0.2),
+    "half of the gradient divided by 10,000": falsified(1e-4, 0.5),
+    "nine tenths of the gradient divided by 10,000": falsified(1e-4, 0.9),
+}
+GROUPS = {"honest": HONEST, "hidden": HIDDEN, "waves": WAVES, "slopes": SLOPES, "falsified": FALSIFIED}
 EPS = {"digits": {"Linf": "0.1", "L2": "0.5", "L1": "2"}, "resnet2b_cifar": {"Linf": "2/255", "L2": "0.3", "L1": "3"}}
 
 

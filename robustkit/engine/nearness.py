@@ -24,7 +24,7 @@ from robustkit.primitives.protocol import MultiGradientSeen, State, TrialCost
 from robustkit.primitives.reach import along, farthest, reach
 from robustkit.primitives.trust import CleanGradient, Gain, believable
 
-_SHORT = 0.1  # share of the way that is a short step
+_STEP, _WAY = (0.1, 0.01), (1.0, 0.05)  # shares of the way, and the most that a value moves there in L1
 _NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
 
 
@@ -99,7 +99,10 @@ class _Queried:
         rows = zip(self.trials.x, points, -seen.losses.double(), classes, seen.grads, strict=True)
         self.rows = [_Row.of(attack, *row) for row in rows]
         self.flat = (seen.grads == 0).all(1)  # [n, *S] the values without a gradient
-        self.sizes: list[float] = seen.logits.abs().amax(1).tolist()
+        # Of the two logits that matter: some networks give classes that are switched off a huge one.
+        nearest = torch.stack([row.classes[0] for row in self.rows])
+        pairs = torch.stack([self.trials.y, nearest], 1)
+        self.sizes: list[float] = seen.logits.gather(1, pairs).abs().amax(1).tolist()
         self.costs = [TrialCost(1, classes.shape[1])] * len(points)
 
     def gained(self, points: Tensor, numbers: Sequence[int] | None = None) -> list[float]:
@@ -138,14 +141,14 @@ class _Queried:
     def gradients(self) -> list[CleanGradient]:
         """Whether the gradients can be believed, at clean images."""
         predicted = [float(row.predicted[0]) for row in self.rows]
-        whole = self._along(1.0) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
-        found = zip(predicted, self._along(_SHORT), whole, self._unseen(), self.sizes, strict=True)
+        whole = self._along(*_WAY) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
+        found = zip(predicted, self._along(*_STEP), whole, self._unseen(), self.sizes, strict=True)
         return [CleanGradient.of(*each) for each in found]
 
-    def _along(self, share: float) -> list[Gain]:
+    def _along(self, share: float, most: float) -> list[Gain]:
         """What a share of the way along each gradient gains."""
-        pairs = zip(self.points, self.rows, strict=True)
-        ends = torch.stack([along(self.attack.ball, x, row.end, row.slope, share) for x, row in pairs]).to(self.points)
+        ball, pairs = self.attack.ball, zip(self.points, self.rows, strict=True)
+        ends = torch.stack([along(ball, x, row.end, row.slope, share, most) for x, row in pairs]).to(self.points)
         ways = zip(ends.double() - self.points.double(), self.rows, strict=True)
         return list(map(Gain, [float((way * row.slope).sum()) for way, row in ways], self.gained(ends)))
 

@@ -7,7 +7,6 @@ from robustkit.errors import UserError
 from robustkit.primitives.ball import Ball
 from robustkit.primitives.rounding import wide
 
-_SPREAD = 0.1  # most that a value moves on the way in L1
 _TURNS = 60  # most turns; each but the last fixes a value at the end of its room, and 4 to 12 are usual
 
 
@@ -58,11 +57,10 @@ def reach(ball: Ball, x: Tensor, point: Tensor, slopes: Tensor) -> tuple[Tensor,
     return (slopes.double() * (ends - point.double())).flatten(1).sum(1), ends
 
 
-def along(ball: Ball, x: Tensor, end: Tensor, slope: Tensor, share: float) -> Tensor:
+def along(ball: Ball, x: Tensor, end: Tensor, slope: Tensor, share: float, most: float) -> Tensor:
     """The point after a share of the way from a clean image to where a linear function is largest.
 
-    In L1 that way leads few values far, and nothing is linear there; so a share of the radius is spent on more values,
-    none of which moves by more than that share of 0.1.
+    In L1 that way leads few values far, and nothing is linear there; so a share of the radius is spent on more values.
 
     Args:
         ball: in Linf, L2 or L1.
@@ -70,6 +68,7 @@ def along(ball: Ball, x: Tensor, end: Tensor, slope: Tensor, share: float) -> Te
         end: `[*S]` float64, from `farthest`.
         slope: `[*S]` gradient of the function.
         share: in (0, 1].
+        most: that a value moves by, in L1.
 
     Returns:
         `[*S]` float64.
@@ -77,7 +76,7 @@ def along(ball: Ball, x: Tensor, end: Tensor, slope: Tensor, share: float) -> Te
     if ball.norm != "L1":
         return torch.lerp(wide(x), end, share)
     clean, slopes = wide(x).reshape(1, -1), wide(slope).reshape(1, -1)
-    room = torch.where(slopes > 0, 1 - clean, clean).clamp(max=share * _SPREAD)
+    room = torch.where(slopes > 0, 1 - clean, clean).clamp(max=most)
     return (clean + _sparse(slopes.abs(), room, share * ball.eps) * slopes.sign()).reshape(x.shape)
 
 
