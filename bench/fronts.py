@@ -37,6 +37,16 @@ def steps(width: float, slope: float) -> Callable[[Tensor], Tensor]:
     return front
 
 
+def on_half(front: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A function of a random half of the values."""
+
+    def partly(x: Tensor) -> Tensor:
+        chosen = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(0)) < 0.5
+        return torch.where(chosen, front(x), x)
+
+    return partly
+
+
 def triangles(size: float, period: float) -> Callable[[Tensor], Tensor]:
     """Adds a triangle wave to each value of the image."""
     return lambda x: x + size * (4 * ((x / period + 0.25) % 1 - 0.5).abs() - 1)
@@ -84,6 +94,7 @@ SLOPES = {
     "steps of 1/32, slope -1": steps(1 / 32, -1.0),
     "triangles of 0.02, period 1/16": triangles(0.02, 1 / 16),
     "triangles of 1/16, period 1/8": triangles(1 / 16, 1 / 8),
+    "steps of 1/16, slope -0.3, on half of the values": on_half(steps(1 / 16, -0.3)),
 }
 FALSIFIED = {
     "a tenth of the gradient reversed": falsified(-1.0, 0.1),
