@@ -7,6 +7,7 @@ from robustkit.errors import UserError
 from robustkit.primitives.ball import Ball
 from robustkit.primitives.rounding import wide
 
+_VALUES = 20  # on which a share of the way in L1 is spent, or more
 _TURNS = 60  # most turns; each but the last fixes a value at the end of its room, and 4 to 12 are usual
 
 
@@ -60,7 +61,8 @@ def reach(ball: Ball, x: Tensor, point: Tensor, slopes: Tensor) -> tuple[Tensor,
 def along(ball: Ball, x: Tensor, end: Tensor, slope: Tensor, share: float, most: float) -> Tensor:
     """The point after a share of the way from a clean image to where a linear function is largest.
 
-    In L1 that way leads few values far, and nothing is linear there; so a share of the radius is spent on more values.
+    In L1 that way leads few values far, and nothing is linear there; so a share of the radius is spent on 20 values or
+    more.
 
     Args:
         ball: in Linf, L2 or L1.
@@ -76,8 +78,9 @@ def along(ball: Ball, x: Tensor, end: Tensor, slope: Tensor, share: float, most:
     if ball.norm != "L1":
         return torch.lerp(wide(x), end, share)
     clean, slopes = wide(x).reshape(1, -1), wide(slope).reshape(1, -1)
-    room = torch.where(slopes > 0, 1 - clean, clean).clamp(max=most)
-    return (clean + _sparse(slopes.abs(), room, share * ball.eps) * slopes.sign()).reshape(x.shape)
+    spent = share * ball.eps
+    room = torch.where(slopes > 0, 1 - clean, clean).clamp(max=min(most, spent / _VALUES))
+    return (clean + _sparse(slopes.abs(), room, spent) * slopes.sign()).reshape(x.shape)
 
 
 def _sparse(steep: Tensor, room: Tensor, eps: float) -> Tensor:

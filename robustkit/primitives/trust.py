@@ -6,7 +6,7 @@ from typing import NamedTuple
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT, _MISDIRECTS, _BACKFIRES = 0.25, -0.2, -0.5
 _HIDDEN, _HIDDEN_AT_CLEAN = 0.1, 0.05
-_ROUNDING = 1e-5  # of a logit; float32 has 6e-8, and a network adds rounding of its own
+_ROUNDING = 1e-4  # of a logit: smaller changes are rounding, or of a network that hardly sees the image
 
 
 class Gain(NamedTuple):
@@ -32,7 +32,7 @@ class CleanGradient(NamedTuple):
             step: of a short step.
             way: of the whole way.
             unseen: what moving the values without a gradient gains; 0 if every value has one.
-            size: of the logits of the two classes; changes below a hundred-thousandth of it say nothing.
+            size: of the logits of the two classes; changes below a ten-thousandth of it say nothing.
         """
         least = _ROUNDING * size
         step_share, way_share = (

@@ -35,8 +35,8 @@ def test_values_without_a_gradient_move_little_of_what_it_predicts_at_the_clean_
 
 def test_what_rounding_explains_says_nothing_of_a_gradient():
     # At tiny radii a short step is lost in the last bits of the logits.
-    assert CleanGradient.of(9e-6, Gain(9e-7, -1e-6), Gain(9e-6, -1e-5), 1e-5, size=1.0) == CleanGradient()
-    assert CleanGradient.of(9e-4, Gain(9e-5, -1e-4), Gain(9e-4, -1e-3), 0.0, size=100.0) == CleanGradient()
+    assert CleanGradient.of(9e-5, Gain(9e-6, -1e-5), Gain(9e-5, -1e-4), 1e-4, size=1.0) == CleanGradient()
+    assert CleanGradient.of(9e-3, Gain(9e-4, -1e-3), Gain(9e-3, -1e-2), 0.0, size=100.0) == CleanGradient()
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
