@@ -38,12 +38,11 @@ def looked_at(case: Case, norm: str) -> tuple[list[str], str]:
         store = Store(Path(folder), reading=True)
         rows = [row for row in store.rows(NearnessRecord, run.results.model.iloc[0]) if row.attack.endswith("/first")]
         store.close()
-    numbers = [
-        (min(row.clean_step for row in rows), max(row.clean_step for row in rows), min(row.clean_way for row in rows),
-         max(row.clean_unseen for row in rows))
-    ] if rows else []  # fmt: skip
-    seen = " ".join(f"{number:6.3f}" for each in numbers for number in each) or "  broken"
-    return [str(each) for each in run.manifest["warnings"]], seen
+    warnings = [str(each) for each in run.manifest["warnings"]]
+    if not rows:
+        return warnings, "  broken"
+    steps, ways, unseen = zip(*((row.clean_step, row.clean_way, row.clean_unseen) for row in rows), strict=True)
+    return warnings, f"{min(steps):6.3f} {max(steps):6.3f} {min(ways):6.3f} {max(unseen):6.3f}"
 
 
 def main() -> None:

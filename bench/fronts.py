@@ -37,14 +37,14 @@ def steps(width: float, slope: float) -> Callable[[Tensor], Tensor]:
     return front
 
 
+def some_of(x: Tensor, share: float) -> Tensor:
+    """`[*S]` bool, a random share of the values, the same of every image."""
+    return torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(0)) < share
+
+
 def on_half(front: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """A function of a random half of the values."""
-
-    def partly(x: Tensor) -> Tensor:
-        chosen = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(0)) < 0.5
-        return torch.where(chosen, front(x), x)
-
-    return partly
+    return lambda x: torch.where(some_of(x, 0.5), front(x), x)
 
 
 def triangles(size: float, period: float) -> Callable[[Tensor], Tensor]:
@@ -70,8 +70,7 @@ def falsified(factor: float, share: float) -> Callable[[Tensor], Tensor]:
     """Multiplies the gradient at a random share of the values."""
 
     def front(x: Tensor) -> Tensor:
-        chosen = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(0)) < share
-        image: Tensor = Falsified.apply(x, torch.where(chosen, factor, 1.0))
+        image: Tensor = Falsified.apply(x, torch.where(some_of(x, share), factor, 1.0))
         return image
 
     return front

@@ -14,17 +14,14 @@ import time
 from pathlib import Path
 
 import torch
-from default import Case, verdicts
+from default import CASES, Case, verdicts
 from subjects import Subject, digits, zoo
 
 from robustkit.host.environment import environment
 from robustkit.primitives.threat import exact
 
 ON_DIGITS = Case("resnet18", "digits", "Linf", "0.1", False)
-IN_ZOO = (
-    Case("smallcnn_mnist", "mnist", "Linf", "0.1", True),
-    Case("resnet2b_cifar", "cifar10", "Linf", "2/255", True),
-)
+IN_ZOO = tuple(case for case in CASES if case.norm == "Linf" and case.network in ("smallcnn_mnist", "resnet2b_cifar"))
 
 
 def main() -> None:

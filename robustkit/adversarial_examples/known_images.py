@@ -42,7 +42,7 @@ def known_images(
 
     Raises:
         UserError: there is no such model, data set or published weights, or it is not pictures that are to be `gray`.
-    """  # fmt: skip
+    """
     require_known(model)
     if dataset is not None:
         return _of_dataset(weights, dataset, data_dir, image_size, gray)

@@ -12,9 +12,14 @@ from typing import NamedTuple
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, Status
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
-from robustkit.primitives.trust import CleanGradient, believable, hidden
+from robustkit.primitives.trust import CleanGradient, Doubt, doubt
 
-_NOTHING = "the gradient predicts nothing, or less than half of the change when it is followed"
+_WORDS: dict[Doubt, str] = {
+    "hides": "values at which the gradient is exactly zero move the logits",
+    "turns": "a short step does not change the logits as the gradient says",
+    "misdirects": "following the gradient from the clean image raises the lead of the true class",
+    "misses": "the gradient predicts nothing, or less than half of the change when it is followed",
+}
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
 
@@ -23,7 +28,7 @@ class FollowedGradients(NamedTuple):
 
     images: int
     misled: tuple[int, ...]  # those whose gradient is not to be believed
-    why: tuple[str, ...]  # what was seen there, the most frequent first
+    why: tuple[Doubt, ...]  # what was seen there, the most frequent first
 
     @property
     def masked(self) -> bool:
@@ -47,22 +52,15 @@ def followed(records: Iterable[NearRow], attacks: Sequence[str]) -> dict[RunThre
 
 def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
     given = list(rows)
-    why = {row.sample: reason for row in given if (reason := _reason(row)) is not None}
+    why = {row.sample: seen for row in given if (seen := _doubt(row)) is not None}
     return FollowedGradients(
         len(given), tuple(sorted(why)), tuple(each for each, _ in Counter(why.values()).most_common())
     )
 
 
-def _reason(row: NearRow) -> str | None:
-    """Why the gradient of an image is not to be believed; None if it is."""
+def _doubt(row: NearRow) -> Doubt | None:
     clean = CleanGradient(row.clean_step, row.clean_way, row.clean_unseen)
-    if hidden(row.predicted, row.unseen) or clean.hides:
-        return "values at which the gradient is exactly zero move the logits"
-    if clean.turns:
-        return "a short step does not change the logits as the gradient says"
-    if clean.misdirects:
-        return "following the gradient from the clean image raises the lead of the true class"
-    return None if believable(row.predicted, row.obtained) else _NOTHING
+    return doubt(row.predicted, row.obtained, row.unseen, clean)
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -76,7 +74,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         counts = measured[place]
         misled = len(counts.misled)
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
-        what = ", or ".join(counts.why or (_NOTHING,))
+        what = ", or ".join(_WORDS[each] for each in counts.why or ("misses",))
         text = f"on {misled} of {counts.images} images that the first steps did not break, {what}."
         if counts.masked:
             text += (

@@ -99,10 +99,7 @@ class _Queried:
         rows = zip(self.trials.x, points, -seen.losses.double(), classes, seen.grads, strict=True)
         self.rows = [_Row.of(attack, *row) for row in rows]
         self.flat = (seen.grads == 0).all(1)  # [n, *S] the values without a gradient
-        # Of the two logits that matter: some networks give classes that are switched off a huge one.
-        nearest = torch.stack([row.classes[0] for row in self.rows])
-        pairs = torch.stack([self.trials.y, nearest], 1)
-        self.sizes: list[float] = seen.logits.gather(1, pairs).abs().amax(1).tolist()
+        self.logits = seen.logits
         self.costs = [TrialCost(1, classes.shape[1])] * len(points)
 
     def gained(self, points: Tensor, numbers: Sequence[int] | None = None) -> list[float]:
@@ -141,8 +138,11 @@ class _Queried:
     def gradients(self) -> list[CleanGradient]:
         """Whether the gradients can be believed, at clean images."""
         predicted = [float(row.predicted[0]) for row in self.rows]
+        # Of the two logits that matter: some networks give classes that are switched off a huge one.
+        nearest = torch.stack([row.classes[0] for row in self.rows])
+        sizes = self.logits.gather(1, torch.stack([self.trials.y, nearest], 1)).abs().amax(1).tolist()
         whole = self._along(*_WAY) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
-        found = zip(predicted, self._along(*_STEP), whole, self._unseen(), self.sizes, strict=True)
+        found = zip(predicted, self._along(*_STEP), whole, self._unseen(), sizes, strict=True)
         return [CleanGradient.of(*each) for each in found]
 
     def _along(self, share: float, most: float) -> list[Gain]:

@@ -1,12 +1,16 @@
 """When a gradient is believed: what it predicted against what happened."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT, _MISDIRECTS, _BACKFIRES = 0.25, -0.2, -0.5
 _HIDDEN, _HIDDEN_AT_CLEAN = 0.1, 0.05
 _ROUNDING = 1e-4  # of a logit: smaller changes are rounding, or of a network that hardly sees the image
+
+# It says nothing of values that matter; a short step, or the whole way, from the clean image does not do what it says;
+# or it predicts nothing, or less than half of what happens.
+Doubt = Literal["hides", "turns", "misdirects", "misses"]
 
 
 class Gain(NamedTuple):
@@ -62,7 +66,12 @@ _AS_PREDICTED = CleanGradient()
 
 
 def believable(predicted: float, obtained: float, unseen: float = 0.0, clean: CleanGradient = _AS_PREDICTED) -> bool:
-    """Whether a gradient may be believed: it predicts a rise, does not miss most of it, and hides nothing that matters.
+    """Whether a gradient may be believed, as `doubt` has it."""
+    return doubt(predicted, obtained, unseen, clean) is None
+
+
+def doubt(predicted: float, obtained: float, unseen: float, clean: CleanGradient) -> Doubt | None:
+    """The first reason not to believe a gradient; None if there is none.
 
     Args:
         predicted: the rise, as the gradient says.
@@ -70,13 +79,13 @@ def believable(predicted: float, obtained: float, unseen: float = 0.0, clean: Cl
         unseen: what the values do, either way, at which the gradient is zero.
         clean: what was seen at the clean image.
     """
-    follows = predicted > 0 and obtained <= _MISSED * predicted
-    return follows and not (hidden(predicted, unseen) or clean.hides or clean.turns or clean.misdirects)
-
-
-def hidden(predicted: float, unseen: float) -> bool:
-    """Whether values at which the gradient is zero move more than a tenth of what it predicts, if that is anything."""
-    return predicted > 0 and unseen > _HIDDEN * predicted
+    if clean.hides or (predicted > 0 and unseen > _HIDDEN * predicted):
+        return "hides"
+    if clean.turns:
+        return "turns"
+    if clean.misdirects:
+        return "misdirects"
+    return None if predicted > 0 and obtained <= _MISSED * predicted else "misses"
 
 
 def bent(predicted: float, obtained: float) -> bool:

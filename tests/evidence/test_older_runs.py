@@ -90,13 +90,7 @@ def test_a_run_whose_rows_mean_something_else_is_refused_in_one_line(tmp_path):
     "changes",
     [
         ["attacked RENAME COLUMN queries_to_break TO question"],
-        *(
-            [
-                f"near DROP COLUMN {name}"
-                for name in ("clean_step", "clean_way", "clean_unseen", "unseen", "at_clean")[:count]
-            ]
-            for count in (3, 4, 5)
-        ),
+        *([f"near DROP COLUMN {name}" for name in NEWEST_OF_NEAR[:count]] for count in (3, 4, 5)),
     ],
     ids=["question", "before schema 5", "before schema 4", "before schema 3"],
 )
