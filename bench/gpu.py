@@ -108,6 +108,7 @@ def main() -> None:
     parser.add_argument("--random-init", action="store_true", help="networks without published weights")
     parser.add_argument("--tiny", action="store_true", help="small networks on the CPU")
     parser.add_argument("--only", help=f"networks; all are {','.join(NETWORKS)}")
+    parser.add_argument("--row", action="append", help="of the attacks' tables, and no other table; may be repeated")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no row is begun")
     parser.add_argument("--out", type=Path, default=Path("gpu.md"))
     options = parser.parse_args()
@@ -122,12 +123,15 @@ def main() -> None:
     names = options.only.split(",") if options.only else NETWORKS[:: 2 if options.tiny else 1]
     subjects = {name: subject(name, scale, device, options) for name in names}
     baselines: dict[str, Baseline] = {}
+    wanted = [row for row in ROWS if options.row is None or row.name in options.row]
     for eps in RADII:
         for name in names:
-            baseline = attacks(table, name, subjects[name], eps, ROWS, scale, end)
+            baseline = attacks(table, name, subjects[name], eps, wanted, scale, end)
             baselines.setdefault(name, baseline)
-        if not eps:
+        if not eps and options.row is None:
             training(table, scale, device, end)
+    if options.row is not None:
+        return
     default(table, names[0], subjects[names[0]], scale, end)
     for name in names:
         attacks(table, name, subjects[name], 0.0, COMPILED, scale, end, baselines[name])
@@ -245,13 +249,12 @@ def default(table: Table, name: str, subject: Subject, scale: Scale, end: float)
         "search", "eps", "seconds", "images/s", "robust %",
     )  # fmt: skip
     for eps in ("8/255", "1/1020"):
-        for bf16 in (False, True):
-            search = "bf16" if bf16 else "fp32"
+        for search, options in (("fp32", {}), ("TF32", {"tf32": True}), ("bf16", {"bf16": True})):
             if time.monotonic() > end:
                 table.line(search, eps, "not run: out of time", "", "")
                 continue
             since = time.perf_counter()
-            classifier = Classifier(subject.model, bf16=bf16)
+            classifier = Classifier(subject.model, **options)
             result = evaluate(
                 classifier, dataset=TensorDataset(x, y), norm="Linf", eps=eps, samples=None, device=scale.device,
                 progress=False,

@@ -119,6 +119,7 @@ ROWS = (
     Row("bare loop", other(bare)),
     Row("robustkit", robustkit()),
     Row("torchattacks", other(torchattacks)),
+    Row("robustkit --tf32", robustkit(tf32=True)),
     Row("robustkit --bf16", robustkit(bf16=True)),
     Row("torchattacks, TF32", other(torchattacks), tf32=True),
     Row("bare loop, TF32", other(bare), tf32=True),

@@ -14,6 +14,7 @@ import torch
 from default import CASES, Case, Verdicts, verdicts
 from subjects import Subject, digits, zoo
 
+from robustkit import Classifier
 from robustkit.host.environment import environment
 
 _IN_ALL_NORMS, _IN_LINF = ("resnet2b_cifar", "smallcnn_mnist"), ("trades_mnist", "cnn_a_cifar", "kw_mnist")
@@ -26,6 +27,7 @@ ON_DIGITS = (
     Case("resnet18", "digits", "L2", "0.5", False),
     Case("resnet18", "digits", "L1", "4", False),
 )
+SEARCHES: dict[str, dict[str, bool]] = {"fp32": {}, "TF32": {"tf32": True}, "bf16": {"bf16": True}}
 
 
 def main() -> None:
@@ -34,13 +36,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="text in a case's network, norm or radius")
     parser.add_argument("--images", type=int, default=250)
     parser.add_argument("--device", default="cuda", help="the device beside the CPU")
+    parser.add_argument(
+        "--searches", default="fp32", help=f"arithmetic of the search there; all are {','.join(SEARCHES)}"
+    )
     options = parser.parse_args()
     print(f"{environment(torch.device(options.device))}\n", flush=True)
-    print(
-        "| network | radius | images | stand on the CPU | on the GPU | differ "
-        "| passes per image | on the GPU | seconds | on the GPU |"
-    )
-    print("|---" * 10 + "|")
+    searches = {name: SEARCHES[name] for name in options.searches.split(",")}
+    print("| network | radius | images | stand on the CPU | passes per image | seconds "
+          + "".join(f"| stand, {name} | differ | passes per image | seconds " for name in searches)
+          + "|\n" + "|---" * (6 + 4 * len(searches)) + "|", flush=True)  # fmt: skip
     for case in (*ON_DIGITS, *(IN_ZOO if options.zoo else ())):
         if options.only not in " ".join(map(str, case)):
             continue
@@ -49,17 +53,24 @@ def main() -> None:
             if case in ON_DIGITS
             else zoo(options.zoo, case.network, case.images, options.images)
         )
-        cpu, gpu = (judged(subject, case, device) for device in ("cpu", options.device))
-        print(
-            f"| {case.network} | {case.norm} {case.eps} | {len(subject.y)} | {len(cpu.robust)} | {len(gpu.robust)} "
-            f"| {len(cpu.robust ^ gpu.robust)} | {mean(cpu.passes.values()):.1f} | {mean(gpu.passes.values()):.1f} "
-            f"| {cpu.seconds:.1f} | {gpu.seconds:.1f} |", flush=True,
-        )  # fmt: skip
+        cpu = judged(subject, case, "cpu", {})
+        told = [case.network, f"{case.norm} {case.eps}", str(len(subject.y)), *shown(cpu)]
+        for kind in searches.values():
+            gpu = judged(subject, case, options.device, kind)
+            stand, *spent = shown(gpu)
+            told += [stand, str(len(cpu.robust ^ gpu.robust)), *spent]
+        print(f"| {' | '.join(told)} |", flush=True)
 
 
-def judged(subject: Subject, case: Case, device: str) -> Verdicts:
-    subject.model.to(device)
-    return verdicts(subject, case, "default", 0, None, device)
+def judged(subject: Subject, case: Case, device: str, search: dict[str, bool]) -> Verdicts:
+    model = Classifier(subject.model.to(device), name=subject.name, **search)
+    return verdicts(subject._replace(model=model), case, "default", 0, None, device)
+
+
+def shown(found: Verdicts) -> list[str]:
+    """The images that stand, passes per image, and seconds."""
+    warned = ", warns" if found.warned else ""
+    return [f"{len(found.robust)}{warned}", f"{mean(found.passes.values()):.1f}", f"{found.seconds:.1f}"]
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ class Classifier(Summarised):
         compile: search with `torch.compile`.
         cuda_graphs: search with `torch.compile(mode="reduce-overhead")`, which replays CUDA graphs on a GPU.
         bf16: search under bf16 autocast; verdicts stay fp32.
+        tf32: search in TF32, which NVIDIA GPUs from Ampere on have, and others ignore; verdicts stay fp32.
         bpda: layers by name (or glob), each with the differentiable function whose gradient the search takes in its
             place, None for the identity. Forward values stay. Athalye et al. 2018, arXiv:1802.00420, section 4.1.
         eot: draws of a randomized or smoothed model averaged per query; None takes 20.
@@ -80,6 +81,7 @@ class Classifier(Summarised):
     compile: bool = False
     cuda_graphs: bool = False
     bf16: bool = False
+    tf32: bool = False
     bpda: Mapping[str, SurrogateGradient | None] = field(default_factory=dict)
     eot: int | None = None
     draws: int = DRAWS_PER_VERDICT
@@ -98,6 +100,8 @@ class Classifier(Summarised):
             raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
         if (mean is None) != (std is None):
             raise UserError("mean and std belong together: give both or neither.")
+        if self.bf16 and self.tf32:
+            raise UserError("A search is in bf16 or in TF32: leave one of the two out.")
         if self.eot is not None and self.eot < 1:
             raise UserError("eot counts answers of the model per query, so it must be at least 1.")
         if self.draws < _FEWEST_DRAWS:
@@ -189,10 +193,11 @@ class Classifier(Summarised):
 
     def _search_options(self) -> SearchOptions:
         if black_box_in(self.model) is not None:  # there is nothing to fold, to compile or to lay out otherwise
-            return SearchOptions(False, False, False, False, False, {}, self.probabilities)
+            return SearchOptions(False, False, False, False, False, False, {}, self.probabilities)
         return SearchOptions(
-            self.fold, self.channels_last, self.compile, self.cuda_graphs, self.bf16, self.bpda, self.probabilities
-        )
+            self.fold, self.channels_last, self.compile, self.cuda_graphs, self.bf16, self.tf32, self.bpda,
+            self.probabilities,
+        )  # fmt: skip
 
     def _sizes(self, given: InputFormat, tile: int, shape: torch.Size) -> BatchSizes:
         if is_metered(self.model):

@@ -1,7 +1,7 @@
 """Keeps the caller's model and random state unchanged while robustkit uses the model."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -34,14 +34,29 @@ def exact_arithmetic(device: torch.device) -> Iterator[None]:
 
     On a GPU torch rounds convolutions to TF32 by default, and a verdict would then be about another network.
     """
-    with ExitStack() as stack:
-        stack.enter_context(torch.autocast(device.type, enabled=False))
-        if device.type == "cuda":
-            flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-            stack.enter_context(flags)
-            stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-            torch.set_float32_matmul_precision("highest")
+    with torch.autocast(device.type, enabled=False), _products(device, tf32=False):
         yield
+
+
+@contextmanager
+def tf32_arithmetic(device: torch.device) -> Iterator[None]:
+    """Convolutions and products of matrices in TF32, on a GPU that has it; kernels stay deterministic."""
+    with _products(device, tf32=True):
+        yield
+
+
+@contextmanager
+def _products(device: torch.device, *, tf32: bool) -> Iterator[None]:
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _check_eval(model: nn.Module) -> None:

@@ -98,6 +98,7 @@ _RUNS = Path("robustkit-runs")
 @click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
 @click.option("--cuda-graphs", is_flag=True, help="Search with torch.compile and, on a GPU, with CUDA graphs.")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
+@click.option("--tf32", is_flag=True, help="Search in TF32 on a GPU that has it; verdicts stay fp32.")
 @click.option("--plan", "plan_only", is_flag=True,
               help="Print the plan and an upper bound on its cost, without loading a model, then stop.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Like --plan, and predict the cost from some of the images.")

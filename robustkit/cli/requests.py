@@ -26,7 +26,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
         random_init=options["random_init"],
         numerics=Numerics(
-            not options["no_fold"], None, options["compiled"], options["cuda_graphs"], options["bf16"]
+            not options["no_fold"], None, options["compiled"], options["cuda_graphs"], options["bf16"], options["tf32"]
         ),
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
         surrogate_ensemble=options["surrogate_ensemble"],

@@ -42,5 +42,5 @@ def judging(classifier: Classifier) -> Classifier:
         smoothing = replace(smoothing, sigma=smoothing.sigma * (high - low))
     return replace(
         classifier, bounds=(0.0, 1.0), smoothing=smoothing, fold=False, channels_last=False, compile=False,
-        cuda_graphs=False, bf16=False, bpda={},
+        cuda_graphs=False, bf16=False, tf32=False, bpda={},
     )  # fmt: skip

@@ -43,6 +43,7 @@ class Numerics:
     compile: bool = False
     cuda_graphs: bool = False
     bf16: bool = False
+    tf32: bool = False
 
 
 @dataclass(frozen=True, eq=False)

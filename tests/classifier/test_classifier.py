@@ -99,6 +99,11 @@ def test_bounds_must_ascend(bounds):
         Classifier(nn.Flatten(), bounds=bounds)
 
 
+def test_a_search_has_one_arithmetic():
+    with pytest.raises(UserError, match="leave one of the two out"):
+        Classifier(nn.Flatten(), bf16=True, tf32=True)
+
+
 def test_verdicts_of_a_bf16_search_are_fp32():
     grey = problem("mlp", 1, 8, 8)
     model = Recording(grey.model)

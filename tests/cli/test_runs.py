@@ -99,6 +99,7 @@ CHANGES = {
     "fewer samples": (["-n", "10"], ["samples was 30, now 10"]),
     "norm": (["--norm", "L2"], ["the radius Linf 0.1 is missing"]),
     "bf16": (["--bf16"], ["bf16"]),
+    "TF32": (["--tf32"], ["tf32"]),
     "fold": (["--no-fold"], ["fold"]),
     "data": (["-d", "turned.npz"], ["dataset"]),
 }
