@@ -18,6 +18,8 @@ from typing_extensions import Self
 
 from robustkit.classifier.session import Session
 from robustkit.engine.margins import Margins, seen_once
+from robustkit.engine.random_step import COST as RANDOM_STEP_COST
+from robustkit.engine.random_step import random_steps
 from robustkit.primitives import noise
 from robustkit.primitives.measure import Measure
 from robustkit.primitives.protocol import MultiGradientSeen, State, TrialCost
@@ -80,7 +82,7 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
             for row, found in zip(rows, clean.nearness(), strict=True):
                 near[row] = near[row]._replace(at_clean=found.believed)
         if measure.clean_gradient:
-            for row, gradient in zip(rows, clean.gradients(), strict=True):
+            for row, gradient in zip(rows, clean.gradients(random_step=measure.random_step), strict=True):
                 near[row] = near[row]._replace(clean_gradient=gradient)
         for row, cost in zip(rows, clean.costs, strict=True):
             costs[row] += cost
@@ -91,7 +93,8 @@ class _Queried:
     """Points, one of each row, with the gradients there."""
 
     def __init__(self, session: Session, attack: Margins, states: State, points: Tensor) -> None:
-        self.session, self.attack, self.trials, self.points = session, attack, states.trial, points
+        self.session, self.attack, self.states, self.points = session, attack, states, points
+        self.trials = states.trial
         seen = seen_once(session, attack, State(self.trials, points, torch.zeros_like(self.trials.y), states.done))
         assert isinstance(seen, MultiGradientSeen)
         # One row at a time, so that no sum depends on how many rows there are.
@@ -135,15 +138,21 @@ class _Queried:
         moved = ball.climb(x, x, noise.normal(self.trials.key, 0, x.shape[1:]).to(x), ball.eps)
         return torch.where(self.flat, moved, self.points)
 
-    def gradients(self) -> list[CleanGradient]:
-        """Whether the gradients can be believed, at clean images."""
+    def gradients(self, *, random_step: bool = False) -> list[CleanGradient]:
+        """Whether the gradients can be believed, at clean images; with a random step, too, if that is asked for."""
         predicted = [float(row.predicted[0]) for row in self.rows]
         # Of the two logits that matter: some networks give classes that are switched off a huge one.
         nearest = torch.stack([row.classes[0] for row in self.rows])
         sizes = self.logits.gather(1, torch.stack([self.trials.y, nearest], 1)).abs().amax(1).tolist()
         whole = self._along(*_WAY) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
         found = zip(predicted, self._along(*_STEP), whole, self._unseen(), sizes, strict=True)
-        return [CleanGradient.of(*each) for each in found]
+        gradients = [CleanGradient.of(*each) for each in found]
+        if not random_step:
+            return gradients
+        for number in range(len(gradients)):
+            self.costs[number] += RANDOM_STEP_COST
+        steps = random_steps(self.session, self.attack, self.states, self.logits)
+        return [each._replace(random=step) for each, step in zip(gradients, steps, strict=True)]
 
     def _along(self, share: float, most: float) -> list[Gain]:
         """What a share of the way along each gradient gains."""

@@ -135,7 +135,7 @@ def _nearness_record(key: tuple[str, str, str, str, int], near: Nearness) -> Nea
     clean = near.clean_gradient or CleanGradient()
     return NearnessRecord(
         *key, near.believed, " ".join(classes), near.predicted, near.obtained, near.at_clean or 0.0, near.unseen or 0.0,
-        *clean,
+        clean.step, clean.way, clean.unseen, *clean.random,
     )  # fmt: skip
 
 

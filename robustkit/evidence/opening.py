@@ -39,7 +39,7 @@ TABLES = (
     """CREATE TABLE near (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, predicted REAL,
     obtained REAL, at_clean REAL, unseen REAL, clean_step REAL, clean_way REAL,
-    clean_unseen REAL,
+    clean_unseen REAL, random_error REAL, random_bend REAL,
     PRIMARY KEY (model, norm, eps_text, attack, sample)) WITHOUT ROWID""",
     """CREATE TABLE queried (
     model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, queries INT, distances TEXT,
@@ -59,16 +59,16 @@ TABLES = (
     "CREATE TABLE answers (role TEXT, model TEXT, images INT, logits BLOB, PRIMARY KEY (role, model)) WITHOUT ROWID",
 )
 
-# Beginnings of tables that versions before schema 5 wrote: robustkit's own, but with other columns.
+# Beginnings of tables that older versions wrote: robustkit's own, but with other columns.
+_FIRST_NEAR = (
+    "CREATE TABLE near ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, "
+    "predicted REAL, obtained REAL, "
+)
+_ADDED_TO_NEAR = ("at_clean REAL, ", "unseen REAL, ", "clean_step REAL, clean_way REAL, clean_unseen REAL, ")
 _OLDER = (
     "CREATE TABLE attacked ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, success INT, adv_pred INT, "
     "question INT,",
-    "CREATE TABLE near ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, "
-    "predicted REAL, obtained REAL, PRIMARY KEY",
-    "CREATE TABLE near ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, "
-    "predicted REAL, obtained REAL, at_clean REAL, PRIMARY KEY",
-    "CREATE TABLE near ( model TEXT, norm TEXT, eps_text TEXT, attack TEXT, sample INT, ratio REAL, classes TEXT, "
-    "predicted REAL, obtained REAL, at_clean REAL, unseen REAL, PRIMARY KEY",
+    *(f"{_FIRST_NEAR}{''.join(_ADDED_TO_NEAR[:count])}PRIMARY KEY" for count in range(len(_ADDED_TO_NEAR) + 1)),
 )
 _SECONDS = 2  # to wait for another process
 _LONGEST = 64 * 2**20  # bytes of one value; the pixels of the largest stored picture take 1.5 MB

@@ -92,6 +92,10 @@ class NearnessRecord:
     clean_step: float
     clean_way: float
     clean_unseen: float
+    # And how far a random step is from what the gradient says, and from a straight line, in standard deviations of what
+    # such steps change; 0 where not measured.
+    random_error: float
+    random_bend: float
 
 
 @dataclass(frozen=True)

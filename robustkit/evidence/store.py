@@ -42,7 +42,7 @@ class StoreListener(Protocol):
         """Entries of the manifest."""
 
 
-SCHEMA = 5  # increased whenever rows of an older version have other columns, or would mean something else
+SCHEMA = 6  # increased whenever rows of an older version have other columns, or would mean something else
 
 
 class Store:

@@ -278,12 +278,24 @@ _RK_9_LINF = (_looking(_RK_7_LINF[0]), *_RK_7_LINF[1:])
 _RK_9_L2 = (_looking(_RK_7_L2[0]), *_RK_7_L2[1:])
 _RK_9_L1 = (_looking(_RK_6_L1[0]), *_RK_6_L1[1:])
 
-ALIASES = {"default": "rk-9"}
+
+# What a gradient leaves out or reverses at some values of the image shows where all values move at random.
+def _stepping(first: Stage) -> Stage:
+    assert first.measures is not None
+    return first._replace(measures=first.measures._replace(random_step=True))
+
+
+_RK_10_LINF = (_stepping(_RK_9_LINF[0]), *_RK_9_LINF[1:])
+_RK_10_L2 = (_stepping(_RK_9_L2[0]), *_RK_9_L2[1:])
+_RK_10_L1 = (_stepping(_RK_9_L1[0]), *_RK_9_L1[1:])
+
+ALIASES = {"default": "rk-10"}
 
 # Names of earlier versions, one of which means something stronger elsewhere.
 _GONE = ("standard", "thorough")
 
 ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
+    "rk-10": _RK_10_LINF,
     "rk-9": _RK_9_LINF,
     "rk-8": _RK_8_LINF,
     "rk-7": _RK_7_LINF,
@@ -307,6 +319,8 @@ ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
 
 # Members in a norm where they are others.
 IN_NORM: dict[tuple[str, str], tuple[str | Stage, ...]] = {
+    ("rk-10", "L2"): _RK_10_L2,
+    ("rk-10", "L1"): _RK_10_L1,
     ("rk-9", "L2"): _RK_9_L2,
     ("rk-9", "L1"): _RK_9_L1,
     ("rk-8", "L2"): _RK_7_L2,

@@ -12,6 +12,7 @@ class Measure(NamedTuple):
     clean_below: float = 0.0  # and, of images with a ratio below this, the ratio at the clean image
     unseen: bool = False  # and, in Linf, what values without a gradient do at the best point
     clean_gradient: bool = False  # and whether the gradient at the clean image can be believed
+    random_step: bool = False  # and what a random step from there shows of it
 
     @property
     def cost(self) -> TrialCost:
@@ -21,4 +22,4 @@ class Measure(NamedTuple):
             forwards, backwards = forwards + 2, backwards + self.classes
         elif self.clean_gradient:
             forwards, backwards = forwards + 1, backwards + 1
-        return TrialCost(forwards + 3 * self.clean_gradient, backwards)
+        return TrialCost(forwards + 3 * self.clean_gradient + 2 * self.random_step, backwards + self.random_step)

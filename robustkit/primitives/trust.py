@@ -6,11 +6,12 @@ from typing import Literal, NamedTuple
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT, _MISDIRECTS, _BACKFIRES = 0.25, -0.2, -0.5
 _HIDDEN, _HIDDEN_AT_CLEAN = 0.1, 0.05
+_WRONG, _STRAIGHT = 0.7, 0.5
 _ROUNDING = 1e-4  # of a logit: smaller changes are rounding, or of a network that hardly sees the image
 
 # It says nothing of values that matter; a short step, or the whole way, from the clean image does not do what it says;
-# or it predicts nothing, or less than half of what happens.
-Doubt = Literal["hides", "turns", "misdirects", "misses"]
+# a small random step does not; or it predicts nothing, or less than half of what happens.
+Doubt = Literal["hides", "turns", "misdirects", "errs", "misses"]
 
 
 class Gain(NamedTuple):
@@ -20,12 +21,51 @@ class Gain(NamedTuple):
     obtained: float
 
 
+class RandomStep(NamedTuple):
+    """What a small random step from a clean image shows, in units of what such a step changes: a standard deviation."""
+
+    error: float = 0.0  # how far the change is from what the gradient at its middle says
+    bend: float = 0.0  # how far the change of its first half is from half of the change, twice
+
+    @classmethod
+    def of(cls, predicted: float, deviation: float, first_half: float, whole: float, size: float) -> "RandomStep":
+        """What was found at one image.
+
+        Args:
+            predicted: what the whole step gains, as the gradient says.
+            deviation: the standard deviation of that over the random directions.
+            first_half: what the first half of it gains.
+            whole: what it gains.
+            size: of the logits of the two classes; a deviation below a ten-thousandth of it says nothing, nor does a
+                step that changes nothing at all.
+        """
+        if deviation <= _ROUNDING * size or first_half == whole == 0:
+            return cls()
+        return cls(abs(whole - predicted) / deviation, abs(whole - 2 * first_half) / deviation)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the logits change along a straight line by something else than the gradient says."""
+        return self.surprising and self.bend < _STRAIGHT * self.error
+
+    @property
+    def crooked(self) -> bool:
+        """Whether they change by something else, but not along a line: kinks and rounding do that, too."""
+        return self.surprising and not self.wrong
+
+    @property
+    def surprising(self) -> bool:
+        """Whether the change is more than 0.7 standard deviations from what the gradient says."""
+        return self.error > _WRONG
+
+
 class CleanGradient(NamedTuple):
     """What shows whether the gradient at a clean image can be believed."""
 
     step: float = 1.0  # what a short step along it gains, as a share of what it predicts; 1 where that is not known
     way: float = 1.0  # the same of the whole way to where it predicts most
     unseen: float = 0.0  # how much the values without a gradient move, as a share of all that it predicts
+    random: RandomStep = RandomStep()
 
     @classmethod
     def of(cls, predicted: float, step: Gain, way: Gain, unseen: float, size: float) -> "CleanGradient":
@@ -85,6 +125,8 @@ def doubt(predicted: float, obtained: float, unseen: float, clean: CleanGradient
         return "turns"
     if clean.misdirects:
         return "misdirects"
+    if clean.random.wrong:
+        return "errs"
     return None if predicted > 0 and obtained <= _MISSED * predicted else "misses"
 
 

@@ -26,7 +26,7 @@ def base():
 
 
 def verdicts(run) -> pd.Series:
-    return run.samples[run.samples.attack == "rk-9"].set_index("sample").verdict
+    return run.samples[run.samples.attack == "rk-10"].set_index("sample").verdict
 
 
 def members(run) -> pd.DataFrame:
@@ -122,6 +122,40 @@ def test_what_a_front_hides_from_gradients_is_attacked_in_full_and_said(front, n
     assert any(said in text for text in today.manifest["warnings"])
 
 
+class Falsified(torch.autograd.Function):
+    """The image, with a tenth of the gradient reversed or half of it nearly gone."""
+
+    @staticmethod
+    def forward(ctx, x, factor, every):
+        ctx.factor, ctx.every = factor, every
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        factors = torch.ones(grad[0].numel())
+        factors[:: ctx.every] = ctx.factor
+        return grad * factors.reshape(grad.shape[1:]), None, None
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", "0.05"), ("L2", "0.3"), ("L1", "1")])
+@pytest.mark.parametrize(("factor", "every"), [(-1.0, 10), (1e-4, 2)], ids=["a tenth reversed", "half nearly gone"])
+def test_a_backward_pass_that_is_wrong_at_some_values_is_said(factor, every, norm, eps):
+    model = Changed(linear(), before=lambda x: Falsified.apply(x, factor, every))
+    ran = evaluated(model, None, dataset=data(40), attacks="default", norm=norm, eps=eps)
+
+    assert any("step in a random direction does not change the logits" in text for text in ran.manifest["warnings"])
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+def test_logits_in_bf16_do_not_look_like_a_wrong_gradient(norm):
+    # Rounding them is a step with a gradient, too; a small random step is lost in it, or crosses one such step.
+    model = Changed(linear(), lambda logits: logits + (logits.bfloat16().float() - logits).detach())
+    eps = {"Linf": "0.01", "L2": "0.05", "L1": "0.3"}[norm]
+    ran = evaluated(model, None, dataset=data(60), attacks="default", norm=norm, eps=eps)
+
+    assert not any("random direction" in text for text in ran.manifest["warnings"])
+
+
 def test_far_images_leave_after_the_first_member():
     rows = members(evaluated(linear(), None, dataset=data(60), attacks="default", norm="Linf", eps="0.005"))
 
@@ -177,8 +211,8 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
     at_zero = ran.results[ran.results.eps_text == "0"].set_index("attack")
 
     assert not ran.manifest["warnings"]
-    assert at_zero.accuracy["rk-9"] == ran.results.accuracy.iloc[0]
-    assert at_zero.forwards["rk-9"] == at_zero.forwards["rk-9/first"]
+    assert at_zero.accuracy["rk-10"] == ran.results.accuracy.iloc[0]
+    assert at_zero.forwards["rk-10"] == at_zero.forwards["rk-10/first"]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +230,7 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
 )
 def test_no_masked_defense_looks_robust(name, most, said, note, base):
     ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks="default", eps="0.1")
-    accuracy = ran.results.set_index("attack").accuracy["rk-9"]
+    accuracy = ran.results.set_index("attack").accuracy["rk-10"]
 
     assert accuracy <= most
     assert said in " ".join(ran.manifest["warnings"])

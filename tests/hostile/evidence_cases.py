@@ -44,7 +44,7 @@ UNREADABLE: dict[str, Callable[[Path], object]] = {
     "no entries": said("DELETE FROM run"), "an identity that is no JSON": said("UPDATE run SET value = '{'"),
     "an identity that is a number": said("UPDATE run SET value = '5' WHERE key = 'identity'"),
     "an identity without entries": said("UPDATE run SET value = '{}' WHERE key = 'identity'"),
-    "another schema": said("UPDATE run SET value = replace(value, '\"schema\": 5', '\"schema\": 9')"),
+    "another schema": said("UPDATE run SET value = replace(value, '\"schema\": 6', '\"schema\": 9')"),
 }  # fmt: skip
 CHANGED: dict[str, Callable[[Path], object]] = {
     "warnings that are a number": said("UPDATE run SET value = '5' WHERE key = 'warnings'"),

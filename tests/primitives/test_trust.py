@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from robustkit.primitives.trust import CleanGradient, Gain, believable, bent
+from robustkit.primitives.trust import CleanGradient, Gain, RandomStep, believable, bent
 
 
 @pytest.mark.parametrize(("predicted", "obtained", "expected"), [
@@ -44,7 +44,10 @@ def test_the_scale_of_the_logits_does_not_matter(scale):
     step, way = Gain(scale, 0.2 * scale), Gain(10 * scale, -4 * scale)
     found = CleanGradient.of(10 * scale, step, way, 3 * scale, size=20 * scale)
 
-    assert found == pytest.approx((0.2, -0.4, 0.3))
+    assert found[:3] == pytest.approx((0.2, -0.4, 0.3))
+
+    step = RandomStep.of(3 * scale, 2 * scale, 0.5 * scale, 1.5 * scale, size=20 * scale)
+    assert step == pytest.approx((0.75, 0.25))
 
 
 def test_a_gradient_of_zero_hides_whatever_moves_the_lead():
@@ -57,3 +60,21 @@ def test_the_whole_way_does_not_lose_what_the_gradient_at_the_clean_image_predic
     found = CleanGradient.of(10.0, Gain(1.0, 1.0), Gain(10.0, obtained), 0.0, size=1.0)
 
     assert believable(1.0, 0.9, clean=found) == believed
+
+
+@pytest.mark.parametrize(("first_half", "whole", "seen"), [
+    (1.0, 2.0, (False, False)), (0.6, 1.2, (False, False)),  # along a line, about as predicted
+    (0.0, 0.01, (True, False)), (0.25, 0.5, (True, False)), (-1.0, -2.0, (True, False)), (2.0, 4.0, (True, False)),
+    (0.5, 0.0, (False, True)), (2.0, 0.0, (False, True)), (-4.0, -2.0, (False, True)),  # not along a line
+    (0.0, 0.0, (False, False)),  # lost in rounding
+])  # fmt: skip
+def test_a_gradient_errs_where_a_random_step_changes_the_logits_along_another_line(first_half, whole, seen):
+    step = RandomStep.of(2.0, 2.0, first_half, whole, size=1.0)
+
+    assert (step.wrong, step.crooked) == seen
+    assert believable(1.0, 0.9, clean=CleanGradient(random=step)) != seen[0]
+
+
+def test_a_random_step_that_rounding_explains_says_nothing():
+    assert RandomStep.of(9e-5, 9e-5, -1e-4, -2e-4, size=1.0) == RandomStep()
+    assert RandomStep.of(0.0, 0.0, 0.0, 0.0, size=0.0) == RandomStep()
