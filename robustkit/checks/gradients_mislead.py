@@ -30,6 +30,7 @@ class FollowedGradients(NamedTuple):
     images: int
     misled: tuple[int, ...]  # those whose gradient is not to be believed
     why: tuple[Doubt, ...]  # what was seen there, the most frequent first
+    lost: int  # random steps that said nothing
 
     @property
     def masked(self) -> bool:
@@ -55,21 +56,22 @@ def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
     given = list(rows)
     why = {row.sample: seen for row in given if (seen := _doubt(row)) is not None}
     erring = [sample for sample, seen in why.items() if seen == "errs"]
-    # Where most surprises are crooked, logits are rounded, or the step crosses many kinks.
-    if len(erring) <= sum(_random(row).crooked for row in given):
+    steps = [step for row in given if (step := _random_step(row)) is not None]
+    # Where most surprises are crooked, logits are rounded, or the step crosses many kinks. One image says nothing.
+    if len(erring) <= max(1, sum(step.crooked for step in steps)):
         why = {sample: seen for sample, seen in why.items() if seen != "errs"}
-    return FollowedGradients(
-        len(given), tuple(sorted(why)), tuple(each for each, _ in Counter(why.values()).most_common())
-    )
+    reasons = tuple(each for each, _ in Counter(why.values()).most_common())
+    return FollowedGradients(len(given), tuple(sorted(why)), reasons, sum(step.lost for step in steps))
 
 
 def _doubt(row: NearRow) -> Doubt | None:
-    clean = CleanGradient(row.clean_step, row.clean_way, row.clean_unseen, _random(row))
+    clean = CleanGradient(row.clean_step, row.clean_way, row.clean_unseen, _random_step(row))
     return doubt(row.predicted, row.obtained, row.unseen, clean)
 
 
-def _random(row: NearRow) -> RandomStep:
-    return RandomStep(row.random_error, row.random_bend)
+def _random_step(row: NearRow) -> RandomStep | None:
+    # Below zero stands for a step that was not taken.
+    return None if row.random_error < 0 else RandomStep(row.random_error, row.random_bend)
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -89,6 +91,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             text += (
                 " Every member of the ensemble attacked these images, but the model's gradients are probably masked, "
                 "and then the reported robust accuracy is too high."
+            )
+        elif 2 * counts.lost > counts.images:
+            text += (
+                f" Small random steps, which show whether gradients leave something out, said nothing on {counts.lost}."
             )
         alarm: Status = "failed"
         if plain_norm(place) != place.norm:

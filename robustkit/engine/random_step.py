@@ -1,7 +1,7 @@
 """Whether the gradient says what a small step in a random direction from the clean image changes.
 
 A step along a gradient shows what the gradient points to. What it leaves out, or reverses, at some values of the image
-shows in a random direction, in which all values move. The gradient is that of the step's middle: at the clean image
+shows in a random direction, in which any value may move. The gradient is that of the step's middle: at the clean image
 itself equal values (a background of zeros) can lie on the kink of a max pooling, where no gradient says what happens.
 """
 
@@ -20,8 +20,10 @@ from robustkit.primitives.protocol import State, TrialCost
 from robustkit.primitives.trust import RandomStep
 
 COST = TrialCost(2, 1)  # the middle of the step, with its gradient, and its end
-_SHARE = {"Linf": 0.1, "L2": 0.1, "L1": 0.3}  # of the radius
-_DRAW = 1  # number 0 moves the values without a gradient
+# Each value that moves moves by so much if half of the radius allows it for that many values, and for 20 at least; by
+# more if a tenth of the radius, spent on all values, is more. Smaller steps are lost where images have 256 levels.
+_PACE, _MOST, _LEAST, _FEWEST = 0.02, 0.5, 0.1, 20
+_SIDES, _CHOICE = 1, 2  # draws of noise; number 0 moves the values without a gradient
 
 
 def random_steps(session: Session, attack: Margins, states: State, logits: Tensor) -> list[RandomStep]:
@@ -58,9 +60,22 @@ def random_steps(session: Session, attack: Margins, states: State, logits: Tenso
 
 
 def _ends(ball: Ball, x: Tensor, keys: Tensor) -> Tensor:
-    """`[n, *S]` points of the box on random sides of each value, all values equally far."""
+    """`[n, *S]` points of the box, to which some values chosen at random moved equally far, each to a random side."""
     count = x[0].numel()
-    pace = _SHARE[ball.norm] * ball.eps / {"Linf": 1.0, "L2": math.sqrt(count), "L1": count}[ball.norm]
-    way = noise.signs(keys, _DRAW, x.shape[1:]).to(x) * pace
+    moved, pace = _size(ball, count)
+    way = noise.signs(keys, _SIDES, x.shape[1:]).to(x) * pace
+    if moved < count:
+        places = noise.uniform(keys, _CHOICE, [count]).argsort(dim=1, stable=True)[:, :moved]
+        chosen = torch.zeros_like(x).flatten(1).scatter(1, places, 1.0).reshape(x.shape)
+        way = way * chosen
     outside = (x + way < 0) | (x + way > 1)
     return (x + torch.where(outside, -way, way)).clamp(0, 1)
+
+
+def _size(ball: Ball, count: int) -> tuple[int, float]:
+    """How many of so many values move, and how far."""
+    power = {"Linf": 0.0, "L2": 0.5, "L1": 1.0}[ball.norm]  # of the number of values, by which a radius is divided
+    pace = max(_PACE, _LEAST * ball.eps / count**power)
+    affordable = count if power == 0 else int((_MOST * ball.eps / pace) ** (1 / power))
+    moved = min(count, max(_FEWEST, affordable))
+    return moved, min(pace, _MOST * ball.eps / moved**power)

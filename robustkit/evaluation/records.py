@@ -12,6 +12,7 @@ from robustkit.evaluation.plan import PlannedAttack
 from robustkit.evidence.pixels import packed
 from robustkit.evidence.rows import (
     CLEAN_CELL,
+    NO_RANDOM_STEP,
     AttackRecord,
     CertificateRecord,
     CleanRecord,
@@ -135,7 +136,7 @@ def _nearness_record(key: tuple[str, str, str, str, int], near: Nearness) -> Nea
     clean = near.clean_gradient or CleanGradient()
     return NearnessRecord(
         *key, near.believed, " ".join(classes), near.predicted, near.obtained, near.at_clean or 0.0, near.unseen or 0.0,
-        clean.step, clean.way, clean.unseen, *clean.random,
+        clean.step, clean.way, clean.unseen, *(clean.random or NO_RANDOM_STEP),
     )  # fmt: skip
 
 

@@ -72,6 +72,9 @@ class DrawRecord:
     forwards: int  # for the verdict on the clean image and these draws; 0 where the attack's row counts them
 
 
+NO_RANDOM_STEP = (-1.0, -1.0)
+
+
 @dataclass(frozen=True)
 class NearnessRecord:
     """How near the best point of one attack on one image is to the wrong classes."""
@@ -93,7 +96,7 @@ class NearnessRecord:
     clean_way: float
     clean_unseen: float
     # And how far a random step is from what the gradient says, and from a straight line, in standard deviations of what
-    # such steps change; 0 where not measured.
+    # such steps change; 0 where it was lost in rounding, -1 where none was taken.
     random_error: float
     random_bend: float
 

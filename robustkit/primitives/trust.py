@@ -8,6 +8,7 @@ _BENT, _MISDIRECTS, _BACKFIRES = 0.25, -0.2, -0.5
 _HIDDEN, _HIDDEN_AT_CLEAN = 0.1, 0.05
 _WRONG, _STRAIGHT = 0.7, 0.5
 _ROUNDING = 1e-4  # of a logit: smaller changes are rounding, or of a network that hardly sees the image
+_LOST = 1e-5  # of a logit: what a random step must change; rounding alone would make it look crooked, not wrong
 
 # It says nothing of values that matter; a short step, or the whole way, from the clean image does not do what it says;
 # a small random step does not; or it predicts nothing, or less than half of what happens.
@@ -36,10 +37,10 @@ class RandomStep(NamedTuple):
             deviation: the standard deviation of that over the random directions.
             first_half: what the first half of it gains.
             whole: what it gains.
-            size: of the logits of the two classes; a deviation below a ten-thousandth of it says nothing, nor does a
-                step that changes nothing at all.
+            size: of the logits of the two classes; a deviation below a hundred-thousandth of it says nothing, nor does
+                a step that changes nothing at all.
         """
-        if deviation <= _ROUNDING * size or first_half == whole == 0:
+        if deviation <= _LOST * size or first_half == whole == 0:
             return cls()
         return cls(abs(whole - predicted) / deviation, abs(whole - 2 * first_half) / deviation)
 
@@ -54,6 +55,11 @@ class RandomStep(NamedTuple):
         return self.surprising and not self.wrong
 
     @property
+    def lost(self) -> bool:
+        """Whether the step was too small to say anything."""
+        return self.error == self.bend == 0
+
+    @property
     def surprising(self) -> bool:
         """Whether the change is more than 0.7 standard deviations from what the gradient says."""
         return self.error > _WRONG
@@ -65,7 +71,7 @@ class CleanGradient(NamedTuple):
     step: float = 1.0  # what a short step along it gains, as a share of what it predicts; 1 where that is not known
     way: float = 1.0  # the same of the whole way to where it predicts most
     unseen: float = 0.0  # how much the values without a gradient move, as a share of all that it predicts
-    random: RandomStep = RandomStep()
+    random: RandomStep | None = None  # None: not taken
 
     @classmethod
     def of(cls, predicted: float, step: Gain, way: Gain, unseen: float, size: float) -> "CleanGradient":
@@ -125,7 +131,7 @@ def doubt(predicted: float, obtained: float, unseen: float, clean: CleanGradient
         return "turns"
     if clean.misdirects:
         return "misdirects"
-    if clean.random.wrong:
+    if clean.random is not None and clean.random.wrong:
         return "errs"
     return None if predicted > 0 and obtained <= _MISSED * predicted else "misses"
 

@@ -146,6 +146,24 @@ def test_a_backward_pass_that_is_wrong_at_some_values_is_said(factor, every, nor
     assert any("step in a random direction does not change the logits" in text for text in ran.manifest["warnings"])
 
 
+def in_256_levels(x):
+    return x + ((x * 255).round() / 255 - x).detach()
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", "8/255"), ("L2", "0.3"), ("L1", "1")])
+def test_a_wrong_backward_pass_is_said_of_images_that_are_rounded_too(norm, eps):
+    # Steps that rounding swallows, or turns into jumps, say nothing: so it must not be as small as the radius allows.
+    model = Changed(linear(), before=lambda x: Falsified.apply(in_256_levels(x), -1.0, 4))
+    honest = Changed(linear(), before=in_256_levels)
+    said, silent = (
+        evaluated(each, None, dataset=data(40), attacks="default", norm=norm, eps=eps).manifest["warnings"]
+        for each in (model, honest)
+    )
+
+    assert any("step in a random direction does not change the logits" in text for text in said)
+    assert not any("random direction" in text for text in silent)
+
+
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
 def test_logits_in_bf16_do_not_look_like_a_wrong_gradient(norm):
     # Rounding them is a step with a gradient, too; a small random step is lost in it, or crosses one such step.

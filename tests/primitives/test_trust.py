@@ -76,5 +76,5 @@ def test_a_gradient_errs_where_a_random_step_changes_the_logits_along_another_li
 
 
 def test_a_random_step_that_rounding_explains_says_nothing():
-    assert RandomStep.of(9e-5, 9e-5, -1e-4, -2e-4, size=1.0) == RandomStep()
+    assert RandomStep.of(9e-6, 9e-6, -1e-5, -2e-5, size=1.0) == RandomStep()
     assert RandomStep.of(0.0, 0.0, 0.0, 0.0, size=0.0) == RandomStep()

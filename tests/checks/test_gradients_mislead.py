@@ -1,0 +1,41 @@
+"""What is counted of random steps."""
+
+import pytest
+
+from robustkit.checks.facts import RunThreat
+from robustkit.checks.gradients_mislead import followed, judge
+from robustkit.evidence.rows import NO_RANDOM_STEP, NearnessRecord
+from tests.checks.facts import facts
+
+ERRS, CROOKED, RIGHT, LOST = (1.2, 0.1), (1.2, 0.9), (0.2, 0.1), (0.0, 0.0)
+HERE = RunThreat("Linf", "0.1")
+
+
+def rows(*steps: tuple[float, float]) -> list[NearnessRecord]:
+    return [
+        NearnessRecord("m", "Linf", "0.1", "rk-10/first", number, 1.5, "3", 1.0, 0.9, 0.0, 0.0, 1.0, 1.0, 0.0, *step)
+        for number, step in enumerate(steps)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "misled"),
+    [
+        ([ERRS] * 3 + [RIGHT] * 20, 3),
+        ([ERRS] * 3 + [CROOKED] * 2 + [RIGHT] * 20, 3),
+        ([ERRS] * 3 + [CROOKED] * 3 + [RIGHT] * 20, 0),  # of a network whose logits are rounded
+        ([ERRS] + [RIGHT] * 20, 0),
+        ([NO_RANDOM_STEP] * 20, 0),
+    ],
+    ids=["errs", "fewer crooked", "as many crooked", "one image", "an older ensemble"],
+)
+def test_errors_count_if_they_outnumber_what_rounding_and_kinks_do(steps, misled):
+    assert len(followed(rows(*steps), ["rk-10/first"])[HERE].misled) == misled
+
+
+@pytest.mark.parametrize(("steps", "told"), [([LOST] * 11 + [RIGHT] * 10, True), ([LOST] * 10 + [RIGHT] * 11, False)])
+def test_that_most_steps_say_nothing_is_told(steps, told):
+    (finding,) = judge(facts(nearness=rows(*steps)))
+
+    assert finding.status == "ok"
+    assert ("said nothing on 11" in finding.text) == told
