@@ -140,9 +140,10 @@ def test_memory_that_is_too_short_changes_no_verdict(monkeypatch):
     assert failed
 
 
-# torch's compiler warns of its own deprecated functions, and that TF32 is off, as it is on purpose.
+# torch's compiler warns of its own deprecated functions and empty graphs, and that TF32 is off, as it is on purpose.
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
 @pytest.mark.parametrize("options", [{"bf16": True}, {"tf32": True}, {"compile": True}, {"cuda_graphs": True}], ids=str)
 def test_a_faster_search_is_judged_in_fp32(options):
     made = hundred_digits()

@@ -13,6 +13,7 @@ from robustkit.evidence.rows import (
     ConfidenceRecord,
     DrawRecord,
     FailedRecord,
+    NearnessRecord,
     QueryRecord,
     R,
 )
@@ -91,6 +92,7 @@ _MEANING: Final[dict[type, tuple[Callable[[Any], bool], str]]] = {
     ConfidenceRecord: (_is_confident, "a confidence is not a probability"),
     DrawRecord: (_has_draws, "an image has more right draws than draws"),
     FailedRecord: (_fails, "an image without a verdict has no end of its processes"),
+    NearnessRecord: (lambda row: None not in vars(row).values(), "a measurement of nearness has no number"),
     QueryRecord: (
         lambda row: _DISTANCES.fullmatch(row.distances) is not None,
         "distances after queries are not numbers",

@@ -265,3 +265,12 @@ def test_a_tampered_file_is_not_gone_on_with(case, original, tmp_path):
         run(tmp_path / "run")
 
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("column", ["predicted", "clean_step", "random_error"])
+def test_a_measurement_without_a_number_is_refused_in_one_line(tmp_path, column):
+    evaluate(linear(), dataset=data(8), attacks="default", eps="0.01", out=tmp_path)
+    cell("near", column, None)(tmp_path / "run.sqlite")
+
+    with pytest.raises(UserError, match=r"^.* was damaged or changed \(a measurement of nearness has no number\)"):
+        load_run(tmp_path)
