@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT, _MISDIRECTS, _BACKFIRES = 0.25, -0.2, -0.5
 _HIDDEN, _HIDDEN_AT_CLEAN = 0.1, 0.05
-_WRONG, _STRAIGHT = 0.7, 0.5
+_WRONG, _STRAIGHT = 0.8, 0.5
 _ROUNDING = 1e-4  # of a logit: smaller changes are rounding, or of a network that hardly sees the image
 _LOST = 1e-5  # of a logit: what a random step must change; rounding alone would make it look crooked, not wrong
 
@@ -61,7 +61,7 @@ class RandomStep(NamedTuple):
 
     @property
     def surprising(self) -> bool:
-        """Whether the change is more than 0.7 standard deviations from what the gradient says."""
+        """Whether the change is more than 0.8 standard deviations from what the gradient says."""
         return self.error > _WRONG
 
 
