@@ -267,27 +267,21 @@ _RK_7_L2 = (
 _RK_8_LINF = (_FIRST._replace(measures=_FOUR._replace(clean_below=2.0, unseen=True)), *_RK_7_LINF[1:])
 
 
+def _looking(first: Stage, **more: bool) -> Stage:
+    assert first.measures is not None
+    return first._replace(measures=first.measures._replace(**more))
+
+
 # At the clean image, where the whole radius is free, a gradient that hides values or turns within a short step is seen
 # in all norms. Of images that are far, too: what is hidden looks far.
-def _looking(first: Stage) -> Stage:
-    assert first.measures is not None
-    return first._replace(measures=first.measures._replace(clean_gradient=True))
+_RK_9_LINF = (_looking(_RK_7_LINF[0], clean_gradient=True), *_RK_7_LINF[1:])
+_RK_9_L2 = (_looking(_RK_7_L2[0], clean_gradient=True), *_RK_7_L2[1:])
+_RK_9_L1 = (_looking(_RK_6_L1[0], clean_gradient=True), *_RK_6_L1[1:])
 
-
-_RK_9_LINF = (_looking(_RK_7_LINF[0]), *_RK_7_LINF[1:])
-_RK_9_L2 = (_looking(_RK_7_L2[0]), *_RK_7_L2[1:])
-_RK_9_L1 = (_looking(_RK_6_L1[0]), *_RK_6_L1[1:])
-
-
-# What a gradient leaves out or reverses at some values of the image shows where all values move at random.
-def _stepping(first: Stage) -> Stage:
-    assert first.measures is not None
-    return first._replace(measures=first.measures._replace(random_step=True))
-
-
-_RK_10_LINF = (_stepping(_RK_9_LINF[0]), *_RK_9_LINF[1:])
-_RK_10_L2 = (_stepping(_RK_9_L2[0]), *_RK_9_L2[1:])
-_RK_10_L1 = (_stepping(_RK_9_L1[0]), *_RK_9_L1[1:])
+# What a gradient leaves out or reverses at some values of the image shows where values move at random.
+_RK_10_LINF = (_looking(_RK_9_LINF[0], random_step=True), *_RK_9_LINF[1:])
+_RK_10_L2 = (_looking(_RK_9_L2[0], random_step=True), *_RK_9_L2[1:])
+_RK_10_L1 = (_looking(_RK_9_L1[0], random_step=True), *_RK_9_L1[1:])
 
 ALIASES = {"default": "rk-10"}
 

@@ -14,7 +14,7 @@ from robustkit.primitives import registry
 from robustkit.primitives.measure import Measure
 from robustkit.primitives.reach import reach
 from tests.diagnosis.nets import base as trained
-from tests.networks import Changed
+from tests.networks import Changed, Falsified
 from tests.small import cnn, data, evaluated, linear
 
 EPS = {"Linf": "0.05", "L2": "0.6", "L1": "0.6"}
@@ -120,21 +120,6 @@ def test_what_a_front_hides_from_gradients_is_attacked_in_full_and_said(front, n
 
     assert today.results.accuracy.iloc[-1] <= before.results.accuracy.iloc[-1]
     assert any(said in text for text in today.manifest["warnings"])
-
-
-class Falsified(torch.autograd.Function):
-    """The image, with a tenth of the gradient reversed or half of it nearly gone."""
-
-    @staticmethod
-    def forward(ctx, x, factor, every):
-        ctx.factor, ctx.every = factor, every
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        factors = torch.ones(grad[0].numel())
-        factors[:: ctx.every] = ctx.factor
-        return grad * factors.reshape(grad.shape[1:]), None, None
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("Linf", "0.05"), ("L2", "0.3"), ("L1", "1")])
