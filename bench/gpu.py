@@ -26,13 +26,14 @@ from typing import NamedTuple
 
 import torch
 import torchvision
-from gpu_tools import COMPILED, ROWS, Opened, Row, arithmetic
+from gpu_tools import COMPILED, ROWS, SEARCHES, Opened, Row
 from peers import STEPS, Task
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import TensorDataset
 
 from robustkit import Classifier, evaluate, load_dataset
+from robustkit.classifier.isolation import products
 from robustkit.host.environment import environment
 from robustkit.models.preprocessing import Normalised
 
@@ -158,7 +159,7 @@ def subject(name: str, scale: Scale, device: torch.device, options: argparse.Nam
         x, y = data.batch(range(min(count, len(data))))
         return Subject(model, x.to(device), y.to(device), batch)
     x = torch.rand(count, 3, side, side, generator=torch.Generator().manual_seed(0)).to(device)
-    with torch.no_grad(), arithmetic(tf32=False):
+    with torch.no_grad(), products(device, tf32=False, deterministic=False):
         return Subject(model, x, torch.cat([model(part).argmax(1) for part in x.split(batch)]), batch)
 
 
@@ -206,7 +207,7 @@ def measured(row: Row, model: nn.Module, task: Task, scale: Scale) -> Measured |
     device = task.x.device
     first = task._replace(x=task.x[: task.batch], y=task.y[: task.batch], steps=2)
     try:
-        with arithmetic(row.tf32):
+        with products(device, tf32=row.tf32, deterministic=False):
             began = time.perf_counter()
             with row.tool(model, task) as run:
                 seconds(run, first, device)  # kernels are chosen and compiled here
@@ -249,7 +250,7 @@ def default(table: Table, name: str, subject: Subject, scale: Scale, end: float)
         "search", "eps", "seconds", "images/s", "robust %",
     )  # fmt: skip
     for eps in ("8/255", "1/1020"):
-        for search, options in (("fp32", {}), ("TF32", {"tf32": True}), ("bf16", {"bf16": True})):
+        for search, options in SEARCHES.items():
             if time.monotonic() > end:
                 table.line(search, eps, "not run: out of time", "", "")
                 continue

@@ -12,11 +12,11 @@ import time
 import torch
 import torchvision
 from gpu import network as imagenet
-from gpu_tools import arithmetic
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit.classifier.folding import folded
+from robustkit.classifier.isolation import products
 from robustkit.host.environment import environment
 
 GPU = torch.device("cuda")
@@ -69,7 +69,7 @@ def speed(model: nn.Module, x: Tensor, y: Tensor, *, tf32: bool, bf16: bool, det
             point = (point + STEP_SIZE * grad.sign()).clamp(0, 1)
         torch.cuda.synchronize()
 
-    with arithmetic(tf32, deterministic):
+    with products(GPU, tf32=tf32, deterministic=deterministic):
         climbed(WARM_UP)
         since = time.perf_counter()
         climbed(STEPS)

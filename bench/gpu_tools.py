@@ -31,16 +31,8 @@ class Row(NamedTuple):
     tf32: bool = False
 
 
-@contextmanager
-def arithmetic(tf32: bool, deterministic: bool = False) -> Iterator[None]:
-    """TF32 or full fp32 in convolutions and matrix products."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=deterministic, allow_tf32=tf32):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+# How robustkit searches there.
+SEARCHES: dict[str, dict[str, bool]] = {"fp32": {}, "TF32": {"tf32": True}, "bf16": {"bf16": True}}
 
 
 def other(runner: Runner) -> Tool:

@@ -12,6 +12,7 @@ from statistics import mean
 
 import torch
 from default import CASES, Case, Verdicts, verdicts
+from gpu_tools import SEARCHES
 from subjects import Subject, digits, zoo
 
 from robustkit import Classifier
@@ -27,7 +28,6 @@ ON_DIGITS = (
     Case("resnet18", "digits", "L2", "0.5", False),
     Case("resnet18", "digits", "L1", "4", False),
 )
-SEARCHES: dict[str, dict[str, bool]] = {"fp32": {}, "TF32": {"tf32": True}, "bf16": {"bf16": True}}
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from robustkit.classifier.smoothing import Smoothing
 from robustkit.engine.jobs import Job
 from robustkit.engine.scheduler import run
 from robustkit.primitives.registry import classes
-from tests.networks import Noisy
+from tests.networks import Changed, Noisy
 from tests.problems import digits, problem
 from tests.test_contract import subject, threats
 
@@ -177,17 +177,9 @@ class Arithmetic(torch.autograd.Function):
 
 def test_only_the_search_is_in_tf32():
     made, seen = problem("cnn", 1, 8, 8, count=4), []
-
-    class Noting(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = made.model
-
-        def forward(self, x):
-            return self.inner(Arithmetic.apply(x, seen))
-
+    noting = Changed(made.model, before=lambda x: Arithmetic.apply(x, seen)).to(GPU)
     x = made.x.to(GPU)
-    with Classifier(Noting().to(GPU), fold=False, tf32=True).session(x) as session:
+    with Classifier(noting, fold=False, tf32=True).session(x) as session:
         jobs = [Job(number, each, int(y)) for number, (each, y) in enumerate(zip(x, made.y, strict=True))]
         seen.clear()
         list(run(session, PGD(0.0, steps=2), jobs, slots=4))

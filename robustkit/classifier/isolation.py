@@ -34,26 +34,20 @@ def exact_arithmetic(device: torch.device) -> Iterator[None]:
 
     On a GPU torch rounds convolutions to TF32 by default, and a verdict would then be about another network.
     """
-    with torch.autocast(device.type, enabled=False), _products(device, tf32=False):
+    with torch.autocast(device.type, enabled=False), products(device, tf32=False):
         yield
 
 
 @contextmanager
-def tf32_arithmetic(device: torch.device) -> Iterator[None]:
-    """Convolutions and products of matrices in TF32, on a GPU that has it; kernels stay deterministic."""
-    with _products(device, tf32=True):
-        yield
-
-
-@contextmanager
-def _products(device: torch.device, *, tf32: bool) -> Iterator[None]:
+def products(device: torch.device, *, tf32: bool, deterministic: bool = True) -> Iterator[None]:
+    """Convolutions and products of matrices in TF32, on a GPU that has it, or in full fp32."""
     if device.type != "cuda":
         yield
         return
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=deterministic, allow_tf32=tf32):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

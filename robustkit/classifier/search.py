@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from robustkit.classifier.answers import Forward, answered, likeliest
 from robustkit.classifier.folding import folded, hooked
-from robustkit.classifier.isolation import tf32_arithmetic
+from robustkit.classifier.isolation import products
 from robustkit.classifier.logits import logits_of
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.small_maps import as_matrices
@@ -113,7 +113,7 @@ class Search:
         objective = None if objective_of is None else lambda logits: objective_of(logits, state)
         # The backward pass, too, and it lies outside of `_logits`.
         tf32 = self.options.tf32 and not attack.in_full_precision
-        with tf32_arithmetic(self.input.device) if tf32 else nullcontext():
+        with products(self.input.device, tf32=True) if tf32 else nullcontext():
             seen = answered(
                 attack, state, forward, self.network, partial(self._hooks, attack, rows), label_of, objective, most
             )

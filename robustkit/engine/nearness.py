@@ -149,8 +149,7 @@ class _Queried:
         gradients = [CleanGradient.of(*each) for each in found]
         if not random_step:
             return gradients
-        for number in range(len(gradients)):
-            self.costs[number] += RANDOM_STEP_COST
+        self.costs = [cost + RANDOM_STEP_COST for cost in self.costs]
         steps = random_steps(self.session, self.attack, self.states, self.logits)
         return [each._replace(random=step) for each, step in zip(gradients, steps, strict=True)]
 

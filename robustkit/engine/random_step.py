@@ -45,17 +45,12 @@ def random_steps(session: Session, attack: Margins, states: State, logits: Tenso
     clean, middle, end = (
         each.gather(1, pairs).double() for each in (logits, seen.logits, session.logits(attack.whole(trials, ends)))
     )
+    leads = [(each[:, 0] - each[:, 1]).tolist() for each in (clean, middle, end)]
     found = []
     # One row at a time, so that no sum depends on how many rows there are.
-    for row, way in enumerate(ways):
-        moves = way * seen.grad[row]
-        leads = [float(each[row, 0] - each[row, 1]) for each in (clean, middle, end)]
-        found.append(
-            RandomStep.of(
-                float(moves.sum()), math.sqrt(float(moves.square().sum())), leads[0] - leads[1], leads[0] - leads[2],
-                size=float(middle[row].abs().max()),
-            )
-        )  # fmt: skip
+    for moves, before, half, after, size in zip(ways * seen.grad, *leads, middle.abs().amax(1).tolist(), strict=True):
+        deviation = math.sqrt(float(moves.square().sum()))
+        found.append(RandomStep.of(float(moves.sum()), deviation, before - half, before - after, size))
     return found
 
 
