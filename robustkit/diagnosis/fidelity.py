@@ -21,18 +21,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier import randomized as draws
 from robustkit.nethook.gradients import gradients
 from robustkit.nethook.hooked import Inputs
-from robustkit.nethook.structure import mapped
 
 from .calls import floats
+from .layer_function import TINY, LayerFunction, length, per_image
 
 SMALL = 0.01  # of the full move
 _DEAD = 1e-3  # a derivative below this share of the layer's largest counts as none
 _ROUNDING = 64.0  # in units of the type's precision: responses smaller than this, relative to the output, are noise
 _NOTHING_MISSING = 0.95  # fidelity at the small scale from which on nothing noticeable is left out
-_TINY = 1e-30
 
 
 class Response(NamedTuple):
@@ -53,27 +51,6 @@ class Response(NamedTuple):
     no_grad_differs: Tensor  # [n] 1 where the output differs with and without gradients
 
 
-class LayerFunction:
-    """A layer as a function of the float tensors among its inputs."""
-
-    def __init__(self, module: nn.Module, inputs: Inputs, count: int, seed: int) -> None:
-        self.module, self.inputs, self.count, self.seed = module, inputs, count, seed
-
-    def __call__(self, tensors: list[Tensor], draw: int = 0) -> Tensor:
-        """`[count, m]` all float outputs; another `draw` is another seed."""
-        # Clones, because the layer may write into its input.
-        queue = iter([tensor.clone() for tensor in tensors])
-        args, kwargs = mapped(self.inputs, lambda part: next(queue) if part.is_floating_point() else part)
-        draws.reseed(self.seed + draw)
-        outputs = [per_image(_computable(part), self.count) for part in floats(self.module(*args, **kwargs))]
-        return torch.cat(outputs, 1) if outputs else torch.zeros(self.count, 0)
-
-
-def _computable(values: Tensor) -> Tensor:
-    """Values that torch can subtract: those of 8 bits as fp32."""
-    return values.float() if values.element_size() == 1 else values
-
-
 def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: int) -> Response | None:
     """The response of a layer to the step from the inputs `still` to `moved` of `count` images.
 
@@ -89,54 +66,44 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
     if plain.shape[1] == 0 or far.shape != plain.shape or other.shape != plain.shape:
         return None
     full = far - plain
-    floor = _ROUNDING * torch.finfo(plain.dtype).eps * _length(plain)
+    floor = _ROUNDING * torch.finfo(plain.dtype).eps * length(plain)
     # A hundredth, or more where the response to a hundredth would be smaller than rounding errors.
-    share = (10 * floor / _length(full).clamp(min=_TINY)).clamp(SMALL, 1.0)
+    share = (10 * floor / length(full).clamp(min=TINY)).clamp(SMALL, 1.0)
     with torch.no_grad():
         fine = layer([a + _times(share, v, count) for a, v in zip(start, moves, strict=True)]) - plain
     inputs = [a.clone().requires_grad_() for a in start]
     with torch.enable_grad():
         output = layer(inputs)
     grad_full, grad_fine = _PulledBack(output, inputs, full), _PulledBack(output, inputs, fine)
-    small = agreement(share * grad_fine.along(moves, count), _length(fine))
+    small = agreement(share * grad_fine.along(moves, count), length(fine))
     missing = torch.zeros_like(small)
     if bool((small < _NOTHING_MISSING).any()):
         omitted = [_times(share, v, count) for v in grad_fine.without_gradient(moves, count)]
         missing = _projected(layer, start, omitted, plain, fine)
-    measurable = torch.where(_length(full) > floor, 1.0, torch.nan)
-    fine_measurable = torch.where(_length(fine) > floor / 10, 1.0, 0.0)
+    measurable = torch.where(length(full) > floor, 1.0, torch.nan)
+    fine_measurable = torch.where(length(fine) > floor / 10, 1.0, 0.0)
     input_moved = torch.stack([per_image(v, count).abs().amax(1) for v in moves]).amax(0) > 0
     return Response(
-        fidelity=measurable * agreement(grad_full.along(moves, count), _length(full)),
+        fidelity=measurable * agreement(grad_full.along(moves, count), length(full)),
         fidelity_small=measurable * fine_measurable * small,
         linearity=measurable * _linearity(full, fine / share.unsqueeze(1)),
         mixed=measurable * _mixed(full - fine / share.unsqueeze(1)),
-        reach=_length(full) / _length(plain).clamp(min=_TINY),
-        unmoved=torch.where(input_moved, (_length(full) == 0).double(), torch.nan),
+        reach=length(full) / length(plain).clamp(min=TINY),
+        unmoved=torch.where(input_moved, (length(full) == 0).double(), torch.nan),
         jumps=measurable * ((full != 0) & (fine == 0)).sum(1) / (full != 0).sum(1).clamp(min=1),
         saturation=grad_full.saturation(moves, count),
         missing=measurable * fine_measurable * missing,
         invalid=grad_full.invalid(count),
         detached=_for_each_row(not output.requires_grad, plain),
-        randomized=(_length(other - plain) > floor).double(),
-        no_grad_differs=(_length(output.detach() - plain) > 100 * floor).double(),
+        randomized=(length(other - plain) > floor).double(),
+        no_grad_differs=(length(output.detach() - plain) > 100 * floor).double(),
     )
 
 
 def agreement(predicted: Tensor, real: Tensor) -> Tensor:
     """The smaller of `predicted / real` and its inverse; 0 for opposite signs."""
-    ratio = predicted / torch.where(real == 0, torch.full_like(real, _TINY), real)
-    return torch.where(ratio > 0, torch.minimum(ratio, 1 / ratio.clamp(min=_TINY)), torch.zeros_like(ratio))
-
-
-def per_image(values: Tensor, count: int) -> Tensor:
-    """`[count, m]` along the axis that holds the images; values without such an axis are repeated for each image."""
-    if values.dim() and len(values) and len(values) % count == 0:
-        return values.reshape(count, -1)
-    for axis in range(1, values.dim()):
-        if values.shape[axis] == count:
-            return values.movedim(axis, 0).reshape(count, -1)
-    return values.reshape(1, -1).expand(count, -1)
+    ratio = predicted / torch.where(real == 0, torch.full_like(real, TINY), real)
+    return torch.where(ratio > 0, torch.minimum(ratio, 1 / ratio.clamp(min=TINY)), torch.zeros_like(ratio))
 
 
 class _PulledBack:
@@ -145,7 +112,7 @@ class _PulledBack:
     def __init__(self, output: Tensor, inputs: list[Tensor], d: Tensor) -> None:
         self.grads = [torch.zeros_like(part) for part in inputs]
         if output.requires_grad:
-            unit = d / _length(d).clamp(min=_TINY).unsqueeze(1)
+            unit = d / length(d).clamp(min=TINY).unsqueeze(1)
             grads = gradients(output, inputs, unit, retain_graph=True)
             self.grads = [zero if grad is None else grad for zero, grad in zip(self.grads, grads, strict=True)]
 
@@ -177,23 +144,18 @@ def _projected(layer: LayerFunction, start: list[Tensor], moves: list[Tensor], p
     with torch.no_grad():
         ahead = layer([a + v for a, v in zip(start, moves, strict=True)]) - plain
         behind = plain - layer([a - v for a, v in zip(start, moves, strict=True)])
-    unit = fine / _length(fine).clamp(min=_TINY).square().unsqueeze(1)
+    unit = fine / length(fine).clamp(min=TINY).square().unsqueeze(1)
     return torch.minimum((ahead * unit).sum(1), (behind * unit).sum(1)).clamp(min=0)
 
 
 def _linearity(full: Tensor, extrapolated: Tensor) -> Tensor:
     both = full.square().sum(1) + extrapolated.square().sum(1)
-    return 2 * (full * extrapolated).sum(1) / both.clamp(min=_TINY)
+    return 2 * (full * extrapolated).sum(1) / both.clamp(min=TINY)
 
 
 def _mixed(curvature: Tensor) -> Tensor:
-    up = curvature.clamp(min=0).square().sum(1) / curvature.square().sum(1).clamp(min=_TINY)
+    up = curvature.clamp(min=0).square().sum(1) / curvature.square().sum(1).clamp(min=TINY)
     return torch.minimum(up, 1 - up)
-
-
-def _length(rows: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return length
 
 
 def _for_each_row(value: bool, rows: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from robustkit.nethook.gradients import gradients
 from robustkit.primitives import losses
 
 from .calls import Site, floats
-from .fidelity import SMALL, agreement, per_image
+from .fidelity import SMALL, agreement
+from .layer_function import per_image
 from .subject import Subject, as_float64
 
 _ROUNDING = 64.0  # in units of the type's precision, relative to the largest logit

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from robustkit.diagnosis.fidelity import agreement, per_image, response
+from robustkit.diagnosis.fidelity import agreement, response
+from robustkit.diagnosis.layer_function import per_image
 from robustkit.nethook.hooked import Inputs
 from tests.diagnosis.nets import Lambda
 
