@@ -16,8 +16,7 @@ An alarm is a verdict of masked, randomized or loss saturated, after the proof b
 The cost is that of `diagnose` of resnet18 on 64 digits, in forward and backward passes of the same batch: both are
 timed in turn, and the median of the ratios is given. One thread, CPU time.
 
-Measured on two busy cores of an Intel Xeon (AVX-512), torch 2.15.0, torchvision 0.29.2, with --zoo DIR --images 32; the
-cost earlier, without the proof for the undefended network:
+Measured on two busy cores of an AMD EPYC (AVX-512), torch 2.14.1, with --zoo DIR --images 32:
 
     honest  chosen on: 0 alarms and 16 clear of 16; held out: 0 alarms and 14 clear of 14. Lowest leaf fidelity at
             eps/100 0.78 and 0.70 (limit 0.5); lowest linearity of leaves that bend both ways 1.00 and 0.98 (limit 0.5)
@@ -26,8 +25,7 @@ cost earlier, without the proof for the undefended network:
     stock   chosen on: 0 alarms of 6; held out: 0 of 6; all 12 are inconclusive. Lowest leaf fidelity at eps/100 0.90
             and 0.92; max pooling's linearity falls to 0.21, all of it bending one way
     masked  layer, cause and remedy right in 30 of 30 and 30 of 30
-    cost    resnet18: 20 forward+backward passes of the batch (18-21), 2.0 s; behind quantisation, with the proof: 77
-            (73-82), 7.9 s
+    cost    resnet18: 37 forward+backward passes of the batch (35-65), 3.7 s; behind quantisation: 84 (77-91), 8.5 s
 """
 
 import argparse

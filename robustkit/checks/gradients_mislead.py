@@ -12,7 +12,7 @@ from typing import NamedTuple
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, Status
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
-from robustkit.primitives.trust import CleanGradient, Doubt, RandomStep, doubt
+from robustkit.primitives.trust import CleanGradient, Doubt, RandomStep, doubt, together, wrong_together
 
 _WORDS: dict[Doubt, str] = {
     "hides": "values at which the gradient is exactly zero move the logits",
@@ -30,12 +30,22 @@ class FollowedGradients(NamedTuple):
     images: int
     misled: tuple[int, ...]  # those whose gradient is not to be believed
     why: tuple[Doubt, ...]  # what was seen there, the most frequent first
-    lost: int  # random steps that said nothing
+    steps: tuple[RandomStep, ...]
 
     @property
     def masked(self) -> bool:
-        """Whether it happens too often for an honest network."""
+        """Whether an honest network would not have this."""
+        return self.misled_often or wrong_together(self.steps)
+
+    @property
+    def misled_often(self) -> bool:
+        """Whether it happens on more images than in an honest network."""
         return len(self.misled) > max(1, _MOST * self.images)
+
+    @property
+    def lost(self) -> int:
+        """How many random steps said nothing."""
+        return sum(step.lost for step in self.steps)
 
 
 def followed(records: Iterable[NearRow], attacks: Sequence[str]) -> dict[RunThreat, FollowedGradients]:
@@ -61,7 +71,7 @@ def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
     if len(erring) <= max(1, sum(step.crooked for step in steps)):
         why = {sample: seen for sample, seen in why.items() if seen != "errs"}
     reasons = tuple(each for each, _ in Counter(why.values()).most_common())
-    return FollowedGradients(len(given), tuple(sorted(why)), reasons, sum(step.lost for step in steps))
+    return FollowedGradients(len(given), tuple(sorted(why)), reasons, tuple(steps))
 
 
 def _doubt(row: NearRow) -> Doubt | None:
@@ -85,22 +95,26 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         counts = measured[place]
         misled = len(counts.misled)
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
-        what = ", or ".join(_WORDS[each] for each in counts.why or ("misses",))
-        text = f"on {misled} of {counts.images} images that the first steps did not break, {what}."
-        if counts.masked:
-            text += (
-                " Every member of the ensemble attacked these images, but the model's gradients are probably masked, "
-                "and then the reported robust accuracy is too high."
-            )
-        elif 2 * counts.lost > counts.images:
-            text += (
-                f" Small random steps, which show whether gradients leave something out, said nothing on {counts.lost}."
-            )
-        alarm: Status = "failed"
-        if plain_norm(place) != place.norm:
-            alarm = "warning"
-            text += " With few pixels free, honest networks have such images, too." if counts.masked else ""
+        alarm: Status = "failed" if plain_norm(place) == place.norm else "warning"
+        few = " With few pixels free, honest networks have such images, too." if alarm == "warning" else ""
+        text = _text(counts) + few * counts.masked
         yield Finding(place.text, alarm if counts.masked else "ok", text, counts.misled, numbers)
+
+
+def _text(counts: FollowedGradients) -> str:
+    what = ", or ".join(_WORDS[each] for each in counts.why or ("misses",))
+    text = f"on {len(counts.misled)} of {counts.images} images that the first steps did not break, {what}."
+    if counts.masked:
+        if wrong_together(counts.steps):
+            text += (
+                " Taken together, small steps in random directions do not change the logits as gradients say, by "
+                f"{100 * together(counts.steps).error:.0f} % of the usual change."
+            )
+        attacked = "Every member of the ensemble attacked these images, but the" if counts.misled_often else "The"
+        text += f" {attacked} model's gradients are probably masked, and then the reported robust accuracy is too high."
+    elif 2 * counts.lost > counts.images:
+        text += f" Small random steps, which show whether gradients leave something out, said nothing on {counts.lost}."
+    return text
 
 
 RULE = Rule(

@@ -26,6 +26,7 @@ from robustkit.nethook.hooked import Inputs
 
 from .calls import floats
 from .layer_function import TINY, LayerFunction, length, per_image
+from .random_direction import RandomDirection
 
 SMALL = 0.01  # of the full move
 _DEAD = 1e-3  # a derivative below this share of the layer's largest counts as none
@@ -45,6 +46,8 @@ class Response(NamedTuple):
     jumps: Tensor  # [n] of the outputs that the full move changes, the share that a hundredth of it does not change
     saturation: Tensor  # [n] share of the moved inputs without a derivative
     missing: Tensor  # [n] share of the small response that comes from inputs whose gradient is zero, kinks apart
+    error: Tensor  # [n] of the gradient in a random direction of the outputs, in usual sizes; of both moves the smaller
+    bend: Tensor  # [n] how far the small response in that direction is from twice that to half of the move
     invalid: Tensor  # [n] 1 where the layer's own backward pass returns NaN or infinity
     detached: Tensor  # [n] 1 where the output has no graph
     randomized: Tensor  # [n] 1 where the same input gives another output after another seed
@@ -80,6 +83,7 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
     if bool((small < _NOTHING_MISSING).any()):
         omitted = [_times(share, v, count) for v in grad_fine.without_gradient(moves, count)]
         missing = _projected(layer, start, omitted, plain, fine)
+    along = RandomDirection(layer, start, [_times(share, v, count) for v in moves], plain)
     measurable = torch.where(length(full) > floor, 1.0, torch.nan)
     fine_measurable = torch.where(length(fine) > floor / 10, 1.0, 0.0)
     input_moved = torch.stack([per_image(v, count).abs().amax(1) for v in moves]).amax(0) > 0
@@ -93,6 +97,8 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
         jumps=measurable * ((full != 0) & (fine == 0)).sum(1) / (full != 0).sum(1).clamp(min=1),
         saturation=grad_full.saturation(moves, count),
         missing=measurable * fine_measurable * missing,
+        error=measurable * fine_measurable * torch.minimum(along.error(fine), along.error(full, 1 / share)),
+        bend=measurable * fine_measurable * along.bend(fine),
         invalid=grad_full.invalid(count),
         detached=_for_each_row(not output.requires_grad, plain),
         randomized=(length(other - plain) > floor).double(),

@@ -14,6 +14,8 @@ from .loss_gradients import CallGradient
 SMALL_FAITHFUL: Final = 0.5  # max pooling of exact ties reads 0.71, masked gradients 0.05 at most
 FULL_FAITHFUL: Final = 0.5
 LINEAR: Final = 0.5  # k-WTA and a steep sigmoid read 0.36 at most; ordinary layers of mixed curvature 0.63 at least
+WRONG: Final = 0.25  # error in a random direction; with a tenth of a gradient reversed 0.45, otherwise 0.15 at most
+_STRAIGHT: Final = 0.5  # the most that such a line bends, as a share of the error
 MISSING: Final = 0.1  # of the small response; kinks read 0.00, the backward pass of half of the pixels 0.5
 WHOLE_FAITHFUL: Final = 0.1  # of the margin at eps/100; the kinks of a random VGG add up over depth to 0.38
 MIXED: Final = 0.05
@@ -68,6 +70,8 @@ class CallSummary(NamedTuple):
     jumps: float
     saturation: float
     missing: float
+    error: float
+    bend: float
     invalid: float
     detached: bool
     randomized: bool
@@ -79,12 +83,12 @@ def summarize(answer: Response | None, gradient: CallGradient | None) -> CallSum
     nan = math.nan
     grad = (median(gradient.norm), share(gradient.zero), share(gradient.nonfinite)) if gradient else (nan, nan, nan)
     if answer is None:
-        return CallSummary(*grad, nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, False, False, False)
+        return CallSummary(*grad, nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, False, False, False)
     return CallSummary(
         *grad, median(answer.fidelity), median(answer.fidelity_small), median(answer.linearity), median(answer.mixed),
         median(answer.reach), share(answer.unmoved), median(answer.jumps), median(answer.saturation),
-        median(answer.missing), share(answer.invalid), bool(answer.detached.any()), bool(answer.randomized.any()),
-        bool(answer.no_grad_differs.any()),
+        median(answer.missing), root_mean_square(answer.error), root_mean_square(answer.bend), share(answer.invalid),
+        bool(answer.detached.any()), bool(answer.randomized.any()), bool(answer.no_grad_differs.any()),
     )  # fmt: skip
 
 
@@ -102,6 +106,8 @@ def verdict(run: CallRun, summary: CallSummary) -> str:
         return _unfaithful(summary)
     if summary.missing > MISSING:
         return "partial backward"
+    if summary.error > WRONG and summary.bend < _STRAIGHT * summary.error:
+        return "wrong backward"
     # Curvature adds up over layers: a certified MNIST network of eight layers has a linearity of 0.06 at three times
     # its radius, and each of its layers 0.74 or more. So only single layers are called curved.
     return "curved" if run.leaf and summary.linearity < LINEAR and summary.mixed > MIXED else "faithful"
@@ -132,6 +138,11 @@ def may_saturate(run: CallRun, summary: CallSummary) -> bool:
 def median(values: Tensor) -> float:
     """The median of the values that are not NaN; NaN if all are."""
     return float(values.nanmedian())
+
+
+def root_mean_square(values: Tensor) -> float:
+    """Of the values that are not NaN; NaN if all are."""
+    return math.sqrt(float(values.square().nanmean()))
 
 
 def share(values: Tensor) -> float:

@@ -1,12 +1,15 @@
 """When a gradient is believed: what it predicted against what happened."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 _MISSED = 2  # a gradient that predicts less than half of what happens is not believed
 _BENT, _MISDIRECTS, _BACKFIRES = 0.25, -0.2, -0.5
 _HIDDEN, _HIDDEN_AT_CLEAN = 0.1, 0.05
 _WRONG, _STRAIGHT = 0.8, 0.5
+_WRONG_TOGETHER, _STRAIGHT_TOGETHER = 0.25, 0.7  # of at least so many steps, none of which counts for more than 2:
+_ENOUGH, _LARGEST = 20, 2.0
 _ROUNDING = 1e-4  # of a logit: smaller changes are rounding, or of a network that hardly sees the image
 _LOST = 1e-5  # of a logit: what a random step must change; rounding alone would make it look crooked, not wrong
 
@@ -63,6 +66,24 @@ class RandomStep(NamedTuple):
     def surprising(self) -> bool:
         """Whether the change is more than 0.8 standard deviations from what the gradient says."""
         return self.error > _WRONG
+
+
+def together(steps: Sequence[RandomStep]) -> RandomStep:
+    """The root mean squares of the errors and bends of several images' steps; nothing if they are too few to say it."""
+    told = [step for step in steps if not step.lost]
+    if len(told) < _ENOUGH:
+        return RandomStep()
+    return RandomStep(*(math.sqrt(math.fsum(min(each, _LARGEST) ** 2 for each in column) / len(told))
+                        for column in zip(*told, strict=True)))  # fmt: skip
+
+
+def wrong_together(steps: Sequence[RandomStep]) -> bool:
+    """Whether the steps of many images show what no single one does: a backward pass that is wrong in a small part.
+
+    The error of one image is that part's share times a normally distributed number.
+    """
+    error, bend = together(steps)
+    return error > _WRONG_TOGETHER and bend < _STRAIGHT_TOGETHER * error
 
 
 class CleanGradient(NamedTuple):

@@ -39,3 +39,26 @@ def test_that_most_steps_say_nothing_is_told(steps, told):
 
     assert finding.status == "ok"
     assert ("said nothing on 11" in finding.text) == told
+
+
+SMALL = (0.5, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("steps", "status"),
+    [
+        ([SMALL] * 20, "failed"),
+        ([SMALL] * 19 + [LOST] * 20, "ok"),
+        ([(0.5, 0.4)] * 20, "ok"),  # kinks
+        ([(0.24, 0.0)] * 20, "ok"),
+        ([(50.0, 0.0)] + [(0.0, 0.01)] * 79, "ok"),  # one image
+        ([NO_RANDOM_STEP] * 20, "ok"),
+    ],
+    ids=["a part is wrong", "too few images", "kinks", "small", "one image", "an older ensemble"],
+)
+def test_errors_too_small_to_show_on_one_image_show_on_many(steps, status):
+    """Gradients reversed where they are smallest left 87 % for Square's 77 %, without a word."""
+    (finding,) = judge(facts(nearness=rows(*steps)))
+
+    assert (finding.status, finding.images) == (status, ())
+    assert ("Taken together" in finding.text) == ("50 % of the usual change" in finding.text) == (status == "failed")

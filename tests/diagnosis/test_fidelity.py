@@ -8,6 +8,7 @@ from robustkit.diagnosis.fidelity import agreement, response
 from robustkit.diagnosis.layer_function import per_image
 from robustkit.nethook.hooked import Inputs
 from tests.diagnosis.nets import Lambda
+from tests.networks import Falsified
 
 A = torch.linspace(-1, 1, 12).reshape(3, 4)
 V = torch.tensor([0.3, -0.2, 0.1, 0.25]).expand(3, 4)
@@ -92,6 +93,34 @@ def test_a_backward_pass_that_chooses_one_side_of_a_kink_leaves_nothing_out(func
 
     assert measured.fidelity_small.max() < 0.95
     assert (measured.missing == 0).all()
+
+
+def test_a_gradient_that_is_reversed_at_some_values_is_wrong_in_a_random_direction_though_its_fidelity_is_high():
+    source = torch.Generator().manual_seed(0)
+    a, v = torch.rand(200, 1000, generator=source), torch.randn(200, 1000, generator=source).sign() / 10
+    measured = response_of(lambda x: Falsified.apply(x, -1.0, 10), a, v)
+    honest = response_of(torch.clone, a, v)
+
+    # The error is twice the sum of a tenth of the terms: squared, 0.4 on average. Its unit, squared, is 1 + z^2 where
+    # all terms add up to z standard deviations, and 1 / (1 + z^2) is 0.656 on average.
+    assert measured.error.square().mean().sqrt() == pytest.approx((0.4 * 0.656) ** 0.5, abs=0.06)
+    assert measured.bend.abs().max() < 0.01
+    assert honest.error.abs().max() < 0.01
+    assert measured.fidelity_small.sub(0.8).abs().max() < 1e-3
+
+
+def test_a_straight_through_gradient_of_fine_steps_is_right_in_a_random_direction():
+    a = torch.rand(50, 400, generator=torch.Generator().manual_seed(0))
+    measured = response_of(lambda x: x + (torch.round(50 * x) / 50 - x).detach(), a, 0.2 * (a.flip(1) - 0.5).sign())
+
+    assert measured.error.square().mean().sqrt() < 0.1
+
+
+@pytest.mark.parametrize("function", [torch.relu, nn.MaxPool1d(4)], ids=["kink", "tie"])
+def test_no_gradient_is_wrong_in_a_random_direction_where_the_move_starts_at_a_kink(function):
+    measured = response_of(function, torch.zeros(3, 4), V)
+
+    assert measured.error.abs().max() < 1e-3
 
 
 def test_several_arguments_move_together():

@@ -6,7 +6,19 @@ import pytest
 from torch import nn
 
 from tests.diagnosis import nets
-from tests.diagnosis.nets import CutOff, Deep, EightBits, Inline, base, causes, diagnosed, remedies, undefended_accuracy
+from tests.diagnosis.nets import (  # fmt: skip
+    CutOff,
+    Deep,
+    EightBits,
+    Inline,
+    Lambda,
+    base,
+    causes,
+    diagnosed,
+    remedies,
+    undefended_accuracy,
+)
+from tests.networks import Changed, Falsified
 
 LINES = {
     "round": "x = torch.round(x * 8) / 8",
@@ -61,6 +73,16 @@ def test_values_that_a_threshold_hides_from_the_gradient_call_for_the_whole_proo
     assert diagnosis.verdict == "masked"
     assert diagnosis.proof.attack_search == "square:queries=500"
     assert any("do not see them" in note for note in diagnosis.notes)
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.1), ("L2", 0.5), ("L1", 2.0)])
+def test_a_gradient_that_is_reversed_at_every_tenth_value_is_named(norm, eps):
+    """It left every fidelity near 1, and the model was called clear without a suspicion."""
+    front = Lambda(lambda x: Falsified.apply(x, -1.0, 10))
+    inline, layer = Changed(base(), before=front.function), nn.Sequential(front, base())
+
+    for model, name in ((inline, ""), (layer, "0")):
+        assert causes(diagnosed(model, 40, norm=norm, eps=eps)) == [(name, "wrong backward")]
 
 
 def test_every_value_has_a_gradient_in_an_ordinary_network():
