@@ -50,6 +50,11 @@ class Changed(nn.Module):
         return logits if self.after is None else self.after(logits)
 
 
+def switched_off(model: nn.Module, value: float) -> nn.Module:
+    """The model with one class more, whose logit is always `-value`."""
+    return Changed(model, lambda logits: torch.cat([logits, torch.full_like(logits[:, :1], -value)], 1))
+
+
 class Noisy(nn.Module):
     """A model that sees its input with normal noise from one of the three generators that models draw from."""
 

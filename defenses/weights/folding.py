@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from robustkit.classifier.folding import conv_before, hooked, replace_pair
+from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
 
 from .batchnorm import modes
@@ -82,8 +83,8 @@ def fold(network: nn.Module, x: Tensor) -> Folded | None:
         except Exception:
             # fx raises many kinds of errors for data-dependent code; such a network is attacked without folding.
             return None
-        close = (folded - own).abs().max() <= _AGREE * (own.max() - own.min()).clamp(min=1)
-    return view if bool(close) else None
+        close = (folded - own).abs() <= _AGREE * sizes(own).clamp(min=1)
+    return view if bool(close.all()) else None
 
 
 def _fold_pairs(graph: fx.GraphModule) -> list[_Pair]:

@@ -17,6 +17,7 @@ _CLOSE_MOST = 0.1  # of the largest logit, for weights of 8 or 16 bits
 _SAFETY = 4  # times the largest difference that is seen
 _SAFETY_OF_FEW = 20  # the same where few sizes were tried
 _LEAST, _LEAST_COARSE = 8, 2  # units of rounding, in case that no difference is seen; of 32 and 64 bits, and of fewer
+_TIMES = 100  # the two logits that decide: a class that is switched off may have a logit of -1e9
 
 
 def is_sure(reference: Reference, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
@@ -30,10 +31,11 @@ def is_sure(reference: Reference, point: Tensor, scores: Tensor, label: int, oth
         other: the likeliest class that would change the verdict.
     """
     unit = torch.finfo(reference.input.dtype).eps
-    scale = float(scores.abs().max())
+    largest = float(scores.abs().max())
     lead = float(scores[label] - scores[other])
-    if lead > min(_CLOSE * unit, _CLOSE_MOST) * scale:
+    if lead > min(_CLOSE * unit, _CLOSE_MOST) * largest:
         return True
+    scale = min(largest, _TIMES * float(scores[[label, other]].abs().max()))
     least = (_LEAST if unit < 1e-6 else _LEAST_COARSE) * unit * scale
     if lead <= least:
         return False

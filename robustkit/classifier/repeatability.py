@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.generators import generator_states, reseed
+from robustkit.classifier.logit_sizes import sizes
 from robustkit.errors import UserError
 
 _CALLS = 4  # with the same seed: a model that counts its calls may answer a few of them alike
 _SEEDS = 64  # of a model that draws random numbers, which may change an answer only now and then
-_ROUNDING = 1e-6  # of the range of the logits: a smaller difference between two calls may be rounding on a CPU,
+_ROUNDING = 1e-6  # of the sizes of the logits: a smaller difference between two calls may be rounding on a CPU,
 _ROUNDING_ELSEWHERE = 1e-3  # and on an accelerator, where kernels are then shown to be its cause
-_DRIFT = 1e-5  # of the range of the logits, between the first call and the last
+_DRIFT = 1e-5  # of the sizes of the logits, between the first call and the last
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Repeatability:
         seed: of `first`.
         first: the answer after seeding.
         randomized: whether another seed leads to another answer.
-        wobble: how far answers to the same batch after the same seed were apart, by rounding; 0 where bits are equal.
+        wobble: how far answers to the same batch after the same seed were apart, by rounding, as a share of the sizes
+            of the logits; 0 where bits are equal.
     """
 
     ask: Callable[[], Tensor]
@@ -44,7 +46,7 @@ class Repeatability:
     def lasts(self) -> bool:
         """Whether the model still gives the first answer. Rounding may differ, as kernels compiled since do it."""
         drift = max(_distance(_seeded(self.ask, self.seed), self.first) for _ in range(_CALLS))
-        return drift <= max(10 * self.wobble, _DRIFT * _range(self.first))
+        return drift <= max(10 * self.wobble, _DRIFT)
 
 
 def repeatability(ask: Callable[[], Tensor], seed: int) -> Repeatability:
@@ -79,23 +81,22 @@ def _seeded(ask: Callable[[], Tensor], seed: int) -> Tensor:
     return ask()
 
 
-def _distance(one: Tensor, other: Tensor) -> float:
-    """The largest difference of two answers; 0 only for equal bits, infinite where one of them has another shape."""
-    if one.shape != other.shape:
+def _distance(answer: Tensor, first: Tensor) -> float:
+    """The largest difference of two answers, as a share of the first's sizes.
+
+    0 only for equal bits, infinite where one of them has another shape.
+    """
+    if answer.shape != first.shape:
         return float("inf")
-    same = (one == other) | (one.isnan() & other.isnan())
-    return 0.0 if bool(same.all()) else float((one - other)[~same].abs().nan_to_num(nan=float("inf")).max())
+    same = (answer == first) | (answer.isnan() & first.isnan())
+    shares = (answer - first).abs() / sizes(first)
+    return 0.0 if bool(same.all()) else float(shares[~same].nan_to_num(nan=float("inf")).max())
 
 
 def _allowed(ask: Callable[[], Tensor], seed: int, first: Tensor) -> float:
-    """How far two answers after the same seed may be apart."""
+    """How far two answers after the same seed may be apart, as a share of the sizes of the logits."""
     on_cpu = first.device.type == "cpu"
-    return (_ROUNDING if on_cpu or not _kernels_differ(ask, seed) else _ROUNDING_ELSEWHERE) * _range(first)
-
-
-def _range(logits: Tensor) -> float:
-    finite = logits[logits.isfinite()]
-    return max(float(finite.max() - finite.min()), 1e-6) if len(finite) else 1.0
+    return _ROUNDING if on_cpu or not _kernels_differ(ask, seed) else _ROUNDING_ELSEWHERE
 
 
 def _kernels_differ(ask: Callable[[], Tensor], seed: int) -> bool:

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.generators import reseed
+from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import require_finite
 from robustkit.classifier.session import Session
 from robustkit.errors import UserError
 
-_TOLERANCE = 1e-3  # of the range of the logits, as for models that are not randomized
+_TOLERANCE = 1e-3  # of the sizes of the logits, as for models that are not randomized
 _SEEDS = 64  # draws of the distribution in each company
 _LEVEL = 1e-4  # of the test whether both companies have the same mean
 
@@ -32,11 +33,11 @@ def check_rows_apart(session: Session, tile: Tensor) -> None:
     """
     logits = _answer(session, tile, 0)
     require_finite(logits)
-    scale = max(float(logits.max() - logits.min()), 1e-6)
+    allowed = _TOLERANCE * sizes(logits)
     for company in _companies(tile):
         kept = (company == tile).flatten(1).all(1)
-        change = (_answer(session, company, 0) - logits)[kept].abs()
-        if len(change) and float(change.max()) > _TOLERANCE * scale and _means_differ(session, tile, company, kept):
+        changed = (_answer(session, company, 0) - logits).abs() > allowed
+        if bool(changed[kept].any()) and _means_differ(session, tile, company, kept):
             raise UserError(
                 "The model draws random numbers, and its answer for an image depends on the other images of its batch, "
                 "so its verdict would too; put BatchNorm and the like in eval mode, or feed one image at a time "

@@ -9,6 +9,7 @@ from torch import Tensor
 from robustkit.black_box.http_model import HttpModel
 from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of, require_finite
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.rows_apart import check_rows_apart
@@ -110,8 +111,7 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     forward = session.reference.forward
     logits, other = forward(tile), forward(reversed_tile).flip(0)
     require_finite(logits)
-    scale = max(float(logits.max() - logits.min()), 1e-6)
-    if bool((logits - other)[:-1].abs().max() > 1e-3 * scale):
+    if bool(((logits - other).abs() > 1e-3 * sizes(logits))[:-1].any()):
         raise UserError(
             "The model's answer for an image depends on the other images of its batch, so its verdict would too; "
             "put BatchNorm and the like in eval mode, or feed one image at a time inside the model."

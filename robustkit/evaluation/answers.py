@@ -13,6 +13,7 @@ from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import exact_arithmetic, untouched
+from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
 from robustkit.classifier.randomized import reseed
 from robustkit.classifier.sanity_checks import checked_images
@@ -26,7 +27,7 @@ _MOST = 64  # points, half of them images of the run
 _MOST_LARGE = 16  # of images of more values than
 _LARGE = 3 * 64 * 64
 _NOISE = 7  # key of the noise
-# Of the range of the logits. Threads, kernels and instruction sets moved those of four torchvision networks by up to
+# Of the sizes of the logits. Threads, kernels and instruction sets moved those of four torchvision networks by up to
 # 7e-6 of it.
 _TOLERANCE = 1e-4
 _NUDGE = 1e-6  # of the range of pixels: rounding moves the values inside a network about as much
@@ -83,9 +84,9 @@ class Probes:
         return before is not None and before.shape == now.shape and self._agree(classifier, points, before, now)
 
     def _agree(self, classifier: Classifier, points: Tensor, before: Tensor, now: Tensor) -> bool:
-        scale = max(float(before.nan_to_num().max() - before.nan_to_num().min()), 1e-6)
-        rounding = max(_TOLERANCE, 16 * torch.finfo(classifier.input_format().dtype).eps) * scale
-        differences = _distance(before, now)
+        rounding = max(_TOLERANCE, 16 * torch.finfo(classifier.input_format().dtype).eps)
+        size = sizes(before)
+        differences = _distance(before, now, size)
         if bool((differences <= rounding).all()):
             return True
         # Where a network rounds its own values, the last bit of one can move an answer far: see how far it moves here.
@@ -93,7 +94,7 @@ class Probes:
         for draw in range(_NUDGES):
             signs = noise.signs(_keys(len(points)), draw + 1, points.shape[1:])
             nudged = answers(classifier, (points + _NUDGE * signs).clamp(0, 1))
-            moved = torch.maximum(moved, _distance(nudged, now))
+            moved = torch.maximum(moved, _distance(nudged, now, size))
         return bool((differences <= rounding + _SLACK * moved).all())
 
     def _points(self, count: int) -> Tensor:
@@ -120,9 +121,9 @@ def answers(classifier: Classifier, points: Tensor) -> Tensor:
         return logits_of(classifier.model(given.fed(given.moved(points)))).detach().cpu()
 
 
-def _distance(one: Tensor, other: Tensor) -> Tensor:
-    """`[n]` largest difference of two answers in a logit; equal values that are not finite do not differ."""
-    difference = torch.where(one.eq(other) | (one.isnan() & other.isnan()), 0, (one - other).abs())
+def _distance(one: Tensor, other: Tensor, size: Tensor) -> Tensor:
+    """`[n]` largest difference of two answers, as a share of the size of the logit; equal infinities do not differ."""
+    difference = torch.where(one.eq(other) | (one.isnan() & other.isnan()), 0, (one - other).abs() / size)
     return difference.nan_to_num(nan=torch.inf).amax(1)
 
 
