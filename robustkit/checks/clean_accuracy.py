@@ -11,7 +11,10 @@ from robustkit.checks.facts import ModelFacts
 from robustkit.statistics.intervals import proportion
 
 NOTE = "no better than guessing"
-REMEDY = "Check that its weights are loaded (--weights FILE), and that the labels are in its order."
+REMEDY = (
+    "Check that its normalisation is given (--mean, --std; --checks standard tries some), that its weights are loaded "
+    "(--weights FILE), and that the labels are in its order."
+)
 
 
 def guessing(correct: int, n: int, classes: int) -> str | None:

@@ -10,6 +10,11 @@ from robustkit.errors import UserError
 from robustkit.limits import shortened
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision's ImageFolder
+# Pictures that are not read. Left out in silence, they would make a result one about a part of the folder.
+_UNREAD = (
+    ".gif", ".avif", ".heic", ".heif", ".jp2", ".j2k", ".jxl", ".jpe", ".jfif", ".tga", ".ico", ".psd", ".svg", ".dng",
+    ".exr", ".hdr", ".pbm", ".pnm", ".pcx",
+)  # fmt: skip
 _LISTED = 3
 
 
@@ -46,7 +51,7 @@ def find_pictures(root: Path, *, allow_empty: bool) -> PictureFiles:
 
     Raises:
         UserError: there are no classes or no pictures, a folder cannot be read or leads back into itself, or a picture
-            is no regular file.
+            is no regular file or of a kind that is not read.
     """
     classes = sorted(folders_in(root))
     limits.require_at_most(f"The number of sub-folders of {shortened(root)}", len(classes), limits.CLASSES)
@@ -71,14 +76,13 @@ def pictures_in(folder: Path) -> list[Path]:
     """The pictures that lie in a folder itself, sorted by name.
 
     Raises:
-        UserError: the folder cannot be read, holds too many other files, or a picture is no regular file.
+        UserError: the folder cannot be read, holds too many other files, or a picture is no regular file or of a kind
+            that is not read.
     """
     budget, found = _Budget(folder), []
     for entry in _entries(folder):
-        picture = entry.name.lower().endswith(SUFFIXES) and not _holds(entry.is_dir)
+        picture = not _holds(entry.is_dir) and _is_picture(entry)
         budget.count(picture)
-        if picture and not _holds(entry.is_file):
-            raise UserError(f"{shortened(entry.path)} is not a regular file, so it cannot be read; remove it.")
         if picture:
             found.append(folder / entry.name)
     return sorted(found)
@@ -107,12 +111,23 @@ def _pictures_under(top: Path, budget: _Budget) -> Iterator[tuple[str, str]]:
                 budget.count(picture=False)
                 waiting.append((entry.path, above | {known}))
                 continue
-            picture = entry.name.lower().endswith(SUFFIXES)
-            if picture and not _holds(entry.is_file):
-                raise UserError(f"{shortened(entry.path)} is not a regular file, so it cannot be read; remove it.")
+            picture = _is_picture(entry)
             budget.count(picture)
             if picture:
                 yield folder, entry.name
+
+
+def _is_picture(entry: "os.DirEntry[str]") -> bool:
+    """Whether what is no folder is a picture, by its name."""
+    suffix = Path(entry.name).suffix.lower()
+    if suffix in _UNREAD:
+        raise UserError(
+            f"{shortened(entry.path)} is a picture of a kind that is not read ({suffix}); convert the pictures of this "
+            "kind, to PNG for example, or remove them."
+        )
+    if suffix in SUFFIXES and not _holds(entry.is_file):
+        raise UserError(f"{shortened(entry.path)} is not a regular file, so it cannot be read; remove it.")
+    return suffix in SUFFIXES
 
 
 def _entries(folder: str | Path) -> "list[os.DirEntry[str]]":

@@ -49,6 +49,16 @@ def test_what_holds_no_pictures_cannot_be_read_as_gray(tmp_path):
             load_dataset(name, gray=True)
 
 
+@pytest.mark.parametrize("name", ["1.gif", "1.AVIF", "1.heic"])
+def test_a_picture_of_a_kind_that_is_not_read_is_not_left_out_in_silence(tmp_path, name):
+    """Of 180 pictures 130 were evaluated, without a word: the other 50 were GIFs."""
+    picture(tmp_path / "cat" / "0.png")
+    (tmp_path / "cat" / name).write_bytes(b"")
+
+    with pytest.raises(UserError, match=rf"{name} is a picture of a kind that is not read.*convert"):
+        load_dataset(str(tmp_path))
+
+
 def test_only_the_requested_images_are_decoded(tmp_path):
     picture(tmp_path / "cat" / "1.png")
     (tmp_path / "cat" / "2.png").write_bytes(b"not a picture")
