@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from robustkit.classifier.logit_sizes import units
 from robustkit.classifier.session import Session
 from robustkit.engine.margins import Margins, seen_once
 from robustkit.engine.random_step import COST as RANDOM_STEP_COST
@@ -145,7 +146,7 @@ class _Queried:
         nearest = torch.stack([row.classes[0] for row in self.rows])
         sizes = self.logits.gather(1, torch.stack([self.trials.y, nearest], 1)).abs().amax(1).tolist()
         whole = self._along(*_WAY) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
-        found = zip(predicted, self._along(*_STEP), whole, self._unseen(), sizes, strict=True)
+        found = zip(predicted, self._along(*_STEP), whole, self._unseen(), sizes, units(self.logits), strict=True)
         gradients = [CleanGradient.of(*each) for each in found]
         if not random_step:
             return gradients

@@ -11,6 +11,7 @@ _WRONG, _STRAIGHT = 0.8, 0.5
 _WRONG_TOGETHER, _STRAIGHT_TOGETHER = 0.25, 0.7  # of at least so many steps, none of which counts for more than 2:
 _ENOUGH, _LARGEST = 20, 2.0
 _ROUNDING = 1e-4  # of a logit: smaller changes are rounding, or of a network that hardly sees the image
+_UNITS = 4  # by which rounding to 16 bits moves a lead: each of its logits, inside and at the end
 _LOST = 1e-5  # of a logit: what a random step must change; rounding alone would make it look crooked, not wrong
 
 # It says nothing of values that matter; a short step, or the whole way, from the clean image does not do what it says;
@@ -95,7 +96,9 @@ class CleanGradient(NamedTuple):
     random: RandomStep | None = None  # None: not taken
 
     @classmethod
-    def of(cls, predicted: float, step: Gain, way: Gain, unseen: float, size: float) -> "CleanGradient":
+    def of(
+        cls, predicted: float, step: Gain, way: Gain, unseen: float, size: float, unit: float = 0.0
+    ) -> "CleanGradient":
         """What was found at one image.
 
         Args:
@@ -104,8 +107,10 @@ class CleanGradient(NamedTuple):
             way: of the whole way.
             unseen: what moving the values without a gradient gains; 0 if every value has one.
             size: of the logits of the two classes; changes below a ten-thousandth of it say nothing.
+            unit: to which logits are rounded, as a share of their size, where they have 16 bits; nor do changes below
+                four of these.
         """
-        least = _ROUNDING * size
+        least = max(_ROUNDING, _UNITS * unit) * size
         step_share, way_share = (
             gain.obtained / gain.predicted if gain.predicted > least else 1.0 for gain in (step, way)
         )

@@ -6,7 +6,7 @@ from robustkit.attacks import FGSM, PGD
 
 import robustkit
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.logit_sizes import sizes
+from robustkit.classifier.logit_sizes import sizes, units
 from robustkit.errors import UserError
 from robustkit.evaluation.rejudging import predictions
 from tests.networks import BatchStatistics, Changed, Private, switched_off
@@ -28,6 +28,13 @@ def test_the_size_of_other_logits_does_not_grow_with_a_class_that_is_switched_of
 
     assert found[:, :-1].max() <= 10 * logits.abs().max()
     assert (found[:, -1] >= value).all()
+
+
+@pytest.mark.parametrize(("kind", "unit"), [(torch.bfloat16, 2**-7), (torch.float16, 2**-10), (torch.float32, 0)])
+def test_the_unit_of_logits_is_that_of_the_type_they_were_rounded_to(kind, unit):
+    logits = torch.randn(4, 10, generator=torch.Generator().manual_seed(0)).to(kind).float()
+
+    assert units(logits) == [unit] * 4
 
 
 def test_equal_logits_have_a_size_above_zero():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from robustkit.primitives.trust import CleanGradient, Gain, RandomStep, believable, bent
+from robustkit.primitives.trust import CleanGradient, Gain, RandomStep, backfires, believable, bent, doubt
 
 
 @pytest.mark.parametrize(("predicted", "obtained", "expected"), [
@@ -37,6 +37,24 @@ def test_what_rounding_explains_says_nothing_of_a_gradient():
     # At tiny radii a short step is lost in the last bits of the logits.
     assert CleanGradient.of(9e-5, Gain(9e-6, -1e-5), Gain(9e-5, -1e-4), 1e-4, size=1.0) == CleanGradient()
     assert CleanGradient.of(9e-3, Gain(9e-4, -1e-3), Gain(9e-3, -1e-2), 0.0, size=100.0) == CleanGradient()
+
+
+def test_what_rounding_to_16_bits_explains_says_nothing_of_a_gradient():
+    """Honest networks in bf16 were called masked at small radii, because short steps were lost in rounding."""
+    found = (1.0, Gain(0.1, -0.2), Gain(1.0, 0.9), 0.0)
+
+    assert CleanGradient.of(*found, size=20.0, unit=2**-7).step == 1.0
+    assert CleanGradient.of(*found, size=20.0).step == CleanGradient.of(*found, size=2.0, unit=2**-7).step == -2.0
+
+
+@pytest.mark.parametrize(("unseen", "said"), [(0.11, "hides"), (0.09, None)])
+def test_values_without_a_gradient_at_the_best_point_move_little_of_what_it_predicts(unseen, said):
+    assert doubt(1.0, 0.9, unseen, CleanGradient()) == said
+
+
+@pytest.mark.parametrize(("obtained", "expected"), [(-0.51, True), (-0.49, False)])
+def test_a_gradient_backfires_that_loses_more_than_half_of_what_it_predicts(obtained, expected):
+    assert backfires(1.0, obtained) == expected
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
