@@ -1,5 +1,6 @@
 """How the numbers were computed, in a paragraph written from the manifest, and what was not checked."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from robustkit.primitives.ball import NORMS
@@ -10,6 +11,7 @@ from . import audit, bisection, corruptions, precision, randomized, smoothing
 from .board import Board
 from .cost import requests
 from .manifest import attacks
+from .result_rows import ResultRow
 
 
 def methods(board: Board) -> str:
@@ -101,20 +103,21 @@ def unions(board: Board) -> Iterator[str]:
 
 
 def resolution(board: Board) -> str:
-    """The differences between two models that can be seen with this many images; empty without images."""
-    n = board.images.n
-    rows = [cell for cell in board.rows if cell.threat is None or not cell.threat.is_minimum]
-    worst = next((cell for cell in rows if cell.role == "worst-case"), None)
-    cell = worst or next((cell for cell in rows if cell.role == "clean"), None)
-    if cell is None or not cell.n or (worst is None and board.minimums):
-        return ""  # distances have no share that a test could compare
-    share = cell.correct / cell.n
-    apart, together = unpaired_difference(share, n), paired_difference(n)
-    if apart is None or together is None:
-        return f"Resolution: n={n} is too few to detect a difference between two models."
+    """The differences between two models that can be seen with this many images; empty without images.
+
+    Of several models or radii the accuracy counts that needs the largest difference, and is named.
+    """
+    n, cells = board.images.n, _compared(board)
+    if not cells:
+        return ""
+    cell = max(cells, key=lambda each: _needed(each, n))
+    where = f" ({_place(cell)}, which needs the largest difference)" if len(cells) > 1 else ""
+    apart, together = _needed(cell, n), paired_difference(n)
+    if math.isinf(apart) or together is None:
+        return f"Resolution{where}: n={n} is too few to detect a difference between two models."
     apart = max(apart, together)  # near 0 and 100 % both tests see the same, up to their approximations
     most, least = f"{100 * apart:.1f}", f"{100 * together:.1f}"
-    start = f"Resolution at {percent(cell.correct, cell.n)} and n={n} (power {100 * POWER:.0f} %, level 5 %):"
+    start = f"Resolution at {percent(cell.correct, cell.n)}{where} and n={n} (power {100 * POWER:.0f} %, level 5 %):"
     if most == least:
         return f"{start} another model must differ by {most} points to be told apart, on other or on these same images."
     return (
@@ -122,6 +125,24 @@ def resolution(board: Board) -> str:
         f"images, by a paired test, {least} to {most} points are enough: the fewer, the more errors the two models "
         "share."
     )
+
+
+def _compared(board: Board) -> list[ResultRow]:
+    """The accuracies that are compared between models: the worst cases, or the clean ones of a run without attacks."""
+    # Distances have no share that a test could compare.
+    worst = [row for row in board.rows if row.role == "worst-case" and row.threat and not row.threat.is_minimum]
+    clean = [row for row in board.rows if row.role == "clean"]
+    return [row for row in (worst if worst or board.minimums else clean) if row.n]
+
+
+def _needed(cell: ResultRow, n: int) -> float:
+    """The difference from an accuracy that is seen on n other images; infinite if none is."""
+    difference = unpaired_difference(cell.correct / cell.n, n)
+    return math.inf if difference is None else difference
+
+
+def _place(cell: ResultRow) -> str:
+    return f"{cell.model}, {cell.threat or 'clean'}"
 
 
 def _units(board: Board) -> str:

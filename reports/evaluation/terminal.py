@@ -10,7 +10,7 @@ from rich.text import Text
 
 from robustkit.evidence.run import Run
 
-from ..shared.terminal import empty_table, fitting, plain_text, print_notes, wide_enough
+from ..shared.terminal import OptionalColumns, dropped_together, empty_table, plain_text, print_notes, wide_enough
 from ..shared.words import UNKNOWN, in_ascii, per_image, printable
 from . import audit, bisection, randomized, smoothing
 from .board import Board, boards
@@ -24,8 +24,8 @@ from .result_rows import ResultRow, ThreatLabel
 COLUMNS = ("accuracy", "95 % interval", "k/n", "broke", "passes/image")
 OF_DISTANCES = ("median distance", "95 % interval", "found", "passes/image")
 OF_RANDOMIZED = ("one draw", "one draw, 95 %")
-# What a narrow terminal leaves out, in this order; the interval is never left out.
 MOST_ROWS = 60  # of a run that is printed whole in Python
+# What a narrow terminal leaves out of all tables, in this order; the interval is never left out.
 DROPS = ((), ("passes/image",), ("passes/image", "k/n"), ("passes/image", "k/n", "broke"))
 
 
@@ -37,14 +37,11 @@ def print_table(run: Run, console: Console) -> None:
 def print_tables(runs: Sequence[Run], console: Console) -> None:
     """Print several runs; those on the same images share their tables."""
     with wide_enough(console):
-        for board in boards(runs):
+        every = boards(runs)
+        dropped = dropped_together((each for board in every for each in _tables(board)), DROPS, console)
+        for board in every:
             print_unreliable(board, console)
-            threats: list[ThreatLabel | None] = [*board.threats]
-            columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
-            tables = [fitting(partial(_table, board, threat), columns, DROPS, console)
-                      for threat in threats or ([] if board.minimums else [None])]  # fmt: skip
-            tables += [fitting(partial(_distances, board, block), OF_DISTANCES, DROPS, console)
-                       for block in distance_blocks(board)]  # fmt: skip
+            tables = [each.without(dropped) for each in _tables(board)]
             for each in tables:
                 console.print(each.table)
             if is_needed(board):
@@ -70,6 +67,16 @@ def _print_summary(run: Run, console: Console) -> None:
         for board in boards([run]):
             console.print(closing_table(board, console))
             print_notes(console, [*_notes(board, set()), f"All {len(run.results)} rows: .results, and report.html."])
+
+
+def _tables(board: Board) -> Iterator[OptionalColumns]:
+    """A table for each radius, then one for each norm in which distances were looked for."""
+    columns = (*COLUMNS, *OF_RANDOMIZED) if board.randomized else COLUMNS
+    threats: list[ThreatLabel | None] = [*board.threats]
+    for threat in threats or ([] if board.minimums else [None]):
+        yield OptionalColumns(partial(_table, board, threat), columns)
+    for block in distance_blocks(board):
+        yield OptionalColumns(partial(_distances, board, block), OF_DISTANCES)
 
 
 def _table(board: Board, threat: ThreatLabel | None, shown: list[str]) -> Table:

@@ -77,7 +77,9 @@ def numbers(values: NDArray[Any]) -> list[str]:
             return with_gaps(numbers(values[~missing]), ~missing)
         # Many distances are the radius itself: where few values differ, each is written once.
         few = len(np.unique(values[:_LOOKED_AT])) < _LOOKED_AT // 4
-        return list(map(_Written().__getitem__, values.tolist())) if few else _floats(values)
+        negative_zero = np.signbit(values[values == 0]).any()  # it is the same key as 0.0, with another text
+        shared = few and not negative_zero
+        return list(map(_Written().__getitem__, values.tolist())) if shared else _floats(values)
     least, most = int(values.min()), int(values.max())
     if most - least > len(values):
         return list(map(str, values.tolist()))

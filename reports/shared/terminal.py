@@ -40,6 +40,32 @@ class FittingTable(NamedTuple):
     shown: list[str]
 
 
+class OptionalColumns(NamedTuple):
+    """A table that is not made yet, of which some columns may be left out."""
+
+    table_of: Callable[[list[str]], Table]  # from the names of the columns to show
+    columns: Sequence[str]  # all of these names
+
+    def without(self, dropped: Sequence[str]) -> FittingTable:
+        """The table without some columns."""
+        shown = _left(self.columns, dropped)
+        return FittingTable(self.table_of(shown), shown)
+
+
+def dropped_together(
+    tables: Iterable[OptionalColumns], drops: Sequence[Sequence[str]], console: Console
+) -> Sequence[str]:
+    """The columns to leave out of all tables, so that each of them fits into the console.
+
+    A table that is too wide in any case only leaves out what it has; `drops` and `console` are those of `fitting`.
+    """
+    needed = 0
+    for each in tables:
+        shown = fitting(*each, drops, console).shown
+        needed = max(needed, next(i for i, dropped in enumerate(drops) if shown == _left(each.columns, dropped)))
+    return drops[needed]
+
+
 def fitting_table(
     table_of: Callable[[list[str]], Table], columns: Sequence[str], drops: Iterable[Sequence[str]], console: Console
 ) -> Table:
@@ -59,12 +85,15 @@ def fitting(
         console: where the table will be printed.
     """
     for dropped in drops:
-        shown = [name for name in columns if name not in dropped]
-        table = table_of(shown)
+        table, shown = OptionalColumns(table_of, columns).without(dropped)
         # Measured with more columns than needed: rich never reports more than it is given.
         if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
             break
     return FittingTable(table, shown)
+
+
+def _left(columns: Sequence[str], dropped: Sequence[str]) -> list[str]:
+    return [name for name in columns if name not in dropped]
 
 
 def empty_table(title: Sequence[str]) -> Table:

@@ -1,7 +1,7 @@
 """The parts of `Run.samples`: the verdicts of one attack at one threat, by image."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ _CLEAN_WRONG: Final = 2
 _MEASURED: Final = (
     "adv_pred", "queries_to_break", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards",
 )  # fmt: skip
+_OF_BROKEN: Final = ("queries_to_break", "restart", "target")  # about the trial that broke the image
 
 
 def sample_parts(
@@ -63,5 +64,15 @@ def _part(
     outcome[known] = found.success
     return {
         "attack": attack, "sample": images.sample, "label": images.label, "clean_pred": images.pred,
-        "verdict": Words(outcome, _VERDICTS), **{name: Gaps(getattr(found, name), known) for name in _MEASURED},
+        "verdict": Words(outcome, _VERDICTS), **{name: _measured(found, name, known) for name in _MEASURED},
     }  # fmt: skip
+
+
+def _measured(found: AttackColumns, name: str, known: NDArray[np.bool_]) -> Gaps:
+    """One column of the images that were attacked, or of those that were broken."""
+    values: NDArray[Any] = getattr(found, name)
+    if name not in _OF_BROKEN:
+        return Gaps(values, known)
+    success, broken = found.success > 0, known.copy()
+    broken[known] = success
+    return Gaps(values[success], broken)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from typing import Final
 
 import pandas as pd
 
@@ -9,6 +11,8 @@ from robustkit.errors import UserError, unknown
 from robustkit.evidence.run import Run
 from robustkit.evidence.sample_rows import PLACE, SampleRows
 from robustkit.primitives.threat import canonical, exact, is_minimum
+
+_ROUNDING: Final = Fraction(1, 10**6)  # of a radius, between one that was typed and that of the run
 
 
 def selected(
@@ -24,7 +28,7 @@ def selected(
         models: names.
         attacks: names; that of an ensemble stands for its members too.
         norms: names in any case.
-        radii: numbers and fractions, told by their value, or "minimum".
+        radii: numbers and fractions, told by their value up to a millionth of it, or "minimum".
 
     Raises:
         UserError: the run has nothing of that name.
@@ -83,7 +87,7 @@ def _texts(known: Sequence[str], radii: Sequence[str]) -> list[str]:
     """The radii of the run that have the values which are asked for."""
     found: list[str] = []
     for text in radii:
-        same = [each for each in known if _same(each, text)]
+        same = [each for each in known if _same(each, text)] or [each for each in known if _near(each, text)]
         if not same:
             raise unknown("radius of the run", text, list(dict.fromkeys(known)))
         found += same
@@ -94,3 +98,11 @@ def _same(one: str, other: str) -> bool:
     if is_minimum(one) or is_minimum(other):
         return is_minimum(one) and is_minimum(other)
     return exact(one) == exact(other)
+
+
+def _near(one: str, other: str) -> bool:
+    """Whether a radius is another one with fewer digits, such as 0.00784313725 for 2/255."""
+    if is_minimum(one) or is_minimum(other):
+        return False
+    first, second = exact(one), exact(other)
+    return abs(first - second) <= _ROUNDING * max(abs(first), abs(second))

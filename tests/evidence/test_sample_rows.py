@@ -1,5 +1,6 @@
 """Rows per image as parts: a data frame only where somebody asks for it, and samples.csv without one."""
 
+import sqlite3
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,11 @@ from robustkit.reports import write_csv
 from robustkit.reports.evaluation import sample_lines
 from robustkit.reports.shared.csv import csv_text
 
-from robustkit import evaluate, load_run
+from robustkit import UserError, evaluate, load_run
 from robustkit.evidence.certificates import certified_samples
 from robustkit.evidence.run import SAMPLE_COLUMNS
 from robustkit.evidence.selection import selected
-from tests.small import cnn, data
+from tests.small import cnn, data, linear
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,34 @@ def test_a_part_of_a_run_has_the_rows_of_its_data_frame(run):
 
     assert len(chosen)
     assert chosen.equals(own.reset_index(drop=True))
+
+
+def test_an_image_that_was_never_broken_has_no_queries_to_break(run):
+    rows, broken = run.samples, run.samples["verdict"] == "broken"
+
+    for name in ("queries_to_break", "restart", "target"):
+        assert rows[name].dtype == "Int64"
+        assert (rows[name].notna() == broken).all()
+    assert {"fgsm", "rk-1", "rk-1/first"} <= set(rows["attack"][broken])
+    assert {"fgsm", "rk-1", "rk-1/first"} <= set(rows["attack"][rows["verdict"] == "robust"])
+
+
+def test_the_evidence_of_an_image_that_was_not_broken_keeps_its_queries(run):
+    opened = sqlite3.connect(run.folder / "run.sqlite")
+    rows = opened.execute("SELECT DISTINCT queries_to_break FROM attacked WHERE success = 0 AND attack = 'fgsm'")
+    queries = rows.fetchall()
+    opened.close()
+
+    assert queries == [(1,)]
+
+
+def test_a_radius_with_fewer_digits_is_found_unless_another_is_exact():
+    run = evaluate(linear(), dataset=data(10), attacks="fgsm", eps=["2/255", "0.1", "0.10000001"])
+    radii_of = {text: set(selected(run, radii=[text]).samples["eps_text"]) for text in ("0.00784313725", "0.1")}
+
+    assert radii_of == {"0.00784313725": {"2/255"}, "0.1": {"0.1"}}
+    with pytest.raises(UserError, match=r"0\.0078"):
+        selected(run, radii=["0.0078"])
 
 
 def test_other_samples_take_the_place_of_those_of_the_evidence(run):

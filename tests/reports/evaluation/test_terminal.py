@@ -61,6 +61,30 @@ def test_two_equal_differences_are_one_number(make_run: Callable[..., Run]) -> N
     assert "another model must differ by 80.1 points to be told apart, on other or on these same images." in text
 
 
+def test_the_resolution_of_several_rows_is_not_the_most_flattering_one(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=504, models=("weak", "strong"), threats=(("Linf", 0.05, "0.05"), ("Linf", 0.2, "0.2")))
+    counts = {("weak", "0.05"): 40, ("weak", "0.2"): 3, ("strong", "0.05"): 490, ("strong", "0.2"): 250}
+    worst = run.results["role"] == "worst-case"
+    correct = [counts.get(key, 0) for key in zip(run.results["model"], run.results["eps_text"], strict=True)]
+    results = run.results.assign(correct=run.results["correct"].mask(worst, correct))
+    text = " ".join(printed(replace(run, results=results)).split())
+
+    # 1.96 and 0.84 standard errors of the difference of two shares near one half, sqrt(0.5 / 504).
+    assert "Resolution at 49.6 % (strong, Linf 0.2, which needs the largest difference) and n=504" in text
+    assert "must differ by 8.8 points to be told apart on 504 other images" in text
+
+
+def test_a_column_is_in_all_tables_of_a_printout_or_in_none(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=504, models=("m",), threats=(("Linf", 0.05, "0.05"), ("Linf", 0.1, "0.1")))
+    dear = run.results["eps_text"].eq("0.1") & run.results["attack"].eq("pgd")
+    run = replace(run, results=run.results.assign(forwards=run.results["forwards"].mask(dear, 10**12)))
+    texts = [printed(run, width, terminal=True) for width in range(60, 100)]
+    heads = [len(re.findall(r"passes/image *\n", text)) for text in texts]
+
+    assert set(heads) == {0, 2}
+    assert heads == [2 * text.count("passes/image: forwards") for text in texts]
+
+
 def test_nothing_left_prints_a_one_sided_interval(make_run: Callable[..., Run]) -> None:
     run = make_run(n=504, models=("m",), threats=(("Linf", 0.1, "0.1"),), hardness=0.001)
 

@@ -30,6 +30,10 @@ def test_the_text_is_that_of_pandas(data, rows, names):
     assert csv_text(frame) == frame.to_csv(index=False, lineterminator="\n")
 
 
+def test_a_negative_zero_beside_a_zero_keeps_its_sign():
+    assert numbers(np.array([0.0, -0.0, 1.0])) == ["0.0", "-0.0", "1.0"]
+
+
 @pytest.mark.parametrize("kind", ["bits", "sizes", "distances", "around the exponents"])
 def test_many_floats_are_the_shortest_texts_that_read_back_as_they_are(kind):
     source = np.random.default_rng(0)
