@@ -18,6 +18,7 @@ import pandas as pd
 from robustkit.errors import UserError
 from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
+from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.paired import PairedCounts, holm, mcnemar, paired_difference
 
 from .contestants import (
@@ -102,7 +103,7 @@ def compare(*runs: Run | str | Path) -> Comparison:
         runs: runs or their folders; one is enough if it has several models.
 
     Raises:
-        UserError: fewer than two models, other images, an unfinished run, or no threat that two runs share.
+        UserError: fewer than two models, other images, or an unfinished run.
     """
     loaded = [each if isinstance(each, Run) else load_run(each) for each in runs]
     models = contestants(loaded)
@@ -114,12 +115,7 @@ def compare(*runs: Run | str | Path) -> Comparison:
     distances, corrupted = farther(models, LEVEL, ALIKE), corrupted_pairs(models, LEVEL, ALIKE)
     notes = [*_notes(models), *corruption_notes(models)]
     if distances.empty and corrupted.empty and all(test.threat == CLEAN for test in tests):
-        others = " ".join(corruption_notes(models))
-        raise UserError(
-            others
-            or "The runs share no norm and radius, no norm in which both measured distances, and no "
-            "corruptions; evaluate both models under the same ones."
-        )
+        notes.insert(0, _only_clean(models))
     pairs = _pairs(tests)
     return Comparison(_ranking(models, tests, pairs), pairs, tuple(notes), distances, corrupted)
 
@@ -202,6 +198,24 @@ def _covered(group: Sequence[str], place: int, candidates: Sequence[Sequence[str
 
 def _letter(place: int) -> str:
     return ascii_lowercase[place % 26] * (1 + place // 26)
+
+
+def _only_clean(models: Sequence[Contestant]) -> str:
+    """The sentence about models that have nothing but their images in common."""
+    asked = [", ".join(_conditions(each)) or "no attack" for each in models]
+    each_its_own = "; ".join(f"{one.name}: {text}" for one, text in zip(models, asked, strict=True))
+    return (
+        "Only clean images are compared, because no two models share a norm and radius, a norm in which both measured "
+        f"distances, or corruptions ({each_its_own}); evaluate them under the same ones."
+    )
+
+
+def _conditions(model: Contestant) -> Iterator[str]:
+    """What a model was evaluated under beside clean images, in words."""
+    yield from (called(threat, text) for threat, text in model.threats.items() if not threat.parts and threat != CLEAN)
+    yield from (f"{norm} {MINIMUM}" for norm in model.measured)
+    if len(model.corrupted):
+        yield "corruptions"
 
 
 def _notes(models: Sequence[Contestant]) -> Iterator[str]:

@@ -58,7 +58,9 @@ class PictureReader:
         short, long = sorted(picture.size)
         size = f"{picture.size[0]}x{picture.size[1]}"
         if short * long > limits.PICTURE_PIXELS:
-            raise UserError(f"{place} has {size} pixels; at most {limits.PICTURE_PIXELS:,} are decoded.")
+            raise UserError(
+                f"{place} has {size} pixels; at most {limits.PICTURE_PIXELS:,} are decoded: scale it down or remove it."
+            )
         if self.resize is not None and long * self.resize**2 > limits.PICTURE_PIXELS * short:
             raise UserError(f"{place} is too narrow to be resized ({size}); cut it first.")
         if self.resize is None and 3 * short * long > limits.IMAGE_VALUES:

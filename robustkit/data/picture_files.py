@@ -89,12 +89,17 @@ def pictures_in(folder: Path) -> list[Path]:
 
 
 def folders_in(folder: Path) -> list[str]:
-    """The names of the folders in a folder.
+    """The names of the folders in a folder, but for those of tools.
 
     Raises:
         UserError: it cannot be read.
     """
-    return [entry.name for entry in _entries(folder) if _holds(entry.is_dir)]
+    return [entry.name for entry in _entries(folder) if _holds(entry.is_dir) and not _of_a_tool(entry.name)]
+
+
+def _of_a_tool(name: str) -> bool:
+    """Whether a folder is one that editors and Python leave behind, such as .ipynb_checkpoints."""
+    return name.startswith(".") or name == "__pycache__"
 
 
 def _pictures_under(top: Path, budget: _Budget) -> Iterator[tuple[str, str]]:
@@ -109,7 +114,8 @@ def _pictures_under(top: Path, budget: _Budget) -> Iterator[tuple[str, str]]:
         for entry in _entries(folder):
             if _holds(entry.is_dir):
                 budget.count(picture=False)
-                waiting.append((entry.path, above | {known}))
+                if not _of_a_tool(entry.name):
+                    waiting.append((entry.path, above | {known}))
                 continue
             picture = _is_picture(entry)
             budget.count(picture)

@@ -34,6 +34,7 @@ from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 from robustkit.evidence.tables import summarised
 from robustkit.evidence.witnesses import KEPT
+from robustkit.host.arguments import bound_arguments
 from robustkit.host.environment import environment
 from robustkit.host.progress import ProgressWatch, WorkWatch
 from robustkit.paths import user_path
@@ -46,12 +47,15 @@ def _with_parameters_of(
 ) -> Callable[[Callable[[EvaluationRequest], Run]], Callable[P, Run]]:
     """Give a function of a request the parameters of the request itself, so that they are listed once."""
 
+    signature = inspect.signature(request).replace(return_annotation=Run)
+
     def decorate(function: Callable[[EvaluationRequest], Run]) -> Callable[P, Run]:
         @wraps(function)
         def evaluate(*args: P.args, **kwargs: P.kwargs) -> Run:
+            bound_arguments(function.__name__, signature, args, kwargs)
             return function(request(*args, **kwargs))
 
-        evaluate.__signature__ = inspect.signature(request).replace(return_annotation=Run)  # type: ignore[attr-defined]
+        evaluate.__signature__ = signature  # type: ignore[attr-defined]
         evaluate.__annotations__ = {**request.__annotations__, "return": Run}
         return evaluate
 

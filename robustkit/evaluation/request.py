@@ -169,7 +169,15 @@ class EvaluationRequest:
 
     def __post_init__(self) -> None:
         if self.samples is not None and (not isinstance(self.samples, int) or self.samples < 1):
-            raise UserError(f"The number of samples must be a whole number of at least 1, not {self.samples!r}.")
+            least = "a whole number of at least 1, or None for all images"
+            raise UserError(f"The number of samples must be {least}, not {self.samples!r}.")
+        if not isinstance(self.numerics, Numerics):
+            raise UserError(f"The numerics must be an object such as Numerics(bf16=True), not {self.numerics!r}.")
+        if self.bpda is not None and not isinstance(self.bpda, Mapping):
+            raise UserError(
+                "The surrogate gradients of bpda must be a mapping from names of modules, such as {'quantize': None}, "
+                f"not {self.bpda!r}."
+            )
         size = self.batch_size
         if size not in ("auto", "max") and (not isinstance(size, int) or size < 1):
             raise UserError(f"The batch size must be a whole number of at least 1, auto or max, not {size!r}.")

@@ -11,25 +11,52 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar, Union, get_args, get
 import numpy as np
 from torch import Tensor
 
-from robustkit.errors import UserError
+from robustkit.errors import UserError, nearest
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_EITHER: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_BY_NAME: Final = inspect.Parameter.KEYWORD_ONLY
 _MANY: Final = 1000  # elements of a list that are looked at
 
 
 def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which now refuses arguments of the wrong type with a `UserError`."""
+    """The function, which now refuses unknown arguments and those of the wrong type with a `UserError`."""
     signature, hints = inspect.signature(function), _hints(function)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature.bind(*args, **kwargs).arguments
+        given = bound_arguments(function.__name__, signature, args, kwargs)
         check_types(function.__name__, {name: value for name, value in given.items() if name in hints}, hints)
         return function(*args, **kwargs)
 
     return call
+
+
+def bound_arguments(
+    name: str, signature: inspect.Signature, args: Sequence[object], kwargs: Mapping[str, object]
+) -> dict[str, Any]:
+    """The arguments of a call by the names of the parameters of the function `name`.
+
+    Raises:
+        UserError: the function has no such argument, gets too many by position, or lacks one.
+    """
+    kinds = {key: parameter.kind for key, parameter in signature.parameters.items()}
+    names = [key for key, kind in kinds.items() if kind in (_EITHER, _BY_NAME)]
+    unknown = [key for key in kwargs if key not in names]
+    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds.values():
+        raise UserError(f"{name}() has no argument {unknown[0]!r}; {nearest(unknown[0], names, 1)}")
+    first = [key for key in names if kinds[key] == _EITHER]
+    if len(args) > len(first) and not {*kinds.values()} - {_EITHER, _BY_NAME}:
+        rest = [key for key in names if kinds[key] == _BY_NAME]
+        fix = f"give the others by name, such as {rest[0]}=" if rest else "leave out the others"
+        most = f"only {', '.join(first)}" if first else "nothing"
+        raise UserError(f"{name}() takes {most} by position, not {len(args)} values; {fix}.")
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:  # one is missing, or given twice
+        raise UserError(f"{name}(): {error}.") from None
 
 
 def check_fields(value: Any, **further: object) -> None:

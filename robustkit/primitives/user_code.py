@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import NamedTuple, cast
@@ -22,6 +23,10 @@ from robustkit.paths import no_file, user_path
 
 # `path/file.py:NAME(...)`: the file ends at the first ".py:" that a call follows, because a value may be a path too.
 _CALL = re.compile(r"(?P<file>.+?\.py):(?P<call>[^\W\d]\w*\(.*\))", re.DOTALL)
+
+_OUTSIDE = "no known parent package"  # in Python's error about `from .x import y` in a file that is in no package
+_PACKAGE_FIX = "add an empty file __init__.py to its folder, which makes the folder a package"
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Address(NamedTuple):
@@ -95,32 +100,33 @@ class ImportedFile(NamedTuple):
 def import_file(file: Path) -> ImportedFile:
     """Run a file as a module under a name of its own, with its folder on the path during the import.
 
+    A file in a package of the user is a module of that package, so that it may say `from .blocks import Net`.
+
     Raises:
         UserError: there is no such file, or it fails.
     """
     if not file.is_file():
         raise no_file(f"There is no file {shortened(file)}", file, "check the path")
-    folder = file.resolve().parent
+    package = _package_of(file.resolve())
     digest = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:12]
-    spec = importlib.util.spec_from_file_location(f"robustkit_user_{file.stem}_{digest}", file.resolve())
+    name = f"robustkit_user_{file.stem}_{digest}"
+    # Relative imports go by the name in the specification; pickle finds no module whose package is not imported.
+    loader = SourceFileLoader(name, str(file.resolve()))
+    spec = importlib.util.spec_from_file_location(".".join([*package.names, name]), file.resolve(), loader=loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    module.__name__ = name
     # Dataclasses and pickle look modules up by name.
-    sys.modules[module.__name__] = module
-    sys.path.insert(0, str(folder))
-    before = set(sys.modules)
+    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _neighbours_importable(file.resolve().parent, package) as neighbours:
+            loader.exec_module(module)
     except BaseException as error:  # a file may also call exit()
-        del sys.modules[module.__name__]
+        del sys.modules[name]
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise UserError(f"{file} cannot be imported: {described_error(error)}.") from error
-    finally:
-        with contextlib.suppress(ValueError):  # the file may have changed the path itself
-            sys.path.remove(str(folder))
-        neighbours = _remove_modules(set(sys.modules) - before - {module.__name__}, folder)
+        fix = f"; {_PACKAGE_FIX}" if isinstance(error, ImportError) and _OUTSIDE in str(error) else ""
+        raise UserError(f"{file} cannot be imported: {described_error(error)}{fix}.") from error
     return ImportedFile(module, _sha256((file, *sorted(neighbours))))
 
 
@@ -193,39 +199,101 @@ def instructions(code: CodeType) -> str:
     return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
-def _remove_modules(names: set[str], folder: Path) -> set[Path]:
-    """Remove a file's neighbours from `sys.modules`: files of another folder may import neighbours of the same names.
+class _Package(NamedTuple):
+    """The packages that a file is in: the folder above the outermost one, and their names, outermost first.
 
-    Returns the neighbours' files.
+    Without names the file is in none, and the folder is its own.
+    """
+
+    root: Path
+    names: tuple[str, ...]
+
+    def holds(self, module: str) -> bool:
+        """Whether a module, by its name, is the outermost package or in it."""
+        return module.partition(".")[0] in self.names[:1]
+
+
+def _package_of(file: Path) -> _Package:
+    """The user's package that a file is in; installed packages and robustkit itself are imported by their names."""
+    folder, names = file.parent, list[str]()
+    while (folder / "__init__.py").is_file() and folder.name and "." not in folder.name:
+        names.insert(0, folder.name)
+        folder = folder.parent
+    if names[:1] == ["robustkit"] or _INSTALLED & set(file.parts):
+        return _Package(file.parent, ())
+    return _Package(folder, tuple(names))
+
+
+@contextlib.contextmanager
+def _neighbours_importable(folder: Path, package: _Package) -> Iterator[set[Path]]:
+    """Let a file import its neighbours; the set that this gives has the neighbours' files after the import.
+
+    `sys.modules` keeps none of them: files of another folder may import neighbours of the same names.
+    """
+    # Another package of the same name may have been imported before.
+    others = {name: sys.modules.pop(name) for name in [*sys.modules] if package.holds(name)}
+    added = [*dict.fromkeys([str(folder), str(package.root)])]
+    sys.path[:0] = added
+    before = set(sys.modules)
+    neighbours = set[Path]()
+    try:
+        yield neighbours
+    finally:
+        for each in added:
+            with contextlib.suppress(ValueError):  # the file may have changed the path itself
+                sys.path.remove(each)
+        neighbours |= _remove_modules(set(sys.modules) - before, package.root)
+        sys.modules.update(others)
+
+
+def _remove_modules(names: set[str], folder: Path) -> set[Path]:
+    """Remove from `sys.modules` those of some modules that are in a folder, and return their files.
+
+    Libraries of an environment within the folder stay: not every library can be imported twice.
     """
     files = set()
     for name in names:
         origin = getattr(sys.modules[name], "__file__", None)
-        if origin is not None and Path(origin).resolve().is_relative_to(folder):
-            files.add(Path(origin).resolve())
+        path = None if origin is None else Path(origin).resolve()
+        if path is None or not path.is_relative_to(folder) or name.startswith("robustkit."):
+            continue
+        if not _INSTALLED & set(path.relative_to(folder).parts):
+            files.add(path)
             del sys.modules[name]
     return files
 
 
 def _imported_files(file: Path) -> Iterator[Path]:
-    """The files beside `file`, or in packages beside it, that its import statements name."""
+    """The files beside `file`, in packages beside it, or in the package that it is in, that its imports name."""
     try:
         tree = ast.parse(file.read_bytes())
     except SyntaxError:  # a neighbour for another version of Python, which no import statement reached
         return
+    package = _package_of(file)
     for node in ast.walk(tree):
+        level = 0
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = f"{node.module}." if node.module else ""
+            base, level = f"{node.module}." if node.module else "", node.level
             names = [f"{base}{alias.name}" for alias in node.names]
         else:
             continue
         for name in names:
-            parts = name.split(".")
-            for depth in range(1, len(parts) + 1):
-                place = file.parent.joinpath(*parts[:depth])
-                yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
+            if level and package.names:  # from the outermost package on, whose __init__.py runs, too
+                above = package.names[: max(len(package.names) - level + 1, 0)]
+                yield from _files_named([*above, *name.split(".")], package.root)
+                continue
+            yield from _files_named(name.split("."), file.parent)
+            if package.holds(name):
+                yield from _files_named(name.split("."), package.root)
+
+
+def _files_named(parts: list[str], folder: Path) -> Iterator[Path]:
+    """The files that run when a module in a folder is imported, by the parts of its name."""
+    for depth in range(1, len(parts) + 1):
+        place = folder.joinpath(*parts[:depth])
+        yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
 
 
 def _class_text(kind: type) -> str:

@@ -49,6 +49,15 @@ def test_what_holds_no_pictures_cannot_be_read_as_gray(tmp_path):
             load_dataset(name, gray=True)
 
 
+@pytest.mark.parametrize("place", [".ipynb_checkpoints", "__pycache__", "cat/.ipynb_checkpoints"])
+def test_what_editors_leave_behind_is_no_class_and_no_picture(tmp_path, place):
+    for name in ("cat/1.png", "dog/1.png", f"{place}/1-checkpoint.png"):
+        picture(tmp_path / name)
+    data = load_dataset(str(tmp_path))
+
+    assert (data.class_names, len(data)) == (("cat", "dog"), 2)
+
+
 @pytest.mark.parametrize("name", ["1.gif", "1.AVIF", "1.heic"])
 def test_a_picture_of_a_kind_that_is_not_read_is_not_left_out_in_silence(tmp_path, name):
     """Of 180 pictures 130 were evaluated, without a word: the other 50 were GIFs."""
@@ -145,3 +154,11 @@ def test_a_picture_of_several_frames_is_not_read_as_its_first_one(tmp_path, name
 
     with pytest.raises(UserError, match=f"{name} has several frames or pages; save the one that is meant"):
         data.batch([1])
+
+
+def test_a_picture_that_is_too_large_names_the_fix(tmp_path, monkeypatch):
+    picture(tmp_path / "cat" / "1.png", width=9, height=12)
+    monkeypatch.setattr("robustkit.limits.PICTURE_PIXELS", 100)
+
+    with pytest.raises(UserError, match=r"9x12 pixels; at most 100 are decoded: scale it down"):
+        load_dataset(str(tmp_path)).batch([0])

@@ -193,6 +193,30 @@ def test_what_attack_cannot_take_is_refused_in_one_line(kind):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: evaluate(linear(), dataset=(X, Y), samples="all", **ASK), r"or None for all images, not 'all'"),
+        (lambda: evaluate(linear(), attack="fgsm"), r"evaluate\(\) has no argument 'attack'; did you mean attacks\?"),
+        (lambda: robustkit.corruptions(linear(), sample=5), r"corruptions\(\) has no argument 'sample'.*samples\?"),
+        (lambda: evaluate(linear(), (X, Y), "fgsm"), r"evaluate\(\) takes only models by position, .* dataset="),
+        (lambda: evaluate(dataset=(X, Y)), r"evaluate\(\): missing a required argument: 'models'"),
+        (
+            lambda: robustkit.load_dataset("digits", splitt="train"),
+            r"load_dataset\(\) has no argument 'splitt'.*split\?",
+        ),
+        (lambda: load_run("a", "b"), r"load_run\(\) takes only folder by position, .* leave out the others"),
+        (lambda: evaluate(linear(), dataset=(X, Y), numerics="bf16", **ASK), r"Numerics\(.*not 'bf16'"),
+        (lambda: evaluate(linear(), dataset=(X, Y), bpda="1", **ASK), r"mapping .*not '1'"),
+    ],
+)
+def test_names_and_values_of_the_command_line_are_explained_in_python(call, words):
+    """A TypeError spoke of EvaluationRequest.__init__(), which nobody had called."""
+    with pytest.raises(UserError, match=words) as error:
+        call()
+    assert "EvaluationRequest" not in str(error.value)
+
+
 def test_evaluate_writes_the_files_of_the_command_line(tmp_path):
     run = evaluate(linear(), dataset=data(12), out=tmp_path / "run", **ASK)
     files = {file.name for file in (tmp_path / "run").iterdir()}

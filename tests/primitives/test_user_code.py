@@ -1,6 +1,8 @@
 import os
+import pickle
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -64,6 +66,73 @@ def test_a_file_that_is_gone_or_fails_is_an_error(tmp_path):
     (tmp_path / "fails.py").write_text("1 / 0")
     with pytest.raises(UserError, match="cannot be imported: ZeroDivisionError: division by zero"):
         import_unchanged(tmp_path / "fails.py")
+
+
+@pytest.fixture
+def in_package(tmp_path: Path) -> Path:
+    """A file in the inner of two packages, which uses three ways to import from them and a file beside it."""
+    inner = tmp_path / "pkg" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "pkg" / "__init__.py").write_text("SCALE = 2\n")
+    (inner / "__init__.py").write_text("")
+    (tmp_path / "pkg" / "blocks.py").write_text("from . import SCALE\nWIDTH = 8 * SCALE\n")
+    (inner / "near.py").write_text("DEPTH = 3\n")
+    (inner / "beside.py").write_text("SIDE = 5\n")
+    imports = "from ..blocks import WIDTH\nfrom .near import DEPTH\nfrom pkg.inner import near\nimport beside\n"
+    body = "class Mine:\n    sizes = WIDTH, DEPTH, near.DEPTH, beside.SIDE\n"
+    (inner / "model.py").write_text(imports + body)
+    return inner / "model.py"
+
+
+def test_a_file_in_a_package_imports_from_its_package(in_package):
+    """`from .blocks import Net`: attempted relative import with no known parent package."""
+    before, path = set(sys.modules), list(sys.path)
+    module = import_file(in_package).module
+
+    assert module.Mine.sizes == (16, 3, 3, 5)
+    assert pickle.loads(pickle.dumps(module.Mine)) is module.Mine
+    assert set(sys.modules) - before == {module.__name__}
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    "name", ["pkg/__init__.py", "pkg/blocks.py", "pkg/inner/__init__.py", "pkg/inner/near.py", "pkg/inner/beside.py"]
+)
+@pytest.mark.parametrize("code", [file_code, lambda file: import_file(file).code])
+def test_the_hash_of_a_file_in_a_package_depends_on_what_it_imports_from_the_package(in_package, name, code):
+    before = code(in_package)
+    with (in_package.parents[2] / name).open("a") as more:
+        more.write("# another line\n")
+
+    assert code(in_package) != before
+
+
+def test_a_package_of_the_same_name_that_was_imported_before_is_not_mistaken_for_it(in_package, monkeypatch):
+    other = ModuleType("pkg")
+    monkeypatch.setitem(sys.modules, "pkg", other)
+
+    assert import_file(in_package).module.Mine.sizes[0] == 16
+    assert sys.modules["pkg"] is other
+
+
+def test_a_library_of_an_environment_beside_the_file_stays_imported(tmp_path, monkeypatch):
+    """Removed with the neighbours, it was imported a second time later, and had every class twice."""
+    libraries = tmp_path / "venv" / "lib" / "site-packages"
+    libraries.mkdir(parents=True)
+    (libraries / "some_library_of_robustkits_tests.py").write_text("")
+    (tmp_path / "mine.py").write_text("import some_library_of_robustkits_tests as library")
+    monkeypatch.syspath_prepend(str(libraries))
+    library = import_file(tmp_path / "mine.py").module.library
+
+    assert sys.modules.pop("some_library_of_robustkits_tests") is library
+
+
+def test_a_relative_import_without_a_package_names_the_fix(tmp_path):
+    (tmp_path / "blocks.py").write_text("")
+    (tmp_path / "model.py").write_text("from . import blocks")
+
+    with pytest.raises(UserError, match=r"no known parent package .*; add an empty file __init__\.py to its folder"):
+        import_file(tmp_path / "model.py")
 
 
 def made_without_a_file(body: str) -> type:
