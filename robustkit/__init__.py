@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from robustkit.errors import UserError as UserError
     from robustkit.evaluation.evaluation import corruptions as corruptions
     from robustkit.evaluation.evaluation import evaluate as evaluate
+    from robustkit.evaluation.request import Numerics as Numerics
     from robustkit.evidence.reading import load_run as load_run
     from robustkit.models import load_model as load_model
     from robustkit.tracing import trace as trace
@@ -43,6 +44,7 @@ _PUBLIC = {
     "Gate": "robustkit.comparison.gate",
     "Smoothing": "robustkit.classifier.smoothing",
     "HttpModel": "robustkit.black_box",
+    "Numerics": "robustkit.evaluation.request",
     "RemoteAccess": "robustkit.black_box",
     "UserError": "robustkit.errors",
     "attack": "robustkit.engine.attack_tensors",

@@ -172,7 +172,9 @@ class EvaluationRequest:
             least = "a whole number of at least 1, or None for all images"
             raise UserError(f"The number of samples must be {least}, not {self.samples!r}.")
         if not isinstance(self.numerics, Numerics):
-            raise UserError(f"The numerics must be an object such as Numerics(bf16=True), not {self.numerics!r}.")
+            raise UserError(
+                f"The numerics must be an object such as robustkit.Numerics(bf16=True), not {self.numerics!r}."
+            )
         if self.bpda is not None and not isinstance(self.bpda, Mapping):
             raise UserError(
                 "The surrogate gradients of bpda must be a mapping from names of modules, such as {'quantize': None}, "

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, fields
+from dataclasses import InitVar, fields, is_dataclass
 from functools import wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -46,7 +46,8 @@ def bound_arguments(
     names = [key for key, kind in kinds.items() if kind in (_EITHER, _BY_NAME)]
     unknown = [key for key in kwargs if key not in names]
     if unknown and inspect.Parameter.VAR_KEYWORD not in kinds.values():
-        raise UserError(f"{name}() has no argument {unknown[0]!r}; {nearest(unknown[0], names, 1)}")
+        fix = _inside(unknown[0], signature) or nearest(unknown[0], names, 1)
+        raise UserError(f"{name}() has no argument {unknown[0]!r}; {fix}")
     first = [key for key in names if kinds[key] == _EITHER]
     if len(args) > len(first) and not {*kinds.values()} - {_EITHER, _BY_NAME}:
         rest = [key for key in names if kinds[key] == _BY_NAME]
@@ -57,6 +58,15 @@ def bound_arguments(
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:  # one is missing, or given twice
         raise UserError(f"{name}(): {error}.") from None
+
+
+def _inside(name: str, signature: inspect.Signature) -> str:
+    """How to give what is a field of an argument's object, such as `numerics`; empty if it is none."""
+    for key, parameter in signature.parameters.items():
+        kind = type(parameter.default)
+        if is_dataclass(kind) and name in {each.name for each in fields(kind)}:
+            return f"give {key}=robustkit.{kind.__name__}({name}=...)."
+    return ""
 
 
 def check_fields(value: Any, **further: object) -> None:

@@ -198,6 +198,10 @@ def test_what_attack_cannot_take_is_refused_in_one_line(kind):
     [
         (lambda: evaluate(linear(), dataset=(X, Y), samples="all", **ASK), r"or None for all images, not 'all'"),
         (lambda: evaluate(linear(), attack="fgsm"), r"evaluate\(\) has no argument 'attack'; did you mean attacks\?"),
+        (
+            lambda: evaluate(linear(), bf16=True),
+            r"no argument 'bf16'; give numerics=robustkit\.Numerics\(bf16=\.\.\.\)\.",
+        ),
         (lambda: robustkit.corruptions(linear(), sample=5), r"corruptions\(\) has no argument 'sample'.*samples\?"),
         (lambda: evaluate(linear(), (X, Y), "fgsm"), r"evaluate\(\) takes only models by position, .* dataset="),
         (lambda: evaluate(dataset=(X, Y)), r"evaluate\(\): missing a required argument: 'models'"),
