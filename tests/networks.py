@@ -50,6 +50,18 @@ class Changed(nn.Module):
         return logits if self.after is None else self.after(logits)
 
 
+class Rival(nn.Module):
+    """Two classes: the first has a constant logit, the other the value of a function of each image."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], constant: float) -> None:
+        super().__init__()
+        self.function, self.constant = function, constant
+
+    def forward(self, x: Tensor) -> Tensor:
+        value = self.function(x.double().flatten(1))
+        return torch.stack([torch.full_like(value, self.constant), value], 1)
+
+
 def switched_off(model: nn.Module, value: float) -> nn.Module:
     """The model with one class more, whose logit is always `-value`."""
     return Changed(model, lambda logits: torch.cat([logits, torch.full_like(logits[:, :1], -value)], 1))

@@ -1,12 +1,11 @@
 """What a small random step is, and what it shows of functions whose change is known."""
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.session import Session
@@ -15,21 +14,10 @@ from robustkit.engine.random_step import random_steps
 from robustkit.primitives.measure import Measure
 from robustkit.primitives.protocol import begin
 from robustkit.primitives.trust import RandomStep
+from tests.networks import Rival
 from tests.problems import trials
 
 SHAPE = (1, 8, 8)
-
-
-class Rival(nn.Module):
-    """Two classes: the first has a constant logit, the other the value of a function of each image."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor], constant: float) -> None:
-        super().__init__()
-        self.function, self.constant = function, constant
-
-    def forward(self, x: Tensor) -> Tensor:
-        value = self.function(x.double().flatten(1))
-        return torch.stack([torch.full_like(value, self.constant), value], 1)
 
 
 class Taken(NamedTuple):
