@@ -30,22 +30,18 @@ class FollowedGradients(NamedTuple):
     images: int
     misled: tuple[int, ...]  # those whose gradient is not to be believed
     why: tuple[Doubt, ...]  # what was seen there, the most frequent first
-    steps: tuple[RandomStep, ...]
+    lost: int  # random steps that said nothing
+    together: RandomStep  # all of them
 
     @property
     def masked(self) -> bool:
         """Whether an honest network would not have this."""
-        return self.misled_often or wrong_together(self.steps)
+        return self.misled_often or wrong_together(self.together)
 
     @property
     def misled_often(self) -> bool:
         """Whether it happens on more images than in an honest network."""
         return len(self.misled) > max(1, _MOST * self.images)
-
-    @property
-    def lost(self) -> int:
-        """How many random steps said nothing."""
-        return sum(step.lost for step in self.steps)
 
 
 def followed(records: Iterable[NearRow], attacks: Sequence[str]) -> dict[RunThreat, FollowedGradients]:
@@ -71,7 +67,7 @@ def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
     if len(erring) <= max(1, sum(step.crooked for step in steps)):
         why = {sample: seen for sample, seen in why.items() if seen != "errs"}
     reasons = tuple(each for each, _ in Counter(why.values()).most_common())
-    return FollowedGradients(len(given), tuple(sorted(why)), reasons, tuple(steps))
+    return FollowedGradients(len(given), tuple(sorted(why)), reasons, sum(step.lost for step in steps), together(steps))
 
 
 def _doubt(row: NearRow) -> Doubt | None:
@@ -105,10 +101,10 @@ def _text(counts: FollowedGradients) -> str:
     what = ", or ".join(_WORDS[each] for each in counts.why or ("misses",))
     text = f"on {len(counts.misled)} of {counts.images} images that the first steps did not break, {what}."
     if counts.masked:
-        if wrong_together(counts.steps):
+        if wrong_together(counts.together):
             text += (
                 " Taken together, small steps in random directions do not change the logits as gradients say, by "
-                f"{100 * together(counts.steps).error:.0f} % of the usual change."
+                f"{100 * counts.together.error:.0f} % of the usual change."
             )
         attacked = "Every member of the ensemble attacked these images, but the" if counts.misled_often else "The"
         text += f" {attacked} model's gradients are probably masked, and then the reported robust accuracy is too high."

@@ -89,8 +89,10 @@ def _distance(answer: Tensor, first: Tensor) -> float:
     if answer.shape != first.shape:
         return float("inf")
     same = (answer == first) | (answer.isnan() & first.isnan())
+    if bool(same.all()):
+        return 0.0
     shares = (answer - first).abs() / sizes(first)
-    return 0.0 if bool(same.all()) else float(shares[~same].nan_to_num(nan=float("inf")).max())
+    return float(shares[~same].nan_to_num(nan=float("inf")).max())
 
 
 def _allowed(ask: Callable[[], Tensor], seed: int, first: Tensor) -> float:

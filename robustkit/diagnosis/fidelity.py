@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit.nethook.gradients import gradients
+from robustkit.nethook.gradients import gradients_or_zeros
 from robustkit.nethook.hooked import Inputs
 
 from .calls import floats
@@ -72,8 +72,9 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
     floor = _ROUNDING * torch.finfo(plain.dtype).eps * length(plain)
     # A hundredth, or more where the response to a hundredth would be smaller than rounding errors.
     share = (10 * floor / length(full).clamp(min=TINY)).clamp(SMALL, 1.0)
+    small_moves = [_times(share, v, count) for v in moves]
     with torch.no_grad():
-        fine = layer([a + _times(share, v, count) for a, v in zip(start, moves, strict=True)]) - plain
+        fine = layer([a + v for a, v in zip(start, small_moves, strict=True)]) - plain
     inputs = [a.clone().requires_grad_() for a in start]
     with torch.enable_grad():
         output = layer(inputs)
@@ -83,7 +84,7 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
     if bool((small < _NOTHING_MISSING).any()):
         omitted = [_times(share, v, count) for v in grad_fine.without_gradient(moves, count)]
         missing = _projected(layer, start, omitted, plain, fine)
-    along = RandomDirection(layer, start, [_times(share, v, count) for v in moves], plain)
+    along = RandomDirection(layer, start, small_moves, plain)
     measurable = torch.where(length(full) > floor, 1.0, torch.nan)
     fine_measurable = torch.where(length(fine) > floor / 10, 1.0, 0.0)
     input_moved = torch.stack([per_image(v, count).abs().amax(1) for v in moves]).amax(0) > 0
@@ -116,11 +117,8 @@ class _PulledBack:
     """`J^T u` for `u` the direction of a response."""
 
     def __init__(self, output: Tensor, inputs: list[Tensor], d: Tensor) -> None:
-        self.grads = [torch.zeros_like(part) for part in inputs]
-        if output.requires_grad:
-            unit = d / length(d).clamp(min=TINY).unsqueeze(1)
-            grads = gradients(output, inputs, unit, retain_graph=True)
-            self.grads = [zero if grad is None else grad for zero, grad in zip(self.grads, grads, strict=True)]
+        unit = d / length(d).clamp(min=TINY).unsqueeze(1)
+        self.grads = gradients_or_zeros(output, inputs, unit, retain_graph=True)
 
     def along(self, moves: list[Tensor], count: int) -> Tensor:
         """`[count]` <J^T u, v>."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustkit.nethook import StaleActivationError, Trace
-from robustkit.nethook.gradients import gradients
+from robustkit.nethook.gradients import gradients_or_zeros
 from robustkit.primitives import losses
 
 from .calls import Site, floats
@@ -123,10 +123,7 @@ def _moved(batch: Subject, grad: Tensor, seen: Tensor, logits: Tensor, margin: T
 
 def _grad_or_zeros(value: Tensor, point: Tensor) -> Tensor:
     """The gradient of the sum of `value` with respect to `point`; zeros if there is none."""
-    if not value.requires_grad or not point.requires_grad:
-        return torch.zeros_like(point)
-    grad = gradients(value.sum(), [point], retain_graph=True)[0]
-    return torch.zeros_like(point) if grad is None else grad
+    return gradients_or_zeros(value.sum(), [point], retain_graph=True)[0]
 
 
 def _summarized(grad: Any, count: int) -> CallGradient:

@@ -10,7 +10,7 @@ steps predicts the full one.
 import torch
 from torch import Tensor
 
-from robustkit.nethook.gradients import gradients
+from robustkit.nethook.gradients import gradients_or_zeros
 from robustkit.primitives import noise
 
 from .layer_function import TINY, LayerFunction, length, per_image
@@ -27,10 +27,7 @@ class RandomDirection:
         key = noise.keys(layer.seed, torch.zeros(1, dtype=torch.int64, device=plain.device))
         self.direction = noise.normal(key, 0, plain.shape[1:])[0].to(plain)
         self.half = (output.detach() - plain) @ self.direction
-        grads = [torch.zeros_like(part) for part in middle]
-        if output.requires_grad:
-            found = gradients(output, middle, self.direction.expand_as(output))
-            grads = [zero if grad is None else grad for zero, grad in zip(grads, found, strict=True)]
+        grads = gradients_or_zeros(output, middle, self.direction.expand_as(output))
         parts = torch.cat([per_image(g * v, layer.count) for g, v in zip(grads, moves, strict=True)], 1)
         self.predicted, self.usual = parts.sum(1), length(parts)
 

@@ -1,7 +1,7 @@
 """The parts of `Run.samples`: the verdicts of one attack at one threat, by image."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from robustkit.evidence.parts import Gaps, Part, Words
 from robustkit.evidence.results import combined
 
 _VERDICTS: Final = ("robust", "broken", "clean-wrong")
+_BROKEN: Final = 1
 _CLEAN_WRONG: Final = 2
 _MEASURED: Final = (
     "adv_pred", "queries_to_break", "restart", "target", "linf", "l2", "l1", "l0", "forwards", "backwards",
@@ -62,17 +63,14 @@ def _part(
     found = attacked if len(rows) == len(attacked) else attacked.rows_where(rows)  # both ascend by image
     outcome = np.full(len(places), _CLEAN_WRONG, np.int8)
     outcome[known] = found.success
+    broken = outcome == _BROKEN
+    errors = broken[known]
+
+    def column(name: str) -> Gaps:
+        values = getattr(found, name)
+        return Gaps(values[errors], broken) if name in _OF_BROKEN else Gaps(values, known)
+
     return {
         "attack": attack, "sample": images.sample, "label": images.label, "clean_pred": images.pred,
-        "verdict": Words(outcome, _VERDICTS), **{name: _measured(found, name, known) for name in _MEASURED},
+        "verdict": Words(outcome, _VERDICTS), **{name: column(name) for name in _MEASURED},
     }  # fmt: skip
-
-
-def _measured(found: AttackColumns, name: str, known: NDArray[np.bool_]) -> Gaps:
-    """One column of the images that were attacked, or of those that were broken."""
-    values: NDArray[Any] = getattr(found, name)
-    if name not in _OF_BROKEN:
-        return Gaps(values, known)
-    success, broken = found.success > 0, known.copy()
-    broken[known] = success
-    return Gaps(values[success], broken)

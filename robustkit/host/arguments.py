@@ -42,22 +42,27 @@ def bound_arguments(
     Raises:
         UserError: the function has no such argument, gets too many by position, or lacks one.
     """
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise UserError(f"{name}(){_misfit(signature, args, kwargs) or f': {error}.'}") from None
+
+
+def _misfit(signature: inspect.Signature, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """What does not fit, and the fix; empty where an argument is missing, or given twice."""
     kinds = {key: parameter.kind for key, parameter in signature.parameters.items()}
     names = [key for key, kind in kinds.items() if kind in (_EITHER, _BY_NAME)]
     unknown = [key for key in kwargs if key not in names]
     if unknown and inspect.Parameter.VAR_KEYWORD not in kinds.values():
         fix = _inside(unknown[0], signature) or nearest(unknown[0], names, 1)
-        raise UserError(f"{name}() has no argument {unknown[0]!r}; {fix}")
+        return f" has no argument {unknown[0]!r}; {fix}"
     first = [key for key in names if kinds[key] == _EITHER]
     if len(args) > len(first) and not {*kinds.values()} - {_EITHER, _BY_NAME}:
         rest = [key for key in names if kinds[key] == _BY_NAME]
         fix = f"give the others by name, such as {rest[0]}=" if rest else "leave out the others"
         most = f"only {', '.join(first)}" if first else "nothing"
-        raise UserError(f"{name}() takes {most} by position, not {len(args)} values; {fix}.")
-    try:
-        return signature.bind(*args, **kwargs).arguments
-    except TypeError as error:  # one is missing, or given twice
-        raise UserError(f"{name}(): {error}.") from None
+        return f" takes {most} by position, not {len(args)} values; {fix}."
+    return ""
 
 
 def _inside(name: str, signature: inspect.Signature) -> str:

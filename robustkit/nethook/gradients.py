@@ -34,3 +34,14 @@ def gradients(
         "The model runs layers under re-entrant checkpointing, where no gradient with respect to the input can be "
         "computed; call torch.utils.checkpoint.checkpoint with use_reentrant=False, or turn its checkpointing off."
     )
+
+
+def gradients_or_zeros(
+    outputs: Tensor, inputs: Sequence[Tensor], grad_outputs: Tensor | None = None, *, retain_graph: bool | None = None
+) -> list[Tensor]:
+    """The gradients of `outputs` with respect to tensors; zeros where there is none, or no graph at all."""
+    zeros = [torch.zeros_like(part) for part in inputs]
+    if not outputs.requires_grad:
+        return zeros
+    found = gradients(outputs, inputs, grad_outputs, retain_graph=retain_graph)
+    return [zero if grad is None else grad for zero, grad in zip(zeros, found, strict=True)]

@@ -78,13 +78,12 @@ def together(steps: Sequence[RandomStep]) -> RandomStep:
                         for column in zip(*told, strict=True)))  # fmt: skip
 
 
-def wrong_together(steps: Sequence[RandomStep]) -> bool:
-    """Whether the steps of many images show what no single one does: a backward pass that is wrong in a small part.
+def wrong_together(steps: RandomStep) -> bool:
+    """Whether steps, taken `together`, show what no single one does: a backward pass that is wrong in a small part.
 
     The error of one image is that part's share times a normally distributed number.
     """
-    error, bend = together(steps)
-    return error > _WRONG_TOGETHER and bend < _STRAIGHT_TOGETHER * error
+    return steps.error > _WRONG_TOGETHER and steps.bend < _STRAIGHT_TOGETHER * steps.error
 
 
 class CleanGradient(NamedTuple):
