@@ -3,10 +3,13 @@
 An ensemble that measures nearness (`default`) follows the gradient of the nearest class once, from the best point of
 each image, to where it predicts most. From the clean image it follows the gradient, too, a tenth of the way and the
 whole way, moves the values that have none, and takes a small step in a random direction.
+
+What is seen at an image that falls after all makes no robust accuracy too high. A random step that goes wrong is held
+against the backward pass, wherever it was seen.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from robustkit.checks.black_box_wins import MASKED
@@ -32,33 +35,29 @@ class FollowedGradients(NamedTuple):
     why: tuple[Doubt, ...]  # what was seen there, the most frequent first
     lost: int  # random steps that said nothing
     together: RandomStep  # all of them
+    standing: int  # images that no attack broke
+    blamed: int  # misled images that stand, or whose random step went wrong
 
     @property
     def masked(self) -> bool:
-        """Whether an honest network would not have this."""
-        return self.misled_often or wrong_together(self.together)
+        """Whether no honest network has this, and robust accuracy may be too high by more than a few images."""
+        return self.many(self.standing) and (self.many(self.blamed) or wrong_together(self.together))
 
-    @property
-    def misled_often(self) -> bool:
-        """Whether it happens on more images than in an honest network."""
-        return len(self.misled) > max(1, _MOST * self.images)
+    def many(self, count: int) -> bool:
+        """Whether so many of the images are more than a few."""
+        return count > max(1, _MOST * self.images)
 
 
-def followed(records: Iterable[NearRow], attacks: Sequence[str]) -> dict[RunThreat, FollowedGradients]:
-    """The counts of one model by threat; of each image the first measurement.
-
-    Args:
-        records: of the model.
-        attacks: names, in the order in which they are run.
-    """
-    order = {name: number for number, name in enumerate(attacks)}
+def followed(facts: ModelFacts) -> dict[RunThreat, FollowedGradients]:
+    """The counts of a model by threat; of each image the first measurement."""
+    order = {str(entry["name"]): number for number, entry in enumerate(facts.attacks)}
     first: dict[RunThreat, dict[int, NearRow]] = {}
-    for row in sorted(records, key=lambda each: order.get(each.attack, len(order))):
+    for row in sorted(facts.nearness, key=lambda each: order.get(each.attack, len(order))):
         first.setdefault(RunThreat(row.norm, row.eps_text), {}).setdefault(row.sample, row)
-    return {place: _counts(rows.values()) for place, rows in first.items()}
+    return {place: _counts(rows.values(), facts.survivors(place)) for place, rows in first.items()}
 
 
-def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
+def _counts(rows: Iterable[NearRow], survivors: Container[int]) -> FollowedGradients:
     given = list(rows)
     why = {row.sample: seen for row in given if (seen := _doubt(row)) is not None}
     erring = [sample for sample, seen in why.items() if seen == "errs"]
@@ -67,7 +66,11 @@ def _counts(rows: Iterable[NearRow]) -> FollowedGradients:
     if len(erring) <= max(1, sum(step.crooked for step in steps)):
         why = {sample: seen for sample, seen in why.items() if seen != "errs"}
     reasons = tuple(each for each, _ in Counter(why.values()).most_common())
-    return FollowedGradients(len(given), tuple(sorted(why)), reasons, sum(step.lost for step in steps), together(steps))
+    return FollowedGradients(
+        len(given), tuple(sorted(why)), reasons, sum(step.lost for step in steps), together(steps),
+        sum(row.sample in survivors for row in given),
+        sum(seen == "errs" or sample in survivors for sample, seen in why.items()),
+    )  # fmt: skip
 
 
 def _doubt(row: NearRow) -> Doubt | None:
@@ -82,7 +85,7 @@ def _random_step(row: NearRow) -> RandomStep | None:
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat at which gradients were followed."""
-    measured = followed(facts.nearness, [str(entry["name"]) for entry in facts.attacks])
+    measured = followed(facts)
     # At radius 0 there is nothing to predict.
     here = [place for place in facts.radii if place in measured and place.eps > 0]
     if not here:
@@ -106,8 +109,12 @@ def _text(counts: FollowedGradients) -> str:
                 " Taken together, small steps in random directions do not change the logits as gradients say, by "
                 f"{100 * counts.together.error:.0f} % of the usual change."
             )
-        attacked = "Every member of the ensemble attacked these images, but the" if counts.misled_often else "The"
+        attacked = (
+            "Every member of the ensemble attacked these images, but the" if counts.many(counts.blamed) else "The"
+        )
         text += f" {attacked} model's gradients are probably masked, and then the reported robust accuracy is too high."
+    elif counts.many(len(counts.misled)):
+        text += " Nearly all of these were broken all the same, so it hardly makes robust accuracy too high."
     elif 2 * counts.lost > counts.images:
         text += f" Small random steps, which show whether gradients leave something out, said nothing on {counts.lost}."
     return text

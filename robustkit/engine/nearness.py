@@ -19,7 +19,6 @@ from typing_extensions import Self
 from robustkit.classifier.logit_sizes import units
 from robustkit.classifier.session import Session
 from robustkit.engine.margins import Margins, seen_once
-from robustkit.engine.random_step import COST as RANDOM_STEP_COST
 from robustkit.engine.random_step import random_steps
 from robustkit.primitives import noise
 from robustkit.primitives.measure import Measure
@@ -83,7 +82,7 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
             for row, found in zip(rows, clean.nearness(), strict=True):
                 near[row] = near[row]._replace(at_clean=found.believed)
         if measure.clean_gradient:
-            for row, gradient in zip(rows, clean.gradients(random_step=measure.random_step), strict=True):
+            for row, gradient in zip(rows, clean.gradients(measure), strict=True):
                 near[row] = near[row]._replace(clean_gradient=gradient)
         for row, cost in zip(rows, clean.costs, strict=True):
             costs[row] += cost
@@ -139,8 +138,8 @@ class _Queried:
         moved = ball.climb(x, x, noise.normal(self.trials.key, 0, x.shape[1:]).to(x), ball.eps)
         return torch.where(self.flat, moved, self.points)
 
-    def gradients(self, *, random_step: bool = False) -> list[CleanGradient]:
-        """Whether the gradients can be believed, at clean images; with a random step, too, if that is asked for."""
+    def gradients(self, measure: Measure) -> list[CleanGradient]:
+        """Whether the gradients can be believed, at clean images; with random steps, too, if these are measured."""
         predicted = [float(row.predicted[0]) for row in self.rows]
         # Of the two logits that matter: some networks give classes that are switched off a huge one.
         nearest = torch.stack([row.classes[0] for row in self.rows])
@@ -148,11 +147,11 @@ class _Queried:
         whole = self._along(*_WAY) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
         found = zip(predicted, self._along(*_STEP), whole, self._unseen(), sizes, units(self.logits), strict=True)
         gradients = [CleanGradient.of(*each) for each in found]
-        if not random_step:
+        if not measure.random_step:
             return gradients
-        self.costs = [cost + RANDOM_STEP_COST for cost in self.costs]
-        steps = random_steps(self.session, self.attack, self.states, self.logits)
-        return [each._replace(random=step) for each, step in zip(gradients, steps, strict=True)]
+        walked = random_steps(self.session, self.attack, self.states, self.logits, again=measure.shorter_step)
+        self.costs = [cost + each.cost for cost, each in zip(self.costs, walked, strict=True)]
+        return [each._replace(random=step) for each, (step, _) in zip(gradients, walked, strict=True)]
 
     def _along(self, share: float, most: float) -> list[Gain]:
         """What a share of the way along each gradient gains."""

@@ -3,10 +3,14 @@
 A step along a gradient shows what the gradient points to. What it leaves out, or reverses, at some values of the image
 shows in a random direction, in which any value may move. The gradient is that of the step's middle: at the clean image
 itself equal values (a background of zeros) can lie on the kink of a max pooling, where no gradient says what happens.
+
+Along a step of that size a rough network turns, too. So a step that the gradient does not explain is taken again, much
+shorter: of a gradient that is right the error becomes smaller, of one that is wrong it stays.
 """
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,10 +27,18 @@ COST = TrialCost(2, 1)  # the middle of the step, with its gradient, and its end
 # Each value that moves moves by so much if half of the radius allows it for that many values, and for 20 at least; by
 # more if a tenth of the radius, spent on all values, is more. Smaller steps are lost where images have 256 levels.
 _PACE, _MOST, _LEAST, _FEWEST = 0.02, 0.5, 0.1, 20
+_SHORTER = 1 / 64  # of the step
 _SIDES, _CHOICE = 1, 2  # draws of noise; number 0 moves the values without a gradient
 
 
-def random_steps(session: Session, attack: Margins, states: State, logits: Tensor) -> list[RandomStep]:
+class Walked(NamedTuple):
+    """A random step from one clean image, with what it cost."""
+
+    step: RandomStep
+    cost: TrialCost
+
+
+def random_steps(session: Session, attack: Margins, states: State, logits: Tensor, *, again: bool) -> list[Walked]:
     """What a random step from each clean image shows.
 
     Args:
@@ -34,14 +46,29 @@ def random_steps(session: Session, attack: Margins, states: State, logits: Tenso
         attack: in the threat model that is meant.
         states: `[n]` rows, whose trials count.
         logits: `[n, K]` at the clean images.
+        again: whether a step that the gradient does not explain is taken again, shorter; that which errs less counts.
     """
     alone = replace(attack, measure=Measure(1))
+    x = states.trial.x.double()
+    ends = _ends(attack.ball, states.trial.x, states.trial.key)
+    walked = [Walked(step, COST) for step in _walked(session, alone, states, logits, ends)]
+    rows = [row for row, each in enumerate(walked) if again and each.step.unexplained]
+    if rows:
+        chosen = torch.tensor(rows, device=ends.device)
+        nearer = (x + (ends.double() - x) * _SHORTER).to(ends)
+        shorter = _walked(session, alone, states.take(chosen), logits[chosen], nearer[chosen])
+        for row, step in zip(rows, shorter, strict=True):
+            walked[row] = Walked(walked[row].step.or_rather(step), COST + COST)
+    return walked
+
+
+def _walked(session: Session, attack: Margins, states: State, logits: Tensor, ends: Tensor) -> list[RandomStep]:
+    """What the steps from clean images to some points `[n, *S]` show."""
     trials = states.trial
-    ends = _ends(attack.ball, trials.x, trials.key)
     ways = ends.double() - trials.x.double()
     middles = (trials.x.double() + ways / 2).to(trials.x)
-    seen = seen_once(session, alone, State(trials, middles, torch.zeros_like(trials.y), states.done))
-    pairs = torch.cat([trials.y.unsqueeze(1), alone.likeliest(seen.logits, trials.y)], 1)
+    seen = seen_once(session, attack, State(trials, middles, torch.zeros_like(trials.y), states.done))
+    pairs = torch.cat([trials.y.unsqueeze(1), attack.likeliest(seen.logits, trials.y)], 1)
     clean, middle, end = (
         each.gather(1, pairs).double() for each in (logits, seen.logits, session.logits(attack.whole(trials, ends)))
     )

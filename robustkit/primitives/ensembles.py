@@ -283,12 +283,18 @@ _RK_10_LINF = (_looking(_RK_9_LINF[0], random_step=True), *_RK_9_LINF[1:])
 _RK_10_L2 = (_looking(_RK_9_L2[0], random_step=True), *_RK_9_L2[1:])
 _RK_10_L1 = (_looking(_RK_9_L1[0], random_step=True), *_RK_9_L1[1:])
 
-ALIASES = {"default": "rk-10"}
+# A network that is rough at the scale of such a step looks wrong there, too, and right at a shorter one.
+_RK_11_LINF = (_looking(_RK_10_LINF[0], shorter_step=True), *_RK_10_LINF[1:])
+_RK_11_L2 = (_looking(_RK_10_L2[0], shorter_step=True), *_RK_10_L2[1:])
+_RK_11_L1 = (_looking(_RK_10_L1[0], shorter_step=True), *_RK_10_L1[1:])
+
+ALIASES = {"default": "rk-11"}
 
 # Names of earlier versions, one of which means something stronger elsewhere.
 _GONE = ("standard", "thorough")
 
 ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
+    "rk-11": _RK_11_LINF,
     "rk-10": _RK_10_LINF,
     "rk-9": _RK_9_LINF,
     "rk-8": _RK_8_LINF,
@@ -313,6 +319,8 @@ ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
 
 # Members in a norm where they are others.
 IN_NORM: dict[tuple[str, str], tuple[str | Stage, ...]] = {
+    ("rk-11", "L2"): _RK_11_L2,
+    ("rk-11", "L1"): _RK_11_L1,
     ("rk-10", "L2"): _RK_10_L2,
     ("rk-10", "L1"): _RK_10_L1,
     ("rk-9", "L2"): _RK_9_L2,

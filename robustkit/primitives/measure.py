@@ -13,6 +13,7 @@ class Measure(NamedTuple):
     unseen: bool = False  # and, in Linf, what values without a gradient do at the best point
     clean_gradient: bool = False  # and whether the gradient at the clean image can be believed
     random_step: bool = False  # and what a random step from there shows of it
+    shorter_step: bool = False  # and a shorter one, where the gradient does not explain the first
 
     @property
     def cost(self) -> TrialCost:
@@ -22,4 +23,5 @@ class Measure(NamedTuple):
             forwards, backwards = forwards + 2, backwards + self.classes
         elif self.clean_gradient:
             forwards, backwards = forwards + 1, backwards + 1
-        return TrialCost(forwards + 3 * self.clean_gradient + 2 * self.random_step, backwards + self.random_step)
+        steps = self.random_step + (self.random_step and self.shorter_step)
+        return TrialCost(forwards + 3 * self.clean_gradient + 2 * steps, backwards + steps)

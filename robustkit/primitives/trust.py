@@ -68,6 +68,15 @@ class RandomStep(NamedTuple):
         """Whether the change is more than 0.8 standard deviations from what the gradient says."""
         return self.error > _WRONG
 
+    @property
+    def unexplained(self) -> bool:
+        """Whether it is more than a quarter of a deviation from it, which counts if it is so on many images."""
+        return self.error > _WRONG_TOGETHER
+
+    def or_rather(self, shorter: "RandomStep") -> "RandomStep":
+        """A shorter step in the same direction, if it says something and errs less; otherwise this one."""
+        return shorter if not shorter.lost and shorter.error < self.error else self
+
 
 def together(steps: Sequence[RandomStep]) -> RandomStep:
     """The root mean squares of the errors and bends of several images' steps; nothing if they are too few to say it."""

@@ -1,7 +1,12 @@
-"""What is counted of random steps."""
+"""What is counted of steps from clean images, and of which images."""
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
+from robustkit.checks.attack_columns import AttackColumns
+from robustkit.checks.check import Finding
 from robustkit.checks.facts import RunThreat
 from robustkit.checks.gradients_mislead import followed, judge
 from robustkit.evidence.rows import NO_RANDOM_STEP, NearnessRecord
@@ -13,7 +18,7 @@ HERE = RunThreat("Linf", "0.1")
 
 def rows(*steps: tuple[float, float]) -> list[NearnessRecord]:
     return [
-        NearnessRecord("m", "Linf", "0.1", "rk-10/first", number, 1.5, "3", 1.0, 0.9, 0.0, 0.0, 1.0, 1.0, 0.0, *step)
+        NearnessRecord("m", "Linf", "0.1", "rk-11/first", number, 1.5, "3", 1.0, 0.9, 0.0, 0.0, 1.0, 1.0, 0.0, *step)
         for number, step in enumerate(steps)
     ]
 
@@ -30,7 +35,7 @@ def rows(*steps: tuple[float, float]) -> list[NearnessRecord]:
     ids=["errs", "fewer crooked", "as many crooked", "one image", "an older ensemble"],
 )
 def test_errors_count_if_they_outnumber_what_rounding_and_kinks_do(steps, misled):
-    assert len(followed(rows(*steps), ["rk-10/first"])[HERE].misled) == misled
+    assert len(followed(facts(nearness=rows(*steps)))[HERE].misled) == misled
 
 
 @pytest.mark.parametrize(("steps", "told"), [([LOST] * 11 + [RIGHT] * 10, True), ([LOST] * 10 + [RIGHT] * 11, False)])
@@ -62,3 +67,35 @@ def test_errors_too_small_to_show_on_one_image_show_on_many(steps, status):
 
     assert (finding.status, finding.images) == (status, ())
     assert ("Taken together" in finding.text) == ("50 % of the usual change" in finding.text) == (status == "failed")
+
+
+def turning(*numbers: int, of: int = 40) -> list[NearnessRecord]:
+    """Images of which some have a gradient that turns within a short step."""
+    return [replace(row, clean_step=0.0) if row.sample in numbers else row for row in rows(*[RIGHT] * of)]
+
+
+def judged(near: list[NearnessRecord], broken: Iterable[int]) -> Finding:
+    columns = AttackColumns.of((number, number in set(broken), *[0] * 10) for number in range(40))
+    (finding,) = judge(facts(nearness=near, attacked={("Linf", "0.1", "rk-11"): columns}))
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("near", "broken", "status"),
+    [
+        (turning(*range(10)), [], "failed"),
+        (turning(*range(10)), range(7), "failed"),  # three stand
+        (turning(*range(10)), range(8), "ok"),  # the thirty others were not in doubt
+        (rows(*[ERRS] * 10, *[RIGHT] * 30), range(10), "failed"),  # the backward pass is wrong, whatever the image
+        (rows(*[ERRS] * 10, *[RIGHT] * 30), range(38), "ok"),
+        (rows(*[SMALL] * 40), range(37), "failed"),
+        (rows(*[SMALL] * 40), range(38), "ok"),
+    ],
+)  # fmt: skip
+def test_images_that_fall_all_the_same_make_no_robust_accuracy_too_high(near, broken, status):
+    """mobilenet_v2 on digits was not reliable at a robust accuracy of 0 %."""
+    finding = judged(near, broken)
+
+    assert finding.status == status
+    assert ("too high" in finding.text) == (len(finding.images) > 0 or status == "failed")
+    assert ("Nearly all of these were broken" in finding.text) == (status == "ok" and len(finding.images) > 0)

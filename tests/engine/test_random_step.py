@@ -26,7 +26,8 @@ class Taken(NamedTuple):
 
 
 def taken(
-    x: Tensor, norm: str, eps: float, monkeypatch, function=lambda x: x.sum(1), constant: float = 100.0
+    x: Tensor, norm: str, eps: float, monkeypatch, function=lambda x: x.sum(1), *, constant: float = 100.0,
+    again: bool = False,
 ) -> Taken:  # fmt: skip
     """The random steps from images of class 0."""
     asked: list[Tensor] = []
@@ -40,9 +41,11 @@ def taken(
     with Classifier(Rival(function, constant).eval(), fold=False).session(x) as session:
         clean = session.logits(x)
         monkeypatch.setattr(Session, "logits", logits)
-        steps = random_steps(session, attack, begin(trials(x), x), clean)
-    (ends,) = asked
-    return Taken((ends.double() - x.double()).flatten(1), steps)
+        walked = random_steps(session, attack, begin(trials(x), x), clean, again=again)
+    # All images, then those whose step is taken again.
+    assert len(asked) == 1 + (len(asked) > 1)
+    assert sum(len(points) for points in asked) == sum(each.cost.forwards for each in walked) / 2
+    return Taken((asked[0].double() - x.double()).flatten(1), [each.step for each in walked])
 
 
 @pytest.mark.parametrize(
@@ -104,3 +107,53 @@ def test_a_change_below_a_hundred_thousandth_of_the_larger_logit_says_nothing(sl
     steps = taken(x, "Linf", 0.1, monkeypatch, lambda x: slope * x.sum(1) / 160).steps
 
     assert [step.lost for step in steps] == [lost] * 4
+
+
+def waves(x: Tensor) -> Tensor:
+    """As long as a step of 0.02, so that it changes nothing; one of 1/64 of that follows the gradient."""
+    return torch.sin(x * 2 * math.pi / 0.02).sum(1)
+
+
+def levels(x: Tensor) -> Tensor:
+    return torch.round(x * 255) / 255
+
+
+class Reversed(torch.autograd.Function):
+    """A sum whose gradient has another sign at the first 16 values."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return x.sum(1)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return grad.unsqueeze(1) * torch.where(torch.arange(64) < 16, -1.0, 1.0)
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.1), ("L2", 0.5), ("L1", 3.0)])
+def test_a_shorter_step_tells_a_rough_function_from_a_gradient_that_is_wrong(norm, eps, monkeypatch):
+    """densenet121, mobilenet_v2 and shufflenet_v2 on digits were called masked."""
+    x = torch.rand(40, *SHAPE, generator=torch.Generator().manual_seed(0)) * 0.9 + 0.05
+
+    def errors(function, again: bool) -> list[float]:
+        return [step.error for step in taken(x, norm, eps, monkeypatch, function, again=again).steps]
+
+    assert sum(error > 0.8 for error in errors(waves, False)) > 10
+    assert max(errors(waves, True)) < 0.25
+    assert errors(Reversed.apply, True) == pytest.approx(errors(Reversed.apply, False), rel=1e-3)
+    assert sum(error > 0.8 for error in errors(Reversed.apply, True)) > 10
+
+
+def test_behind_256_levels_the_longer_step_counts(monkeypatch):
+    """A shorter one changes nothing, or something else by far; by chance it errs less."""
+    x = torch.rand(40, *SHAPE, generator=torch.Generator().manual_seed(0))
+
+    def steps(again: bool) -> list[RandomStep]:
+        return taken(
+            x, "Linf", 0.1, monkeypatch, lambda x: Reversed.apply(x + (levels(x) - x).detach()), again=again
+        ).steps
+
+    once, twice = steps(False), steps(True)
+
+    assert sum(step.error > 0.8 for step in once) > 10
+    assert sum(step == other for step, other in zip(once, twice, strict=True)) > 30

@@ -26,7 +26,7 @@ def base():
 
 
 def verdicts(run) -> pd.Series:
-    return run.samples[run.samples.attack == "rk-10"].set_index("sample").verdict
+    return run.samples[run.samples.attack == "rk-11"].set_index("sample").verdict
 
 
 def members(run) -> pd.DataFrame:
@@ -214,8 +214,8 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
     at_zero = ran.results[ran.results.eps_text == "0"].set_index("attack")
 
     assert not ran.manifest["warnings"]
-    assert at_zero.accuracy["rk-10"] == ran.results.accuracy.iloc[0]
-    assert at_zero.forwards["rk-10"] == at_zero.forwards["rk-10/first"]
+    assert at_zero.accuracy["rk-11"] == ran.results.accuracy.iloc[0]
+    assert at_zero.forwards["rk-11"] == at_zero.forwards["rk-11/first"]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
 )
 def test_no_masked_defense_looks_robust(name, most, said, note, base):
     ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks="default", eps="0.1")
-    accuracy = ran.results.set_index("attack").accuracy["rk-10"]
+    accuracy = ran.results.set_index("attack").accuracy["rk-11"]
 
     assert accuracy <= most
     assert said in " ".join(ran.manifest["warnings"])

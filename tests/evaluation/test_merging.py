@@ -81,7 +81,7 @@ def test_what_is_missing_is_said_and_an_evaluation_adds_it(whole, tmp_path):
     merged = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
 
     assert merged.run.manifest["finished"] is None
-    assert any("cnn, Linf 0.05, rk-10/first" in text for text in merged.missing)
+    assert any("cnn, Linf 0.05, rk-11/first" in text for text in merged.missing)
     assert csv(run(tmp_path / "merged"), tmp_path) == csv(load_run(whole), whole)
 
 

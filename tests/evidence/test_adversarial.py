@@ -46,11 +46,11 @@ def test_every_broken_image_has_an_example_that_the_model_gets_wrong(eps, folder
 
 def test_one_attack_has_its_own_examples(folder):
     run = load_run(folder)
-    of_fgsm, of_ensemble = run.adversarial(attack="fgsm", eps="0.1"), run.adversarial(attack="rk-10", eps="0.1")
+    of_fgsm, of_ensemble = run.adversarial(attack="fgsm", eps="0.1"), run.adversarial(attack="rk-11", eps="0.1")
 
     assert set(of_fgsm.attacks) == {"fgsm"}
-    assert all(name.startswith("rk-10/") for name in of_ensemble.attacks)
-    assert len(of_ensemble) == (run.samples.query("attack == 'rk-10' and eps_text == '0.1'").verdict == "broken").sum()
+    assert all(name.startswith("rk-11/") for name in of_ensemble.attacks)
+    assert len(of_ensemble) == (run.samples.query("attack == 'rk-11' and eps_text == '0.1'").verdict == "broken").sum()
 
 
 def test_a_float64_model_keeps_float64_points(tmp_path):

@@ -96,3 +96,11 @@ def test_a_gradient_errs_where_a_random_step_changes_the_logits_along_another_li
 def test_a_random_step_that_rounding_explains_says_nothing():
     assert RandomStep.of(9e-6, 9e-6, -1e-5, -2e-5, size=1.0) == RandomStep()
     assert RandomStep.of(0.0, 0.0, 0.0, 0.0, size=0.0) == RandomStep()
+
+
+def test_of_two_steps_the_one_that_errs_less_counts_if_it_says_something():
+    first = RandomStep(0.5, 0.1)
+
+    assert first.or_rather(RandomStep(0.4, 0.3)) == RandomStep(0.4, 0.3)
+    assert first.or_rather(RandomStep(0.6, 0.0)) == first
+    assert first.or_rather(RandomStep()) == first
