@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -24,8 +25,9 @@ from robustkit.nethook.bpda import with_gradient_of
 def soft_kinks(activations: float | Tensor = 0.03, pooling: float | Tensor = 0.006) -> Iterator[None]:
     """Soften ReLU, ReLU6, leaky ReLU, hardtanh and 2D max pooling in the backward pass of what runs inside.
 
-    Modules, functions and methods are seen, in place or not, and so is a loss that uses them. What TorchScript or a
-    compiled graph computes keeps its gradients, and so does pooling with `ceil_mode` or indices.
+    Modules, functions and methods are seen, in place or not, inside of checkpoints, too, and so is a loss that uses
+    them. What TorchScript or a compiled graph computes keeps its gradients, and so does pooling with `ceil_mode` or
+    indices.
 
     Args:
         activations: width of the transition at a kink, of the largest absolute value among a row's inputs; `[B]` for
@@ -87,21 +89,36 @@ class _SoftKinks(TorchFunctionMode):
                 return self._activated(x, _ACTIVATIONS[func](*rest, **given), partial(func, **given), rest)
             window = _Window.of(*rest, **given) if func in _POOLING and x.dim() == 4 else None
             if window is not None:
-                return self._pooled(x, func(x.detach(), *rest, **given), window)
+                return self._pooled(x, func(x, *rest, **given).detach(), window)
         return func(*args, **(kwargs or {}))
 
     def _activated(self, x: Tensor, kinks: _Kinks, func: Callable[..., Tensor], rest: tuple[Any, ...]) -> Tensor:
         before = x.detach().clone() if kinks.inplace else x.detach()
-        value = func(before.clone() if kinks.inplace else before, *rest)
+        value = func(x.clone() if kinks.inplace else x, *rest).detach()
         width = _of_rows(self.activations, x) * _largest(before)
         slope = sum((jump * torch.sigmoid((before - at) / width) for at, jump in kinks.jumps), start=kinks.first)
-        output = with_gradient_of(x * slope, value)
+        with _kept():
+            output = with_gradient_of(x * slope, value)
         return x.copy_(output) if kinks.inplace else output
 
     def _pooled(self, x: Tensor, value: Tensor, window: "_Window") -> Tensor:
         before = x.detach()
         share = torch.softmax(window.unfold(before, -torch.inf) / (_of_rows(self.pooling, x) * _largest(before)), 2)
-        return with_gradient_of((window.unfold(x, 0) * share).sum(2).reshape(value.shape), value)
+        with _kept():
+            return with_gradient_of((window.unfold(x, 0) * share).sum(2).reshape(value.shape), value)
+
+
+def _kept() -> saved_tensors_hooks:
+    """What is saved inside for the backward pass is kept, also in a checkpoint, which would compute it again.
+
+    It would do so without softening. All that a checkpoint counts are the tensors that plain functions save, so these
+    are called with a graph, too, and nothing follows it.
+    """
+    return saved_tensors_hooks(_same, _same)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 class _Window(NamedTuple):
