@@ -25,13 +25,18 @@ def corruption_check(model: Contestant, asked: CorruptionCondition, judged_by: s
 
 
 def corruption_drops(model: Contestant, old: Contestant) -> Iterator[CorruptionPair]:
-    """The test of all corruptions together against a baseline, one-sided; none if one of them has no corruptions.
+    """The test of all corruptions together against a baseline, one-sided; none if the baseline has no corruptions.
 
     Raises:
-        UserError: the baseline was judged on other corrupted images.
+        UserError: the baseline was judged on other corrupted images, or the run on none.
     """
-    if not model.corruption_names or not old.corruption_names:
+    if not old.corruption_names:
         return
+    if not model.corruption_names:
+        raise UserError(
+            "The baseline was judged on corrupted images and this run was not; evaluate both with the same "
+            "--corruptions."
+        )
     if why := other_corruptions(model, old):
         raise UserError(f"The baseline was judged on {why}; evaluate both with the same --corruptions and --seed.")
     whole = model.corruption_names[-1]

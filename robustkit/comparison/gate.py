@@ -59,7 +59,7 @@ def gate(
 
     Raises:
         UserError: nothing to check, an unknown condition, an unfinished run, a threat that the run does not have, or a
-            baseline on other images.
+            baseline on other images, or with norms, radii or corruptions that the run does not have.
     """
     if judged_by not in get_args(JudgedBy):
         raise unknown("way to judge", judged_by, get_args(JudgedBy))
@@ -162,6 +162,13 @@ def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
         )
     shared = sorted(model.threats.keys() & old.threats.keys())
     note = ", without the images that have no verdict" if model.errors or old.errors else ""
+    # Of all threats together there is none where one is missing, and another where the run has more.
+    lost = sorted(threat for threat in old.threats if threat not in shared and threat.norm != UNION)
+    if lost:
+        raise UserError(
+            f"The run has no result for {_name(old, lost[0])}, which the baseline has; evaluate both under the same "
+            "norms and radii."
+        )
     if shared == [CLEAN] and len(model.threats) > 1:
         raise UserError("The baseline has no norm and radius of this run; evaluate both under the same ones.")
     for threat in shared:

@@ -99,9 +99,11 @@ def test_a_gate_that_cannot_be_read_is_one_sentence(settings, words):
     ("other", "words"),
     [
         ({"attacks": "noise:queries=5"}, "attacked by"),
-        ({"eps": "0.03"}, "no norm and radius"),
+        ({"eps": "0.03"}, "no result for Linf 0.03, which the baseline has"),
+        ({"eps": ["0.02", "0.03"]}, "no result for Linf 0.03, which the baseline has"),  # passed on 0.02 alone
+        ({"corruptions": "generated"}, "corrupted images and this run was not"),
     ],
-    ids=["attacks", "radius"],
+    ids=["attacks", "radius", "more radii", "corruptions"],
 )
 def test_a_baseline_that_was_measured_in_another_way_is_refused(other, words):
     with pytest.raises(UserError, match=words):
