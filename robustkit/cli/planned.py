@@ -40,25 +40,28 @@ def print_plan(options: dict[str, Any]) -> None:
         check_smoothable(planned)
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
     echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
-    _print_corruptions(options, data, images)
+    corrupted = _print_corruptions(options, data, images, 1 if smoothing is None else smoothing.judges)
     checks = checks_at_most([str(number) for number in range(len(options["models"]))], planned, options["checks"],
                             images, smoothed=smoothing is not None)  # fmt: skip
     earlier = fewest_images(options["precision"], len(data), images) < images
-    _print_costs(planned, images, len(options["models"]), options["eot"], smoothing, checks, earlier=earlier)
+    _print_costs(planned, images, len(options["models"]), options["eot"], smoothing, checks, corrupted, earlier=earlier)
 
 
-def _print_corruptions(options: dict[str, Any], data: "Dataset", images: int) -> None:
+def _print_corruptions(options: dict[str, Any], data: "Dataset", images: int, per_verdict: int) -> int:
+    """The forwards of the verdicts on corrupted images of one model."""
     from robustkit.common_corruptions.choice import corruption_suite
 
-    if options["corruptions"]:
-        suite = corruption_suite(options["corruptions"], data, options["seed"], options["severities"])
-        cells = len(suite.cells)
-        echo(f"  {'corruptions x severities, one verdict each':<54}{images * cells:>14,}{0:>14,}")
+    if not options["corruptions"]:
+        return 0
+    suite = corruption_suite(options["corruptions"], data, options["seed"], options["severities"])
+    forwards = images * len(suite.cells) * per_verdict
+    echo(f"  {'corruptions x severities, one verdict each':<54}{forwards:>14,}{0:>14,}")
+    return forwards
 
 
 def _print_costs(
     planned: "Plan", images: int, models: int, eot: int | None, smoothing: "Smoothing | None",
-    checks: Sequence["CheckCost"], *, earlier: bool,
+    checks: Sequence["CheckCost"], corrupted: int, *, earlier: bool,
 ) -> None:  # fmt: skip
     from robustkit.classifier.classifier import DRAWS_PER_QUERY
     from robustkit.classifier.oracle import OracleCost
@@ -69,7 +72,7 @@ def _print_costs(
     threats = [f"{cell.threat.norm} {cell.threat.eps_text}" for cell in planned.attacks]
     width = max(14, *(2 + len(threat) for threat in threats))
     echo(f"  {'attack':<28}{'threat':<{width}}{'trials/image':>12}{'forwards':>14}{'backwards':>14}")
-    forwards = backwards = 0
+    forwards, backwards = corrupted, 0
     for cell, threat in zip(planned.attacks, threats, strict=True):
         attacked = images if cell.column.audit is None else min(images, cell.column.audit)
         most = cell.at_most(OracleCost(copies if cell.column.surrogate is None else 1, per_verdict))
@@ -89,7 +92,8 @@ def _print_costs(
     echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
         "backwards of one image; the run needs fewer, because an image that is broken gets no further pass"
-        f"{', and --precision may stop earlier' if earlier else ''}."
+        f"{', and --precision may stop earlier' if earlier else ''}. "
+        "Answers within rounding of another class are asked for again, which is not counted."
     )
     if smoothing is not None:
         echo(

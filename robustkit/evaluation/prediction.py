@@ -89,6 +89,7 @@ def predicted(evaluation: Evaluation, classifier: Classifier, watch: ProgressWat
         scale = len(evaluation.ids) / len(pilot.ids)
         clean = _clean_forwards(classifier, store, len(pilot.ids))
         costs = [ExpectedCost("clean", "-", len(evaluation.ids), scale * clean, 0)]
+        costs += _corrupted(evaluation, classifier, clean / len(pilot.ids))
         spent = clean
         planned = zip(evaluation.plan.attacks, pilot.plan.attacks, strict=True)
         for whole, attack in planned:
@@ -114,6 +115,15 @@ def _clean_forwards(classifier: Classifier, store: Store, images: int) -> int:
     if draws:
         return sum(draws)
     return images * certificate_passes(None if classifier.smoothing is None else vars(classifier.smoothing))
+
+
+def _corrupted(evaluation: Evaluation, classifier: Classifier, clean: float) -> list[ExpectedCost]:
+    """Verdicts on corrupted images cost what those on clean ones do; of a smoothed model, what those on points do."""
+    if evaluation.suite is None:
+        return []
+    verdicts = len(evaluation.ids) * len(evaluation.suite.cells)
+    each = clean if classifier.smoothing is None else classifier.smoothing.judges
+    return [ExpectedCost("corruptions", "-", len(evaluation.ids), verdicts * each, 0)]
 
 
 def _audit_scale(run: ModelRun, attack: PlannedAttack, audited: int, scale: float) -> float:

@@ -125,7 +125,7 @@ class TrialCost:
     """The most passes that one trial can need.
 
     A misclassification by the network that is queried (folded, compiled or in bf16) adds one forward if the
-    unmodified model does not confirm it.
+    unmodified model does not confirm it; one by no more than rounding is asked for again in batches of other sizes.
     """
 
     forwards: int

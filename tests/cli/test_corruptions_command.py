@@ -29,6 +29,8 @@ def test_the_plan_counts_one_verdict_for_each_cell(robustkit):
     printed = robustkit("evaluate", "-q", *MODEL, *DATA, *FEW, "-a", "fgsm", "--eps", "0.1", "--plan")
 
     assert "60" in next(line for line in printed.out.splitlines() if "corruptions x severities" in line)
+    # Of 30 images: 30 clean, 60 of the attack, 60 corrupted.
+    assert "In all at most 150 forwards" in printed.out
 
 
 def test_mistakes_are_one_line(robustkit, place):

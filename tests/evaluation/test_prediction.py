@@ -153,3 +153,15 @@ def test_a_model_that_fails_is_refused():
 
     with pytest.raises(UserError, match="NaN"):
         predicted(whole, whole.classifiers[0], Silent())
+
+
+@pytest.mark.parametrize("smoothing", [None, Smoothing(sigma=0.1, n=100, n0=10)], ids=["plain", "smoothed"])
+def test_verdicts_on_corrupted_images_are_in_the_total(smoothing):
+    """They were left out, so 480 passes were predicted for 9,477."""
+    given = {"norm": "L2", "attacks": "noise:queries=2", "smooth": smoothing}
+    without = evaluation(linear(), 40, **given)
+    whole = evaluation(linear(), 40, **given, corruptions=["contrast", "pixelate"], severities=[1, 2, 3])
+    less, more = (predicted(each, each.classifiers[0], Silent()) for each in (without, whole))
+
+    assert more.forwards - less.forwards == 40 * 2 * 3 * (1 if smoothing is None else smoothing.judges)
+    assert more.backwards == less.backwards
