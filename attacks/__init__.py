@@ -3,6 +3,8 @@
 The imports below are for type checkers and editors. A new file needs none: the registry finds it by its name.
 """
 
+from typing import Any
+
 from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.universal import UniversalAttack
@@ -66,10 +68,19 @@ from .universal.adversarial_patch import AdversarialPatch as AdversarialPatch
 from .universal.universal import Universal as Universal
 
 
-def __getattr__(name: str) -> type[Attack] | type[UniversalAttack]:
-    classes_by_name: dict[str, type[Attack] | type[UniversalAttack]]
-    classes_by_name = {} if name.startswith("_") else {**registry.classes(), **registry.universal_classes()}
-    for kind in classes_by_name.values():
-        if kind.__name__ == name:
-            return kind
-    raise AttributeError(f"module 'robustkit.attacks' has no attribute {name!r}")
+def _by_name() -> dict[str, type[Attack] | type[UniversalAttack]]:
+    kinds: list[type[Attack] | type[UniversalAttack]]
+    kinds = [*registry.classes().values(), *registry.universal_classes().values()]
+    return {kind.__name__: kind for kind in kinds}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_by_name()})
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted(_by_name())
+    if name.startswith("_") or name not in (kinds := _by_name()):
+        raise AttributeError(f"module 'robustkit.attacks' has no attribute {name!r}")
+    return kinds[name]

@@ -8,7 +8,9 @@ from pathlib import Path
 
 def this_command() -> str:
     """The command that this process carries out, or the Python call."""
-    if Path(sys.argv[0]).stem != "robustkit":
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.stem  # python -m robustkit
+    if name != "robustkit":
         return "robustkit.evaluate(...)"
     return " ".join(["robustkit", *without_addresses(sys.argv[1:])])
 

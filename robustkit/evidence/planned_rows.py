@@ -3,8 +3,12 @@
 from collections.abc import Iterator
 
 from robustkit.evidence.consistency import Contradiction
+from robustkit.evidence.rows import TABLE_OF
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
+
+# Tables whose rows are about a model of the run; answers may be those of a surrogate.
+_OF_MODELS = tuple(table for table in TABLE_OF.values() if table not in ("answers", "original"))
 
 
 def plan_contradictions(run: Run) -> Iterator[Contradiction]:
@@ -23,6 +27,11 @@ def plan_contradictions(run: Run) -> Iterator[Contradiction]:
             if model not in models or (norm, eps_text) not in threats or attack not in attacks:
                 found = f"{str(attack)[:40]!r} at {str(norm)[:40]} {str(eps_text)[:40]}"
                 yield Contradiction(str(model)[:80], f"there are results of {found}, which is not in the plan")
+        smoothed = {str(entry["name"]) for entry in identity["models"] if "smoothing" in entry}
+        for table in _OF_MODELS:
+            named = {str(model) for (model,) in store.read(f"SELECT DISTINCT model FROM {table}")}
+            for model in sorted(named - (smoothed if table == "certified" else models)):
+                yield Contradiction(model[:80], f"there are rows in table {table!r}, which are not in the plan")
     finally:
         store.close()
     if run.manifest["finished"] is not None and "undecided" in run.results:

@@ -43,6 +43,24 @@ def test_a_row_that_was_moved_or_deleted_is_noticed(edit, folder, tmp_path):
     assert list(plan_contradictions(load_run(tmp_path)))
 
 
+FOREIGN = {
+    "clean": "INSERT INTO clean SELECT 'x', sample, label, pred, ranking FROM clean LIMIT 1",
+    "near": "UPDATE near SET model = 'x' WHERE sample = (SELECT max(sample) FROM near)",
+    "certified": "INSERT INTO certified SELECT model, sample, 5, 10, 0.99, 1, 1, 1 FROM clean LIMIT 1",
+}
+
+
+@pytest.mark.parametrize("table", FOREIGN)
+def test_a_row_about_a_model_that_the_run_lacks_or_that_nothing_smooths_is_noticed(table, folder, tmp_path):
+    (tmp_path / "run.sqlite").write_bytes((folder / "run.sqlite").read_bytes())
+    with sqlite3.connect(tmp_path / "run.sqlite") as store:
+        assert store.execute(FOREIGN[table]).rowcount > 0
+    store.close()
+
+    (found,) = plan_contradictions(load_run(tmp_path))
+    assert f"table '{table}'" in found.what
+
+
 def test_an_unfinished_run_may_lack_verdicts(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         evaluated(linear(), tmp_path, dataset=data(12), attacks="fgsm", eps="0.1", watch=Recorder(14))

@@ -284,3 +284,11 @@ def test_an_own_attack_does_not_take_the_name_of_a_shipped_one():
     namesake = type("PGD", (PGD,), {"__module__": "study.mine"})
 
     assert spelled(namesake(0.1)) == "mine.pgd"
+
+
+def test_all_attacks_can_be_imported_with_a_star():
+    """`from robustkit.attacks import *` left out every attack that no import names, such as GeoDA."""
+    found: dict[str, object] = {}
+    exec("from robustkit.attacks import *", found)
+
+    assert {kind.__name__: kind for kind in classes().values()}.items() <= found.items()
