@@ -47,8 +47,11 @@ class PNA(Momentum, HookedAttack):
 
     @contextmanager
     def hooks(self, network: nn.Module, state: State) -> Iterator[None]:
-        with expose_attention(network) as opened, scale_grad(network, [*chosen(opened, self.layers).values()], 0.0):
-            yield
+        with expose_attention(network) as opened:
+            probabilities = list(chosen(opened, self.layers).values())
+            # A model may have attention that it does not call; a layer that the user named must run.
+            with scale_grad(network, probabilities, 0.0, every=self.layers is not None):
+                yield
 
     def ahead(self, state: MomentumState) -> Tensor:
         if self.patches >= 1:

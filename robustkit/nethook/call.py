@@ -36,13 +36,14 @@ class SnapshotPolicy:
 
     def _tensor(self, part: Tensor, name: str, call: int) -> Tensor:
         _check_plain(part, name)
-        if part.is_inference():
-            if not (self.clone and self.detach):
-                raise UserError(
-                    f"Layer {name!r} runs under torch.inference_mode, whose tensors autograd cannot use; use "
-                    "torch.no_grad, or keep the defaults clone=True and detach=True."
-                )
-            with torch.inference_mode(mode=False):
+        if part.is_inference() and not (self.clone and self.detach):
+            raise UserError(
+                f"Layer {name!r} runs under torch.inference_mode, whose tensors autograd cannot use; use "
+                "torch.no_grad, or keep the defaults clone=True and detach=True."
+            )
+        if torch.is_inference_mode_enabled():
+            # A copy made inside the mode could not be used either. Leaving the mode turns gradients on.
+            with torch.inference_mode(mode=False), torch.no_grad():
                 return self._recorded(part, name, call)
         return self._recorded(part, name, call)
 

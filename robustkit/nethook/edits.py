@@ -34,7 +34,9 @@ class OutputEdit(Protocol):
 
 
 @contextmanager
-def edit_grad(model: nn.Module, layers: Layers, fn: GradEdit, *, at: At = "output") -> Iterator[None]:
+def edit_grad(
+    model: nn.Module, layers: Layers, fn: GradEdit, *, at: At = "output", every: bool = True
+) -> Iterator[None]:
     """Apply `fn` to the gradients at chosen layers, for forward passes inside the context.
 
     Args:
@@ -42,6 +44,7 @@ def edit_grad(model: nn.Module, layers: Layers, fn: GradEdit, *, at: At = "outpu
         layers: as for `select`.
         fn: `fn(grad, *, name, call) -> grad` for each tensor at the layer; must not write into its argument.
         at: "output" edits the gradient with respect to the layer's output, "input" the one with respect to its input.
+        every: each layer must run and get a gradient; without it one is enough, as it always is for "*".
 
     Raises:
         UnfiredLayerError: at the end, if a layer never ran, or no tensor there required a gradient although gradients
@@ -51,19 +54,23 @@ def edit_grad(model: nn.Module, layers: Layers, fn: GradEdit, *, at: At = "outpu
         raise UserError(f"at must be 'output' or 'input', not {at!r}.")
     probe = _GradProbe(fn, at)
     # With at="input" the layer works on copies; its in-place writes must be copied back before any other hook runs.
-    with hooked(model, layers, probe, follows_grad=True, first=at == "input") as counter:
+    with hooked(model, layers, probe, strict=False, follows_grad=True, first=at == "input") as counter:
         yield
+    every = every and layers != "*"
+    counter.check_fired(every)
     without_grad = [name for name in counter.layers if name in probe.without_grad and name not in probe.reached]
-    if without_grad and (layers != "*" or not probe.reached):
+    if without_grad and (every or not probe.reached):
         raise UnfiredLayerError(
             f"No gradient can reach the {at} of layer {without_grad[0]!r}: nothing before it requires one, or the "
             "model runs it under no_grad; give the model an input with requires_grad=True, or choose another layer."
         )
 
 
-def scale_grad(model: nn.Module, layers: Layers, gamma: float, at: At = "output") -> AbstractContextManager[None]:
+def scale_grad(
+    model: nn.Module, layers: Layers, gamma: float, at: At = "output", *, every: bool = True
+) -> AbstractContextManager[None]:
     """`edit_grad` that multiplies by `gamma`; with zero, no gradient passes the layers."""
-    return edit_grad(model, layers, lambda grad, /, *, name, call: grad * gamma, at=at)
+    return edit_grad(model, layers, lambda grad, /, *, name, call: grad * gamma, at=at, every=every)
 
 
 def clamp_grad(
@@ -83,6 +90,10 @@ def clamp_grad(
 def edit_output(model: nn.Module, layers: Layers, fn: OutputEdit) -> Iterator[None]:
     """Replace the output of chosen layers by `fn(output, *, name, call)`, of the same structure and shapes.
 
+    Where a checkpoint repeats an edited layer in backward, the backward pass must run inside the context: after it the
+    layer is repeated without the edit. Torch then raises its CheckpointError; with use_reentrant=True nothing does, and
+    the gradient is wrong.
+
     Raises:
         UnfiredLayerError: at the end, if a layer never ran.
         ShapeMismatchError: `fn` returned another shape or structure, or nothing.
@@ -99,7 +110,9 @@ class _OutputProbe:
         return None
 
     def after(self, visit: Visit, inputs: Inputs, output: Any) -> Any:
-        return checked(output, self.fn(output, name=visit.name, call=visit.call), visit.name)
+        edited = checked(output, self.fn(output, name=visit.name, call=visit.call), visit.name)
+        mark_for_checkpoints()
+        return edited
 
 
 def checked(output: Any, edited: Any, name: str) -> Any:
@@ -114,6 +127,16 @@ def checked(output: Any, edited: Any, name: str) -> Any:
             "and shapes."
         )
     return edited
+
+
+def mark_for_checkpoints() -> None:
+    """Make a checkpoint fail that repeats this run without this call, because the edit's context is closed by then.
+
+    It would continue with the unedited output, and its gradients would be wrong. A checkpoint compares how many tensors
+    the two runs save for the backward pass; this call saves one.
+    """
+    with torch.enable_grad():
+        torch.zeros((), device="cpu", requires_grad=True).exp()
 
 
 def _shape(value: Any) -> str:

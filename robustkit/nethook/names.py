@@ -4,12 +4,13 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+from robustkit.errors import UserError
 from robustkit.nethook.errors import LayerNotFoundError, ParameterNotFoundError
 
 Text: TypeAlias = str | re.Pattern[str]
@@ -38,6 +39,7 @@ def select(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
 
     Raises:
         LayerNotFoundError: one of them matches no layer.
+        UserError: `layers` is something else.
     """
     root = unwrap(model)
     # A tied module can be selected by each of its names; it is listed under the first that matches.
@@ -111,9 +113,18 @@ def _inside(model: nn.Module) -> nn.Module | None:
 
 def _choices(layers: Layers) -> list[Choice]:
     # A Sequential is iterable and a module class callable, but each is one choice.
-    if isinstance(layers, (str, re.Pattern, type, nn.Module)) or callable(layers):
-        return [layers]
-    return list(layers)
+    choices = [layers] if _is_choice(layers) or not isinstance(layers, Iterable) else list(layers)
+    for choice in choices:
+        if not _is_choice(choice):
+            raise UserError(
+                "Layers are given as a name, glob, compiled regular expression, module class, predicate (name, module) "
+                f"-> bool or module, or as a list of these, not as {type(choice).__name__}."
+            )
+    return choices
+
+
+def _is_choice(value: object) -> TypeGuard[Choice]:
+    return isinstance(value, (str, re.Pattern)) or callable(value)  # classes and modules are callable
 
 
 def _matches(named: list[tuple[str, nn.Module]], choice: Choice) -> Iterator[tuple[str, nn.Module]]:

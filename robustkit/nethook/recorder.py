@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from robustkit.nethook.call import Call, Snapshot, SnapshotPolicy, edges_of, views_of
-from robustkit.nethook.edits import OutputEdit, checked
+from robustkit.nethook.edits import OutputEdit, checked, mark_for_checkpoints
 from robustkit.nethook.hooked import Inputs, Visit
 
 
@@ -42,6 +42,7 @@ class Recorder:
                 snapshots["raw"] = self.policy(output, visit.name, visit.call)
             edited = self.edit(output, name=visit.name, call=visit.call)
             output = output if edited is None else checked(output, edited, visit.name)
+            mark_for_checkpoints()
         if records:
             snapshots["output"] = self.policy(output, visit.name, visit.call)
         if not visit.replay:

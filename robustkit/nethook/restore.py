@@ -78,33 +78,52 @@ class _ModuleState:
 @dataclass(frozen=True)
 class _TensorState:
     tensor: Tensor
-    data: Tensor | None  # shares memory with the tensor; None if its values are not restored
-    copy: Tensor | None
+    values: "_Values | None"  # None if they are not restored
     requires_grad: bool
-    grad: Tensor | None
-    grad_copy: Tensor | None
+    grad: "_Values | None"
 
     @staticmethod
     def of(tensor: Tensor, values: bool) -> "_TensorState":
         grad = tensor.grad if tensor.is_leaf else None
-        data = tensor.detach() if values else None
-        copies = (None if part is None else part.detach().clone() for part in (data, grad))
-        return _TensorState(tensor, data, next(copies), tensor.requires_grad, grad, next(copies))
+        return _TensorState(
+            tensor,
+            _Values.of(tensor) if values else None,
+            tensor.requires_grad,
+            None if grad is None else _Values.of(grad),
+        )
 
     def restore(self) -> None:
-        tensor = self.tensor
-        if self.data is not None and self.copy is not None:
-            if tensor.data_ptr() != self.data.data_ptr() or tensor.dtype != self.data.dtype:
-                # The tensor was moved or cast, as `model.to` does; its old memory still exists.
-                tensor.data = self.data
-            _overwrite(self.data, self.copy)
-        if tensor.is_leaf:
-            if tensor.requires_grad != self.requires_grad:
-                tensor.requires_grad_(self.requires_grad)
-            if tensor.grad is not self.grad:
-                tensor.grad = self.grad
-        if self.grad is not None and self.grad_copy is not None:
-            _overwrite(self.grad.detach(), self.grad_copy)
+        if self.values is not None:
+            self.values.restore()
+        if self.grad is not None:
+            # A weight whose values are not restored stays moved or cast, and its gradient has to stay with it.
+            self.grad.restore(memory=self.values is not None)
+        if self.tensor.is_leaf:
+            if self.tensor.requires_grad != self.requires_grad:
+                self.tensor.requires_grad_(self.requires_grad)
+            grad = None if self.grad is None else self.grad.tensor
+            if self.tensor.grad is not grad:
+                self.tensor.grad = grad
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The values of a tensor and the memory they were in."""
+
+    tensor: Tensor
+    data: Tensor  # shares memory with the tensor
+    copy: Tensor
+
+    @staticmethod
+    def of(tensor: Tensor) -> "_Values":
+        return _Values(tensor, tensor.detach(), tensor.detach().clone())
+
+    def restore(self, memory: bool = True) -> None:
+        """Give the tensor its values again, and with `memory` also the memory that it had."""
+        if memory and (self.tensor.data_ptr() != self.data.data_ptr() or self.tensor.dtype != self.data.dtype):
+            # The tensor was moved or cast, as `model.to` does; its old memory still exists.
+            self.tensor.data = self.data
+        _overwrite(self.data if memory else self.tensor.detach(), self.copy)
 
 
 def _restore_entries(entries: MutableMapping[str, Any], before: dict[str, Any]) -> None:

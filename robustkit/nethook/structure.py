@@ -14,8 +14,8 @@ def mapped(value: Any, change: Callable[[Any], Any], leaf: type = Tensor) -> Any
         return change(value)
     if isinstance(value, (tuple, list)):
         parts = [mapped(part, change, leaf) for part in value]
-        # A named tuple takes its fields as arguments; torch's own result types take one sequence.
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        # Not by the constructor of a named tuple, which may check its fields, as that of PackedSequence does.
+        return value._make(parts) if hasattr(value, "_make") else type(value)(parts)
     if isinstance(value, MutableMapping):
         # Assignment item by item, because subclasses such as model outputs then update their attributes too.
         mapping = copy.copy(value)

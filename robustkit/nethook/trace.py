@@ -37,7 +37,8 @@ class Trace:
         output: record outputs, after `edit`.
         input: record inputs, before the layer runs.
         grad: record gradient edges, for `grad`.
-        edit: `edit(output, *, name, call)` returns a replacement for the output, or None to keep it.
+        edit: `edit(output, *, name, call)` returns a replacement for the output, or None to keep it. Where a checkpoint
+            repeats the layer, the backward pass must run inside the context, as with `edit_output`.
         stop: stop the forward pass, and with it the body of the context, once every chosen layer has run.
         clone: record copies, one for a tensor that several layers share; without copies, reading a value that was
             overwritten later is an error.

@@ -8,7 +8,7 @@ import pytest
 import torch
 from robustkit.attacks import PGD
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointError, checkpoint
 
 import robustkit
 from robustkit.errors import UserError
@@ -161,6 +161,37 @@ def test_an_edit_is_repeated_when_a_checkpoint_repeats_the_layer():
 
     assert calls == [0, 0]
     assert torch.equal(grad, wanted)
+
+
+OUTPUT_EDITS = {
+    "edit_output": lambda net, layer: edit_output(net, layer, lambda output, *, name, call: output * 2),
+    "Trace": lambda net, layer: Trace(net, layer, edit=lambda output, *, name, call: output * 2),
+}
+
+
+@pytest.mark.parametrize("edit", OUTPUT_EDITS.values(), ids=OUTPUT_EDITS)
+def test_repeating_an_edited_layer_after_the_edit_is_an_error(edit):
+    """The layer was repeated without the edit, and the gradient was wrong without an error."""
+    net, x = seeded(lambda: checkpointed(reentrant=False)), vectors().requires_grad_()
+
+    with edit(net, "first"):
+        out = net(x)
+
+    with pytest.raises(CheckpointError):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("layers", ["act", ["first", "act"], "last"])
+def test_edits_of_any_layer_may_be_repeated_by_a_checkpoint(layers):
+    plain, net = (seeded(lambda reentrant=reentrant: checkpointed(reentrant)) for reentrant in (True, False))
+    grads = []
+    for each in (plain, net):
+        x = vectors().requires_grad_()
+        with OUTPUT_EDITS["edit_output"](each, layers), OUTPUT_EDITS["Trace"](each, layers):
+            each(x).sum().backward()
+        grads.append(x.grad)
+
+    assert torch.equal(*grads)
 
 
 def test_a_gradient_edit_under_a_checkpoint_is_applied_once():

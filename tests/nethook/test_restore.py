@@ -94,6 +94,38 @@ def test_a_model_that_was_cast_has_its_own_type_again():
     assert torch.equal(net.conv(x), plain)
 
 
+@pytest.mark.parametrize("emptied", ["before", "never", "after"])
+def test_gradients_of_a_model_that_was_cast_have_their_own_type_again(emptied):
+    """The weights were float32 again, their gradients float64."""
+    net = seeded(Trained)
+    net(images()).sum().backward()
+    grad, before = net.conv.weight.grad, net.conv.weight.grad.clone()
+
+    with restored(net):
+        if emptied == "before":
+            net.zero_grad()
+        net.double()
+        if emptied == "after":
+            net.zero_grad()
+
+    assert net.conv.weight.grad is grad
+    assert grad.dtype == torch.float32
+    assert torch.equal(grad, before)
+
+
+def test_gradients_of_weights_that_stay_cast_stay_cast_too():
+    net = seeded(Trained)
+    net(images()).sum().backward()
+    before = net.conv.weight.grad.clone()
+
+    with restored(net, weights=False):
+        net.double()
+        net.conv.weight.grad.zero_()
+
+    assert net.conv.weight.dtype == net.conv.weight.grad.dtype == torch.float64
+    assert torch.equal(net.conv.weight.grad, before.double())
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("weights", [True, False])
 def test_a_scripted_model_is_restored(weights):

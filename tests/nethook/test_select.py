@@ -5,6 +5,7 @@ import torch
 import torchvision
 from torch import nn
 
+from robustkit.errors import UserError
 from robustkit.nethook import LayerNotFoundError, ParameterNotFoundError, get_module, get_parameter, select, unwrap
 from tests.nethook.nets import Net, Reusing, seeded, tied
 
@@ -64,6 +65,13 @@ def test_a_choice_that_matches_nothing_is_an_error_also_among_others(resnet, cho
 def test_no_choice_at_all_is_an_error(resnet):
     with pytest.raises(LayerNotFoundError):
         select(resnet, [])
+
+
+@pytest.mark.parametrize("layers", [5, None, ["fc", 5], [["fc"]], b"fc"])
+def test_what_cannot_choose_layers_is_an_error_that_says_what_can(resnet, layers):
+    """A number was no error of ours: "'int' object is not iterable"."""
+    with pytest.raises(UserError, match=r"Layers are given as a name, .* not as (int|NoneType|list)"):
+        select(resnet, layers)
 
 
 def test_the_error_for_a_misspelt_name_lists_similar_names(resnet):

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from robustkit.errors import UserError
 from robustkit.nethook import ShapeMismatchError, StaleActivationError, Trace, UnfiredLayerError
@@ -136,6 +137,18 @@ def test_wrapped_outputs_are_recorded_in_their_wrapping(wrap):
     assert not any(part.requires_grad for part in tensors(output))
     if isinstance(output, ModelOutput):
         assert output.a is output["a"]
+
+
+def test_the_gradient_at_a_recurrent_layer_is_a_packed_sequence():
+    """PackedSequence takes tensors only; the model's call failed with an AssertionError."""
+    net = Net(lambda net, x: net.gru(pack_padded_sequence(x, [6, 5], True))[0].data, gru=nn.GRU(4, 5, batch_first=True))
+
+    with Trace(net, "gru", input=True, grad=True) as trace:
+        out = net(images()[:2, 0, :6, :4])
+        grads = trace.grad(out.square().sum())["gru"]
+
+    assert type(grads[0]) is type(trace["gru"].input) is PackedSequence
+    assert torch.equal(grads[0].data, 2 * out)
 
 
 def test_each_tensor_of_a_wrapped_output_has_its_own_gradient():
@@ -346,6 +359,21 @@ def test_outputs_recorded_under_inference_mode_can_be_used_by_autograd():
 
     assert not trace["a"].output.is_inference()
     (trace["a"].output * torch.ones(6, requires_grad=True)).sum().backward()
+
+
+@pytest.mark.parametrize("options", [{}, {"reduce": lambda x, **_: x[:, 1:]}, {"reduce": lambda x, **_: x * 2}])
+def test_copies_under_inference_mode_of_tensors_from_outside_can_be_used_by_autograd(options):
+    """The copy of an image that was made before the mode was an inference tensor, because it was made inside."""
+    net = seeded(Reusing)
+    x = vectors().requires_grad_()
+
+    with torch.inference_mode(), Trace(net, "a", input=True, **options) as trace:
+        net(x)
+    copy = trace["a"].input
+
+    assert not copy.is_inference()
+    assert not copy.requires_grad
+    (copy * torch.ones(1, requires_grad=True)).sum().backward()
 
 
 @pytest.mark.parametrize("options", [{"clone": False}, {"detach": False}, {"grad": True}])

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from robustkit import UserError, attack
 from robustkit.models.hub.classifier import HubClassifier
+from robustkit.nethook import UnfiredLayerError
 from robustkit.testing.problems import SmallTransformer
 from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
 from tests.problems import hooks, images, problem, seen, trials
@@ -54,6 +55,34 @@ def test_attention_layers_can_be_chosen_by_name():
     assert torch.equal(*(gradient(PNA(0.1, layers=layers), made.model, made.x) for layers in (None, "att*")))
     with pytest.raises(UserError, match="No attention layer fits 'blocks'; there are attention"):
         gradient(PNA(0.1, layers="blocks"), made.model, made.x)
+
+
+class Idle(nn.Module):
+    """A network beside attention that it never calls."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.idle = network, nn.MultiheadAttention(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+
+def test_attention_that_never_runs_is_ignored_unless_it_was_chosen():
+    """It was an error that advised to open attention, which the attack does itself."""
+    made = problem("attentive", 12)
+    network = Idle(made.model)
+
+    assert torch.equal(gradient(PNA(0.1), network, made.x), gradient(PNA(0.1), made.model, made.x))
+    with pytest.raises(UnfiredLayerError, match="idle"):
+        gradient(PNA(0.1, layers="*idle"), network, made.x)
+
+
+def test_a_network_of_which_no_attention_runs_is_an_error():
+    made = problem("cnn", 3, 8, 8)
+
+    with pytest.raises(UnfiredLayerError, match="idle"):
+        gradient(PNA(0.1), Idle(made.model), made.x)
 
 
 def test_a_network_without_attention_is_an_error():
