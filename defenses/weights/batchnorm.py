@@ -10,13 +10,14 @@ from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from typing_extensions import Self
 
 from robustkit.errors import unknown
 from robustkit.models.batchnorm import STATISTICS, recalculate_statistics
 
 NORMS = (_BatchNorm,)
+TRACKERS = (_NormBase,)  # also InstanceNorm, which has running statistics with `track_running_stats=True`
 MODES = ("eval", "train", "batch")
 
 
@@ -30,16 +31,16 @@ class _Frozen(nn.Module):
 
 @contextmanager
 def statistics_frozen(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """All BatchNorm in these modules in eval mode while the context lasts, also after `.train()` and attacks.
+    """All norms in these modules are in eval mode while the context lasts, also after `.train()` and attacks.
 
     Running statistics stay the same bits. Weights and biases still learn, unless they are frozen too
     (`freezing.frozen`). The names in the state dict do not change, so a state dict saved inside can be loaded outside.
 
     Args:
-        modules: such as `[model]` or some of its layers; each is searched for BatchNorm.
+        modules: such as `[model]` or some of its layers; each is searched for BatchNorm and InstanceNorm.
     """
-    norms = {norm for module in modules for norm in module.modules() if isinstance(norm, NORMS)}
-    before: list[tuple[_BatchNorm, Any, bool]] = [(norm, type(norm), norm.training) for norm in norms]
+    norms = {norm for module in modules for norm in module.modules() if isinstance(norm, TRACKERS)}
+    before: list[tuple[_NormBase, Any, bool]] = [(norm, type(norm), norm.training) for norm in norms]
     try:
         for norm, kind, _ in before:
             # The class is replaced, not the module: names, weights and references to it stay valid.

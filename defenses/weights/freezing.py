@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import takewhile
 
 from torch import nn
 
 from robustkit.errors import UserError, unknown
 
-from .batchnorm import NORMS
+from .batchnorm import NORMS, TRACKERS, norms_of
 
 _SYNTAX = ("none", "prefix:LAYER", "all-but:LAYER", "bn-only")
 
@@ -87,9 +88,10 @@ def phases(text: str) -> list[tuple[int, str]]:
 
 
 def layers_with_frozen_statistics(network: nn.Module, names: set[str], bn: str) -> list[nn.Module]:
-    """Modules whose BatchNorm statistics are frozen under a choice of `bn`.
+    """Modules whose running statistics are frozen under a choice of `bn`.
 
-    The statistics of a frozen layer are always frozen: if they changed, so would the layer's output.
+    The statistics of a frozen layer are always frozen: if they changed, so would the layer's output. A norm without
+    weights counts as frozen if the network begins with frozen weights and none that learns is defined before it.
 
     Args:
         network: all of it.
@@ -97,29 +99,37 @@ def layers_with_frozen_statistics(network: nn.Module, names: set[str], bn: str) 
         bn: "frozen", all BatchNorm; "frozen-prefix", also BatchNorm before the last frozen weight, even if its own
             weights learn; otherwise only that of frozen layers.
     """
-    if bn == "frozen":
-        return [network]
     names = names | {name for name, weight in network.named_parameters() if not weight.requires_grad}
     layers = frozen_layers(network, names)
-    if bn == "frozen-prefix" and names:
-        order = [name for name, _ in network.named_parameters()]
-        last = _last(order, names)
-        layers += [
-            norm
-            for layer, norm in network.named_modules()
-            if isinstance(norm, NORMS) and any(name in order[:last] for name in _of(layer, norm))
-        ]
+    if bn == "frozen":
+        layers += norms_of(network)
+    elif bn == "frozen-prefix" and names:
+        last = _last([name for name, _ in network.named_parameters()], names)
+        layers += [norm for norm, place in _placed_norms(network) if isinstance(norm, NORMS) and place <= last]
     return layers
 
 
 def frozen_layers(network: nn.Module, names: set[str]) -> list[nn.Module]:
-    """Modules with weights, all of them frozen."""
-    layers = []
-    for layer, module in network.named_modules():
-        own = _of(layer, module)
-        if own and own <= names:
-            layers.append(module)
+    """Modules with weights, all of them frozen, and norms without weights among the frozen ones at the beginning."""
+    fixed = {weight for name, weight in network.named_parameters() if name in names}
+    layers = [each for each in network.modules() if _has_weights(each) and fixed.issuperset(each.parameters())]
+    prefix = len([*takewhile(fixed.__contains__, network.parameters())])
+    if prefix:
+        layers += [norm for norm, place in _placed_norms(network) if not _has_weights(norm) and place <= prefix]
     return layers
+
+
+def _placed_norms(network: nn.Module) -> Iterator[tuple[nn.Module, int]]:
+    """Each norm with the number of weights that are defined before it."""
+    before: set[nn.Parameter] = set()  # no list: a weight that two layers share counts once
+    for module in network.modules():
+        if isinstance(module, TRACKERS):
+            yield module, len(before)
+        before.update(module.parameters(recurse=False))
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters())
 
 
 @contextmanager

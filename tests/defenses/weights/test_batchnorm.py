@@ -4,12 +4,13 @@ import copy
 
 import pytest
 import torch
+from robustkit.defenses import finetune
 from robustkit.defenses.weights.batchnorm import modes, recalibrate, statistics_frozen
-from robustkit.defenses.weights.freezing import layers_with_frozen_statistics
+from robustkit.defenses.weights.freezing import frozen_names, layers_with_frozen_statistics
 from torch import nn
 
-from tests.defenses.doubles import Activated
-from tests.defenses.nets import batch, changed, digits, net, same_weights, state, stepper
+from tests.defenses.doubles import Activated, Watch
+from tests.defenses.nets import SHORT, TRAIN, VAL, batch, changed, digits, net, same_weights, state, stepper
 
 STATISTICS = {f"{layer}.{name}" for layer in ("bn1", "layer1.1", "layer10.1")
               for name in ("running_mean", "running_var", "num_batches_tracked")}  # fmt: skip
@@ -123,8 +124,96 @@ CONVOLUTIONS = {"conv1.weight", "layer1.0.weight", "layer1.0.bias"}
     ],
 )
 def test_which_statistics_are_frozen(frozen, bn, expected):
-    network = net()
-    layers = layers_with_frozen_statistics(network, frozen, bn)
-    norms = {norm for layer in layers for norm in layer.modules() if isinstance(norm, nn.BatchNorm2d)}
+    assert frozen_norms(net(), frozen, bn) == expected
 
-    assert [name for name, module in network.named_modules() if module in norms] == expected
+
+def frozen_norms(network: nn.Module, frozen: set[str], bn: str = "batch") -> list[str]:
+    layers = layers_with_frozen_statistics(network, frozen, bn)
+    with statistics_frozen(layers):
+        network.train()
+        return [name for name, norm in network.named_modules() if "Norm" in type(norm).__name__ and not norm.training]
+
+
+def bare(channels: int = 4) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, affine=False)
+
+
+def conv(channels: int = 4) -> nn.Conv2d:
+    return nn.Conv2d(channels, 4, 3, padding=1)
+
+
+def flat() -> nn.Sequential:
+    return nn.Sequential(bare(1), conv(1), bare(), conv(), bare(), conv(), bare(), nn.Flatten(), nn.Linear(256, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "bn", "expected"),
+    [
+        ("none", "batch", []),
+        ("none", "frozen-prefix", []),
+        ("prefix:1", "batch", ["0", "2"]),
+        ("prefix:3", "batch", ["0", "2", "4"]),
+        ("prefix:3", "frozen-prefix", ["0", "2", "4"]),
+        ("all-but:8", "batch", ["0", "2", "4", "6"]),
+        ("3", "batch", []),  # the first convolution learns
+        ("3", "frozen-prefix", ["0", "2"]),
+        ("1, 5", "batch", ["0", "2"]),
+        ("8", "batch", []),
+        ("prefix:1", "frozen", ["0", "2", "4", "6"]),
+    ],
+)
+def test_a_norm_without_weights_is_frozen_if_no_weight_before_it_learns(text, bn, expected):
+    assert frozen_norms(flat(), frozen_names(flat(), text), bn) == expected
+
+
+def test_a_norm_without_weights_inside_a_block_is_frozen_by_its_place():
+    first = nn.Sequential(conv(1), bare(), nn.Sequential(conv(), bare()))
+    network = nn.Sequential(first, nn.Sequential(conv(), bare()), nn.Flatten(), nn.Linear(256, 10))
+
+    assert frozen_norms(network, frozen_names(network, "prefix:0.0")) == ["0.1"]
+    assert frozen_norms(network, frozen_names(network, "prefix:0")) == ["0.1", "0.2.1"]
+    assert frozen_norms(network, frozen_names(network, "1")) == ["1.1"]  # with its block, all of whose weights are
+
+
+def test_a_convolution_that_two_blocks_share_counts_once():
+    shared = conv()
+    network = nn.Sequential(
+        conv(1), nn.Sequential(shared, bare()), nn.Sequential(shared, bare()), conv(), bare(), nn.Flatten(),
+        nn.Linear(256, 10),
+    )  # fmt: skip
+
+    assert frozen_norms(network, frozen_names(network, "prefix:1")) == ["1.1", "2.1"]
+
+
+def test_a_norm_without_weights_is_frozen_after_weights_that_the_caller_froze():
+    network = flat()
+    network[:4].requires_grad_(False)
+
+    assert frozen_norms(network, set()) == ["0", "2", "4"]
+
+
+def test_the_statistics_of_a_frozen_instance_norm_are_frozen():
+    tracking = [nn.InstanceNorm2d(4, affine=affine, track_running_stats=True) for affine in (True, False, True)]
+    network = nn.Sequential(conv(1), tracking[0], conv(), tracking[1], conv(), tracking[2])
+
+    assert frozen_norms(network, frozen_names(network, "prefix:2")) == ["1", "3"]
+    assert frozen_norms(network, set(), "frozen") == []  # it has no BatchNorm
+
+
+def test_frozen_layers_without_weights_in_their_norms_compute_the_same_after_a_training():
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        conv(1), bare(), conv(), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), conv(), nn.BatchNorm2d(4),
+        nn.Flatten(), nn.Linear(256, 10),
+    ).eval()  # fmt: skip
+    before, x = state(network), digits(0, 8)[0]
+    expected = network[:5](x)
+
+    recipe = SHORT.but(epochs=1, freeze="prefix:4", bn="frozen-prefix", attack_bn="train", recalibrate=True, awp=0.01)
+    moved: set[str] = set()
+    finetune(
+        network, TRAIN, VAL, eps=0.1, recipe=recipe, watch=Watch(lambda: moved.update(changed(network, before)))
+    )  # fmt: skip
+
+    assert torch.equal(network[:5](x), expected)
+    assert {name.split(".")[0] for name in moved} == {"5", "7"}
