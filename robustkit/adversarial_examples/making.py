@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from robustkit.classifier.access import only_labels
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import looks_like_probabilities
 from robustkit.engine.attack_tensors import attack
@@ -40,10 +41,12 @@ class Opinion(NamedTuple):
     """What the unmodified model says about images."""
 
     labels: Tensor  # [N] int64, -1 where it abstains
-    probabilities: Tensor  # [N, K], or shares of the votes of a randomized model
+    probabilities: Tensor | None  # [N, K], or shares of a randomized model's votes; None if it says labels only
 
-    def confidence(self, row: int, label: int) -> float:
-        """How sure the model is that an image is of a class; the likeliest class for -1."""
+    def confidence(self, row: int, label: int) -> float | None:
+        """The probability of a class, or of the likeliest for -1; None of a model that answers with labels only."""
+        if self.probabilities is None:
+            return None
         return float(self.probabilities[row, label] if label >= 0 else self.probabilities[row].max())
 
 
@@ -107,6 +110,11 @@ def attacked(
     return before._replace(x_adv=x_adv, outcomes=outcomes, queries=queries, distances=distances)
 
 
+def with_confidence(label: str, confidence: float | None) -> str:
+    """A class for display, with its probability where the model says one."""
+    return label if confidence is None else f"{label} {confidence:.1%}"
+
+
 def _zeros(count: int) -> tuple[list[int], list[float]]:
     return [0] * count, [0.0] * count
 
@@ -119,6 +127,8 @@ def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int
         scores = verdicts.scores.double()
         if session.repeatability.randomized:
             scores = scores / scores.sum(1, keepdim=True)
+        elif only_labels(classifier.model):
+            return Opinion(verdicts.labels, None)
         elif not classifier.probabilities and not looks_like_probabilities(scores):
             scores = scores.softmax(1)
     return Opinion(verdicts.labels, scores)

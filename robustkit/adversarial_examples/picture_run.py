@@ -22,7 +22,7 @@ from .class_names import ClassNames
 from .comparison import Titles, write_comparison
 from .eight_bits import Levels, distance, levels_of, roundings
 from .files import output_names, write_png
-from .making import AttackChoice, Attempt, Opinion, Outcome, attacked, attempt, opinion
+from .making import AttackChoice, Attempt, Opinion, Outcome, attacked, attempt, opinion, with_confidence
 
 _TRIES = 5  # attacks on a picture, each with another seed, as long as rounding takes the error away
 _VALUES = 2**24  # of all pictures in memory at once, with about 40 bytes for each; 111 pictures of 3 x 224 x 224
@@ -35,9 +35,9 @@ class PictureResult(NamedTuple):
     file: str  # its adversarial example; empty unless the attack succeeded
     label: str
     predicted_label: bool  # whether the label is the model's own prediction
-    confidence: float  # of the label, before
+    confidence: float | None  # of the label, before; None of a model that answers with labels only
     prediction: str  # at the adversarial example, or at the last point that was tried
-    prediction_confidence: float
+    prediction_confidence: float | None
     outcome: Outcome
     distance: float | None
     queries: int
@@ -127,8 +127,8 @@ class PictureRun:
     def _compare(self, clean: Levels, kept: "_Kept", tried: Attempt, row: int, name: str) -> None:
         label = int(tried.y[row])
         titles = Titles(
-            f"{self.classes.text(label)} {tried.clean.confidence(row, label):.1%}",
-            f"{self.classes.text(kept.label)} {kept.confidence:.1%}",
+            with_confidence(self.classes.text(label), tried.clean.confidence(row, label)),
+            with_confidence(self.classes.text(kept.label), kept.confidence),
             f"{self.choice.norm} {kept.distance:.4g}",
         )
         write_comparison(clean, kept.levels, titles, self.folder / f"{name}.comparison.png")
@@ -158,7 +158,7 @@ class _Kept(NamedTuple):
 
     levels: Levels
     label: int
-    confidence: float
+    confidence: float | None
     distance: float
 
 

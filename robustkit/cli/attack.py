@@ -271,17 +271,19 @@ def _labels(options: dict[str, Any], classes: "ClassNames", count: int) -> list[
 
 def _print_and_store(run: "PictureRun", part: Path) -> list[str]:
     """Attack pictures, print a line for each, and write results.csv; returns the outcomes."""
+    from robustkit.adversarial_examples.making import with_confidence
     from robustkit.adversarial_examples.picture_run import write_results
 
     results = []
     for result in run.results():
         results.append(result)
-        change = f"{result.label} {result.confidence:.1%}"
+        change = with_confidence(result.label, result.confidence)
+        prediction = with_confidence(result.prediction, result.prediction_confidence)
         if result.outcome == "broken":
-            change += f" -> {result.prediction} {result.prediction_confidence:.1%}"
+            change += f" -> {prediction}"
             change += f"  {run.choice.norm} {result.distance:.4g}  {result.queries:,} queries"
         elif result.outcome == "clean-wrong":
-            change += f"  clean-wrong: {result.prediction} {result.prediction_confidence:.1%}"
+            change += f"  clean-wrong: {prediction}"
         else:
             change += f"  {_SHOWN.get(result.outcome, result.outcome)}"
             change += "" if result.outcome in _BEFORE else f"  {result.queries:,} queries"

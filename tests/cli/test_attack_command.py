@@ -11,7 +11,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
 
+from robustkit.adversarial_examples import picture_run
+from robustkit.adversarial_examples.comparison import Titles
 from robustkit.models import pretrained
+from tests.black_box.loopback import label as label_alone
 from tests.black_box.loopback import pixels_of, serving
 from tests.cli.conftest import DATA, MODEL, without
 from tests.cli.test_bad_input import refused
@@ -267,8 +270,6 @@ def test_an_existing_output_is_refused(kind, pictures, robustkit, place):
 
 
 def test_an_interruption_leaves_nothing(pictures, robustkit, place, monkeypatch):
-    from robustkit.adversarial_examples import picture_run
-
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -363,6 +364,59 @@ def test_probabilities_are_printed_as_they_are(pictures, robustkit, place):
 
     # A second softmax of ten probabilities is below 0.24.
     assert confidence.max() > 0.5
+
+
+LABELS = """
+import robustkit
+import torch
+from tests.small import linear
+
+network = linear().eval()
+model = robustkit.BlackBox(lambda pixels: network(torch.from_numpy(pixels)).argmax(1), returns="labels", num_classes=10)
+"""
+
+
+def says_no_probability(printed, made: Path, titles: list[Titles]) -> None:
+    table = pd.read_csv(made / "results.csv", dtype={"label": str, "prediction": str})
+
+    assert printed.status == 0
+    assert "%" not in printed.out
+    assert table.confidence.isna().all()
+    assert table.prediction_confidence.isna().all()
+    broken = table[table.outcome == "broken"]
+    assert not broken.empty
+    assert [title[:2] for title in titles] == [*zip(broken.label, broken.prediction, strict=True)]
+
+
+@pytest.fixture
+def titles(monkeypatch) -> list[Titles]:
+    """What stands above the comparisons."""
+    drawn_titles: list[Titles] = []
+    monkeypatch.setattr(picture_run, "write_comparison", lambda clean, kept, titles, path: drawn_titles.append(titles))
+    return drawn_titles
+
+
+def test_a_model_of_labels_gets_no_probability(pictures, robustkit, place, titles):
+    (place / "labels.py").write_text(LABELS)
+    label = str(classes_of(read(pictures[0]))[0])
+    printed = robustkit(
+        "attack", "-q", "-m", "labels.py:model", "photos", "-a", "rays:queries=60", "--norm", "Linf", "--eps", "0.3",
+        "--label", label, "--out", "made",
+    )  # fmt: skip
+
+    assert "clean-wrong: " in printed.out
+    says_no_probability(printed, place / "made", titles)
+
+
+def test_a_server_of_labels_gets_no_probability(pictures, robustkit, place, titles, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving(label_alone) as server:
+        printed = robustkit(
+            "attack", "-q", "-m", server.url, "--num-classes", "10", "photos", "-a", "rays:queries=60",
+            "--eps", "0.3", "--out", "made",
+        )  # fmt: skip
+
+    says_no_probability(printed, place / "made", titles)
 
 
 def test_weights_of_float64_are_attacked(pictures, robustkit, place):
