@@ -15,6 +15,7 @@ from typing import NamedTuple
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, Status
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
+from robustkit.primitives.mask import unmasked
 from robustkit.primitives.trust import CleanGradient, Doubt, RandomStep, doubt, together, wrong_together
 
 _WORDS: dict[Doubt, str] = {
@@ -24,6 +25,8 @@ _WORDS: dict[Doubt, str] = {
     "errs": "a small step in a random direction does not change the logits as the gradient says",
     "misses": "the gradient predicts nothing, or less than half of the change when it is followed",
 }
+# How many times what a gradient predicts may be gained. In L1 a single value moves as far as the whole radius.
+_MISSED = {"Linf": 2.0, "L2": 2.0, "L1": 4.0}
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
 
@@ -75,7 +78,7 @@ def _counts(rows: Iterable[NearRow], survivors: Container[int]) -> FollowedGradi
 
 def _doubt(row: NearRow) -> Doubt | None:
     clean = CleanGradient(row.clean_step, row.clean_way, row.clean_unseen, _random_step(row))
-    return doubt(row.predicted, row.obtained, row.unseen, clean)
+    return doubt(row.predicted, row.obtained, row.unseen, clean, _MISSED[unmasked(row.norm)])
 
 
 def _random_step(row: NearRow) -> RandomStep | None:

@@ -150,7 +150,9 @@ def believable(predicted: float, obtained: float, unseen: float = 0.0, clean: Cl
     return doubt(predicted, obtained, unseen, clean) is None
 
 
-def doubt(predicted: float, obtained: float, unseen: float, clean: CleanGradient) -> Doubt | None:
+def doubt(
+    predicted: float, obtained: float, unseen: float, clean: CleanGradient, missed: float = _MISSED
+) -> Doubt | None:  # fmt: skip
     """The first reason not to believe a gradient; None if there is none.
 
     Args:
@@ -158,6 +160,7 @@ def doubt(predicted: float, obtained: float, unseen: float, clean: CleanGradient
         obtained: what following it gains.
         unseen: what the values do, either way, at which the gradient is zero.
         clean: what was seen at the clean image.
+        missed: how many times what it predicts may be gained.
     """
     if clean.hides or (predicted > 0 and unseen > _HIDDEN * predicted):
         return "hides"
@@ -167,7 +170,7 @@ def doubt(predicted: float, obtained: float, unseen: float, clean: CleanGradient
         return "misdirects"
     if clean.random is not None and clean.random.wrong:
         return "errs"
-    return None if predicted > 0 and obtained <= _MISSED * predicted else "misses"
+    return None if predicted > 0 and obtained <= missed * predicted else "misses"
 
 
 def bent(predicted: float, obtained: float) -> bool:

@@ -99,3 +99,12 @@ def test_images_that_fall_all_the_same_make_no_robust_accuracy_too_high(near, br
     assert finding.status == status
     assert ("too high" in finding.text) == (len(finding.images) > 0 or status == "failed")
     assert ("Nearly all of these were broken" in finding.text) == (status == "ok" and len(finding.images) > 0)
+
+
+@pytest.mark.parametrize(("norm", "times", "status"), [("Linf", 3, "failed"), ("L1", 3, "ok"), ("L1", 5, "failed")])
+def test_in_l1_a_gradient_may_miss_more(norm, times, status):
+    """resnet18 on digits was not reliable at L1 0.3, where single values move by 0.3."""
+    near = [replace(row, norm=norm, obtained=times * row.predicted) for row in rows(*[RIGHT] * 20)]
+    (finding,) = judge(facts(nearness=near, places=(RunThreat(norm, "0.1"),)))
+
+    assert finding.status == status
