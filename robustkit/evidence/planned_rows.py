@@ -7,8 +7,8 @@ from robustkit.evidence.rows import TABLE_OF
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
 
-# Tables whose rows are about a model of the run; answers may be those of a surrogate.
-_OF_MODELS = tuple(table for table in TABLE_OF.values() if table not in ("answers", "original"))
+# Further tables whose rows are about a model of the run; answers may be those of a surrogate.
+_OF_MODELS = tuple(table for table in TABLE_OF.values() if table not in ("attacked", "answers", "original"))
 
 
 def plan_contradictions(run: Run) -> Iterator[Contradiction]:
