@@ -65,11 +65,14 @@ class TGR(HookedMomentum):
             def regularised_tokens(grad: Tensor, /, *, name: str, call: int) -> Tensor:
                 return tokens[name] * without_extreme_tokens(grad)
 
-            stack.enter_context(edit_grad(network, list(tokens), regularised_tokens))
+            # A model may hold attention that it does not call; what the user chose must run.
+            every, probabilities = self.layers is not None, list(opened.values())
+            stack.enter_context(edit_grad(network, list(tokens), regularised_tokens, every=every))
             if self.variant == "paper":
-                stack.enter_context(edit_grad(network, list(opened.values()), self.regularised_pairs))
+                stack.enter_context(edit_grad(network, probabilities, self.regularised_pairs, every=every))
             else:
-                stack.enter_context(hooked(network, list(opened.values()), _BeforeSoftmax(self), follows_grad=True))
+                probe = _BeforeSoftmax(self)
+                stack.enter_context(hooked(network, probabilities, probe, strict=every, follows_grad=True))
             yield
 
     def regularised_pairs(self, grad: Tensor, /, *, name: str, call: int) -> Tensor:

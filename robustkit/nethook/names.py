@@ -89,10 +89,20 @@ def select_parameters(model: nn.Module, names: Names) -> dict[str, nn.Parameter]
 
     Raises:
         ParameterNotFoundError: one of them matches no parameter.
+        UserError: `names` is something else.
     """
     named = list(unwrap(model).named_parameters(remove_duplicate=False))
     selected: dict[nn.Parameter, str] = {}
-    for choice in [names] if isinstance(names, (str, re.Pattern)) else list(names):
+    alone = isinstance(names, (str, re.Pattern)) or not isinstance(names, Iterable)
+    choices = [names] if alone else list(names)
+    if not choices:
+        raise ParameterNotFoundError("No parameters were given; name at least one, or use '*' for all.")
+    for choice in choices:
+        if not isinstance(choice, (str, re.Pattern)):
+            raise UserError(
+                "Parameters are given as a name, glob or compiled regular expression, or as a list of these, not as "
+                f"{type(choice).__name__}."
+            )
         matches = [(name, parameter) for name, parameter in named if _name_matches(name, choice)]
         if not matches:
             raise ParameterNotFoundError(_not_found("parameter", choice, [name for name, _ in named]))

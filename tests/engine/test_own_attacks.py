@@ -127,10 +127,20 @@ class Attached(PGD):
         return replace(after, query=after.query.requires_grad_())
 
 
+@dataclass(frozen=True)
+class Over(PGD):
+    """Ends trials before their first query, which was made all the same."""
+
+    def init(self, trials):
+        start = super().init(trials)
+        return replace(start, done=~start.done)
+
+
 @pytest.mark.parametrize("eps", [1e-4, "minimum"])
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
+        (Over, r"Over.init must not end a trial \(`done`\)"),
         (Moving, "Moving.step must leave `trial.x` of its State as it is"),
         (Starting, "Starting.init writes into `x`, which it was given"),
         (Writing, "Writing.step writes into `grad`, which it was given"),

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from robustkit import UserError
 from robustkit.nethook import ParameterNotFoundError, UnfiredLayerError, zero_grad_of
 from tests.nethook.nets import Reusing, hook_count, seeded, vectors
 
@@ -19,6 +20,19 @@ def test_chosen_parameters_have_a_gradient_of_zero_and_others_their_own(params):
     for name, weight in net.named_parameters():
         own = plain.get_parameter(name).grad
         assert torch.equal(weight.grad, torch.zeros_like(own) if name.endswith("bias") else own)
+
+
+@pytest.mark.parametrize("params", [5, None, [5], nn.Linear(2, 2).weight])
+def test_what_cannot_choose_parameters_is_an_error_that_says_what_can(params):
+    """A number was "'int' object is not iterable"."""
+    with pytest.raises(UserError, match="Parameters are given as a name"), zero_grad_of(seeded(Reusing), params):
+        pass
+
+
+def test_no_parameter_at_all_is_an_error():
+    """It was "generator raised StopIteration" at the end of the context."""
+    with pytest.raises(ParameterNotFoundError, match="No parameters were given"), zero_grad_of(seeded(Reusing), []):
+        pass
 
 
 def test_after_the_context_gradients_are_unchanged_again():

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from robustkit import UserError, attack
 from robustkit.models.hub.classifier import HubClassifier
+from robustkit.nethook import UnfiredLayerError
 from robustkit.testing.problems import SmallTransformer
 from tests.attacks.queries import gradient, logits_and_gradient, plain_gradient
 from tests.problems import hooks, images, problem, trials
@@ -106,6 +107,27 @@ def test_the_network_is_restored_after_an_error():
 
     assert list(network.modules()) == before
     assert hooks(network) == 0
+
+
+class Idle(nn.Module):
+    """A transformer beside a second one that it never calls."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.idle = network, problem("attentive", 12).model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+def test_attention_that_never_runs_is_ignored_unless_it_was_chosen(variant):
+    network, x = lively()
+    beside = Idle(network)
+
+    assert torch.equal(gradient(TGR(0.1, variant=variant), beside, x), gradient(TGR(0.1, variant=variant), network, x))
+    with pytest.raises(UnfiredLayerError, match="idle"):
+        gradient(TGR(0.1, layers="idle*", variant=variant), beside, x)
 
 
 def test_the_layers_of_timm_are_found():
