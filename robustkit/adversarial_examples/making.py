@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from robustkit.classifier.access import only_labels
+from robustkit.classifier.access import is_metered, only_labels
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import looks_like_probabilities
 from robustkit.engine.attack_tensors import attack
@@ -41,10 +41,12 @@ class Opinion(NamedTuple):
     """What the unmodified model says about images."""
 
     labels: Tensor  # [N] int64, -1 where it abstains
-    probabilities: Tensor | None  # [N, K], or shares of a randomized model's votes; None if it says labels only
+    # [N, K], or shares of a randomized model's votes; None if it says labels only, or is a server whose scores may be
+    # anything.
+    probabilities: Tensor | None
 
     def confidence(self, row: int, label: int) -> float | None:
-        """The probability of a class, or of the likeliest for -1; None of a model that answers with labels only."""
+        """The probability of a class, or of the likeliest for -1; None where none is said."""
         if self.probabilities is None:
             return None
         return float(self.probabilities[row, label] if label >= 0 else self.probabilities[row].max())
@@ -127,7 +129,9 @@ def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int
         scores = verdicts.scores.double()
         if session.repeatability.randomized:
             scores = scores / scores.sum(1, keepdim=True)
-        elif only_labels(classifier.model):
+        elif only_labels(classifier.model) or (
+            is_metered(classifier.model) and not looks_like_probabilities(scores.exp())
+        ):
             return Opinion(verdicts.labels, None)
         elif not classifier.probabilities and not looks_like_probabilities(scores):
             scores = scores.softmax(1)

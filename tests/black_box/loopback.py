@@ -35,6 +35,10 @@ def scores(png: bytes) -> Answer:
     return Answer(json.dumps({"scores": linear()(pixels_of(png))[0].tolist()}).encode())
 
 
+def probabilities(png: bytes) -> Answer:
+    return Answer(json.dumps({"probabilities": linear()(pixels_of(png))[0].softmax(0).tolist()}).encode())
+
+
 def label(png: bytes) -> Answer:
     return Answer(json.dumps({"label": int(linear()(pixels_of(png)).argmax())}).encode())
 

@@ -15,7 +15,7 @@ from robustkit.adversarial_examples import picture_run
 from robustkit.adversarial_examples.comparison import Titles
 from robustkit.models import pretrained
 from tests.black_box.loopback import label as label_alone
-from tests.black_box.loopback import pixels_of, serving
+from tests.black_box.loopback import pixels_of, probabilities, serving
 from tests.cli.conftest import DATA, MODEL, without
 from tests.cli.test_bad_input import refused
 from tests.small import data, linear
@@ -417,6 +417,27 @@ def test_a_server_of_labels_gets_no_probability(pictures, robustkit, place, titl
         )  # fmt: skip
 
     says_no_probability(printed, place / "made", titles)
+
+
+SQUARE = ("photos", "-a", "square:queries=60", "--eps", "0.4", "--out", "made")
+
+
+def test_a_server_of_scores_gets_no_probability(pictures, robustkit, place, titles, monkeypatch):
+    """Nobody said that its scores are logits, and `evaluate` states no probability either."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as server:
+        printed = robustkit("attack", "-q", "-m", server.url, "--num-classes", "10", *SQUARE)
+
+    says_no_probability(printed, place / "made", titles)
+
+
+def test_the_probabilities_of_a_server_are_stated(pictures, robustkit, place, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving(probabilities) as server:
+        robustkit("attack", "-q", "-m", server.url, "--num-classes", "10", *SQUARE)
+    clean = [linear()(pixels_of(file.read_bytes())).softmax(1).max().item() for file in sorted(pictures)]
+
+    assert pd.read_csv(place / "made" / "results.csv").confidence.tolist() == pytest.approx(clean, abs=1e-5)
 
 
 def test_weights_of_float64_are_attacked(pictures, robustkit, place):
