@@ -47,7 +47,8 @@ def gate(
     Args:
         run: a finished run or its folder.
         fail_under: conditions, "Linf@8/255>=0.40", "clean>=90%", "union>=0.30" for all threats of the run together, or
-            "corruptions>=0.50", "corruptions@fog>=0.4" and "mCE<=0.9" for corrupted images.
+            "corruptions>=0.50", "corruptions@fog>=0.4" and "mCE<=0.9" for corrupted images. Without any, and without a
+            baseline, those that `evaluate --fail-under` stored in the run.
         baseline: an earlier run on the same images. A check fails if the accuracy is lower by more than `max_drop`, and
             the drop is significant too: exact one-sided McNemar test at 5 % (on corrupted images the exact sign-flip
             test), Holm's correction for all drops together.
@@ -64,9 +65,11 @@ def gate(
     if judged_by not in get_args(JudgedBy):
         raise unknown("way to judge", judged_by, get_args(JudgedBy))
     conditions = [condition(text) for text in ([fail_under] if isinstance(fail_under, str) else fail_under)]
-    if not conditions and baseline is None:
-        raise UserError("A gate needs something to check: --fail-under 'Linf@8/255>=0.40', or --baseline RUN.")
     judged = _with_radii(_loaded(run))
+    if not conditions and baseline is None:
+        conditions = [condition(text) for text in judged.manifest.get("declared", ())]
+        if not conditions:
+            raise UserError("A gate needs something to check: --fail-under 'Linf@8/255>=0.40', or --baseline RUN.")
     models = contestants([judged])
     checks = [
         corruption_check(model, each, judged_by) if isinstance(each, CorruptionCondition)

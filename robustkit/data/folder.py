@@ -17,7 +17,9 @@ THREATS = (UsualThreat("Linf", "8/255"),)
 IMAGENET_THREATS = (UsualThreat("Linf", "4/255"),)
 IMAGENET_SPLITS = ("train", "test")
 IMAGENET_CLASSES = 1000
-_SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+_OF_TRAINING = ("train", "training")
+_SPLITS = {*_OF_TRAINING, "val", "valid", "validation", "test", "testing"}
+_LISTED = 3
 
 
 def load_folder(path: Path, split: str, reader: PictureReader) -> LazyData:
@@ -29,7 +31,10 @@ def load_folder(path: Path, split: str, reader: PictureReader) -> LazyData:
     root = path / split if user_path(path / split).is_dir() else path
     if root == path:
         _require_one_split(path, split)
-    found = find_pictures(root, allow_empty=False)
+    found = find_pictures(root, allow_empty=root != path)
+    trained = () if root == path else _classes_of_training(path, split)
+    if trained:
+        _require_same_classes(root, found.classes, trained)
     splits = tuple(sorted(folders_in(path))) if root != path else ()
     origin = DatasetOrigin(str(path), image_size=reader.resize, splits=splits, gray=reader.gray)
     decoder = Decoder(found.files, found.labels, reader)
@@ -61,6 +66,25 @@ def load_imagenet(data_dir: Path, split: str) -> LazyData:
     origin = DatasetOrigin("imagenet", data_dir, splits=IMAGENET_SPLITS)
     decoder = Decoder(found.files, found.labels, PictureReader(256, 224))
     return _lazy("imagenet", split, names, IMAGENET_THREATS, decoder, origin)
+
+
+def _classes_of_training(path: Path, split: str) -> tuple[str, ...]:
+    """The classes of the split for training beside another one; none if there is no such split."""
+    beside = [path / name for name in _OF_TRAINING if user_path(path / name).is_dir()]
+    return tuple(sorted(folders_in(beside[0]))) if beside and split not in _OF_TRAINING else ()
+
+
+def _require_same_classes(root: Path, classes: tuple[str, ...], trained: tuple[str, ...]) -> None:
+    """Check that labels, the positions of sorted folders, mean the same as those that a model is trained with."""
+    missing, more = sorted({*trained} - {*classes}), sorted({*classes} - {*trained})
+    if missing or more:
+        names = missing or more
+        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+        state = "lacks folders" if missing else "has folders that the split for training lacks"
+        fix = "create the missing ones, empty if necessary" if missing else "remove or rename them"
+        raise UserError(
+            f"{shortened(root)} {state} ({shortened(listed)}), and a label is the position of a folder; {fix}."
+        )
 
 
 def _require_one_split(path: Path, split: str) -> None:

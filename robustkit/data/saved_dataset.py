@@ -111,9 +111,16 @@ def _of_table(table: Any, name: str, split: str, reader: PictureReader, origin: 
     try:
         plain = table.with_format(None).select_columns([picture, label])
         plain = plain.cast_column(picture, library.Image(decode=False))
-        y = torch.tensor(plain[label][:], dtype=torch.int64)
+        numbers = torch.tensor(plain[label][:], dtype=torch.float64)
     except Exception as error:  # a label that is missing, a table that is cut off
         raise _not_whole(Path(name), error) from error
+    broken = (numbers != numbers.trunc()).nonzero().flatten()
+    if len(broken):
+        raise UserError(
+            f"Labels of {shortened(name)} must be whole numbers; image {int(broken[0])} has "
+            f"{float(numbers[broken[0]]):g}."
+        )
+    y = numbers.to(torch.int64)
     bad = ((y < 0) | (y >= limits.CLASSES)).nonzero().flatten()
     if len(bad):
         raise UserError(f"Labels of {shortened(name)} must be 0 or more; image {int(bad[0])} has {int(y[bad[0]])}.")

@@ -151,7 +151,11 @@ def _class_names(folder: Path) -> tuple[str, ...] | None:
         return None
     if path.stat().st_size > limits.TABLE_BYTES:
         raise UserError(f"{shortened(path)} has more than {limits.TABLE_BYTES:,} bytes; write one class in each line.")
-    names = tuple(line.strip() for line in read_file(path).decode("utf-8", "replace").splitlines() if line.strip())
+    names = tuple(line.strip() for line in read_file(path).decode("utf-8", "replace").rstrip().splitlines())
+    if "" in names:
+        raise UserError(
+            f"Line {names.index('') + 1} of {shortened(path)} is empty, and lines are counted as classes; write a name."
+        )
     if max(map(len, names), default=0) > limits.CLASS_NAME or len(names) > limits.CLASSES:
         raise UserError(f"{shortened(path)} has too many or too long names; write one class in each line.")
     return names

@@ -6,10 +6,11 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from robustkit.errors import UserError
 from robustkit.limits import shortened
@@ -18,6 +19,7 @@ from robustkit.paths import no_file, user_path
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 ALWAYS_STRIPPED = ("module.", "_orig_mod.")  # DataParallel, torch.compile
 SOMETIMES_STRIPPED = ("network.", "model.")  # ours, Lightning's: only if the network has no such part itself
+_EXTRA = "_extra_state"  # of a module's own making: a tensor, or another plain value
 AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")  # GoogLeNet's and Inception's training heads, which we do not build
 LISTED = 3  # names that an error lists
 
@@ -36,8 +38,10 @@ def is_checkpoint(weights: str | Path) -> bool:
     return isinstance(weights, Path) or path.is_file() or bool(path.suffix) or len(path.parts) > 1
 
 
-def read_state(path: Path) -> dict[str, Tensor]:
+def read_state(path: Path) -> dict[str, Any]:
     """The state dict in a `.safetensors` or torch file, without the usual wrappers and prefixes.
+
+    All values are tensors, but for what modules keep as `_extra_state`.
 
     Raises:
         UserError: the file is missing or broken, loading it could run code, or it has no state dict.
@@ -51,7 +55,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     return _state_dict(_unwrapped(content, path), path)
 
 
-def load_weights(network: nn.Module, state: Mapping[str, Tensor], path: Path, name: str) -> None:
+def load_weights(network: nn.Module, state: Mapping[str, Any], path: Path, name: str) -> None:
     """Load the weights into the network; `path` and `name` are for error messages.
 
     Raises:
@@ -61,16 +65,16 @@ def load_weights(network: nn.Module, state: Mapping[str, Tensor], path: Path, na
     given = _without_wrapper(state, expected)
     missing = [key for key in expected if key not in given and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in given if key not in expected and not key.startswith(AUXILIARY)]
+    weights = [key for key in expected if key in given and not key.endswith(_EXTRA)]
     shapes = [
         ShapeMismatch(key, list(given[key].shape), list(expected[key].shape))
-        for key in expected
-        if key in given and given[key].shape != expected[key].shape
+        for key in weights
+        if not is_lazy(expected[key]) and given[key].shape != expected[key].shape  # lazy ones take any shape
     ]
     if missing or unexpected or shapes:
         raise UserError(_difference(path, name, missing, unexpected, shapes))
-    for key in expected:
-        if key in given:
-            require_usable(given[key], expected[key], f"The weight {shortened(key)} in {shortened(path)}")
+    for key in weights:
+        require_usable(given[key], expected[key], f"The weight {shortened(key)} in {shortened(path)}")
     network.load_state_dict({key: given[key] for key in expected if key in given}, strict=False)
 
 
@@ -163,20 +167,30 @@ def _unwrapped(content: object, path: Path) -> object:
     return content
 
 
-def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
-    state = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
-    if not state or not all(isinstance(key, str) for key in state):
+def _state_dict(content: object, path: Path) -> dict[str, Any]:
+    entries = content if isinstance(content, Mapping) else {}
+    state = {k: v for k, v in entries.items() if isinstance(v, Tensor) or str(k).endswith(_EXTRA)}
+    if not any(isinstance(value, Tensor) for value in state.values()) or not all(isinstance(key, str) for key in state):
         kind = f"keys {_listed(content)}" if isinstance(content, Mapping) else type(content).__name__
         raise UserError(
             f"{shortened(path)} has no state dict ({kind}); save one: torch.save(model.state_dict(), path)."
         )
     for key, value in state.items():
-        if value.is_nested:  # torch raises at its shape, which is compared first
+        if isinstance(value, Tensor) and value.is_nested:  # torch raises at its shape, which is compared first
             raise UserError(
                 f"The weight {shortened(key)} in {shortened(path)} is a nested tensor; "
                 "save the plain weights of the network."
             )
-    return {_without_prefix(key): value for key, value in state.items()}
+    plain: dict[str, Any] = {}
+    for key, value in state.items():
+        name = _without_prefix(key)
+        if name in plain:
+            raise UserError(
+                f"{shortened(path)} has the weight {shortened(name)} twice, once as {shortened(key)}; save the weights "
+                "of one network alone."
+            )
+        plain[name] = value
+    return plain
 
 
 def _without_prefix(key: str) -> str:
@@ -185,7 +199,7 @@ def _without_prefix(key: str) -> str:
     return key
 
 
-def _without_wrapper(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def _without_wrapper(state: Mapping[str, Any], expected: Mapping[str, Any]) -> Mapping[str, Any]:
     for prefix in SOMETIMES_STRIPPED:
         if all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in expected):
             return {key.removeprefix(prefix): value for key, value in state.items()}

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -93,8 +93,7 @@ def select_parameters(model: nn.Module, names: Names) -> dict[str, nn.Parameter]
     """
     named = list(unwrap(model).named_parameters(remove_duplicate=False))
     selected: dict[nn.Parameter, str] = {}
-    alone = isinstance(names, (str, re.Pattern)) or not isinstance(names, Iterable)
-    choices = [names] if alone else list(names)
+    choices: list[Any] = [names] if isinstance(names, (str, re.Pattern)) or not _is_iterable(names) else list(names)
     if not choices:
         raise ParameterNotFoundError("No parameters were given; name at least one, or use '*' for all.")
     for choice in choices:
@@ -131,6 +130,10 @@ def _choices(layers: Layers) -> list[Choice]:
                 f"-> bool or module, or as a list of these, not as {type(choice).__name__}."
             )
     return choices
+
+
+def _is_iterable(value: object) -> bool:
+    return isinstance(value, Iterable)
 
 
 def _is_choice(value: object) -> TypeGuard[Choice]:

@@ -49,6 +49,8 @@ def test_an_array_of_jobs_makes_a_run(place, robustkit, monkeypatch):
     assert robustkit("verify", "merged").status == 0
     assert "SLURM_ARRAY_TASK_COUNT is 2, and each of these processes evaluates all images" in said
     assert robustkit("gate", "run/shard-1-of-2", "--fail-under", "clean>=0").status == 2
+    judged = robustkit("gate", "merged")  # by the condition that each shard stored
+    assert (judged.status, "clean: " in judged.out and "is below 100 %" in judged.out) == (1, True)
 
 
 def test_a_shard_trains_nothing(robustkit):

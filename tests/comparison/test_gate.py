@@ -20,6 +20,14 @@ def test_the_measured_accuracy_is_compared():
     assert gate(run, fail_under=["clean>=1/2", "Linf@0.02>=0"]).passed
 
 
+def test_without_a_condition_those_that_the_run_declared_are_checked():
+    run = run_of(Remembering(range(30)), declared=["Linf@0.02>=0.6", "clean>=0.5"])
+
+    assert [(each.threat, each.passed) for each in gate(run).checks] == [("Linf 0.02", False), ("clean", True)]
+    assert gate(run, fail_under="clean>=0").passed
+    assert gate(run, baseline=run).passed
+
+
 def test_the_lower_end_of_the_interval_asks_for_more():
     run = run_of(Remembering(range(30)))
 

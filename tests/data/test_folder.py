@@ -28,6 +28,22 @@ def test_a_folder_has_one_sub_folder_per_class(tmp_path):
         other_split(data, "train")
 
 
+def test_a_split_has_the_classes_of_the_training_split_or_is_refused(tmp_path):
+    """A label is the position of a folder: without one of them, all later labels meant other classes, in silence."""
+    for name in ("train/a", "train/b", "train/c", "test/a", "test/c"):
+        picture(tmp_path / name / "1.png")
+    with pytest.raises(UserError, match=r"test lacks folders \(b\), .* create the missing ones"):
+        load_dataset(str(tmp_path))
+    (tmp_path / "test" / "b").mkdir()
+    assert load_dataset(str(tmp_path)).batch([0, 1])[1].tolist() == [0, 2]
+    (tmp_path / "train" / "b" / "1.png").unlink()  # every split may lack pictures of a class
+    assert load_dataset(str(tmp_path), split="train").batch([0, 1])[1].tolist() == [0, 2]
+
+    picture(tmp_path / "test" / "aa" / "1.png")
+    with pytest.raises(UserError, match=r"test has folders that the split for training lacks \(aa\)"):
+        load_dataset(str(tmp_path))
+
+
 @pytest.mark.parametrize("colours", [(30, 60, 90), (51, 51, 51)])
 def test_pictures_can_be_read_with_one_channel(tmp_path, colours):
     for split in ("train", "test"):

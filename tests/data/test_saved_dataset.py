@@ -56,10 +56,12 @@ def test_a_dictionary_of_data_sets_has_splits():
     ("given", "sentence"),
     [
         (lambda: table(["cat", "dog"], datasets.Value("string")), r"class_encode_column\('label'\)"),
+        (lambda: table([0.0, 1.9], datasets.Value("float32")), r"must be whole numbers; image 1 has 1\.9"),
+        (lambda: table([0.0, float("nan")], datasets.Value("float32")), "must be whole numbers; image 1 has nan"),
         (lambda: table([]), "pets is empty"),
     ],
 )
-def test_labels_that_are_texts_and_tables_without_rows_are_refused(given, sentence):
+def test_labels_that_are_no_numbers_of_classes_and_tables_without_rows_are_refused(given, sentence):
     given().save_to_disk("pets")
 
     with pytest.raises(UserError, match=sentence):

@@ -72,6 +72,16 @@ def test_classes_are_named_by_a_file_and_pictures_are_resized():
     assert [data.class_names, tuple(data.batch([0])[0].shape)] == [("cat", "dog"), (1, 3, 16, 16)]
 
 
+@pytest.mark.parametrize(("names", "line"), [("cat\n\ndog\n", 2), ("\ncat\ndog\n", 1)])
+def test_an_empty_line_among_the_names_is_refused(names, line):
+    """Without it all later names belonged to the class before."""
+    file = tar(Path("a/b.tar"), samples(0, 1))
+    (file.parent / "classnames.txt").write_text(names)
+
+    with pytest.raises(UserError, match=f"Line {line} of .* is empty"):
+        load_dataset("a/b.tar")
+
+
 def special(kind: bytes, name: str = "000.png"):
     def write(path: Path) -> None:
         with tarfile.open(path, "w") as archive:

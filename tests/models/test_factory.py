@@ -36,6 +36,12 @@ class Net(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Linear(64, 10))
 
 net = Net()
+
+def lazy(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+
+class Noting(Net):
+    def get_extra_state(self): return {"seen": 0}
+    def set_extra_state(self, state): self.noted = state
 """
 
 
@@ -131,6 +137,23 @@ def test_a_network_of_the_user_takes_a_checkpoint(tmp_path):
 
     assert model.source == "digits_net() of mine.py, weights of a.pt"
     assert torch.equal(model.network[1].weight, torch.ones(10, 64))
+
+
+def test_a_lazy_network_takes_a_checkpoint(tmp_path):
+    """It was a traceback, because a lazy layer has no shape yet."""
+    torch.save({"1.weight": torch.ones(10, 64), "1.bias": torch.zeros(10)}, tmp_path / "a.pt")
+    model = load_model("mine.py:lazy", dataset="digits", weights=tmp_path / "a.pt")
+
+    assert torch.equal(model.network[1].weight, torch.ones(10, 64))
+
+
+def test_what_a_module_keeps_beside_its_weights_is_loaded_with_them(tmp_path):
+    """It was "missing _extra_state; save it again whole"."""
+    state = {"1.weight": torch.ones(10, 64), "1.bias": torch.zeros(10), "_extra_state": {"seen": 5}}
+    torch.save(state, tmp_path / "a.pt")
+    model = load_model("mine.py:Noting", dataset="digits", weights=tmp_path / "a.pt")
+
+    assert model.network.noted == {"seen": 5}
 
 
 @pytest.mark.parametrize(
