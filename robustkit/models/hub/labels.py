@@ -1,23 +1,66 @@
 """The labels of a data set found among those of a model by their names: both count their classes in their own order."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+
+from robustkit.errors import UserError
+from robustkit.limits import shortened
 
 
 def order_of(labels: Sequence[str], wanted: Sequence[str]) -> tuple[int, ...] | None:
     """For each logit to be returned, the number of the model's logit: first those of `wanted`, then all others.
 
-    None leaves the model's order: a name is missing, twice there, or all stand where they should.
+    None leaves the model's order: a name of `wanted` is missing, or all stand where they should. Names that both have
+    equally often, such as the two cranes of ImageNet, are matched in their order, if that is the order of all others.
+
+    Raises:
+        UserError: the orders differ, and a name may stand for several labels.
     """
-    names = [_plain(label) for label in labels]
-    numbers = {name: number for number, name in enumerate(names)}
-    asked = [_plain(name) for name in wanted]
-    if len(numbers) < len(names) or len(set(asked)) < len(asked) or not numbers.keys() >= {*asked}:
+    called = _Labels(labels)
+    asked = Counter(map(_spelled, wanted))
+    found = [called.numbers(name, asked[_spelled(name)]) for name in wanted]
+    if not all(found) or all(number in each for number, each in enumerate(found)):
         return None
-    first = [numbers[name] for name in asked]
-    order = (*first, *(number for number in range(len(names)) if number not in {*first}))
-    return None if order == tuple(range(len(names))) else order
+    turn: Counter[str] = Counter()
+    first = []
+    for name, numbers in zip(wanted, found, strict=True):
+        text = _spelled(name)
+        if len(numbers) != asked[text]:
+            raise _ambiguous(name)
+        first.append(numbers[turn[text]])
+        turn[text] += 1
+    chosen = {*first}
+    repeated = next((name for name in wanted if asked[_spelled(name)] > 1), None)
+    if repeated is not None and first != sorted(chosen):
+        raise _ambiguous(repeated)
+    if len(chosen) < len(first):
+        raise _ambiguous(next(name for name, number in zip(wanted, first, strict=True) if first.count(number) > 1))
+    return (*first, *(number for number in range(len(labels)) if number not in chosen))
 
 
-def _plain(label: str) -> str:
-    """The first of several names, as in "tench, Tinca tinca", without case and spelling of spaces."""
-    return " ".join(label.split(",")[0].replace("_", " ").lower().split())
+class _Labels:
+    """The labels of a model, found by their text or by the first of their names, as in "tench, Tinca tinca"."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.by_text: dict[str, list[int]] = defaultdict(list)
+        self.by_first: dict[str, list[int]] = defaultdict(list)
+        for number, label in enumerate(labels):
+            self.by_text[_spelled(label)].append(number)
+            self.by_first[_spelled(label.split(",")[0])].append(number)
+
+    def numbers(self, name: str, times: int) -> list[int]:
+        """Those of the labels with this text, if there are that many, else of those with its first name."""
+        same = self.by_text.get(_spelled(name), [])
+        return same if len(same) == times else self.by_first.get(_spelled(name.split(",")[0]), [])
+
+
+def _ambiguous(name: str) -> UserError:
+    return UserError(
+        f"The model has its classes in another order than the data, and {shortened(name)!r} may be several of them; "
+        "name the classes of the data as the model does, in full."
+    )
+
+
+def _spelled(text: str) -> str:
+    """Without case and spelling of spaces."""
+    return " ".join(text.replace("_", " ").lower().split())
