@@ -91,7 +91,8 @@ def _image_table(run: Run, rows: pd.DataFrame) -> PlainTable:
     caption = (
         f"Image {int(first['sample'])} of {printable(identity['name'])} {printable(identity['split'])}".strip()
         + f", class {_class(run, first['label'])}. clean, attacked: the classes that the model gives. distance: of the "
-        "attacked point, in the norm of the threat (Linf where that is none). queries: until the image was broken."
+        "attacked point, in the norm of the threat (Linf where that is none). queries: of the trial (start or target) "
+        "that broke the image."
     )
     return PlainTable(caption, header, lines)
 

@@ -78,7 +78,7 @@ class Run:
       abstains
     - verdict: "clean-wrong", "broken" or "robust"; "error" of an image that ended every worker process that worked on
       it (clean_pred is then -1)
-    - queries_to_break: after how many queries the image was broken; restart, target: of the trial that broke it; all
+    - queries_to_break: after how many queries of the trial that broke the image; restart, target: of that trial; all
       three are empty unless the verdict is "broken"
     - linf, l2, l1, l0: distances between the image and the attacked point
     - forwards, backwards: passes; 0 where a member of an ensemble left the image out ("robust", and the row repeats the
