@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from robustkit import limits
 from robustkit.classifier.access import black_box_in, is_metered, only_labels, require_options
@@ -96,6 +97,9 @@ class Classifier(Summarised):
                 "robustkit.load_model, and wrap a function of images as robustkit.BlackBox(function)."
             )
         check_fields(self)
+        shapeless = next((name for name, weight in self.model.named_parameters() if is_lazy(weight)), None)
+        if shapeless is not None:
+            raise UserError(f"The weight {shapeless} of a lazy layer has no shape yet; call the model once on images.")
         if not self.bounds[0] < self.bounds[1]:
             raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
         if (mean is None) != (std is None):

@@ -32,10 +32,8 @@ def load_folder(path: Path, split: str, reader: PictureReader) -> LazyData:
     if root == path:
         _require_one_split(path, split)
     found = find_pictures(root, allow_empty=root != path)
-    trained = () if root == path else _classes_of_training(path, split)
-    if trained:
-        _require_same_classes(root, found.classes, trained)
     splits = tuple(sorted(folders_in(path))) if root != path else ()
+    _require_same_classes(path, split, splits)
     origin = DatasetOrigin(str(path), image_size=reader.resize, splits=splits, gray=reader.gray)
     decoder = Decoder(found.files, found.labels, reader)
     return _lazy(path.resolve().name, split, found.classes, THREATS, decoder, origin)
@@ -68,23 +66,20 @@ def load_imagenet(data_dir: Path, split: str) -> LazyData:
     return _lazy("imagenet", split, names, IMAGENET_THREATS, decoder, origin)
 
 
-def _classes_of_training(path: Path, split: str) -> tuple[str, ...]:
-    """The classes of the split for training beside another one; none if there is no such split."""
-    beside = [path / name for name in _OF_TRAINING if user_path(path / name).is_dir()]
-    return tuple(sorted(folders_in(beside[0]))) if beside and split not in _OF_TRAINING else ()
-
-
-def _require_same_classes(root: Path, classes: tuple[str, ...], trained: tuple[str, ...]) -> None:
-    """Check that labels, the positions of sorted folders, mean the same as those that a model is trained with."""
-    missing, more = sorted({*trained} - {*classes}), sorted({*classes} - {*trained})
-    if missing or more:
-        names = missing or more
-        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
-        state = "lacks folders" if missing else "has folders that the split for training lacks"
-        fix = "create the missing ones, empty if necessary" if missing else "remove or rename them"
-        raise UserError(
-            f"{shortened(root)} {state} ({shortened(listed)}), and a label is the position of a folder; {fix}."
-        )
+def _require_same_classes(path: Path, split: str, splits: tuple[str, ...]) -> None:
+    """Check that neither a split nor the one for training lacks a class: a label is the position of a sorted folder."""
+    classes = {name: {*folders_in(path / name)} for name in splits if name == split or name in _SPLITS}
+    known = {each for names in classes.values() for each in names}
+    for name in (split, *_OF_TRAINING):
+        # A split without folders, such as one of pictures without labels, says nothing about classes.
+        lacking = sorted(known - classes[name]) if classes.get(name) else []
+        if lacking:
+            more = f" and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
+            raise UserError(
+                f"{shortened(path / name)} lacks folders of classes that another split has "
+                f"({shortened(', '.join(lacking[:_LISTED]))}{more}), and a label is the position of a folder; create "
+                "the missing ones, empty if necessary."
+            )
 
 
 def _require_one_split(path: Path, split: str) -> None:

@@ -53,7 +53,12 @@ def joined_manifest(
     """The entries of the merged run's manifest, but for when it was finished."""
     first = manifests[0]
     seconds: dict[str, float] = {}
-    warnings = [text for manifest in manifests for text in manifest["warnings"]]
+    declared = list(dict.fromkeys(text for manifest in manifests for text in manifest.get("declared", [])))
+    by_all = [text for text in declared if all(text in manifest.get("declared", []) for manifest in manifests)]
+    warnings = [text for manifest in manifests for text in manifest["warnings"]] + [
+        f"The condition {text} was declared for some of the merged runs alone, so it is not one of this run."
+        for text in declared if text not in by_all
+    ]  # fmt: skip
     for manifest in manifests:
         for stage, spent in manifest["seconds"].items():
             seconds[stage] = seconds.get(stage, 0) + spent
@@ -69,10 +74,7 @@ def joined_manifest(
         entries |= {key: values} if values else {}
     baselines = [each["corruption_baseline"] for each in manifests if "corruption_baseline" in each]
     entries |= {"corruption_baseline": baselines[0]} if baselines else {}
-    declared = [
-        text for text in first.get("declared", []) if all(text in each.get("declared", []) for each in manifests)
-    ]
-    entries |= {"declared": declared} if declared else {}
+    entries |= {"declared": by_all} if by_all else {}
     level = joined_level(manifests)
     entries |= {"checks": level} if level != USUAL else {}
     kept = all("adversarial" in manifest for manifest in manifests)

@@ -12,7 +12,7 @@ _OF_MODELS = tuple(table for table in TABLE_OF.values() if table not in ("attack
 
 
 def plan_contradictions(run: Run) -> Iterator[Contradiction]:
-    """Rows of models, threats or attacks that the run does not have, and verdicts that a finished run lacks.
+    """Rows of models, threats, attacks or images that the run does not have, and verdicts that a finished run lacks.
 
     Args:
         run: read from its folder.
@@ -27,6 +27,9 @@ def plan_contradictions(run: Run) -> Iterator[Contradiction]:
             if model not in models or (norm, eps_text) not in threats or attack not in attacks:
                 found = f"{str(attack)[:40]!r} at {str(norm)[:40]} {str(eps_text)[:40]}"
                 yield Contradiction(str(model)[:80], f"there are results of {found}, which is not in the plan")
+        for model, count in store.read("SELECT model, COUNT(*) FROM clean GROUP BY model"):
+            if count > identity["n"]:
+                yield Contradiction(str(model)[:80], f"there are {count} images, and the run has {identity['n']}")
         smoothed = {str(entry["name"]) for entry in identity["models"] if "smoothing" in entry}
         for table in _OF_MODELS:
             named = {str(model) for (model,) in store.read(f"SELECT DISTINCT model FROM {table}")}

@@ -55,8 +55,17 @@ def read_state(path: Path) -> dict[str, Any]:
     return _state_dict(_unwrapped(content, path), path)
 
 
-def load_weights(network: nn.Module, state: Mapping[str, Any], path: Path, name: str) -> None:
-    """Load the weights into the network; `path` and `name` are for error messages.
+def load_weights(
+    network: nn.Module, state: Mapping[str, Any], path: Path, name: str, *, adapts: bool = True
+) -> None:  # fmt: skip
+    """Load the weights into the network.
+
+    Args:
+        network: has the layers of the weights.
+        state: as `read_state` returns it.
+        path: of the weights, for messages.
+        name: of the network, for messages.
+        adapts: `--num-classes` changes the last layer.
 
     Raises:
         UserError: keys or shapes differ, or a weight is not finite; the message names the first few.
@@ -72,7 +81,7 @@ def load_weights(network: nn.Module, state: Mapping[str, Any], path: Path, name:
         if not is_lazy(expected[key]) and given[key].shape != expected[key].shape  # lazy ones take any shape
     ]
     if missing or unexpected or shapes:
-        raise UserError(_difference(path, name, missing, unexpected, shapes))
+        raise UserError(_difference(path, name, missing, unexpected, shapes, adapts=adapts))
     for key in weights:
         require_usable(given[key], expected[key], f"The weight {shortened(key)} in {shortened(path)}")
     network.load_state_dict({key: given[key] for key in expected if key in given}, strict=False)
@@ -182,14 +191,15 @@ def _state_dict(content: object, path: Path) -> dict[str, Any]:
                 "save the plain weights of the network."
             )
     plain: dict[str, Any] = {}
+    given_as: dict[str, str] = {}
     for key, value in state.items():
         name = _without_prefix(key)
         if name in plain:
             raise UserError(
-                f"{shortened(path)} has the weight {shortened(name)} twice, once as {shortened(key)}; save the weights "
-                "of one network alone."
+                f"{shortened(path)} has one weight twice, as {shortened(given_as[name])} and as {shortened(key)}; save "
+                "the weights of one network alone."
             )
-        plain[name] = value
+        plain[name], given_as[name] = value, key
     return plain
 
 
@@ -206,16 +216,18 @@ def _without_wrapper(state: Mapping[str, Any], expected: Mapping[str, Any]) -> M
     return state
 
 
-def _difference(path: Path, name: str, missing: list[str], unexpected: list[str], shapes: list[ShapeMismatch]) -> str:
+def _difference(
+    path: Path, name: str, missing: list[str], unexpected: list[str], shapes: list[ShapeMismatch], *, adapts: bool
+) -> str:
     parts = [f"missing {_listed(missing)}"] if missing else []
     parts += [f"unexpected {_listed(unexpected)}"] if unexpected else []
     parts += [_listed(f"{key} is {in_file}, not {in_network}" for key, in_file, in_network in shapes)] if shapes else []
     classes = None if missing or unexpected else _other_class_count(shapes)
     fix = (
-        f"pass --num-classes {classes}"
-        if classes
-        else "name the architecture that it is of as the model, or save it again whole"
-    )
+        "name the architecture that it is of as the model, or save it again whole" if not classes
+        else f"pass --num-classes {classes}" if adapts
+        else f"name a model with {classes} classes"
+    )  # fmt: skip
     return f"{shortened(path)} does not fit {name}: {'; '.join(parts)}; {fix}."
 
 

@@ -61,7 +61,7 @@ def load(request: ModelRequest) -> PixelModel:
     network, source = _network(where, entry, dataset), f"{dataset}/{entry.threat}/{entry.name} of RobustBench"
     if request.weights is not None:
         path = user_path(request.weights)
-        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name)
+        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name, adapts=False)
         source += f", weights of {path.name}"
     spec = image_spec_of(dataset)
     assert spec is not None

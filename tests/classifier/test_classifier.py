@@ -99,6 +99,12 @@ def test_bounds_must_ascend(bounds):
         Classifier(nn.Flatten(), bounds=bounds)
 
 
+def test_a_lazy_layer_without_a_shape_is_an_error_that_says_what_to_do():
+    """It was torch's ValueError about an uninitialized parameter."""
+    with pytest.raises(UserError, match=r"The weight 1\.weight of a lazy layer has no shape yet; call the model once"):
+        Classifier(nn.Sequential(nn.Flatten(), nn.LazyLinear(10)))
+
+
 def test_a_search_has_one_arithmetic():
     with pytest.raises(UserError, match="leave one of the two out"):
         Classifier(nn.Flatten(), bf16=True, tf32=True)

@@ -28,20 +28,33 @@ def test_a_folder_has_one_sub_folder_per_class(tmp_path):
         other_split(data, "train")
 
 
-def test_a_split_has_the_classes_of_the_training_split_or_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("folders", "lacking", "of"),
+    [
+        (("train/a", "train/b", "train/c", "test/a", "test/c"), "test", "b"),
+        (("val/a", "val/b", "val/c", "test/a", "test/c"), "test", "b"),
+        (("train/a", "train/c", "test/a", "test/b", "test/c"), "train", "b"),
+    ],
+)
+def test_a_split_without_the_folder_of_a_class_is_refused(tmp_path, folders, lacking, of):
     """A label is the position of a folder: without one of them, all later labels meant other classes, in silence."""
-    for name in ("train/a", "train/b", "train/c", "test/a", "test/c"):
+    for name in folders:
         picture(tmp_path / name / "1.png")
-    with pytest.raises(UserError, match=r"test lacks folders \(b\), .* create the missing ones"):
+    with pytest.raises(UserError, match=rf"{lacking} lacks folders .* \({of}\), .* create the missing ones"):
         load_dataset(str(tmp_path))
-    (tmp_path / "test" / "b").mkdir()
-    assert load_dataset(str(tmp_path)).batch([0, 1])[1].tolist() == [0, 2]
-    (tmp_path / "train" / "b" / "1.png").unlink()  # every split may lack pictures of a class
-    assert load_dataset(str(tmp_path), split="train").batch([0, 1])[1].tolist() == [0, 2]
+    (tmp_path / lacking / of).mkdir()
 
-    picture(tmp_path / "test" / "aa" / "1.png")
-    with pytest.raises(UserError, match=r"test has folders that the split for training lacks \(aa\)"):
-        load_dataset(str(tmp_path))
+    assert load_dataset(str(tmp_path)).batch([0, 1])[1].tolist() == ([0, 2] if lacking == "test" else [0, 1])
+
+
+def test_what_is_no_other_split_has_folders_of_its_own(tmp_path):
+    for name in ("test/a", "val/a", "sketches/z"):
+        picture(tmp_path / name / "1.png")
+    picture(tmp_path / "train" / "1.png")
+    (tmp_path / "val" / "b").mkdir()
+    (tmp_path / "test" / "b").mkdir()
+
+    assert load_dataset(str(tmp_path)).class_names == ("a", "b")
 
 
 @pytest.mark.parametrize("colours", [(30, 60, 90), (51, 51, 51)])

@@ -89,7 +89,12 @@ def test_only_what_all_runs_declared_beforehand_was_declared(tmp_path):
     for name, declared in (("a", ["clean>=0.5", "Linf@0.1>=0.1"]), ("b", ["Linf@0.1>=0.1"])):
         run(tmp_path / name, models=["linear"], attacks="fgsm", eps="0.1", declared=declared)
 
-    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged").run.manifest["declared"] == ["Linf@0.1>=0.1"]
+    manifest = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged").run.manifest
+
+    assert manifest["declared"] == ["Linf@0.1>=0.1"]
+    assert [
+        text for text in manifest["warnings"] if "clean>=0.5 was declared for some of the merged runs alone" in text
+    ]
 
 
 def test_a_run_merged_with_itself_is_itself(whole, tmp_path):

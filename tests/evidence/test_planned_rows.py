@@ -1,5 +1,6 @@
 """Rows beside the plan, and rows that are gone, are noticed; those of an honest run never are."""
 
+import json
 import sqlite3
 
 import pytest
@@ -66,3 +67,14 @@ def test_an_unfinished_run_may_lack_verdicts(tmp_path):
         evaluated(linear(), tmp_path, dataset=data(12), attacks="fgsm", eps="0.1", watch=Recorder(14))
 
     assert not list(plan_contradictions(load_run(tmp_path)))
+
+
+def test_more_images_than_the_run_has_are_noticed(folder, tmp_path):
+    (tmp_path / "run.sqlite").write_bytes((folder / "run.sqlite").read_bytes())
+    with sqlite3.connect(tmp_path / "run.sqlite") as store:
+        store.execute("DELETE FROM picture")
+        (text,) = store.execute("SELECT value FROM run WHERE key = 'identity'").fetchone()
+        store.execute("UPDATE run SET value = ? WHERE key = 'identity'", [json.dumps({**json.loads(text), "n": 11})])
+    store.close()
+
+    assert "there are 12 images, and the run has 11" in {each.what for each in plan_contradictions(load_run(tmp_path))}

@@ -82,7 +82,7 @@ class Evil:
         (lambda state: [1, 2], r"no state dict \(list\)"),
         (lambda state: {**state, "fc.bias": torch.full((7,), torch.nan)}, r"fc\.bias .* NaN"),
         # The last one counted, in silence.
-        (lambda state: {**state, "module.fc.bias": torch.ones(7)}, r"fc\.bias twice, once as module\.fc\.bias"),
+        (lambda state: {**state, "module.fc.bias": torch.ones(7)}, r"twice, as fc\.bias and as module\.fc\.bias"),
         (lambda state: {**state, "fc.weight": torch.zeros(9, 1024), "fc.bias": torch.zeros(9)}, "--num-classes 9"),
     ],
 )  # fmt: skip

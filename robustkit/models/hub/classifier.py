@@ -79,7 +79,7 @@ def load(request: ModelRequest) -> PixelModel:
     source = f"{type(network).__name__} from {folder.source}"
     if request.weights is not None:
         path = user_path(request.weights)
-        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name)
+        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name, adapts=False)
         source += f", weights of {path.name}"
     order = order_of(_labels(folder.config), classes_of(request.images))
     source += "" if order is None else ", its classes in the order of the data"

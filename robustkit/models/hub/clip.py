@@ -18,6 +18,7 @@ from robustkit.paths import no_file, user_path
 from .building import built, require_plain
 from .classifier import classes_of, pixel_model
 from .folders import HubFolder, open_folder, require_address
+from .labels import order_of
 from .library import quiet_transformers, require_transformers
 from .processors import read_processing
 from .zero_shot import ZeroShotClassifier, class_features
@@ -79,7 +80,7 @@ def load(request: ModelRequest) -> PixelModel:
     text = request.name.removeprefix(PREFIX)
     require(text)
     address = parsed(text)
-    classes = classes_of(request.images) if address.classes is None else _lines(address.classes)
+    classes = classes_of(request.images) if address.classes is None else _ordered(address.classes, request)
     templates = [TEMPLATE] if address.templates is None else _templates(address.templates)
     if not classes:
         raise UserError(
@@ -94,7 +95,7 @@ def load(request: ModelRequest) -> PixelModel:
     source = f"CLIPModel from {folder.source}, {len(classes)} classes in {_counted(len(templates), 'template')}"
     if request.weights is not None:
         path = user_path(request.weights)
-        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name)
+        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name, adapts=False)
         source += f", weights of {path.name}"
     processing = read_processing(folder.path, address.where, _CHANNELS)
     return pixel_model(request, folder, network, processing, len(classes), source)
@@ -141,6 +142,13 @@ def _network(folder: HubFolder, where: str, templates: Sequence[str], classes: S
             ) from error
     scale = clip.logit_scale.detach().exp()
     return ZeroShotClassifier(clip.vision_model, clip.visual_projection, features, scale).eval()
+
+
+def _ordered(file: Path, request: ModelRequest) -> list[str]:
+    """The lines of a file of classes; in the order of the data, if its classes are among them."""
+    names = _lines(file)
+    order = order_of(names, classes_of(request.images))
+    return names if order is None else [names[number] for number in order]
 
 
 def _require_distinct(classes: Sequence[str], where: str) -> None:

@@ -1,4 +1,4 @@
-"""The labels of a data set found among those of a model by their names: both count their classes in their own order."""
+"""The classes of a data set found among those of a model by their names: both count them in their own order."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -155,3 +155,13 @@ def test_a_missing_library_names_the_command(vit, monkeypatch):
 def test_options_of_other_models_are_refused(vit, arguments, sentence):
     with pytest.raises(UserError, match=sentence):
         load_model(f"hf:{vit}", **arguments)
+
+
+def test_weights_of_another_number_of_classes_do_not_ask_for_an_option_that_is_refused(vit, tmp_path):
+    """It said: pass --num-classes 4; and then: leave out --num-classes."""
+    state = load_model(f"hf:{vit}").network.network.state_dict()
+    last = {"classifier.weight": torch.zeros(4, 16), "classifier.bias": torch.zeros(4)}
+    torch.save({**state, **last}, tmp_path / "a.pt")
+
+    with pytest.raises(UserError, match="name a model with 4 classes"):
+        load_model(f"hf:{vit}", weights=tmp_path / "a.pt")

@@ -101,6 +101,18 @@ def test_other_class_names_are_another_model(folder, tmp_path):
     assert fingerprint(plain) == fingerprint(again) != fingerprint(named)
 
 
+def test_class_names_of_a_file_stand_in_the_order_of_the_data(folder, tmp_path):
+    """The logits stood in the order of the file, and labels in that of the data."""
+    (tmp_path / "names.txt").write_text("traffic light\nbird\ncat\ndog\n")
+    model = load_model(f"clip:{folder}(classes={tmp_path / 'names.txt'})", dataset=data())
+    x = data().batch(range(3))[0]
+
+    with torch.no_grad():
+        plain, ours = load_model(f"clip:{folder}", dataset=data())(x), model(x)
+    assert torch.allclose(ours[:, :3], plain, atol=1e-5)
+    assert ours.shape == (3, 4)
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
