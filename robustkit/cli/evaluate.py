@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from robustkit.errors import UserError
 from robustkit.evidence.derived import DERIVED
 
+from .conditions import check_conditions, check_measured
 from .option_types import OpenShare
 from .options import (
     OTHER_RADII,
@@ -111,10 +111,10 @@ def evaluate(**options: Any) -> int:
     """
     if not options["models"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")
+    check_conditions(options["fail_under"])
     if options["plan_only"] or options["dry_run"]:
         _stop_before_work(options)
         return 0
-    _check_conditions(options["fail_under"])
     return carry_out_in_folder(options)
 
 
@@ -144,31 +144,6 @@ def _stop_before_work(options: dict[str, Any]) -> None:
         print_prediction(options)
 
 
-def _check_conditions(texts: Sequence[str]) -> None:
-    """Refuse what is no condition before hours of work."""
-    from robustkit.comparison.conditions import condition
-
-    for text in texts:
-        condition(text)
-
-
-def _check_measured(texts: Sequence[str], evaluation: "Evaluation") -> None:
-    """Refuse a condition on a threat that the run will not have: it would be kept as declared, and never be judged."""
-    from robustkit.comparison.conditions import Condition, condition
-    from robustkit.comparison.contestants import CLEAN
-    from robustkit.evidence.union import UNION
-
-    threats = {(each.norm, each.eps) for each in evaluation.plan.threats}
-    for asked in map(condition, texts):
-        if not isinstance(asked, Condition) or asked.threat.norm in (CLEAN.norm, UNION):
-            continue
-        if (asked.threat.norm, asked.threat.eps) not in threats:
-            run = ", ".join(f"{each.norm}@{each.eps_text}" for each in evaluation.plan.threats) or "clean images"
-            raise UserError(
-                f"The run would have no result for {asked.text!r}; it is about {run}. Add that norm and radius."
-            )
-
-
 def _say_if_shard_is_ignored(shard: str | None) -> None:
     from robustkit.evaluation.shard import ignored_shard
 
@@ -184,7 +159,7 @@ def _work(options: dict[str, Any]) -> int:
 
     with Bars(options["quiet"]) as bars:
         evaluation = resolve(evaluation_request(options, bars))
-        _check_measured(options["fail_under"], evaluation)
+        check_measured(options["fail_under"], evaluation.plan)
         out = options["out"] = evaluation.folder(options["out"] or _RUNS / _folder_name(evaluation))
         run = carry_out(evaluation, out, bars)
     write_evaluation(run, out)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .conditions import check_measured
 from .options import data_of
 from .requests import smoothing_of
 from .terminal import echo
@@ -35,6 +36,7 @@ def print_plan(options: dict[str, Any]) -> None:
     surrogates = options["surrogates"]
     queried = ["+".join(surrogates)] if options["surrogate_ensemble"] and surrogates else surrogates
     planned = plan(options["attacks"], threats, queried, options["audit"])
+    check_measured(options["fail_under"], planned)
     smoothing = smoothing_of(options)
     if smoothing is not None:
         check_smoothable(planned)

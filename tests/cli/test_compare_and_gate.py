@@ -85,4 +85,5 @@ def test_a_condition_on_a_threat_that_the_run_will_not_have_is_refused_before_th
     assert printed.status == 2
     assert printed.err.strip().endswith("it is about Linf@0.05. Add that norm and radius.")
     assert not (place / "typo").exists()
+    assert robustkit(*EVALUATE, *MODEL, "--plan", "--fail-under", asked).err == printed.err
     assert robustkit(*EVALUATE, *MODEL, "--out", "typo", "--fail-under", "Linf@1/20>=0").status == 0
