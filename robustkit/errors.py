@@ -12,6 +12,10 @@ class NoInputGradientError(UserError):
     """Autograd sees no path from the model's logits to its input."""
 
 
+class NoSplitError(UserError):
+    """A data set has no split of that name."""
+
+
 class UntrainedError(UserError):
     """A model would have to be trained first, where nothing may be trained."""
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from robustkit.errors import UserError
+from robustkit.errors import NoSplitError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ def training_data(test: "Dataset", share: float | None) -> tuple["Dataset", "Dat
     """The training images, and the validation images on which the epoch is chosen.
 
     Raises:
-        UserError: there is no validation split and no share to hold out.
+        UserError: there is no validation split and no share to hold out, or a split cannot be read.
     """
     from robustkit.data import held_out, other_split
 
@@ -101,7 +101,7 @@ def training_data(test: "Dataset", share: float | None) -> tuple["Dataset", "Dat
         return held_out(train, share)
     try:
         return train, other_split(test, "val")
-    except UserError:
+    except NoSplitError:
         raise UserError(
             f"{test.name} has no validation split to choose the epoch on; hold one out, for example --val-share 0.1."
         ) from None

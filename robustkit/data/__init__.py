@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from robustkit.errors import UserError, unknown
+from robustkit.errors import NoSplitError, UserError, unknown
 from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
 from robustkit.paths import kind_of, neighbours, no_file, user_path
@@ -103,11 +103,12 @@ def other_split(data: Dataset, split: str) -> Dataset:
     """Another split of the same data set, read from the same place.
 
     Raises:
-        UserError: it has no such split, or was not loaded by `load_dataset`.
+        NoSplitError: it has no such split, or was not loaded by `load_dataset`.
+        UserError: the split cannot be read.
     """
     origin = data.origin if isinstance(data, TensorData | LazyData) else None
     if origin is None or split not in origin.splits:
-        raise UserError(
+        raise NoSplitError(
             f"{data.name} has no split called {split!r} besides {data.split!r}; give a folder with one sub-folder for "
             f"each split, or a file with arrays x_{split} and y_{split} too."
         )

@@ -16,17 +16,25 @@ def begun(attack: Attack, trials: Trials) -> State:
     """The attack's state before the first query of these trials.
 
     Raises:
-        UserError: `init` returned something that does not fit, ended a trial, or wrote into the trials.
+        UserError: `init` returned something that does not fit, or wrote into the trials.
     """
     versions = _versions(trials)
     like = None if attack.ball.renders else trials.x
     state = _checked(attack, attack.init(trials), "init", trials, like)
     _require_unwritten(attack, "init", versions, trials)
+    return state
+
+
+def require_queries(attack: Attack, state: State) -> None:
+    """Check that `init` ended no trial: each of the engine's makes one query before its first step.
+
+    Raises:
+        UserError: it did.
+    """
     if bool(state.done.any()):
         raise UserError(
             f"{type(attack).__name__}.init must not end a trial (`done`); each makes one query, then `step`."
         )
-    return state
 
 
 def stepped(attack: Attack, state: State, seen: Seen) -> State:

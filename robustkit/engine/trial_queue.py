@@ -9,7 +9,7 @@ import torch
 
 from robustkit.engine.bisection import Bisection
 from robustkit.engine.jobs import Job, Trial, by_attack
-from robustkit.engine.own_attacks import begun
+from robustkit.engine.own_attacks import begun, require_queries
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, MaskedTrials, State, Trials
 from robustkit.primitives.rows import Rows, numbers_on, padded
@@ -105,8 +105,8 @@ class TrialQueue:
             rows = Trials(x, y, loss_target, target, key, restart)
         else:
             rows = MaskedTrials(mask.inside(x), y, loss_target, target, key, restart, x)
-        if len(trials) > 1:
-            return begun(attack, rows)
         # Sums over a row take another path in a batch of one, so a lone trial begins together with a copy of itself.
         alone = torch.zeros(1, dtype=torch.int64, device=device)
-        return begun(attack, rows.take(padded(alone, 2))).take(alone)
+        state = begun(attack, rows if len(trials) > 1 else rows.take(padded(alone, 2)))
+        require_queries(attack, state)
+        return state if len(trials) > 1 else state.take(alone)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from robustkit.data import Dataset, DatasetPart, load_dataset, other_split, pick
-from robustkit.errors import UntrainedError, UserError
+from robustkit.errors import NoSplitError, UntrainedError, UserError
 from robustkit.version import __version__
 
 from . import cache, checkpoint
@@ -35,7 +35,7 @@ def training_split(images: ImageSpec) -> Dataset:
         return load_dataset(images.name, "train")
     try:
         return other_split(images.data, "train")
-    except UserError as error:
+    except NoSplitError as error:
         raise UserError(f"{str(error).rstrip('.')}, so nothing can be trained here; pass --weights FILE.") from error
 
 
@@ -65,11 +65,15 @@ def load_or_train(
 
 
 def _training_data(data: Dataset) -> TrainingData:
-    """All images and the validation split; without one, a tenth of the images is held out."""
+    """All images and the validation split; without one, a tenth of the images is held out.
+
+    Raises:
+        UserError: the validation split cannot be read.
+    """
     order = tuple(pick(len(data)))
     try:
         return TrainingData(DatasetPart(data, order), other_split(data, "val"))
-    except UserError:
+    except NoSplitError:
         cut = max(1, len(order) // HELD_OUT)
         return TrainingData(DatasetPart(data, order[cut:]), DatasetPart(data, order[:cut]))
 

@@ -171,5 +171,5 @@ def test_a_class_that_is_missing_in_one_split_is_refused(robustkit, place):
 
     refused(
         robustkit(*without(TUNE, "-m"), "-m", "rgb.py:factory", "-d", "pictures"),
-        "class 0 is 'a' in the training images",
+        "val lacks folders of classes that another split has (a)",
     )
