@@ -1,6 +1,8 @@
 """Every function that takes a model restores the model, the images and torch's global state, also after an error."""
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
@@ -198,3 +200,21 @@ def test_a_context_changes_nothing_once_it_is_left(context, fails):
                 raise RuntimeError("on purpose")
 
     assert case.state() == before
+
+
+FRESH = """
+import random
+import subprocess
+import sys
+import robustkit
+from tests.small import data, linear
+
+before = random.getstate()
+print(robustkit.evaluate(linear(), dataset=data(6), attacks="fgsm", eps=0.1))
+assert random.getstate() == before
+"""
+
+
+def test_the_first_evaluation_of_a_process_leaves_python_its_random_state():
+    """A library drew a random number when it was imported."""
+    subprocess.run([sys.executable, "-c", FRESH], check=True, capture_output=True)

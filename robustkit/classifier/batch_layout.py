@@ -80,8 +80,9 @@ def best_layout(probe: Probe, size: int, *, watched: bool) -> BatchLayout:
     images = torch.arange(size, device="cpu")
     seen = _watched(probe, images) if watched else None
     answers, tails = (probe(images), None) if seen is None else seen
-    if not _differs(tails) and _orders_agree(probe, answers, tails):
-        return BatchLayout.full(size)
+    whole = BatchLayout.full(size)
+    if not _differs(tails) and _orders_agree(probe, answers, tails) and _others_agree(probe, answers, whole):
+        return whole
     traces = [] if tails is None else tails.traces
     places = _largest_class(probe, size, traces) if tails is None or not tails.unclear else images[:0]
     if len(places) * _LEAST >= size > 1 and _hold(probe, BatchLayout(size, places)):
@@ -146,6 +147,13 @@ def _orders_agree(probe: Probe, answers: Rows, tails: ScalarTails | None) -> boo
     return all(same_bits(answers.take(order), probe(order)) for order in orders(len(answers), count))
 
 
+def _others_agree(probe: Probe, answers: Rows, layout: BatchLayout) -> bool:
+    """Whether images get the same answers where every second one is another image: no order shows a sum over all."""
+    images = torch.arange(len(answers), device="cpu")
+    kept, others = images[::2], torch.where(images % 2 == 0, images, images + len(answers))
+    return same_bits(answers.take(kept), asked(probe, others, layout).take(kept))
+
+
 def same_bits(one: Rows, other: Rows) -> bool:
     """Whether two structs hold the same values in all their tensors."""
     return all(torch.equal(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))  # type: ignore[arg-type]
@@ -175,4 +183,5 @@ def _hold(probe: Probe, layout: BatchLayout) -> bool:
     count = len(layout.places)
     images = torch.arange(count, device="cpu")
     expected = asked(probe, images, layout)
-    return all(same_bits(expected.take(order), asked(probe, order, layout)) for order in orders(count, 2))
+    orders_agree = all(same_bits(expected.take(order), asked(probe, order, layout)) for order in orders(count, 2))
+    return orders_agree and _others_agree(probe, expected, layout)

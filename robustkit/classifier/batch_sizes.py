@@ -112,8 +112,8 @@ class BatchSizes:
             return None
         how = "one image at a time" if slowest.alone else f"in {len(slowest.places)} of {slowest.size} rows"
         return (
-            "how this machine rounds depends on an image's place in a batch of this network, so it is queried "
-            f"{how}: results are exact, and take longer."
+            "answers or gradients of this network depend on an image's place in a batch, or on the images beside it, "
+            f"so it is queried {how}: results are exact, and take longer."
         )
 
     def fit(self, rows: int, slots: int, kind: str) -> int:

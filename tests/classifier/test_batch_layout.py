@@ -80,6 +80,15 @@ def test_neighbours_that_move_an_image_by_a_bit_make_it_queried_alone():
     assert best_layout(ask, 16, watched=False).alone
 
 
+def test_what_all_images_of_a_batch_have_in_common_makes_each_queried_alone():
+    """No order of the same images shows it."""
+
+    def ask(numbers: Tensor) -> Answer:
+        return Answer(numbers.double() + 1e-9 * (numbers.max() - numbers))
+
+    assert best_layout(ask, 16, watched=False).alone
+
+
 def test_answers_that_never_repeat_are_told():
     calls = iter(range(10**6))
     layout = best_layout(lambda numbers: Answer(numbers.double() + next(calls) * 1e-9), 8, watched=False)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from robustkit.attacks import APGD, SoftAPGD
-from torch import nn
+from torch import Tensor, nn
 from torchvision.models import resnet18
 
 import robustkit
@@ -31,6 +31,41 @@ def test_gradients_sharpen_from_the_first_step_to_the_last(monkeypatch):
     widths = [0.16, 0.08, 0.04, 0.02, 0.01]
     assert sorted({round(width, 6) for width, _ in seen}, reverse=True) == widths
     assert all(abs(pooling - width / 2) < 1e-7 for width, pooling in seen)
+
+
+class TokensFirst(nn.Module):
+    """Its hidden layer has the shape `[tokens, B, width]`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 24), nn.Linear(24, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x.unflatten(1, (4, 6)).transpose(0, 1)).relu()).mean(0)
+
+
+class Doubled(nn.Module):
+    """It also judges the image in reverse, in rows behind those of all images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(torch.cat([x, x.flip(1)])).unflatten(0, (2, -1)).mean(0)
+
+
+@pytest.mark.parametrize("kind", [TokensFirst, Doubled])
+@pytest.mark.parametrize("batch_size", [1, 7, 24])
+def test_layers_whose_rows_are_no_images_give_the_same_bits_in_any_batch(kind, batch_size):
+    """The width at a kink was that of another image, or of the largest value of all."""
+    torch.manual_seed(0)
+    net, x = kind().eval(), images(24, 24)
+    y, method = net(x).argmax(1), SoftAPGD(eps=0.15, steps=8)
+    one, other = (robustkit.attack(net, x, y, method, batch_size=size) for size in (64, batch_size))
+
+    assert 0 < one.success.sum() < len(y)
+    assert torch.equal(one.x_adv, other.x_adv)
 
 
 def test_on_a_network_without_kinks_it_is_apgd():
