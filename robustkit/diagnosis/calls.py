@@ -106,7 +106,7 @@ def _same(output: Any, logits: Tensor) -> bool:
 
 
 def _has_forward(module: nn.Module) -> bool:
-    return type(module).forward is not nn.Module.forward
+    return getattr(type(module), "forward", None) is not nn.Module.forward
 
 
 def _unhookable(network: nn.Module) -> tuple[Unseen, ...]:

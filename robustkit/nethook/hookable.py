@@ -18,21 +18,30 @@ def check_hookable(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
         CompiledModelError: a layer is inside a compiled module, which ignores hooks that are added later.
         ScriptedModuleError: a layer is scripted.
     """
-    for module in [*_wrappers(model), *unwrap(model).modules()]:
+    wrappers = _wrappers(model)
+    for module in [*wrappers, *unwrap(model).modules()]:
         if _compiled(module):
             inside = set(module.modules())
             for name, layer in layers.items():
                 if layer in inside:
+                    fix = (
+                        "run the model that robustkit.nethook.unwrap(model) returns" if module in wrappers
+                        else "take the model from before its compilation"
+                    )  # fmt: skip
                     raise CompiledModelError(
-                        f"Layer {name!r} is compiled and would ignore hooks; run the model that "
-                        "robustkit.nethook.unwrap(model) returns, or compile after the hooks are removed."
+                        f"{_called(name)} is compiled and would ignore hooks; {fix}, or compile after the hooks are "
+                        "removed."
                     )
     for name, layer in layers.items():
         if isinstance(layer, ScriptModule):
             raise ScriptedModuleError(
-                f"Layer {name!r} is scripted and calls no Python hooks; choose the layer around it, or use the model "
-                "before torch.jit.script."
+                f"{_called(name)} is scripted and calls no Python hooks; "
+                f"{'choose the layer around it, or ' if name else ''}use the model before torch.jit.script."
             )
+
+
+def _called(name: str) -> str:
+    return f"Layer {name!r}" if name else "The model"
 
 
 def check_checkpoint(name: str) -> None:

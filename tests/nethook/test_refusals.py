@@ -47,7 +47,8 @@ def test_compiled_parts_are_an_error_and_the_rest_is_not(how):
     else:
         net[0] = torch.compile(net[0], backend="eager")
 
-    with pytest.raises(CompiledModelError), scale_grad(net, nn.Linear, 0.5):
+    # What `unwrap` returns is compiled, too.
+    with pytest.raises(CompiledModelError, match="take the model from before"), scale_grad(net, nn.Linear, 0.5):
         pass
     assert hook_count(net) == 0
     with Trace(net, "1", strict=False):
@@ -69,6 +70,16 @@ def scripted() -> nn.Module:
         warnings.simplefilter("ignore")  # torch announces the end of TorchScript
         part = torch.jit.script(nn.Sequential(nn.Linear(6, 6), nn.ReLU()))
     return nn.Sequential(part, nn.Tanh())
+
+
+def test_a_model_that_is_scripted_as_a_whole_is_an_error_of_one_line(scripted):
+    """`diagnose` ended in an AttributeError."""
+    x = vectors().sigmoid()
+    y = scripted[0](x).argmax(1)
+
+    for call in (lambda: robustkit.diagnose(scripted[0], x, y, eps=0.1), lambda: Trace(scripted[0], "").__enter__()):
+        with pytest.raises(ScriptedModuleError, match="The model is scripted and calls no Python hooks; use the model"):
+            call()
 
 
 def test_a_scripted_layer_is_an_error_and_layers_around_it_are_not(scripted):
