@@ -170,7 +170,7 @@ class BatchSizes:
         in_tiles = asked(ask, everything, layout)
         if layout.whole and not layout.alone and layout.repeats and self._pays(kind, rows):
             same = same_bits(ask(everything), in_tiles)
-            same = same and (probe is None or agrees(probe, layout, rows, watched=self.watched))
+            same = same and (probe is None or agrees(probe, layout, rows, watched=self.watched, light=self.light))
             (self.proven if same else self.refused).add((kind, rows))
         return in_tiles
 
@@ -180,7 +180,7 @@ class BatchSizes:
         if probe is None or not self.exact:
             return BatchLayout.full(size)
         if kind not in self.layouts:
-            self.layouts[kind] = best_layout(probe, size, watched=self.watched)
+            self.layouts[kind] = best_layout(probe, size, watched=self.watched, light=self.light)
         return self.layouts[kind]
 
     def _pays(self, kind: str, rows: int) -> bool:

@@ -75,12 +75,12 @@ class Ageing(nn.Module):
 def test_a_model_that_changes_during_an_attack_is_a_warning():
     made = problem("mlp", 1, 8, 8, count=8)
     with pytest.warns(UserWarning, match="other answers to the same images now than at the start"):
-        robustkit.attack(Ageing(made.model, 14), made.x, made.y, PGD(0.001, steps=20))
+        robustkit.attack(Ageing(made.model, 34), made.x, made.y, PGD(0.001, steps=20))
 
 
 def test_a_model_that_changes_during_a_run_is_a_warning_in_its_manifest():
     made = problem("mlp", 1, 8, 8, count=8)
-    model, attack = Ageing(made.model, 14), PGD(0.001, steps=20)
+    model, attack = Ageing(made.model, 34), PGD(0.001, steps=20)
     run = robustkit.evaluate(model, dataset=(made.x, made.y), attacks=attack)
 
     assert "other answers to the same images now than at the start" in run.manifest["warnings"][-1]
