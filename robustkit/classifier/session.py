@@ -143,6 +143,13 @@ class Session:
         if not isinstance(attack, FeatureAttack) or attack.feature_shape:
             return attack
         layer = attack.layer_in(self.network)
-        with Trace(self.network, [layer]) as trace:
-            self.reference.forward(images[:2])
+        for some in (images[:1], images[:2]):
+            with Trace(self.network, [layer]) as trace:
+                self.reference.forward(some)
+            rows = len(trace[layer].output)
+            if rows != len(some):
+                raise UserError(
+                    f"Layer {layer!r} makes {rows} rows out of {len(some)} image{'s' * (len(some) > 1)}, and "
+                    f"{type(attack).__name__} needs one for each; choose another with layer=."
+                )
         return attack.at(tuple(trace[layer].output.shape[1:]))

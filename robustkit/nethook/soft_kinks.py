@@ -31,7 +31,8 @@ def soft_kinks(activations: float | Tensor = 0.03, pooling: float | Tensor = 0.0
 
     Args:
         activations: width of the transition at a kink, of the largest absolute value among a row's inputs; `[B]` for
-            rows with widths of their own. Layers with B times n rows give each image's n in turn the same width.
+            rows with widths of their own. Layers with B times n rows give each image's n in turn the same width; of
+            those with other shapes `[n, B, ...]`, the second axis is that of the rows.
         pooling: temperature of the softmax over a window, in the same unit.
     """
     with _SoftKinks(activations, pooling):
@@ -95,7 +96,8 @@ class _SoftKinks(TorchFunctionMode):
     def _activated(self, x: Tensor, kinks: _Kinks, func: Callable[..., Tensor], rest: tuple[Any, ...]) -> Tensor:
         before = x.detach().clone() if kinks.inplace else x.detach()
         value = func(x.clone() if kinks.inplace else x, *rest).detach()
-        width = _of_rows(self.activations, x) * _largest(before)
+        axis = _axis_of_rows(self.activations, x)
+        width = _of_rows(self.activations, x, axis) * _largest(before, axis)
         slope = sum((jump * torch.sigmoid((before - at) / width) for at, jump in kinks.jumps), start=kinks.first)
         with _kept():
             output = with_gradient_of(x * slope, value)
@@ -103,7 +105,9 @@ class _SoftKinks(TorchFunctionMode):
 
     def _pooled(self, x: Tensor, value: Tensor, window: "_Window") -> Tensor:
         before = x.detach()
-        share = torch.softmax(window.unfold(before, -torch.inf) / (_of_rows(self.pooling, x) * _largest(before)), 2)
+        share = torch.softmax(
+            window.unfold(before, -torch.inf) / (_of_rows(self.pooling, x, 0) * _largest(before, 0)), 2
+        )
         with _kept():
             return with_gradient_of((window.unfold(x, 0) * share).sum(2).reshape(value.shape), value)
 
@@ -160,21 +164,27 @@ def _pair(value: Any) -> tuple[int, ...]:
     return pair * 2 if len(pair) == 1 else pair
 
 
-def _of_rows(width: float | Tensor, x: Tensor) -> float | Tensor:
+def _axis_of_rows(width: float | Tensor, x: Tensor) -> int:
+    """The axis of `x` along which its images lie: 1 of a sequence `[length, B, ...]`, as torch's transformers take."""
+    count = len(width) if isinstance(width, Tensor) else 1
+    return int(x.dim() > 2 and len(x) % count > 0 and x.shape[1] == count)
+
+
+def _of_rows(width: float | Tensor, x: Tensor, axis: int) -> float | Tensor:
     """A width for each row of `x`, that broadcasts with it."""
     if not isinstance(width, Tensor):
         return width
-    times, rest = divmod(len(x), len(width))
-    # Rows that are no images, such as the places of a sequence, share one width.
+    times, rest = divmod(x.shape[axis], len(width))
+    # Rows that are no images share one width.
     own = width.repeat_interleave(times) if rest == 0 else width.mean().expand(len(x))
-    return _beside(own.to(x), x)
+    return _beside(own.to(x), x, axis)
 
 
-def _largest(x: Tensor) -> Tensor:
-    """`[B, 1, ..., 1]` the largest absolute value of each row."""
-    return _beside(x.flatten(1).abs().amax(1).clamp(min=torch.finfo(x.dtype).tiny), x)
+def _largest(x: Tensor, axis: int) -> Tensor:
+    """The largest absolute value of each row, that broadcasts with `x`."""
+    return _beside(x.movedim(axis, 0).flatten(1).abs().amax(1).clamp(min=torch.finfo(x.dtype).tiny), x, axis)
 
 
-def _beside(values: Tensor, x: Tensor) -> Tensor:
-    """`[B, 1, ...]` one value for each row of `x`, that broadcasts with it."""
-    return values.reshape(-1, *[1] * (x.dim() - 1))
+def _beside(values: Tensor, x: Tensor, axis: int) -> Tensor:
+    """One value for each row of `x`, that broadcasts with it."""
+    return values.reshape(*[1] * axis, -1, *[1] * (x.dim() - axis - 1))

@@ -170,3 +170,20 @@ def test_what_a_checkpoint_computes_again_is_softened(inside):
     assert torch.equal(softened(checkpointed), softened(plain))
     assert not torch.allclose(softened(plain), gradient(plain, x))
     assert torch.equal(gradient(checkpointed, x), gradient(plain, x))
+
+
+@pytest.mark.parametrize("length", [3, 5, 7])
+def test_images_along_the_second_axis_of_a_sequence_have_widths_of_their_own(length):
+    """Its rows are places of the sequence: the width at a kink followed the largest value of all images."""
+    x, widths = (
+        torch.randn(4, length, 6, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0.1, 0.3, 0.02, 0.5]),
+    )
+    grads = []
+    for axis in (0, 1):
+        points = x.clone().requires_grad_()
+        with soft_kinks(widths):
+            points.transpose(0, axis).relu().pow(2).sum().backward()
+        grads.append(points.grad)
+
+    assert torch.equal(*grads)

@@ -1,7 +1,9 @@
+import pytest
 import torch
-from robustkit.attacks import FIA
+from robustkit.attacks import FIA, ILA
 from torch import Tensor, nn
 
+from robustkit import UserError, attack
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import State
 from tests.attacks.queries import answer
@@ -80,3 +82,28 @@ def test_without_masks_one_copy_is_the_plain_gradient():
     state = after(FIA(0.1, ensemble=1, drop=0), x, 1)
 
     assert torch.equal(state.importance, (below(x) > 0) * above[1].weight[0])
+
+
+@pytest.mark.parametrize("kind", [FIA, ILA])
+def test_a_layer_whose_rows_are_no_images_is_an_error_of_one_line(kind):
+    """It was torch's error about sizes that do not match."""
+    net, x = nn.Sequential(Doubling(), Halved(nn.Linear(8, 4))), images(6, 8)
+
+    with pytest.raises(UserError, match=rf"'0' makes 2 rows out of 1 image, and {kind.__name__} needs one for each"):
+        attack(net, x, net(x).argmax(1), kind(0.1, layer="0"))
+
+
+class Halved(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).unflatten(0, (2, -1)).mean(0)
+
+
+class Doubling(nn.Module):
+    """All images, and behind them all in reverse."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, x.flip(1)])
