@@ -173,9 +173,8 @@ def of_the_model_alone(attack: Attack, objective: Objective | None = None) -> tu
 def elsewhere(attack: Attack, state: State, numbers: Tensor) -> State:
     """`[n]` rows of a state that query made-up images of these numbers, every second one as in its second step."""
     rows = state.take(numbers % len(state))
-    rows = replace(
-        rows, queries=(numbers % 2).to(rows.queries)
-    )  # edits of gradients that depend on the step must keep to their rows
+    # Edits of gradients that depend on the step must keep to their rows.
+    rows = replace(rows, queries=(numbers % 2).to(rows.queries))
     images = made_up(numbers, rows.trial.x.shape[1:]).to(rows.trial.x)
     if not attack.ball.renders:
         return replace(rows, query=images)

@@ -63,6 +63,11 @@ def _exit_status(error: SystemExit) -> int:
 
 def _of_the_machine(error: BaseException) -> UserError | None:
     """An error of the file system as a sentence."""
+    if isinstance(error, UnicodeEncodeError) and error.encoding == sys.getfilesystemencoding() != "utf-8":
+        return UserError(
+            f"Names of files have no {error.object[error.start : error.end]!a} in the language settings of this system "
+            f"({error.encoding}); set PYTHONUTF8=1."
+        )
     if not isinstance(error, OSError):
         return None
     reason = error.strerror or (str(error) or type(error).__name__)

@@ -1,5 +1,9 @@
 """A command that cannot be run prints one line on stderr, returns status 2 and writes no report."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -229,3 +233,15 @@ def test_a_refused_command_leaves_no_folder(words, robustkit, place):
     robustkit(*RUN, *words)
 
     assert {entry.name for entry in set(place.iterdir()) - before} <= {"__pycache__"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are always UTF-8")
+def test_a_path_that_the_language_settings_do_not_know_is_refused_with_the_way_out(place):
+    """In a config file; it was a "bug in robustkit"."""
+    (place / "config.toml").write_text('out = "läufe"\n', encoding="utf-8")
+    settings = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "robustkit", "evaluate", "--config", "config.toml"]
+    ended = subprocess.run(command, cwd=place, env={**os.environ, **settings}, capture_output=True, check=False)
+
+    assert ended.returncode == 2
+    assert ended.stderr.decode().strip().endswith("language settings of this system (ascii); set PYTHONUTF8=1.")
