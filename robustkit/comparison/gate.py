@@ -211,4 +211,4 @@ def _name(model: Contestant, threat: ThreatKey) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:g} %"
+    return f"{100 * value:.12g} %"

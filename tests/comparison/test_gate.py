@@ -28,6 +28,13 @@ def test_without_a_condition_those_that_the_run_declared_are_checked():
     assert gate(run, baseline=run).passed
 
 
+def test_a_threshold_is_printed_in_all_its_digits():
+    """50.0 % "is below 50 %", it said."""
+    (check,) = gate(run_of(Remembering(range(30))), fail_under="Linf@0.02>=0.5000001").checks
+
+    assert check.reason.endswith("is below 50.00001 %")
+
+
 def test_the_lower_end_of_the_interval_asks_for_more():
     run = run_of(Remembering(range(30)))
 
