@@ -8,6 +8,7 @@ from robustkit.attacks import APGD
 from torch import nn
 from torch.nn import functional as F
 
+from robustkit.classifier import batch_sizes
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import Plain
 from robustkit.engine.jobs import Outcome
@@ -88,12 +89,14 @@ def test_an_image_that_never_fits_is_an_error(monkeypatch):
         measured(5)
 
 
-def test_the_proof_of_a_batch_size_takes_two_gradients_of_each_image():
+@pytest.mark.parametrize(("light", "batches"), [(0, 3), (1 << 20, 10)])
+def test_each_batch_of_a_proof_takes_two_gradients_of_each_image(light, batches, monkeypatch):
+    monkeypatch.setattr(batch_sizes, "_LIGHT", light)
     made = problem("cnn", 1, 8, 8, count=64)
     attack, state = Margins(0.1, measure=Measure(classes=9)), begin(trials(made.x, made.y), made.x)
     with Classifier(copy.deepcopy(made.model)).session(made.x) as session:  # a copy, for which nothing was compared yet
         classes, tile = made.model(made.x).shape[1], session.sizes.tile
-        for proofs in (2, 0):  # batches of made-up images, the first time
+        for proofs in (batches, 0):  # of made-up images, the first time
             before = session.passes.backwards
             session.query(attack, state.take(torch.arange(tile)))
             assert session.passes.backwards - before == tile * (classes - 1 + 2 * proofs)

@@ -46,13 +46,14 @@ class Clock:
         return [after - before for before, after in pairwise(times)]
 
 
-# An image takes nine forwards and one for its verdict, and a forward may begin just before a second is over.
+# An image takes nine forwards and one for its verdict, and a forward may begin just before a second is over. Before the
+# first gradient a batch size is proven, in ten forwards.
 @pytest.mark.parametrize(("seconds", "batch"), [(0.02, 1), (0.02, 8), (0.02, 64)])
 def test_finished_images_are_written_within_about_a_second(seconds, batch, monkeypatch):
     clock = Clock(monkeypatch, seconds)
     evaluate(clock.model(), dataset=data(150), attacks="pgd:steps=8", eps="0.01", batch_size=batch)
 
-    assert max(clock.gaps()) <= 1 + 12 * seconds
+    assert max(clock.gaps()) <= 1 + 22 * seconds
 
 
 def test_a_slow_model_is_judged_for_a_twentieth_of_the_time(monkeypatch):
