@@ -25,9 +25,9 @@ Probe = Callable[[Tensor], Rows]
 
 _LEAST = 4  # a batch of which less than one row in so many can be used takes more time than each image alone
 _TRIED_ALONE = 3  # images asked twice
-# Of a batch. A tail of a few values shows in one order of ten, and rows that a small GRU rounds otherwise in 6 % of all
-# images.
-_ORDERS, _ORDERS_UNWATCHED = 1, 8
+# Orders of a batch. A tail of a few values shows in one order of ten, and rows that a small GRU rounds otherwise in 6 %
+# of all images.
+_FEW, _MANY = 1, 8
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def best_layout(probe: Probe, size: int, *, watched: bool, light: bool = False) 
     places = _largest_class(probe, size, traces) if tails is None or not tails.unclear else images[:0]
     # All of them agree about a few images, and something above was seen that they do not agree about.
     some = len(places) < size <= len(places) * _LEAST
-    if some and _hold(probe, BatchLayout(size, places), _ORDERS_UNWATCHED if light else 2):
+    if some and _hold(probe, BatchLayout(size, places), _MANY if light else 2):
         return BatchLayout(size, places)
     repeats = all(same_bits(probe(image), probe(image)) for image in torch.split(images[:_TRIED_ALONE], 1))
     return BatchLayout.full(1, alone=True) if repeats else BatchLayout.full(size, repeats=False)
@@ -148,7 +148,7 @@ def _differs(tails: ScalarTails | None) -> bool:
 
 def _orders_agree(probe: Probe, answers: Rows, tails: ScalarTails | None, light: bool) -> bool:
     """Whether images get the same answers in other orders; in many, if that is cheap or operations were not watched."""
-    count = _ORDERS if tails is not None and not light else _ORDERS_UNWATCHED
+    count = _FEW if tails is not None and not light else _MANY
     return all(same_bits(answers.take(order), probe(order)) for order in orders(len(answers), count))
 
 

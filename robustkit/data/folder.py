@@ -10,7 +10,7 @@ from robustkit.paths import user_path
 
 from .dataset import DatasetOrigin, UsualThreat
 from .decoding import Decoder, PictureReader
-from .picture_files import find_pictures, folders_in
+from .picture_files import find_pictures, folders_in, listed
 from .pictures import LazyData, decode
 
 THREATS = (UsualThreat("Linf", "8/255"),)
@@ -19,7 +19,6 @@ IMAGENET_SPLITS = ("train", "test")
 IMAGENET_CLASSES = 1000
 _OF_TRAINING = ("train", "training")
 _SPLITS = {*_OF_TRAINING, "val", "valid", "validation", "test", "testing"}
-_LISTED = 3
 
 
 def load_folder(path: Path, split: str, reader: PictureReader) -> LazyData:
@@ -74,11 +73,9 @@ def _require_same_classes(path: Path, split: str, splits: tuple[str, ...]) -> No
         # A split without folders, such as one of pictures without labels, says nothing about classes.
         lacking = sorted(known - classes[name]) if classes.get(name) else []
         if lacking:
-            more = f" and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
             raise UserError(
-                f"{shortened(path / name)} lacks folders of classes that another split has "
-                f"({shortened(', '.join(lacking[:_LISTED]))}{more}), and a label is the position of a folder; create "
-                "the missing ones, empty if necessary."
+                f"{shortened(path / name)} lacks folders of classes that another split has ({listed(lacking)}), and a "
+                "label is the position of a folder; create the missing ones, empty if necessary."
             )
 
 

@@ -63,13 +63,18 @@ def find_pictures(root: Path, *, allow_empty: bool) -> PictureFiles:
     if not any(found):
         raise UserError(f"{shortened(root)} has no pictures in its class folders; put some there.")
     if empty and not allow_empty:
-        more = f" and {len(empty) - _LISTED} more" if len(empty) > _LISTED else ""
         raise UserError(
-            f"{shortened(root)} is not a folder of pictures (no picture in {shortened(', '.join(empty[:_LISTED]))}"
-            f"{more}); it needs one sub-folder per class."
+            f"{shortened(root)} is not a folder of pictures (no picture in {listed(empty)}); it needs one sub-folder "
+            "per class."
         )
     files = tuple(Path(folder, name) for of_class in found for folder, name in of_class)
     return PictureFiles(tuple(classes), files, tuple(label for label, of_class in enumerate(found) for _ in of_class))
+
+
+def listed(folders: list[str]) -> str:
+    """The first names of folders for an error, and how many more there are."""
+    more = f" and {len(folders) - _LISTED} more" if len(folders) > _LISTED else ""
+    return shortened(", ".join(folders[:_LISTED])) + more
 
 
 def pictures_in(folder: Path) -> list[Path]:

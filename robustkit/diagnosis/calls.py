@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from robustkit.errors import UserError
 from robustkit.nethook.hookable import check_hookable, why_silent
 from robustkit.nethook.hooked import Inputs, Visit, hooked
-from robustkit.nethook.names import unwrap
+from robustkit.nethook.names import has_forward, unwrap
 from robustkit.nethook.structure import tensors
 
 
@@ -86,7 +86,7 @@ def record_calls(network: nn.Module, forward: Callable[[], Tensor]) -> ForwardCa
     network = unwrap(network)
     opaque = _unhookable(network)
     recorder = _CallRecorder()
-    names = [name for name, module in network.named_modules() if not _inside(name, opaque) and _has_forward(module)]
+    names = [name for name, module in network.named_modules() if not _inside(name, opaque) and has_forward(module)]
     with hooked(network, names, recorder, strict=False, edits=False):
         logits = forward()
     called = {run.site.layer for run in recorder.runs}
@@ -103,10 +103,6 @@ def floats(value: Any) -> list[Tensor]:
 def _same(output: Any, logits: Tensor) -> bool:
     parts = floats(output)
     return bool(parts) and parts[0].data_ptr() == logits.data_ptr() and parts[0].shape == logits.shape
-
-
-def _has_forward(module: nn.Module) -> bool:
-    return getattr(type(module), "forward", None) is not nn.Module.forward
 
 
 def _unhookable(network: nn.Module) -> tuple[Unseen, ...]:

@@ -55,6 +55,17 @@ def read_state(path: Path) -> dict[str, Any]:
     return _state_dict(_unwrapped(content, path), path)
 
 
+def load_file(network: nn.Module, weights: str | Path, name: str, *, adapts: bool = True) -> str:
+    """`load_weights` from the file `weights`; returns what it adds to the description of the network.
+
+    Raises:
+        UserError: as `read_state` and `load_weights`.
+    """
+    path = user_path(weights)
+    load_weights(network, read_state(path), path, name, adapts=adapts)
+    return f", weights of {path.name}"
+
+
 def load_weights(
     network: nn.Module, state: Mapping[str, Any], path: Path, name: str, *, adapts: bool = True
 ) -> None:  # fmt: skip

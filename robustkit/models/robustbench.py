@@ -13,7 +13,6 @@ from torch import nn
 from robustkit.data.published import class_names_of
 from robustkit.errors import UserError, unknown
 from robustkit.limits import shortened
-from robustkit.paths import user_path
 
 from . import cache, checkpoint
 from .image_spec import image_spec_of
@@ -60,9 +59,7 @@ def load(request: ModelRequest) -> PixelModel:
         )
     network, source = _network(where, entry, dataset), f"{dataset}/{entry.threat}/{entry.name} of RobustBench"
     if request.weights is not None:
-        path = user_path(request.weights)
-        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name, adapts=False)
-        source += f", weights of {path.name}"
+        source += checkpoint.load_file(network, request.weights, request.name, adapts=False)
     spec = image_spec_of(dataset)
     assert spec is not None
     return PixelModel(

@@ -61,9 +61,7 @@ def user_model(request: ModelRequest) -> PixelModel:
     network = built.network.cpu()
     source = f"{built.origin} of {where.file.name}"
     if request.weights is not None:
-        path = user_path(request.weights)
-        checkpoint.load_weights(network, checkpoint.read_state(path), path, where.name)
-        source += f", weights of {path.name}"
+        source += checkpoint.load_file(network, request.weights, where.name)
     classes = request.num_classes or _last_width(network)
     model = PixelModel(network, name=where.name, source=source, num_classes=classes, mean=request.mean, std=request.std)
     # The file's constants and functions decide the logits too: its hash is part of a run's identity.

@@ -8,7 +8,7 @@ from torch.jit import ScriptModule
 from torch.utils.checkpoint import CheckpointFunction
 
 from robustkit.nethook.errors import CompiledModelError, ReentrantCheckpointError, ScriptedModuleError
-from robustkit.nethook.names import unwrap
+from robustkit.nethook.names import has_forward, unwrap
 
 
 def check_hookable(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
@@ -73,7 +73,7 @@ def why_silent(model: nn.Module, name: str) -> str:
             "MultiheadAttention uses its weights without calling it; choose the MultiheadAttention itself, or put the "
             "model into robustkit.nethook.expose_attention(model)"
         )
-    if name in named and getattr(type(named[name]), "forward", None) is nn.Module.forward:
+    if name in named and not has_forward(named[name]):
         return "it has no forward of its own; choose the layers inside"
     return "the model was not run, does not call it, or calls its forward() directly, which skips hooks"
 

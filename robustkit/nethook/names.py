@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any, TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard, TypeVar
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -18,6 +18,12 @@ Choice: TypeAlias = Text | type[nn.Module] | Callable[[str, nn.Module], bool] | 
 Layers: TypeAlias = Choice | Iterable[Choice]
 Names: TypeAlias = Text | Iterable[Text]
 
+C = TypeVar("C")
+
+_OF_LAYERS = (
+    "Layers are given as a name, glob, compiled regular expression, module class, predicate (name, module) -> bool or "
+    "module"
+)
 _WRAPPERS = (DataParallel, DistributedDataParallel, AveragedModel)
 
 
@@ -45,7 +51,7 @@ def select(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     # A tied module can be selected by each of its names; it is listed under the first that matches.
     named = list(root.named_modules(remove_duplicate=False))
     selected: dict[nn.Module, str] = {}
-    choices = _choices(layers)
+    choices = _choices(layers, _is_choice, _OF_LAYERS)
     if not choices:
         raise LayerNotFoundError("No layers were given; name at least one, or use '*' for all.")
     for choice in choices:
@@ -56,6 +62,11 @@ def select(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
             selected.setdefault(module, name)
     position = {module: number for number, module in enumerate(root.modules())}
     return {selected[module]: module for module in sorted(selected, key=position.__getitem__)}
+
+
+def has_forward(module: nn.Module) -> bool:
+    """Whether a module computes something; a ModuleList does not."""
+    return getattr(type(module), "forward", None) is not nn.Module.forward  # a scripted module's raises
 
 
 def get_module(model: nn.Module, name: str) -> nn.Module:
@@ -93,15 +104,10 @@ def select_parameters(model: nn.Module, names: Names) -> dict[str, nn.Parameter]
     """
     named = list(unwrap(model).named_parameters(remove_duplicate=False))
     selected: dict[nn.Parameter, str] = {}
-    choices: list[Any] = [names] if isinstance(names, (str, re.Pattern)) or not _is_iterable(names) else list(names)
+    choices = _choices(names, _is_text, "Parameters are given as a name, glob or compiled regular expression")
     if not choices:
         raise ParameterNotFoundError("No parameters were given; name at least one, or use '*' for all.")
     for choice in choices:
-        if not isinstance(choice, (str, re.Pattern)):
-            raise UserError(
-                "Parameters are given as a name, glob or compiled regular expression, or as a list of these, not as "
-                f"{type(choice).__name__}."
-            )
         matches = [(name, parameter) for name, parameter in named if _name_matches(name, choice)]
         if not matches:
             raise ParameterNotFoundError(_not_found("parameter", choice, [name for name, _ in named]))
@@ -120,24 +126,23 @@ def _inside(model: nn.Module) -> nn.Module | None:
     return None
 
 
-def _choices(layers: Layers) -> list[Choice]:
+def _choices(given: object, is_one: Callable[[object], TypeGuard[C]], kinds: str) -> list[C]:
+    """One choice or several as a list; `kinds` begins the error for what is neither."""
     # A Sequential is iterable and a module class callable, but each is one choice.
-    choices = [layers] if _is_choice(layers) or not isinstance(layers, Iterable) else list(layers)
-    for choice in choices:
-        if not _is_choice(choice):
-            raise UserError(
-                "Layers are given as a name, glob, compiled regular expression, module class, predicate (name, module) "
-                f"-> bool or module, or as a list of these, not as {type(choice).__name__}."
-            )
+    choices: list[C] = []
+    for choice in [given] if is_one(given) or not isinstance(given, Iterable) else given:
+        if not is_one(choice):
+            raise UserError(f"{kinds}, or as a list of these, not as {type(choice).__name__}.")
+        choices.append(choice)
     return choices
 
 
-def _is_iterable(value: object) -> bool:
-    return isinstance(value, Iterable)
+def _is_text(value: object) -> TypeGuard[Text]:
+    return isinstance(value, (str, re.Pattern))
 
 
 def _is_choice(value: object) -> TypeGuard[Choice]:
-    return isinstance(value, (str, re.Pattern)) or callable(value)  # classes and modules are callable
+    return _is_text(value) or callable(value)  # classes and modules are callable
 
 
 def _matches(named: list[tuple[str, nn.Module]], choice: Choice) -> Iterator[tuple[str, nn.Module]]:
@@ -146,7 +151,7 @@ def _matches(named: list[tuple[str, nn.Module]], choice: Choice) -> Iterator[tup
             matches = module is choice
         elif isinstance(choice, str) and not _is_glob(choice):
             matches = _name_matches(name, choice)
-        elif getattr(type(module), "forward", None) is nn.Module.forward:
+        elif not has_forward(module):
             matches = False
         elif isinstance(choice, (str, re.Pattern)):
             matches = _name_matches(name, choice) and (name != "" or choice != "*")

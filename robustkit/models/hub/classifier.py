@@ -17,7 +17,6 @@ from robustkit.models.pixels import PixelModel
 from robustkit.models.preprocessing import Preprocessed
 from robustkit.models.pretrained import PublishedImages
 from robustkit.models.sources import ModelRequest
-from robustkit.paths import user_path
 
 from .building import built, require_plain
 from .folders import HubFolder, open_folder, require_address
@@ -78,9 +77,7 @@ def load(request: ModelRequest) -> PixelModel:
         )
     source = f"{type(network).__name__} from {folder.source}"
     if request.weights is not None:
-        path = user_path(request.weights)
-        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name, adapts=False)
-        source += f", weights of {path.name}"
+        source += checkpoint.load_file(network, request.weights, request.name, adapts=False)
     order = order_of(_labels(folder.config), classes_of(request.images))
     source += "" if order is None else ", its classes in the order of the data"
     processing = read_processing(folder.path, where, _channels(folder.config))

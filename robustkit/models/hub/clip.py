@@ -94,9 +94,7 @@ def load(request: ModelRequest) -> PixelModel:
     network = _network(folder, address.where, templates, classes)
     source = f"CLIPModel from {folder.source}, {len(classes)} classes in {_counted(len(templates), 'template')}"
     if request.weights is not None:
-        path = user_path(request.weights)
-        checkpoint.load_weights(network, checkpoint.read_state(path), path, request.name, adapts=False)
-        source += f", weights of {path.name}"
+        source += checkpoint.load_file(network, request.weights, request.name, adapts=False)
     processing = read_processing(folder.path, address.where, _CHANNELS)
     return pixel_model(request, folder, network, processing, len(classes), source)
 

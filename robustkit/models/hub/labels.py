@@ -17,20 +17,20 @@ def order_of(labels: Sequence[str], wanted: Sequence[str]) -> tuple[int, ...] | 
         UserError: the orders differ, and a name may stand for several labels.
     """
     called = _Labels(labels)
-    asked = Counter(map(_spelled, wanted))
-    found = [called.numbers(name, asked[_spelled(name)]) for name in wanted]
+    texts = [_spelled(name) for name in wanted]
+    asked = Counter(texts)
+    found = [called.numbers(name, asked[text]) for name, text in zip(wanted, texts, strict=True)]
     if not all(found) or all(number in each for number, each in enumerate(found)):
         return None
     turn: Counter[str] = Counter()
     first = []
-    for name, numbers in zip(wanted, found, strict=True):
-        text = _spelled(name)
+    for name, text, numbers in zip(wanted, texts, found, strict=True):
         if len(numbers) != asked[text]:
             raise _ambiguous(name)
         first.append(numbers[turn[text]])
         turn[text] += 1
     chosen = {*first}
-    repeated = next((name for name in wanted if asked[_spelled(name)] > 1), None)
+    repeated = next((name for name, text in zip(wanted, texts, strict=True) if asked[text] > 1), None)
     if repeated is not None and first != sorted(chosen):
         raise _ambiguous(repeated)
     if len(chosen) < len(first):
