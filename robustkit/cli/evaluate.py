@@ -106,8 +106,8 @@ _RUNS = Path("robustkit-runs")
 def evaluate(**options: Any) -> int:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.
 
-    The same command continues where it stopped; a finished run is only printed. With the same --out and more models,
-    attacks, samples, norms or radii, or an audit, the run is extended.
+    The same command continues where it stopped; of a finished run it writes the files again and prints the table. With
+    the same --out and more models, attacks, samples, norms or radii, or an audit, the run is extended.
     """
     if not options["models"]:
         raise UserError("No model is given; add --model NAME, for example --model resnet18.")

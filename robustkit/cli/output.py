@@ -1,5 +1,6 @@
 """What commands write: their output folder, the files of an evaluation, and labels in reports."""
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -64,7 +65,8 @@ def check_writable(folder: Path, reports: Sequence[str] = ()) -> None:
         if isinstance(error, UserError):
             raise
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"The folder {folder} cannot be written ({reason}); give another --out.") from None
+        shown = f", or print the run in it: robustkit show {folder}" if os.path.exists(folder / "run.sqlite") else ""
+        raise UserError(f"The folder {folder} cannot be written ({reason}); give another --out{shown}.") from None
 
 
 def remove_if_empty(folder: Path) -> None:

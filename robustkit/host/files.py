@@ -4,6 +4,7 @@ Never replaced are symbolic links, devices, pipes and folders; and no report rep
 """
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -64,7 +65,8 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
         replace_file(path, (encoded(piece) for piece in pieces))
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise UserError(f"Cannot write {path}: {reason}. Free some space there or choose another folder.") from error
+        advice = "Free some space there or choose" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Choose"
+        raise UserError(f"Cannot write {path}: {reason}. {advice} another folder.") from error
 
 
 def check_report_target(path: Path) -> None:

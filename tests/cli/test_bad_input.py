@@ -1,8 +1,10 @@
 """A command that cannot be run prints one line on stderr, returns status 2 and writes no report."""
 
+import errno
 import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -205,6 +207,15 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(kind, robus
     out = place / "net.py" if kind == "a file" else place / "net.py" / "run"
 
     refused(robustkit(*SMALL, "--out", out), "cannot be written", "--out")
+
+
+def test_a_run_on_a_read_only_disk_can_be_shown_instead(robustkit, place, monkeypatch):
+    (place / "run").mkdir()
+    (place / "run" / "run.sqlite").touch()
+    refuse = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=refuse))
+
+    refused(robustkit(*SMALL, "--out", "run"), "cannot be written", "robustkit show run")
 
 
 def test_a_corrupt_evidence_file_is_refused_in_one_line(robustkit, place):

@@ -45,6 +45,17 @@ def test_a_path_below_a_file_is_a_sentence_for_the_user(tmp_path: Path) -> None:
         write_text(tmp_path / "taken" / "report.html", "text")
 
 
+@pytest.mark.parametrize(("code", "advice"), [(errno.ENOSPC, "Free some space there"), (errno.EROFS, "Choose another")])
+def test_the_advice_fits_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, advice: str) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+
+    with pytest.raises(UserError, match=advice):
+        write_text(tmp_path / "report.html", "text")
+
+
 def test_missing_folders_are_made_and_line_ends_stay(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "file.csv"
 
