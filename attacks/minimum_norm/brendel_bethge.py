@@ -5,8 +5,8 @@ in foolbox. Ours differs: the first error is noise; halfway, a second walk begin
 have ended in a local minimum; where no noise is an error, and in trials that must reach a class, the first walk begins
 at the image, and the second one where the first ended; the radius of the steps does not depend on the number of images.
 `_trust_region.py` has the step, and what differs there.
-Bad at: few steps, because the first error is far away; linear classifiers in L0, of which it changes a few values more
-than necessary.
+Bad at: few steps, because the first error is far away; L0, where it is slow and may change a value or two more than
+necessary.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -30,6 +30,7 @@ from ._trust_region import step_along_boundary
 _DESCEND = 2
 _HALVINGS = 10  # bisections between the image and the first error
 _SHRINKS = 20  # how often a walk halves the radius
+_EXCHANGE = 2.0  # L2 length that lets two values change by their whole range, with room to spare
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class BrendelBethge(Attack):
     Args:
         steps: gradient steps along the boundary per trial, in both walks together.
         radius: L2 length of the first steps, in units of the number of values of an image; each walk halves it twenty
-            times. None is 1 / steps of a walk, the authors' 1e-3 at their 1000 steps: any walk is as long.
+            times. None is 1 / steps of a walk, the authors' 1e-3 at their 1000 steps: any walk is as long. In L0 such
+            a step is at least 2 long: shorter ones cannot put one value back and change another instead.
         momentum: share of the old value in the moving average of the boundary's normal.
         overshoot: how far a step towards errors goes, as a multiple of the distance to the linearised boundary; a step
             from an error back to the boundary goes 2 - overshoot.
@@ -130,8 +132,10 @@ class BrendelBethge(Attack):
     def _descended(self, state: BrendelBethgeState, after: BrendelBethgeState, seen: Seen) -> Tensor:
         x, normal = state.trial.x, after.normal
         back = torch.where(seen.loss < 0, self.overshoot, 2 - self.overshoot)
-        first = 1 / self._walk if self.radius is None else self.radius
-        radius = first * normal[0].numel() * at(state.descents % self._walk, _halved(self._walk), normal)
+        values = normal[0].numel()
+        least = _EXCHANGE if self.ball.norm == "L0" else 0.0
+        first = max(values / self._walk, least) if self.radius is None else values * self.radius
+        radius = first * at(state.descents % self._walk, _halved(self._walk), normal)
         stepped = step_along_boundary(self.ball.norm, x, state.query, normal, -back * seen.loss, radius)
         began_at_noise = (state.end != x).flatten(1).any(1)
         return torch.where(along((after.descents == self._walk) & began_at_noise, x), x, stepped)

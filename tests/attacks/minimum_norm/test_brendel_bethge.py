@@ -90,6 +90,14 @@ def test_few_values_are_changed_in_l0():
     assert state.distance.median() <= 8  # of 40; the steps are bounded in L2, and the fewest values change the most
 
 
+def test_more_steps_in_l0_are_not_so_short_that_no_value_is_exchanged_for_another():
+    # Steps that began at 0.8 ended at up to seven changed values where one is enough.
+    made = sparse_linear(2, count=10)
+    state = last_state(BrendelBethge(1, "L0", steps=100), made.model, untargeted(made.x, made.y))
+
+    assert (state.distance <= made.fewest + 1).all()
+
+
 def test_a_step_in_l0_crosses_the_boundary_within_the_radius_and_brings_values_back():
     x, point, normal = torch.rand(3, 5, 30, generator=torch.Generator().manual_seed(0))
     normal = normal * 2 - 1
