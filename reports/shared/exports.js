@@ -5,6 +5,7 @@ const PLAIN = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const LATEX = {
   "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}",
   ">": "\\textgreater{}", "|": "\\textbar{}", '"': "\\textquotedbl{}", "`": "\\textasciigrave{}",
+  "[": "{[}", "*": "{*}", // the end of the row before would read them as its own
   "–": "--", "−": "$-$", "≤": "$\\leq$", "≥": "$\\geq$", "×": "$\\times$", "→": "$\\rightarrow$", "…": "\\ldots{}",
 };
 for (const sign of "&%$#_{}") LATEX[sign] = `\\${sign}`;
@@ -62,7 +63,7 @@ function csvCell(text) {
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-const latexText = (text) => text.replace(/[\\~^<>|"`–−≤≥×→…&%$#_{}]/g, (sign) => LATEX[sign]);
+const latexText = (text) => text.replace(/[\\~^<>|"`[*–−≤≥×→…&%$#_{}]/g, (sign) => LATEX[sign]);
 const markdownText = (text) => text.replace(/[\\`*_{}[\]<>#+!|~$&]/g, "\\$&");
 
 function csvOf(table) {

@@ -33,7 +33,7 @@ from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
 from robustkit.host.arguments import check_fields
 from robustkit.host.notebook import Summarised
-from robustkit.host.text import encodable
+from robustkit.host.text import as_name
 from robustkit.models.preprocessing import Normalised, network_in, placement
 
 DRAWS_PER_QUERY = 20  # of a randomized or smoothed model, unless `eot` says otherwise; AutoAttack's number
@@ -116,7 +116,7 @@ class Classifier(Summarised):
         object.__setattr__(self, "compile", self.compile or self.cuda_graphs)
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))
-        object.__setattr__(self, "name", encodable(self.name))
+        object.__setattr__(self, "name", as_name(self.name))
         if mean is not None and std is not None:
             object.__setattr__(self, "model", Normalised(self.model, mean, std, self.bounds))
         require_options(self.name, self.model, len(self.bpda), self.smoothing is not None, self.bounds)
@@ -218,5 +218,5 @@ class Classifier(Summarised):
 
 def _name_of(model: nn.Module, smoothing: Smoothing | None) -> str:
     own = getattr(model, "name", None)
-    name = own if isinstance(own, str) and own else type(model).__name__.lower()
+    name = own if isinstance(own, str) and as_name(own) else type(model).__name__.lower()
     return name if smoothing is None else f"{name}-smoothed"

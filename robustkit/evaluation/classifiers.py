@@ -17,6 +17,7 @@ from robustkit.data import Dataset
 from robustkit.errors import UserError
 from robustkit.evaluation.request import EvaluationRequest, Model
 from robustkit.host.progress import ProgressWatch
+from robustkit.host.text import as_name
 from robustkit.models import is_checkpoint, load_model
 from robustkit.models.black_boxes import require_server
 from robustkit.models.prefixes import prefixed
@@ -85,11 +86,11 @@ def checked_names(names: Sequence[str], models: int) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise UserError(f"The name of a model must be a text with at least one letter, not {name!r}.")
-    stripped = tuple(name.strip() for name in names)
-    for name in stripped:
-        if stripped.count(name) > 1:
+    shown = tuple(map(as_name, names))
+    for name in shown:
+        if shown.count(name) > 1:
             raise UserError(f"Two models get the name {name!r}; give each a name of its own.")
-    return stripped
+    return shown
 
 
 def training_reporter(watch: ProgressWatch) -> Callable[[str, float | None], None]:
@@ -167,7 +168,7 @@ def _uniquely_named(
     for number, (classifier, model) in enumerate(zip(classifiers, models, strict=True)):
         candidates = names_from_files(classifier.name, model, files[number] if files else None)
         numbered = (f"{candidates[-1]}-{count}" for count in range(2, len(classifiers) + 1))
-        name = next(name for name in (*candidates, *numbered) if name not in named)
+        name = next(name for name in map(as_name, (*candidates, *numbered)) if name not in named)
         named[name] = classifier if name == classifier.name else replace(classifier, name=name)
     return tuple(named.values())
 

@@ -133,7 +133,8 @@ def _named(value: Any) -> bool:
 
 
 def _models(value: Any) -> bool:
-    return _named(value) and all(_smoothing(each["smoothing"]) for each in value if "smoothing" in each)
+    printable = _named(value) and all(each["name"].isprintable() for each in value)  # else two may look the same
+    return printable and all(_smoothing(each["smoothing"]) for each in value if "smoothing" in each)
 
 
 def _smoothing(value: Any) -> bool:

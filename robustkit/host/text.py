@@ -39,6 +39,11 @@ def csv_cell(value: object) -> object:
     return value
 
 
+def as_name(text: str) -> str:
+    """`text` as reports show it, so that two names that look the same are one: on one line, with plain blanks."""
+    return printable(" ".join(encodable(text).split()))
+
+
 def encodable(text: str) -> str:
     """`text` as UTF-8 can store it: bytes of file names that are no UTF-8 become backslashes and numbers."""
     return encoded(text).decode()

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from robustkit.reports.shared.csv import write_frame
 
-from robustkit.host.text import LONGEST, csv_cell, encodable, one_line, printable
+from robustkit.host.text import LONGEST, as_name, csv_cell, encodable, one_line, printable
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+SUM(A1)", "-2+3", "@x", "\t=1", "\r=1", "=cmd|' /C calc'!A0"])
@@ -31,6 +31,11 @@ def test_a_csv_file_holds_no_formula_and_equal_numbers(tmp_path):
 @pytest.mark.parametrize("text", ["\x1b[31m", "\x07", "\x9b2J", "\u202e", "\u2066", "\u200b", "\u2028", "\udcff", "\r"])
 def test_nothing_that_steers_a_terminal_is_printed(text):
     assert printable(f"a{text}b").isprintable()
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u2009", "\u3000", "\n", "  "])
+def test_names_that_look_the_same_are_one(blank):
+    assert as_name(f" net{blank}A") == "net A"
 
 
 def test_an_error_is_one_line_however_long_its_text_is():

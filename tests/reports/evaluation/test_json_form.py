@@ -10,6 +10,7 @@ from robustkit.reports.evaluation.result_rows import result_rows
 
 from robustkit import Classifier, Smoothing, evaluate
 from robustkit.data.dataset import TensorData
+from robustkit.host.text import printable
 from tests.evaluation.test_autoattack import shorter
 from tests.small import data, evaluated, linear
 
@@ -63,7 +64,7 @@ def test_hostile_names_stay_what_they_are(hostile):
     read = json.loads(text)["runs"][0]
 
     assert text.isascii()
-    assert list(dict.fromkeys(row["model"] for row in read["results"])) == list(HOSTILE)
+    assert list(dict.fromkeys(row["model"] for row in read["results"])) == list(map(printable, HOSTILE))
     assert read["dataset"]["class_names"][: len(HOSTILE)] == list(HOSTILE)
 
 
