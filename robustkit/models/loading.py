@@ -91,12 +91,13 @@ def load_model(
         of_weights = description_of_weights(weights)
         if of_weights is not None and mean is None and std is None:
             mean, std = of_weights.mean, of_weights.std
-        request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std, remote)
+        described = of_weights is not None
+        request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std, remote, described)
     elif weights is not None or train or retrain or random_init:
         raise own_weights(name)
     else:
         architecture, _, classes, mean, std = description
-        request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std)
+        request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std, described=True)
     # Networks are built with random weights first. Restore the caller's random state afterwards; the seed makes weights
     # of a user's network that no checkpoint fills equal each time.
     with torch.random.fork_rng(devices=[]):
@@ -154,7 +155,9 @@ def _loaded(
     source = _source(request, train or retrain)
     if source == "training":
         return trained_model(request, recipe, retrain, report, may_train=may_train)
-    return {"user": user_model, "checkpoint": checkpoint_model, "published": published_model}[source](request)
+    if source == "checkpoint":
+        return checkpoint_model(request, report)
+    return (user_model if source == "user" else published_model)(request)
 
 
 def _source(request: ModelRequest, train: bool) -> Literal["user", "checkpoint", "published", "training"]:

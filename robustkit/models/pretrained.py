@@ -28,6 +28,13 @@ class Pretrained(NamedTuple):
     std: Sequence[float]
 
 
+class Normalisation(NamedTuple):
+    """What each channel is shifted and divided by before a network."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
 class PublishedImages(NamedTuple):
     """The images that published weights were trained on."""
 
@@ -75,6 +82,21 @@ def weight_names(name: str) -> list[str]:
     return ["DEFAULT", *(weights.name for weights in torchvision().models.get_model_weights(name))]
 
 
+def torchvision_normalisation(name: str, file: Path) -> Normalisation | None:
+    """That of the published weights of a torchvision model which a file holds; None for any other file."""
+    entries = [_entry(name, weights) for weights in weight_names(name)]
+    published = {found[1]: entry for entry in entries if (found := _HASH.search(entry.url))}
+    whole = hashlib.sha256(file.read_bytes()).hexdigest() if published else ""
+    images: Any = next((entry.transforms() for start, entry in published.items() if whole.startswith(start)), None)
+    return None if images is None else Normalisation(images.mean, images.std)
+
+
+def timm_normalisation(name: str) -> Normalisation | None:
+    """That of the images for which timm describes a model; None if it does not."""
+    config = _timm(name).get_pretrained_cfg(name)
+    return None if config is None else Normalisation(config.mean, config.std)
+
+
 def torchvision_pretrained(name: str, weights: str) -> Pretrained:
     """The torchvision model with its published weights, from torch's cache or downloaded.
 
@@ -82,12 +104,12 @@ def torchvision_pretrained(name: str, weights: str) -> Pretrained:
         UserError: there are no such weights, or they cannot be downloaded.
     """
     entry = _entry(name, weights)
+    images: Any = entry.transforms()
     try:
         _require_whole(_cached(entry.url))
         network = torchvision().models.get_model(name, weights=entry)
     except (OSError, RuntimeError) as error:  # URLError is an OSError, a wrong hash a RuntimeError
         raise _not_downloaded(name, error) from error
-    images: Any = entry.transforms()
     return Pretrained(network, entry.name, len(entry.meta["categories"]), images.crop_size[0], images.mean, images.std)
 
 
@@ -141,7 +163,8 @@ def timm_pretrained(name: str) -> Pretrained:
     try:
         network = timm.create_model(name, pretrained=True)
     except (OSError, RuntimeError) as error:
-        raise _not_downloaded(name, error) from error
+        # Their files have no published hashes, by which the normalisation could be told.
+        raise _not_downloaded(name, error, _as_options(timm_normalisation(name))) from error
     config = network.pretrained_cfg
     tag = config.get("tag") or DEFAULT
     return Pretrained(network, tag, config["num_classes"], config["input_size"][1], config["mean"], config["std"])
@@ -166,9 +189,14 @@ def _timm(name: str) -> Any:
     return timm
 
 
-def _not_downloaded(name: str, error: Exception) -> UserError:
+def _as_options(normalisation: Normalisation | None) -> str:
+    values = () if normalisation is None else zip(("--mean", "--std"), normalisation, strict=True)
+    return "".join(f" {option} {','.join(map(str, numbers))}" for option, numbers in values)
+
+
+def _not_downloaded(name: str, error: Exception, more: str = "") -> UserError:
     reason = str(error).split("\n")[0].rstrip(".")
     return UserError(
         f"The weights of {name} could not be downloaded ({reason}); download them on a connected machine, "
-        "copy the file here and pass --weights FILE."
+        f"copy the file here and pass --weights FILE{more}."
     )

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ class ModelRequest:
     mean: Sequence[float] | None
     std: Sequence[float] | None
     remote: RemoteAccess = _USUAL_ACCESS
+    described: bool = False  # whether a file of robustkit says what mean and std are, or that there are none
 
     @property
     def classes(self) -> int | None:
@@ -82,15 +83,31 @@ def program_model(request: ModelRequest, report: Report) -> PixelModel:
     return model
 
 
-def checkpoint_model(request: ModelRequest) -> PixelModel:
-    """A known architecture with the weights of a checkpoint."""
+def checkpoint_model(request: ModelRequest, report: Report) -> PixelModel:
+    """A known architecture with the weights of a checkpoint, normalised as published ones if it holds these."""
     assert request.weights is not None
     path = user_path(request.weights)
     state = checkpoint.read_state(path)
     classes = request.classes or IMAGENET_CLASSES
     adapted = _adapted(request, classes, _stem_of(state))
     checkpoint.load_weights(adapted.network, state, path, request.name)
+    if (request.mean is None or request.std is None) and not request.described:
+        request = _normalised(request, path, report)
     return _pixel_model(request, adapted, f"{request.name}, weights of {path.name}", classes)
+
+
+def _normalised(request: ModelRequest, file: Path, report: Report) -> ModelRequest:
+    """The request with the normalisation that belongs to its weights, where that is known."""
+    of_timm, imagenet = request.name.startswith(TIMM), request.images is not None and request.images.name == "imagenet"
+    if of_timm:
+        found = pretrained.timm_normalisation(request.name.removeprefix(TIMM)) if imagenet else None
+    else:
+        found = pretrained.torchvision_normalisation(request.name, file)
+    if found is not None:
+        return replace(request, mean=request.mean or found.mean, std=request.std or found.std)
+    if not imagenet and request.mean is None and request.std is None:
+        report(f"{request.name}: pixels are not normalised; if they were in training, give --mean and --std", None)
+    return request
 
 
 def published_model(request: ModelRequest) -> PixelModel:

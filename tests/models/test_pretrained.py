@@ -1,10 +1,14 @@
+import hashlib
 import importlib.util
 import sys
+from dataclasses import replace
+from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 import torch
 import torchvision
+from safetensors.torch import save_file
 from torch import Tensor
 
 from robustkit.data import from_tensors
@@ -46,6 +50,50 @@ def test_smaller_gray_images_are_converted_to_what_the_weights_expect(published)
     model = load_model(MODEL, dataset=data, weights="default")
 
     assert (model.size, model.gray) == (224, True)
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch, published) -> Path:
+    """A file that has the hash of published weights."""
+    path = tmp_path / "renamed.pth"
+    torch.save(published, path)
+    start = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    entry = WEIGHTS.IMAGENET1K_V1
+    monkeypatch.setattr(entry, "_value_", replace(entry.value, url=f"https://example.org/net-{start}.pth"))
+    return path
+
+
+def test_a_file_of_published_weights_is_normalised_as_they_are(file):
+    # The command that offline users are sent to attacked a network on pixels that it had never seen.
+    model = load_model(MODEL, weights=file)
+
+    assert model.mean.flatten().tolist() == pytest.approx([0.485, 0.456, 0.406])
+    assert model.std.flatten().tolist() == pytest.approx([0.229, 0.224, 0.225])
+    assert load_model(MODEL, weights=file, std=(1, 2, 3)).std.flatten().tolist() == [1, 2, 3]
+
+
+def test_other_weights_are_not_normalised_and_the_run_says_so(file):
+    torch.save({key: value + 1 for key, value in torch.load(file).items()}, file)
+    said: list[str] = []
+    model = load_model(MODEL, weights=file, report=lambda text, share: said.append(text))
+
+    assert not model.normalises
+    assert said == [f"{MODEL}: pixels are not normalised; if they were in training, give --mean and --std"]
+
+    load_model(MODEL, weights=file, mean=(0.5, 0.5, 0.5), report=lambda text, share: said.append(text))
+
+    assert len(said) == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
+def test_a_timm_network_on_imagenet_is_normalised_as_timm_says(tmp_path):
+    # All were normalised as torchvision's: a vision transformer's logits were off by 13.
+    name = "vit_tiny_patch16_224"
+    with torch.random.fork_rng():
+        save_file(importlib.import_module("timm").create_model(name).state_dict(), tmp_path / "vit.safetensors")
+    model = load_model(f"timm:{name}", dataset="imagenet", weights=tmp_path / "vit.safetensors")
+
+    assert model.mean.flatten().tolist() == model.std.flatten().tolist() == [0.5, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(
