@@ -46,6 +46,7 @@ _OTHER_ATTACKS: Final = (
     f"Privacy attacks, such as membership inference, data reconstruction and model extraction: {NOT_ASSESSED}.",
     f"Availability, the time and energy that an input costs: {NOT_ASSESSED}.",
 )
+_CORRUPTED: Final = f"Images corrupted by noise, blur, weather or compression: {NOT_ASSESSED}."
 
 
 def card(run: Run, thresholds: Sequence[str] = ()) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def card(run: Run, thresholds: Sequence[str] = ()) -> dict[str, Any]:
         "attacks": attacks, "requests": manifest.get("requests", {}),
         "models": [_model(board, run, entry) for entry in identity["models"]],
         "thresholds": _thresholds(run, thresholds) or "not declared",
-        "not_tested": [*_OTHER_ATTACKS, *unchecked(board)],
+        "not_tested": [*_OTHER_ATTACKS, *([_CORRUPTED] if run.corruptions.empty else []), *unchecked(board)],
         "warnings": list(manifest["warnings"]),
     }  # fmt: skip
 
@@ -121,6 +122,7 @@ def _model(board: Board, run: Run, entry: Mapping[str, Any]) -> dict[str, Any]:
         "name": name, "sha256": entry.get("sha256", NOT_ASSESSED), "source": entry.get("source", NOT_ASSESSED),
         "clean": NOT_ASSESSED if clean is None else _share(clean),
         "under_attack": [_under_attack(board, name, threat, clean, row) for threat, row in rows if row is not None],
+        "corrupted": _corrupted(run, name),
         "notes": _notes(run, name),
     }  # fmt: skip
 
@@ -135,6 +137,15 @@ def _under_attack(
         "drop": NOT_ASSESSED if row.is_open or clean is None else _drop(clean, row),
         "certified": NOT_ASSESSED if certified is None else {**_share(certified), "bound": "lower"},
     }  # fmt: skip
+
+
+def _corrupted(run: Run, model: str) -> list[dict[str, Any]]:
+    """The mean accuracy on corrupted images: of each corruption, and of all of them if there are several."""
+    if run.corruptions.empty:
+        return []
+    columns = ["source", "corruption", "severities", "accuracy", "n", "ci_low", "ci_high", "ci_method", "ce"]
+    own = run.corruptions[run.corruptions["model"] == model]
+    return [{key: json_value(row.get(key)) for key in columns} for row in own.to_dict("records")]
 
 
 def _share(row: ResultRow) -> dict[str, Any]:

@@ -55,9 +55,8 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
     yield from _thresholds(content["thresholds"])
     yield "## What was tested\n"
     rows = [[each["name"], each["knowledge"], each["access"], _pairs(each["settings"])] for each in content["attacks"]]
-    yield as_markdown(
-        PlainTable("The attacks and all of their settings.", ["attack", "knowledge", "access", "settings"], rows)
-    )
+    header = ["attack", "knowledge", "access", "settings"]
+    yield as_markdown(PlainTable("The attacks and all of their settings.", header, rows)) if rows else "No attack.\n"
     yield from (
         f"- Requests to {_safe(name)}: {count['sent']:,} sent, {count['answered']:,} answered"
         for name, count in content["requests"].items()
@@ -79,6 +78,9 @@ def _model(entry: Mapping[str, Any]) -> Iterator[str]:
         rows.append([f"{threat}, worst case", _accuracy(each["worst_case"]), "upper bound", _drop(each["drop"])])
         if isinstance(each["certified"], Mapping):
             rows.append([f"{threat}, certified", _accuracy(each["certified"]), "lower bound", "-"])
+    for each in entry["corrupted"]:
+        ce = "-" if each["ce"] is None else f"CE {100 * each['ce']:.1f} %"
+        rows.append([f"corrupted: {each['corruption']} {each['severities']}", _mean(each), ce, "-"])
     caption = "Accuracy with its 95 % interval; the drop is against clean images, with Newcombe's paired 95 % interval."
     yield as_markdown(PlainTable(caption, ["condition", "accuracy", "bound", "drop, points"], rows))
     yield from (f"- {_safe(text)}" for text in entry["notes"])
@@ -102,6 +104,14 @@ def _accuracy(share: Any) -> str:
         return "not assessed"
     bounds = interval(share["ci_low"], share["ci_high"], share["correct"], share["n"])
     return f"{percent(share['correct'], share['n'])} ({bounds}, n = {share['n']})"
+
+
+def _mean(entry: Mapping[str, Any]) -> str:
+    """The mean accuracy over severities, which is no share of images."""
+    if not entry["n"]:
+        return "not assessed"
+    low, high = (f"{100 * entry[key]:.1f}" for key in ("ci_low", "ci_high"))
+    return f"{100 * entry['accuracy']:.1f} % ({low}-{high} %, n = {entry['n']})"
 
 
 def _drop(drop: Any) -> str:

@@ -83,7 +83,8 @@ def in_plain_words(norm: str, eps_text: str) -> str:
         "spatial": f"when the image may be rotated by up to {eps_text} degrees and shifted by a tenth as many pixels",
         "flow": f"when every pixel may be fetched from up to {eps_text} pixels away",
         "color": f"when hue, saturation, brightness and contrast may change by {eps_text} times their usual ranges",
-        "recolor": f"when colours may move by up to {eps_text} of the range of each CIELUV channel, {everywhere}",
+        "recolor": f"when colours may move by up to {eps_text} of the range of each CIELUV channel, before they are "
+        f"cut to those that RGB has, {everywhere}",
         "recolor_rgb": f"when colours may move by up to {eps_text} of the range of red, green and blue, {everywhere}",
         "lpips": f"when the features of the image may move by an LPIPS distance, without learned weights, of up to "
         f"{eps_text}",

@@ -65,6 +65,6 @@ RULE = Rule(
     level="quick",
     severity="major",
     note="the search was not finished",
-    remedy="Give the attack more steps, or take the ensemble: robustkit evaluate --attack default.",
+    remedy="Give the attack more steps; in Linf, L2 and L1 robustkit evaluate --attack default searches further.",
     judge=judge,
 )

@@ -1,7 +1,8 @@
 """Threat models that move every colour to another one by a function, the same at every pixel (functional threats).
 
 Laidlaw & Feizi 2019, arXiv:1906.00001: the function is given at the points of a grid of colours, in CIELUV or RGB, and
-interpolated linearly in between; no channel moves by more than the radius. Constants are those of the authors' code.
+interpolated linearly in between; no channel moves by more than the radius before colours that RGB does not have are cut
+to it, which moves those next to black much further. Constants are those of the authors' code.
 Ours differs: what is added to the image is the difference of two colours, so that a zero changes no bit; colours
 outside of the grid are moved as those at its border; next to black, where CIELUV is singular, chromaticities are cut
 to those of real colours.

@@ -18,6 +18,7 @@ RUNS = {
     "the nearest error": {"attacks": "fab:steps=2", "eps": "minimum"},
     "a certificate": {"attacks": "fgsm", "eps": "0.1", "norm": "L2", "smooth": Smoothing(0.1, n=20, n0=4)},
     "a mask": {"attacks": "fgsm", "eps": "0.3", "mask": "patch:2,2,3,3"},
+    "corruptions": {"attacks": (), "corruptions": ["fog", "contrast"], "severities": [1, 5]},
     "labels only": {"attacks": "sign_opt:queries=20", "norm": "L2", "eps": "0.5"},
 }
 
@@ -52,6 +53,19 @@ def test_the_drop_is_the_share_of_broken_images_and_its_interval_is_near_a_known
     assert drop["value"] == pytest.approx(broken / 60)
     assert drop["ci_low"] == pytest.approx(low, abs=0.03)
     assert drop["ci_high"] == pytest.approx(high, abs=0.03)
+
+
+def test_corrupted_images_are_on_the_card_or_among_what_was_not_tested():
+    with_them = evaluated(linear(), None, dataset=data(20), attacks="fgsm", eps="0.1", corruptions=["fog", "contrast"])
+    without = evaluated(linear(), None, dataset=data(20), attacks="fgsm", eps="0.1")
+    rows = card(with_them)["models"][0]["corrupted"]
+
+    assert [row["corruption"] for row in rows] == ["fog", "contrast", "all"]
+    assert [row["accuracy"] for row in rows] == with_them.corruptions["accuracy"].tolist()
+    assert f"corrupted: fog 1-5 | {100 * rows[0]['accuracy']:.1f} %" in card_markdown(with_them)
+    assert card(without)["models"][0]["corrupted"] == []
+    assert "compression" not in " ".join(card(with_them)["not_tested"])
+    assert "compression" in " ".join(card(without)["not_tested"])
 
 
 def test_thresholds_say_when_they_were_declared(tmp_path):
