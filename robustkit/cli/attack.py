@@ -72,7 +72,8 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
 @click.option("-a", "--attack", "method", default="pgd", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
 @threat_options(
-    "Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow, color, recolor or recolor_rgb", f"{RADIUS}, {OTHER_RADII}"
+    "Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow, color, recolor or recolor_rgb",
+    f"{RADIUS}, {OTHER_RADII}",
 )
 @mask_option
 @remedy_options
