@@ -199,9 +199,10 @@ def _check_labels(file: Path, severities: int, data: Dataset) -> None:
     """Check that the labels, once or once for each severity, are those of the data set."""
     labels = _mapped(file)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) not in (len(data), severities * len(data)):
+        each = "" if severities == 1 else f", or {severities * len(data)} in {severities} severities"
         raise UserError(
             f"{shortened(file)} has the shape {list(labels.shape)} and the type {labels.dtype}, but {data.name} "
-            f"{data.split} has {len(data)} images: give the split that was corrupted."
+            f"{data.split} has {len(data)} images{each}: give the split that was corrupted, with all severities."
         )
     expected = data.labels.numpy()
     for start in range(0, len(labels), len(data)):

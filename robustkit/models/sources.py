@@ -104,7 +104,8 @@ def _normalised(request: ModelRequest, file: Path, report: Report) -> ModelReque
     else:
         found = pretrained.torchvision_normalisation(request.name, file)
     if found is not None:
-        return replace(request, mean=request.mean or found.mean, std=request.std or found.std)
+        mean = found.mean if request.mean is None else request.mean
+        return replace(request, mean=mean, std=found.std if request.std is None else request.std)
     if not imagenet and request.mean is None and request.std is None:
         report(f"{request.name}: pixels are not normalised; if they were in training, give --mean and --std", None)
     return request
