@@ -40,7 +40,7 @@ def csv_cell(value: object) -> object:
 
 
 def as_name(text: str) -> str:
-    """`text` as reports show it, so that two names that look the same are one: on one line, with plain blanks."""
+    """`text` as reports show it: on one line, with plain blanks. Names that differ in nothing else become one."""
     return printable(" ".join(encodable(text).split()))
 
 
