@@ -7,7 +7,7 @@ from typing import Any
 from robustkit.evidence.run import Run
 from robustkit.host.files import MARK, write_text
 
-from ..shared.words import DASH, interval, percent
+from ..shared.words import interval, mean_interval, mean_percent, percent
 from .card import card, card_json
 from .plain_tables import PlainTable, as_markdown, in_markdown
 
@@ -110,8 +110,8 @@ def _mean(entry: Mapping[str, Any]) -> str:
     """The mean accuracy over severities, which is no share of images."""
     if not entry["n"]:
         return "not assessed"
-    bounds = DASH.join(f"{100 * entry[key]:.1f}" for key in ("ci_low", "ci_high"))
-    return f"{100 * entry['accuracy']:.1f} % ({bounds} %, n = {entry['n']})"
+    bounds = mean_interval(entry["ci_low"], entry["ci_high"], entry["accuracy"])
+    return f"{mean_percent(entry['accuracy'])} ({bounds}, n = {entry['n']})"
 
 
 def _drop(drop: Any) -> str:

@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from robustkit.comparison.compare import ALIKE, LEVEL
 from robustkit.comparison.contestants import contestants
 from robustkit.comparison.corrupted import corrupted_pairs
 from robustkit.evidence.corruptions import ALL, ROLE
 
-from ..shared.words import percent, point_range, points, printable
+from ..shared.words import PARTS, percent, point_range, points, printable
 from .board import Board
 from .result_rows import ResultRow, ThreatLabel
-
-_FINE: Final = 10**6  # a mean of shares is written as so many parts
 
 
 class CorruptionMean(NamedTuple):
@@ -63,7 +61,7 @@ def _means(board: Board) -> Iterator[CorruptionMean]:
             yield CorruptionMean(
                 ResultRow(
                     names[printable(str(row["model"]))], ThreatLabel(ROLE, f"mean of {what}", math.nan), ALL, ROLE,
-                    _FINE, round(row["accuracy"] * _FINE), float(row["ci_low"]), float(row["ci_high"]),
+                    PARTS, round(row["accuracy"] * PARTS), float(row["ci_low"]), float(row["ci_high"]),
                     str(row["ci_method"]), 0, 0, 0, 0,
                 ),
                 int(row["n"]), f"{what} at {name} {str(row['severities']).replace('-', ' to ')}",

@@ -16,10 +16,9 @@ from robustkit.evidence.run import Run
 from ..shared.csv import write_frame
 from ..shared.rendering import render
 from ..shared.terminal import empty_table
-from ..shared.words import UNKNOWN, in_ascii, interval, percent, printable
+from ..shared.words import UNKNOWN, in_ascii, interval, mean_interval, mean_percent, printable
 
 _SIDE_BY_SIDE = 5  # models whose means fit beside each other in a terminal
-_FINE = 10**6  # shares that are no counts are written as so many parts
 
 
 class CorruptionCell(NamedTuple):
@@ -138,12 +137,12 @@ def _table(model: str, means: pd.DataFrame, results: pd.DataFrame) -> Corruption
 
 def _line(row: Mapping[Hashable, Any], results: pd.DataFrame) -> CorruptionLine:
     own = results[results["attack"] == row["corruption"]].to_dict("records")
-    n, total = int(row["n"]), round(row["accuracy"] * _FINE) if row["n"] else 0
+    known = bool(row["n"])
     return CorruptionLine(
         printable(str(row["corruption"])),
         [_cell(each) for each in own],
-        percent(total, _FINE if n else 0),
-        interval(float(row["ci_low"]), float(row["ci_high"]), total, _FINE if n else 0),
+        mean_percent(row["accuracy"]) if known else UNKNOWN,
+        mean_interval(float(row["ci_low"]), float(row["ci_high"]), row["accuracy"]) if known else UNKNOWN,
         _error(row["ce"]),
         _error(row["relative_ce"]),
     )

@@ -9,9 +9,8 @@ import pandas as pd
 
 from robustkit.evidence.corruptions import ROLE
 
-from ..shared.words import DASH, interval, percent, printable
+from ..shared.words import DASH, interval, mean_interval, mean_percent, percent, printable
 
-_FINE = 10**6  # shares that are no counts are written as so many parts
 UNFINISHED = "unfinished"  # as `Run.results` names the method of such an interval
 
 
@@ -86,14 +85,14 @@ class ResultRow:
     @property
     def one_draw_percent(self) -> str:
         """The accuracy of a single draw as text; empty unless the model is randomized."""
-        return "" if math.isnan(self.one_draw) else percent(round(self.one_draw * _FINE), _FINE)
+        return "" if math.isnan(self.one_draw) else mean_percent(self.one_draw)
 
     @property
     def one_draw_interval(self) -> str:
         """Its 95 % interval as text; empty unless the model is randomized."""
         if math.isnan(self.one_draw):
             return ""
-        return interval(self.one_draw_low, self.one_draw_high, round(self.one_draw * _FINE), _FINE)
+        return mean_interval(self.one_draw_low, self.one_draw_high, self.one_draw)
 
     @property
     def distance_text(self) -> str:

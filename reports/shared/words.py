@@ -10,6 +10,7 @@ DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
 MINUS: Final = "\N{MINUS SIGN}"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
+PARTS: Final = 10**6  # a mean of shares is written as so many parts
 
 
 def percent(k: int, n: int) -> str:
@@ -33,6 +34,16 @@ def interval(low: float, high: float, k: int, n: int) -> str:
     if k == n:
         return f"≥ {_bound(low)} %"
     return f"{100 * low:.1f}{DASH}{100 * high:.1f} %"
+
+
+def mean_percent(mean: float) -> str:
+    """`percent` of a mean of shares, which is no count."""
+    return percent(round(mean * PARTS), PARTS)
+
+
+def mean_interval(low: float, high: float, mean: float) -> str:
+    """`interval` of a mean of shares, which is no count."""
+    return interval(low, high, round(mean * PARTS), PARTS)
 
 
 def signed_points(difference: float) -> str:

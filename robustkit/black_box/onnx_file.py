@@ -1,6 +1,5 @@
 """An ONNX file as a classifier, computed by onnxruntime on the CPU. No code of the file is run: it has none."""
 
-import hashlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 
 from robustkit import limits
 from robustkit.errors import UserError
+from robustkit.host.files import sha256_of
 from robustkit.limits import shortened
 from robustkit.paths import no_file, user_path
 
@@ -17,7 +17,6 @@ from .model import BlackBox, Pixels, Shared
 
 SUFFIX = ".onnx"
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-_CHUNK = 1 << 20
 _FREE = "a free number (dynamic_shapes)"
 
 
@@ -48,7 +47,7 @@ class OnnxModel(BlackBox):
             _Runner(shortened(path), session, inputs[0], output), returns="labels" if labels else "logits",
             num_classes=num_classes or (label_classes if labels else None), name=file.stem,
         )  # fmt: skip
-        self.code = _sha256(file)
+        self.code = sha256_of(file)
 
 
 class _Runner:
@@ -138,11 +137,3 @@ def _output(session: Any, file: Path) -> tuple[str, bool]:
         f"{shortened(file)} has no output with scores [images, classes] or labels [images]; feed it in a function of "
         "yours: robustkit.BlackBox(function)."
     )
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as content:
-        while chunk := content.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -5,6 +5,7 @@ Never replaced are symbolic links, devices, pipes and folders; and no report rep
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 import tempfile
@@ -20,6 +21,7 @@ PART = ".part"  # the ending of what a killed process leaves behind
 MARK: Final = "made by robustkit"  # in a comment at the start of reports that look like what people write
 _REPORTS: Final = (".html", ".htm", ".csv", ".json")  # endings of the files that a newer report may replace
 _MARKED: Final = (".md", ".tex", ".xml")  # those as well, if they have the mark
+_CHUNK = 1 << 20  # bytes of a file that are hashed at once
 _START = 512  # bytes of a file that show whether it is text
 
 
@@ -46,6 +48,15 @@ def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+
+
+def sha256_of(file: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with file.open("rb") as content:
+        while chunk := content.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

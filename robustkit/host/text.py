@@ -22,9 +22,13 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
+def _unbroken(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
 def one_line(text: str) -> str:
     """`text` as one printable line of at most `LONGEST` characters."""
-    line = printable(" ".join(text.split()))
+    line = _unbroken(text)
     half = LONGEST // 2
     return line if len(line) <= LONGEST else f"{line[:half]} ... {line[-half:]}"
 
@@ -41,7 +45,7 @@ def csv_cell(value: object) -> object:
 
 def as_name(text: str) -> str:
     """`text` as reports show it: on one line, with plain blanks. Names that differ in nothing else become one."""
-    return printable(" ".join(encodable(text).split()))
+    return _unbroken(encodable(text))
 
 
 def encodable(text: str) -> str:

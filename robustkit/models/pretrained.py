@@ -1,6 +1,5 @@
 """Networks with published weights, from torchvision and timm."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from urllib.parse import urlparse
 from torch import nn
 
 from robustkit.errors import UserError, unknown
+from robustkit.host.files import sha256_of
 from robustkit.host.torchvision_import import torchvision
 from robustkit.limits import shortened
 
@@ -84,11 +84,13 @@ def weight_names(name: str) -> list[str]:
 
 def torchvision_normalisation(name: str, file: Path) -> Normalisation | None:
     """That of the published weights of a torchvision model which a file holds; None for any other file."""
-    entries = [_entry(name, weights) for weights in weight_names(name)]
-    published = {found[1]: entry for entry in entries if (found := _HASH.search(entry.url))}
-    whole = hashlib.sha256(file.read_bytes()).hexdigest() if published else ""
-    images: Any = next((entry.transforms() for start, entry in published.items() if whole.startswith(start)), None)
-    return None if images is None else Normalisation(images.mean, images.std)
+    digest = sha256_of(file)
+    for entry in torchvision().models.get_model_weights(name):
+        published = _HASH.search(entry.url)
+        if published is not None and digest.startswith(published[1]):
+            images: Any = entry.transforms()
+            return Normalisation(images.mean, images.std)
+    return None
 
 
 def timm_normalisation(name: str) -> Normalisation | None:
@@ -104,12 +106,12 @@ def torchvision_pretrained(name: str, weights: str) -> Pretrained:
         UserError: there are no such weights, or they cannot be downloaded.
     """
     entry = _entry(name, weights)
-    images: Any = entry.transforms()
     try:
         _require_whole(_cached(entry.url))
         network = torchvision().models.get_model(name, weights=entry)
     except (OSError, RuntimeError) as error:  # URLError is an OSError, a wrong hash a RuntimeError
         raise _not_downloaded(name, error) from error
+    images: Any = entry.transforms()
     return Pretrained(network, entry.name, len(entry.meta["categories"]), images.crop_size[0], images.mean, images.std)
 
 
@@ -142,7 +144,7 @@ def _require_whole(file: Path) -> None:
     published = _HASH.search(file.name)
     if published is None or not file.exists():
         return
-    whole = file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest().startswith(published[1])
+    whole = file.is_file() and sha256_of(file).startswith(published[1])
     if not whole:
         raise UserError(f"{shortened(file)} is not the file that was published (its hash differs); delete it.")
 

@@ -1,6 +1,5 @@
 """Where a model comes from: a function of the user, a checkpoint, published weights, or a training here."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from robustkit.black_box import RemoteAccess
 from robustkit.data import NAMES
 from robustkit.errors import UserError
+from robustkit.host.files import sha256_of
 from robustkit.paths import user_path
 from robustkit.primitives import user_code
 
@@ -79,7 +79,7 @@ def program_model(request: ModelRequest, report: Report) -> PixelModel:
         network, name=path.stem, source=path.name, num_classes=classes, mean=request.mean, std=request.std
     )
     # What it computes does not show in its structure: the file's hash is part of a run's identity.
-    model.code = hashlib.sha256(path.read_bytes()).hexdigest()
+    model.code = sha256_of(path)
     return model
 
 
