@@ -34,7 +34,7 @@ from robustkit.errors import UserError
 from robustkit.host.arguments import check_fields
 from robustkit.host.notebook import Summarised
 from robustkit.host.text import as_name
-from robustkit.models.preprocessing import Normalised, network_in, placement
+from robustkit.models.preprocessing import Normalised, network_in, normalisation_of, placement
 
 DRAWS_PER_QUERY = 20  # of a randomized or smoothed model, unless `eot` says otherwise; AutoAttack's number
 DRAWS_PER_VERDICT = 1024  # at most; with them a majority of 58 % is significant
@@ -102,8 +102,7 @@ class Classifier(Summarised):
             raise UserError(f"The weight {shapeless} of a lazy layer has no shape yet; call the model once on images.")
         if not self.bounds[0] < self.bounds[1]:
             raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
-        if (mean is None) != (std is None):
-            raise UserError("mean and std belong together: give both or neither.")
+        normalisation = normalisation_of(mean, std)
         if self.bf16 and self.tf32:
             raise UserError("A search is in bf16 or in TF32: leave one of the two out.")
         if self.eot is not None and self.eot < 1:
@@ -117,8 +116,8 @@ class Classifier(Summarised):
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))
         object.__setattr__(self, "name", as_name(self.name))
-        if mean is not None and std is not None:
-            object.__setattr__(self, "model", Normalised(self.model, mean, std, self.bounds))
+        if normalisation is not None:
+            object.__setattr__(self, "model", Normalised(self.model, *normalisation, self.bounds))
         require_options(self.name, self.model, len(self.bpda), self.smoothing is not None, self.bounds)
 
     def summary(self) -> dict[str, str]:

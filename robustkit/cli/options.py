@@ -125,7 +125,7 @@ def weights_options(command: Command) -> Command:
     return _all(
         click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
         click.option("--mean", type=NumberList(), help="Means of the normalisation to apply inside the model."),
-        click.option("--std", type=NumberList(), help="Standard deviations of that normalisation."),
+        click.option("--std", type=NumberList(), help="Standard deviations of that normalisation; with --mean."),
         click.option(
             "--train", is_flag=True, help="Train a model without weights here, once (done by itself on digits)."
         ),

@@ -50,7 +50,7 @@ def black_box_model(request: ModelRequest) -> PixelModel:
     source = network.source if isinstance(network, HttpModel) else user_path(request.name).name
     classes = network.num_classes or request.classes or 0
     model = PixelModel(
-        network, name=network.name, source=source, num_classes=classes, mean=request.mean, std=request.std
+        network, name=network.name, source=source, num_classes=classes, normalisation=request.normalisation
     )
     model.code = network.code
     return model
@@ -62,7 +62,7 @@ def _file(request: ModelRequest) -> OnnxModel:
 
 def _server(request: ModelRequest) -> HttpModel:
     place, images = server_address(request.name).place, request.images
-    if request.mean is not None or request.std is not None:
+    if request.normalisation is not None:
         raise UserError(f"{place} gets pictures and normalises them itself; leave out --mean and --std.")
     if request.classes is None:
         raise UserError(f"{place} does not say how many classes it has; pass --num-classes.")

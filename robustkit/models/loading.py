@@ -24,6 +24,7 @@ from .model_file import description_of_weights, read_description, require_name
 from .own_loaders import own_loader
 from .own_weights import own_weights, require_own_weights, shown_name
 from .pixels import PixelModel
+from .preprocessing import normalisation_of
 from .sources import (
     TIMM,
     ModelRequest,
@@ -68,8 +69,9 @@ def load_model(
         weights: A checkpoint file, or published weights such as "default". For "imagenet" the default; for "digits"
             the model is trained once and cached.
         num_classes: Of the checkpoint, if it has more than the data.
-        mean: Subtracted from each channel; by default that of the published weights, or nothing.
-        std: Each channel is divided by it; by default that of the published weights, or 1.
+        mean: Subtracted from each channel before the network. `mean` and `std` go together; without them pixels are
+            normalised as for the published weights, or not at all.
+        std: Each channel is divided by it.
         train: Train it here once if there are no weights; small images, no augmentation.
         retrain: Train again even if the model is cached.
         random_init: Leave the weights of an architecture of torchvision or timm random, equal each time.
@@ -89,15 +91,17 @@ def load_model(
     if description is None:
         # The normalisation belongs to the weights, whoever names the network.
         of_weights = description_of_weights(weights)
-        if of_weights is not None and mean is None and std is None:
-            mean, std = of_weights.mean, of_weights.std
+        normalisation = normalisation_of(mean, std)
+        if of_weights is not None and normalisation is None:
+            normalisation = normalisation_of(of_weights.mean, of_weights.std)
         described = of_weights is not None
-        request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, mean, std, remote, described)
+        request = ModelRequest(name, image_spec_of(dataset), weights, num_classes, normalisation, remote, described)
     elif weights is not None or train or retrain or random_init:
         raise own_weights(name)
     else:
         architecture, _, classes, mean, std = description
-        request = ModelRequest(architecture, image_spec_of(dataset), name, classes, mean, std, described=True)
+        normalisation = normalisation_of(mean, std)
+        request = ModelRequest(architecture, image_spec_of(dataset), name, classes, normalisation, described=True)
     # Networks are built with random weights first. Restore the caller's random state afterwards; the seed makes weights
     # of a user's network that no checkpoint fills equal each time.
     with torch.random.fork_rng(devices=[]):

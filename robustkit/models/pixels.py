@@ -3,13 +3,11 @@
 So eps is always in units of pixels, and an attack cannot forget the normalisation.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustkit.models.preprocessing import Preprocessed, check_statistics, require_lists
+from robustkit.models.preprocessing import Normalisation, Preprocessed, check_statistics
 
 
 class PixelModel(Preprocessed):
@@ -24,12 +22,11 @@ class PixelModel(Preprocessed):
         num_classes: Length of the logits.
         size: Resize (bilinear, no antialiasing) to this square first; None leaves the size.
         gray: Repeat the single channel three times.
-        mean: Subtracted from each channel, one number per channel.
-        std: Each channel is divided by it.
+        normalisation: Of each channel, next; None leaves the values.
         fit: Resizes and crops before all else, as the network's own image processor does; in place of `size`.
 
     Raises:
-        UserError: `mean` and `std` have different lengths, or cannot be meant for pixels in [0, 1].
+        UserError: mean and std have different lengths, or cannot be meant for pixels in [0, 1].
     """
 
     mean: Tensor
@@ -44,8 +41,7 @@ class PixelModel(Preprocessed):
         num_classes: int,
         size: int | None = None,
         gray: bool = False,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
+        normalisation: Normalisation | None = None,
         fit: nn.Module | None = None,
     ) -> None:
         super().__init__()
@@ -55,12 +51,12 @@ class PixelModel(Preprocessed):
         self.name, self.source, self.num_classes = name, source, num_classes
         self.size, self.gray = size, gray
         self.code = ""  # SHA-256 of the user's file that builds it
-        self.normalises = mean is not None or std is not None
-        if self.normalises:
-            mean, std = _checked_statistics(mean, std)
+        self.normalises = normalisation is not None
+        if normalisation is not None:
+            check_statistics(*normalisation)
             # Constants, not weights: the state dict has the network's entries only.
-            self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-            self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+            self.register_buffer("mean", torch.tensor(normalisation.mean).view(-1, 1, 1), persistent=False)
+            self.register_buffer("std", torch.tensor(normalisation.std).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of pixels."""
@@ -74,13 +70,3 @@ class PixelModel(Preprocessed):
             x = (x - self.mean) / self.std
         logits: Tensor = self.network(x)
         return logits
-
-
-def _checked_statistics(
-    mean: Sequence[float] | None, std: Sequence[float] | None
-) -> tuple[Sequence[float], Sequence[float]]:
-    require_lists(mean, std)
-    mean = [0.0] * len(std or ()) if mean is None else mean
-    std = [1.0] * len(mean) if std is None else std
-    check_statistics(mean, std)
-    return mean, std

@@ -23,6 +23,13 @@ def network_in(model: nn.Module) -> nn.Module:
     return model
 
 
+class Normalisation(NamedTuple):
+    """What each channel is shifted and divided by before a network."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
 class Normalised(Preprocessed):
     """A network with the normalisation of its training before it: `(x - mean) / std` per channel."""
 
@@ -54,7 +61,8 @@ def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[
         UserError: the two have different lengths, or a number is not finite or in another unit than the pixels.
     """
     low, high = bounds
-    require_lists(mean, std)
+    if any(isinstance(value, (int, float)) for value in (mean, std)):
+        raise UserError("mean and std must be lists with one number per channel, such as mean=[0.5].")
     if len(mean) != len(std) or not len(mean):
         raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number per channel.")
     fix = "divide it by 255, and the other of mean and std too" if bounds == (0, 1) else "give it in their unit"
@@ -72,14 +80,15 @@ def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[
             raise UserError(f"std is {value:g}, but pixels lie in [{low:g}, {high:g}]; {fix}.")
 
 
-def require_lists(*statistics: object) -> None:
-    """Refuse a number where one per channel belongs.
+def normalisation_of(mean: Sequence[float] | None, std: Sequence[float] | None) -> Normalisation | None:
+    """The normalisation that two arguments give; None without both.
 
     Raises:
-        UserError: one of them is a number.
+        UserError: only one of them is given.
     """
-    if any(isinstance(value, (int, float)) for value in statistics):
-        raise UserError("mean and std must be lists with one number per channel, such as mean=[0.5].")
+    if (mean is None) != (std is None):
+        raise UserError("mean and std belong together: give both or neither.")
+    return None if mean is None or std is None else Normalisation(mean, std)
 
 
 class Placement(NamedTuple):

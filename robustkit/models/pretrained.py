@@ -1,7 +1,6 @@
 """Networks with published weights, from torchvision and timm."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
@@ -12,6 +11,8 @@ from robustkit.errors import UserError, unknown
 from robustkit.host.files import sha256_of
 from robustkit.host.torchvision_import import torchvision
 from robustkit.limits import shortened
+
+from .preprocessing import Normalisation
 
 DEFAULT = "default"
 _HASH = re.compile(r"-([a-f0-9]{8,})\.")  # the start of a SHA-256, in the name of each file of torch and torchvision
@@ -24,15 +25,7 @@ class Pretrained(NamedTuple):
     weights: str
     num_classes: int
     side: int  # of those images, in pixels
-    mean: Sequence[float]
-    std: Sequence[float]
-
-
-class Normalisation(NamedTuple):
-    """What each channel is shifted and divided by before a network."""
-
-    mean: Sequence[float]
-    std: Sequence[float]
+    normalisation: Normalisation
 
 
 class PublishedImages(NamedTuple):
@@ -112,7 +105,8 @@ def torchvision_pretrained(name: str, weights: str) -> Pretrained:
     except (OSError, RuntimeError) as error:  # URLError is an OSError, a wrong hash a RuntimeError
         raise _not_downloaded(name, error) from error
     images: Any = entry.transforms()
-    return Pretrained(network, entry.name, len(entry.meta["categories"]), images.crop_size[0], images.mean, images.std)
+    normalisation = Normalisation(images.mean, images.std)
+    return Pretrained(network, entry.name, len(entry.meta["categories"]), images.crop_size[0], normalisation)
 
 
 def _entry(name: str, weights: str) -> Any:
@@ -169,7 +163,8 @@ def timm_pretrained(name: str) -> Pretrained:
         raise _not_downloaded(name, error, _as_options(timm_normalisation(name))) from error
     config = network.pretrained_cfg
     tag = config.get("tag") or DEFAULT
-    return Pretrained(network, tag, config["num_classes"], config["input_size"][1], config["mean"], config["std"])
+    normalisation = Normalisation(config["mean"], config["std"])
+    return Pretrained(network, tag, config["num_classes"], config["input_size"][1], normalisation)
 
 
 def require_timm(name: str) -> None:

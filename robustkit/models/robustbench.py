@@ -67,8 +67,7 @@ def load(request: ModelRequest) -> PixelModel:
         name=entry.name,
         source=source,
         num_classes=spec.classes,
-        mean=request.mean,
-        std=request.std,
+        normalisation=request.normalisation,
     )
 
 

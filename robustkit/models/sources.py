@@ -1,7 +1,7 @@
 """Where a model comes from: a function of the user, a checkpoint, published weights, or a training here."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -18,10 +18,11 @@ from .adaptation import AdaptedNetwork, Stem
 from .clean_training import CleanRecipe, Report
 from .image_spec import ImageSpec
 from .pixels import PixelModel
+from .preprocessing import Normalisation
 from .programs import is_program, load_program
 from .train_once import load_or_train, training_split
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its training images, as torchvision
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of its training images, as torchvision
 IMAGENET_CLASSES = 1000
 TIMM = "timm:"
 _USUAL_ACCESS = RemoteAccess()
@@ -35,10 +36,9 @@ class ModelRequest:
     images: ImageSpec | None
     weights: str | Path | None
     num_classes: int | None
-    mean: Sequence[float] | None
-    std: Sequence[float] | None
+    normalisation: Normalisation | None
     remote: RemoteAccess = _USUAL_ACCESS
-    described: bool = False  # whether a file of robustkit says what mean and std are, or that there are none
+    described: bool = False  # whether a file of robustkit says what the normalisation is, or that there is none
 
     @property
     def classes(self) -> int | None:
@@ -64,7 +64,9 @@ def user_model(request: ModelRequest) -> PixelModel:
     if request.weights is not None:
         source += checkpoint.load_file(network, request.weights, where.name)
     classes = request.num_classes or _last_width(network)
-    model = PixelModel(network, name=where.name, source=source, num_classes=classes, mean=request.mean, std=request.std)
+    model = PixelModel(
+        network, name=where.name, source=source, num_classes=classes, normalisation=request.normalisation
+    )
     # The file's constants and functions decide the logits too: its hash is part of a run's identity.
     model.code = built.code
     return model
@@ -76,7 +78,7 @@ def program_model(request: ModelRequest, report: Report) -> PixelModel:
     network = load_program(path, request.images, report).eval()
     classes = request.classes or IMAGENET_CLASSES
     model = PixelModel(
-        network, name=path.stem, source=path.name, num_classes=classes, mean=request.mean, std=request.std
+        network, name=path.stem, source=path.name, num_classes=classes, normalisation=request.normalisation
     )
     # What it computes does not show in its structure: the file's hash is part of a run's identity.
     model.code = sha256_of(path)
@@ -91,24 +93,22 @@ def checkpoint_model(request: ModelRequest, report: Report) -> PixelModel:
     classes = request.classes or IMAGENET_CLASSES
     adapted = _adapted(request, classes, _stem_of(state))
     checkpoint.load_weights(adapted.network, state, path, request.name)
-    if (request.mean is None or request.std is None) and not request.described:
-        request = _normalised(request, path, report)
-    return _pixel_model(request, adapted, f"{request.name}, weights of {path.name}", classes)
+    normalisation = request.normalisation if request.described else _normalisation(request, path)
+    if normalisation is None and not request.described:
+        report(f"{request.name}: pixels are not normalised; if they were in training, give --mean and --std", None)
+    return _pixel_model(request, adapted, f"{request.name}, weights of {path.name}", classes, normalisation)
 
 
-def _normalised(request: ModelRequest, file: Path, report: Report) -> ModelRequest:
-    """The request with the normalisation that belongs to its weights, where that is known."""
+def _normalisation(request: ModelRequest, file: Path | None = None) -> Normalisation | None:
+    """The one that is given, or belongs to the published weights in a file, or is usual on the images."""
+    if request.normalisation is not None:
+        return request.normalisation
     of_timm, imagenet = request.name.startswith(TIMM), request.images is not None and request.images.name == "imagenet"
     if of_timm:
         found = pretrained.timm_normalisation(request.name.removeprefix(TIMM)) if imagenet else None
     else:
-        found = pretrained.torchvision_normalisation(request.name, file)
-    if found is not None:
-        mean = found.mean if request.mean is None else request.mean
-        return replace(request, mean=mean, std=found.std if request.std is None else request.std)
-    if not imagenet and request.mean is None and request.std is None:
-        report(f"{request.name}: pixels are not normalised; if they were in training, give --mean and --std", None)
-    return request
+        found = None if file is None else pretrained.torchvision_normalisation(request.name, file)
+    return IMAGENET if found is None and imagenet else found
 
 
 def published_model(request: ModelRequest) -> PixelModel:
@@ -131,15 +131,15 @@ def published_model(request: ModelRequest) -> PixelModel:
         num_classes=published.num_classes,
         size=size,
         gray=images is not None and images.shape[0] == 1,
-        mean=published.mean if request.mean is None else request.mean,
-        std=published.std if request.std is None else request.std,
+        normalisation=request.normalisation or published.normalisation,
     )
 
 
 def random_model(request: ModelRequest) -> PixelModel:
     """A known architecture with random weights, for tests of speed, memory and code; its results mean nothing."""
     classes = request.classes or IMAGENET_CLASSES
-    return _pixel_model(request, _adapted(request, classes, None), f"{request.name}, random weights", classes)
+    adapted, source = _adapted(request, classes, None), f"{request.name}, random weights"
+    return _pixel_model(request, adapted, source, classes, _normalisation(request))
 
 
 def trained_model(
@@ -149,7 +149,7 @@ def trained_model(
     assert request.images is not None
     data = training_split(request.images)
     classes = request.num_classes or max(request.images.classes, len(data.class_names))
-    model = _pixel_model(request, _adapted(request, classes, None), "", classes)
+    model = _pixel_model(request, _adapted(request, classes, None), "", classes, _normalisation(request))
     load_or_train(model, data, recipe, retrain, report, may_train=may_train)
     return model
 
@@ -184,8 +184,9 @@ def _adapted(request: ModelRequest, classes: int, of_checkpoint: Stem | None) ->
     return adaptation.with_resizing(network, request.name, shape)
 
 
-def _pixel_model(request: ModelRequest, adapted: AdaptedNetwork, source: str, classes: int) -> PixelModel:
-    imagenet = request.images is not None and request.images.name == "imagenet"
+def _pixel_model(
+    request: ModelRequest, adapted: AdaptedNetwork, source: str, classes: int, normalisation: Normalisation | None
+) -> PixelModel:
     return PixelModel(
         adapted.network,
         name=request.name,
@@ -193,8 +194,7 @@ def _pixel_model(request: ModelRequest, adapted: AdaptedNetwork, source: str, cl
         num_classes=classes,
         size=adapted.size,
         gray=adapted.gray,
-        mean=IMAGENET_MEAN if imagenet and request.mean is None else request.mean,
-        std=IMAGENET_STD if imagenet and request.std is None else request.std,
+        normalisation=normalisation,
     )
 
 

@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 from robustkit.errors import UserError
 from robustkit.models import PixelModel, load_model
 from robustkit.models.model_file import read_description, save_model
+from robustkit.models.preprocessing import Normalisation
 
 NAME = "shufflenet_v2_x0_5"
 
@@ -17,8 +18,24 @@ def small(tmp_path, monkeypatch) -> PixelModel:
     with torch.random.fork_rng():
         network = torchvision.models.get_model(NAME, weights=None, num_classes=10).eval()
     return PixelModel(
-        network, name="small", source="a test", num_classes=10, size=32, gray=True, mean=[0.25], std=[0.5]
+        network,
+        name="small",
+        source="a test",
+        num_classes=10,
+        size=32,
+        gray=True,
+        normalisation=Normalisation([0.25], [0.5]),
     )
+
+
+def test_a_file_without_normalisation_has_none_on_imagenet_either(tmp_path):
+    # It was normalised as the published weights are.
+    with torch.random.fork_rng():
+        network = torchvision.models.get_model(NAME, weights=None).eval()
+    save_model(tmp_path / "m.safetensors", PixelModel(network, name="m", source="", num_classes=1000), NAME, "m", {})
+
+    assert not load_model(str(tmp_path / "m.safetensors"), dataset="imagenet").normalises
+    assert not load_model(NAME, dataset="imagenet", weights=tmp_path / "m.safetensors").normalises
 
 
 def test_a_model_file_is_a_model_by_itself(small, tmp_path):

@@ -5,6 +5,7 @@ from torch import fx, nn
 from robustkit.errors import UserError
 from robustkit.evaluation.identity import fingerprint
 from robustkit.models import PixelModel
+from robustkit.models.preprocessing import Normalisation
 
 
 def network() -> nn.Module:
@@ -31,7 +32,7 @@ def test_each_channel_is_normalised_with_its_own_statistics():
     x = pixels(2, 3, 8, 8)
 
     by_hand = torch.stack([(x[:, 0] - 0.1) / 0.5, x[:, 1] - 0.2, (x[:, 2] - 0.3) / 2], dim=1)
-    normalised = model(mean=(0.1, 0.2, 0.3), std=(0.5, 1, 2))
+    normalised = model(normalisation=Normalisation((0.1, 0.2, 0.3), (0.5, 1, 2)))
     assert torch.allclose(normalised(x), network()(by_hand), atol=1e-6)  # float32 rounding
 
 
@@ -43,7 +44,7 @@ def test_gray_images_become_three_channels_of_the_wanted_size():
 
 def test_all_preprocessing_can_be_traced_and_is_no_part_of_the_state_dict():
     x = pixels(2, 1, 8, 8)
-    full = model(size=16, gray=True, mean=[0.5] * 3, std=[0.2] * 3)
+    full = model(size=16, gray=True, normalisation=Normalisation([0.5] * 3, [0.2] * 3))
 
     assert torch.equal(fx.symbolic_trace(full)(x), full(x))
     assert all(key.startswith("network.") for key in full.state_dict())
@@ -59,7 +60,7 @@ def test_all_preprocessing_can_be_traced_and_is_no_part_of_the_state_dict():
 )
 def test_impossible_statistics_are_refused(mean, std, sentence):
     with pytest.raises(UserError, match=sentence):
-        model(mean=mean, std=std)
+        model(normalisation=Normalisation(mean, std))
 
 
 def test_the_fingerprint_changes_with_everything_that_decides_the_logits():
@@ -68,7 +69,7 @@ def test_the_fingerprint_changes_with_everything_that_decides_the_logits():
         changed[3].bias[0] += 1e-6
     models = [
         model(), model(changed), model(nn.Sequential(*network(), nn.ReLU())), model(size=32), model(gray=True),
-        model(mean=(0.5,)), model(mean=(0.4,)),
+        model(normalisation=Normalisation((0.5,), (1.0,))), model(normalisation=Normalisation((0.4,), (1.0,))),
     ]  # fmt: skip
     prints = [fingerprint(each) for each in models]
 

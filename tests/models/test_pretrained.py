@@ -39,10 +39,18 @@ def test_imagenet_takes_the_default_weights_and_their_statistics(published):
 
 
 def test_given_statistics_replace_the_published_ones(published):
-    model = load_model(MODEL, weights="imagenet1k_v1", mean=(0.5, 0.5, 0.5))
+    model = load_model(MODEL, weights="imagenet1k_v1", mean=(0.5, 0.5, 0.5), std=(1, 2, 3))
 
     assert model.mean.flatten().tolist() == [0.5, 0.5, 0.5]
-    assert model.std.flatten().tolist() == pytest.approx([0.229, 0.224, 0.225])
+    assert model.std.flatten().tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("one", [{"mean": (0.5, 0.5, 0.5)}, {"std": (0.2, 0.2, 0.2)}])
+def test_mean_without_std_is_refused(one):
+    # The other was taken as 0 or 1 without a word, or as that of the published weights.
+    for more in ({"weights": "default"}, {"dataset": "digits", "random_init": True}):
+        with pytest.raises(UserError, match="mean and std belong together: give both or neither"):
+            load_model(MODEL, **more, **one)
 
 
 def test_smaller_gray_images_are_converted_to_what_the_weights_expect(published):
@@ -69,7 +77,7 @@ def test_a_file_of_published_weights_is_normalised_as_they_are(file):
 
     assert model.mean.flatten().tolist() == pytest.approx([0.485, 0.456, 0.406])
     assert model.std.flatten().tolist() == pytest.approx([0.229, 0.224, 0.225])
-    assert load_model(MODEL, weights=file, std=(1, 2, 3)).std.flatten().tolist() == [1, 2, 3]
+    assert load_model(MODEL, weights=file, mean=(0, 0, 0), std=(1, 2, 3)).std.flatten().tolist() == [1, 2, 3]
 
 
 def test_other_weights_are_not_normalised_and_the_run_says_so(file):
@@ -80,7 +88,7 @@ def test_other_weights_are_not_normalised_and_the_run_says_so(file):
     assert not model.normalises
     assert said == [f"{MODEL}: pixels are not normalised; if they were in training, give --mean and --std"]
 
-    load_model(MODEL, weights=file, mean=(0.5, 0.5, 0.5), report=lambda text, share: said.append(text))
+    load_model(MODEL, weights=file, mean=(0.5, 0.5, 0.5), std=(1, 1, 1), report=lambda text, share: said.append(text))
 
     assert len(said) == 1
 

@@ -24,6 +24,13 @@ def test_an_architecture_of_timm_may_be_random():
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
+def test_an_architecture_of_timm_on_imagenet_is_normalised_as_timm_says():
+    pytest.importorskip("timm")
+    model = load_model("timm:vit_tiny_patch16_224", dataset="imagenet", random_init=True)
+
+    assert model.mean.flatten().tolist() == model.std.flatten().tolist() == [0.5, 0.5, 0.5]
+
+
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [

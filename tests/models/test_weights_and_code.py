@@ -8,6 +8,7 @@ from torch import nn
 from robustkit.errors import UserError
 from robustkit.models import PixelModel, load_model
 from robustkit.models.model_file import architecture_of, save_model
+from robustkit.models.preprocessing import Normalisation
 from tests.hostile.files import names_code
 
 
@@ -33,7 +34,9 @@ def test_code_and_weights_named_on_the_command_line_are_the_model_that_was_tuned
     )
     with torch.random.fork_rng():
         network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    tuned = PixelModel(network, name="net.make-tuned", source="a test", num_classes=10, mean=[0.25], std=[0.5])
+    tuned = PixelModel(
+        network, name="net.make-tuned", source="a test", num_classes=10, normalisation=Normalisation([0.25], [0.5])
+    )
     save_model(place / "m.safetensors", tuned, "net.py:make", tuned.name, {})
     x = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     loaded = load_model("net.py:make", weights="m.safetensors", dataset="digits")

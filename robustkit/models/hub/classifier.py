@@ -14,7 +14,7 @@ from robustkit.limits import shortened
 from robustkit.models import checkpoint
 from robustkit.models.image_spec import ImageSpec
 from robustkit.models.pixels import PixelModel
-from robustkit.models.preprocessing import Preprocessed
+from robustkit.models.preprocessing import Normalisation, Preprocessed
 from robustkit.models.pretrained import PublishedImages
 from robustkit.models.sources import ModelRequest
 
@@ -107,8 +107,7 @@ def pixel_model(
         source=source,
         num_classes=classes,
         gray=gray,
-        mean=processing.mean if request.mean is None else request.mean,
-        std=processing.std if request.std is None else request.std,
+        normalisation=request.normalisation or Normalisation(processing.mean, processing.std),
         fit=processing.fit,
     )
     # A network of transformers reads settings that its repr does not show.
