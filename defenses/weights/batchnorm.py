@@ -85,8 +85,9 @@ def modes(network: nn.Module, mode: str) -> Iterator[None]:
 
 @contextmanager
 def statistics_kept(network: nn.Module) -> Iterator[None]:
-    """BatchNorm in train mode does not change its running statistics while the context lasts."""
-    before = [(norm, name, norm._buffers[name]) for norm in norms_of(network) for name in STATISTICS]
+    """BatchNorm and InstanceNorm in train mode do not change their running statistics while the context lasts."""
+    norms = [module for module in network.modules() if isinstance(module, TRACKERS)]
+    before = [(norm, name, norm._buffers[name]) for norm in norms for name in STATISTICS]
     try:
         for norm, name, buffer in before:
             norm._buffers[name] = None if buffer is None else buffer.clone()

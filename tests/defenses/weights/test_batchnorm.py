@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from robustkit.defenses import finetune
-from robustkit.defenses.weights.batchnorm import modes, recalibrate, statistics_frozen
+from robustkit.defenses.weights.batchnorm import modes, recalibrate, statistics_frozen, statistics_kept
 from robustkit.defenses.weights.freezing import frozen_names, layers_with_frozen_statistics
 from torch import nn
 
@@ -32,6 +32,20 @@ def test_frozen_statistics_survive_train_mode_an_attack_and_a_step():
 
     assert not changed(network, before) & STATISTICS
     assert changed(network, before)
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm2d, nn.InstanceNorm2d])
+def test_statistics_are_kept_through_the_ascent_of_awp(kind):
+    # Those of an InstanceNorm moved twice per step: once on perturbed weights.
+    norm = kind(3, track_running_stats=True).train()
+    before = state(norm)
+
+    with statistics_kept(norm):
+        norm(torch.rand(4, 3, 5, 5))
+
+    assert not changed(norm, before)
+    norm(torch.rand(4, 3, 5, 5))
+    assert changed(norm, before) >= {"running_mean", "running_var"}
 
 
 def test_a_frozen_network_and_its_copies_compute_as_in_eval_mode_and_can_be_saved():
