@@ -78,7 +78,8 @@ def load_exported(path: Path) -> Exported:
 def _loaded(archive: _Archive, place: str) -> Exported:
     if _MODEL not in archive.records:
         raise UserError(
-            f"{place} holds no exported program of the format of torch 2.9 or newer; export and save it again."
+            f"{place} holds no exported program in the format of torch 2.9; export and save it again with torch 2.9 or "
+            "newer."
         )
     if archive.read("byteorder", 16) != b"little" if "byteorder" in archive.records else False:
         raise UserError(f"{place} was written on a machine with another byte order; save it on this one.")

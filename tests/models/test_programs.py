@@ -16,6 +16,8 @@ from robustkit.models import load_model
 from robustkit.tracing import trace
 from tests.small import cnn, data
 
+_exports = pytest.mark.skipif(torch.__version__ < (2, 9), reason="older versions of torch write another format")
+FIXED, FREE, FEW = (pytest.param(f"{name}.pt2", marks=_exports) for name in ("fixed", "free", "few"))
 RANGE = {"fixed": None, "free": {0: torch.export.Dim("batch")}, "few": {0: torch.export.Dim("batch", min=3, max=5)}}
 
 
@@ -55,7 +57,7 @@ def files(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["script.pt", "trace.pt", "fixed.pt2", "free.pt2", "few.pt2"])
+@pytest.mark.parametrize("name", ["script.pt", "trace.pt", FIXED, FREE, FEW])
 def test_a_saved_network_has_the_logits_gradients_and_verdicts_of_the_module(files, name):
     model, network = load_model(str(files / name), dataset="digits"), cnn().eval()
     x, y = data(7)
@@ -69,7 +71,14 @@ def test_a_saved_network_has_the_logits_gradients_and_verdicts_of_the_module(fil
     assert torch.equal(one.x_adv, other.x_adv)
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("fixed.pt2", "4"), ("few.pt2", "3 to 5"), ("one.pt", "1")])
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        pytest.param("fixed.pt2", "4", marks=_exports),
+        pytest.param("few.pt2", "3 to 5", marks=_exports),
+        ("one.pt", "1"),
+    ],
+)
 def test_batches_that_a_network_does_not_take_are_cut_and_filled_up(files, name, sizes):
     said = []
     model = load_model(str(files / name), dataset="digits", report=lambda text, _: said.append(text))
@@ -80,6 +89,7 @@ def test_batches_that_a_network_does_not_take_are_cut_and_filled_up(files, name,
     assert all(torch.equal(model(x[:count]), whole[:count]) for count in (1, 2, 4, 7))
 
 
+@_exports
 def test_the_file_is_part_of_what_a_run_is_about(files):
     first, second = (load_model(str(files / name)) for name in ("fixed.pt2", "free.pt2"))
 
@@ -87,7 +97,7 @@ def test_the_file_is_part_of_what_a_run_is_about(files):
     assert first.code != second.code
 
 
-@pytest.mark.parametrize("name", ["script.pt", "fixed.pt2"])
+@pytest.mark.parametrize("name", ["script.pt", FIXED])
 def test_a_saved_network_is_diagnosed_as_a_whole(files, name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, about TorchScript
@@ -96,7 +106,7 @@ def test_a_saved_network_is_diagnosed_as_a_whole(files, name):
     assert not diagnosis.masked
 
 
-@pytest.mark.parametrize("name", ["script.pt", "free.pt2", "fixed.pt2", "one.pt"])
+@pytest.mark.parametrize("name", ["script.pt", FREE, FIXED, "one.pt"])
 def test_a_trace_of_a_saved_network_says_that_it_needs_the_module(files, name):
     """One layer, or a word about hooks of Python, was no answer."""
     with pytest.raises(UserError, match=r"the module .*--model FILE\.py:NAME"):
@@ -168,6 +178,7 @@ EDITS = {
 }
 
 
+@_exports
 @pytest.mark.parametrize("case", EDITS)
 def test_a_program_that_is_more_than_a_network_is_refused_in_one_line(files, tmp_path, monkeypatch, case):
     monkeypatch.chdir(tmp_path)
@@ -179,6 +190,7 @@ def test_a_program_that_is_more_than_a_network_is_refused_in_one_line(files, tmp
     assert not (tmp_path / "CODE_RAN").exists()
 
 
+@_exports
 def test_texts_in_a_program_are_never_evaluated(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = changed(files / "fixed.pt2", tmp_path / "a.pt2", program(guarded))
@@ -222,6 +234,7 @@ def test_a_saved_network_has_its_own_weights(files, option):
         load_model(str(files / "fixed.pt2"), dataset="digits", **option)
 
 
+@_exports
 def test_a_program_takes_images_of_the_size_of_its_example(files):
     images = load_dataset("digits")
     wide = torch.zeros(3, 1, 8, 12)
