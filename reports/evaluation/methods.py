@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from robustkit.primitives.ball import NORMS
-from robustkit.statistics.resolution import POWER, paired_difference, unpaired_difference
+from robustkit.statistics.resolution import POWER, detectable_paired, detectable_unpaired
 
 from ..shared.words import percent, printable
 from . import audit, bisection, corruptions, precision, randomized, smoothing
@@ -112,7 +112,7 @@ def resolution(board: Board) -> str:
         return ""
     cell = max(cells, key=lambda each: _needed(each, n))
     where = f" ({_place(cell)}, which needs the largest difference)" if len(cells) > 1 else ""
-    apart, together = _needed(cell, n), paired_difference(n)
+    apart, together = _needed(cell, n), detectable_paired(n)
     if math.isinf(apart) or together is None:
         return f"Resolution{where}: n={n} is too few to detect a difference between two models."
     apart = max(apart, together)  # near 0 and 100 % both tests see the same, up to their approximations
@@ -137,7 +137,7 @@ def _compared(board: Board) -> list[ResultRow]:
 
 def _needed(cell: ResultRow, n: int) -> float:
     """The difference from an accuracy that is seen on n other images; infinite if none is."""
-    difference = unpaired_difference(cell.correct / cell.n, n)
+    difference = detectable_unpaired(cell.correct / cell.n, n)
     return math.inf if difference is None else difference
 
 

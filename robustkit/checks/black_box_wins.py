@@ -26,6 +26,7 @@ class BrokenImages(NamedTuple):
 
     by_gradients: int
     left: int  # attacked with at least ten gradients, and broken by none of these attacks
+    tried: int  # of those left, attacked without gradients
     images: tuple[int, ...]  # of those left, broken by attacks that use no gradient
 
     @property
@@ -54,9 +55,11 @@ def broken_images(attacks: Mapping[str, AttackColumns], with_gradients: set[str]
     following = [rows for name, rows in attacks.items() if name in with_gradients]
     broken = ImageSet.union(rows.broken for rows in following)
     tried = ImageSet.union(rows.images_where((rows.success == 0) & (rows.backwards >= _STEPS)) for rows in following)
-    others = ImageSet.union(rows.broken for name, rows in attacks.items() if name not in with_gradients)
+    others = [rows for name, rows in attacks.items() if name not in with_gradients]
     left = tried - broken
-    return BrokenImages(len(broken), len(left), tuple(sorted(left & others)))
+    left_to_others = left & ImageSet.union(rows.images for rows in others)
+    found = left & ImageSet.union(rows.broken for rows in others)
+    return BrokenImages(len(broken), len(left), len(left_to_others), tuple(sorted(found)))
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -75,6 +78,10 @@ def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients
     if not set(rows) - with_gradients or not set(rows) & with_gradients:
         missing = "gradients" if not set(rows) & with_gradients else "queries alone"
         return Finding(place.text, "not_applicable", f"No attack with {missing} was run.", (), numbers)
+    if counts.left and not counts.tried:
+        images = f"{counts.left} image{'' if counts.left == 1 else 's'}"
+        text = f"No attack without gradients attacked the {images} that gradient attacks did not break."
+        return Finding(place.text, "not_applicable", text, (), numbers)
     if counts.masked:
         text = (
             f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that attacks with "
@@ -83,8 +90,8 @@ def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients
         )
         return Finding(place.text, "failed", text, counts.images, numbers)
     text = (
-        f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that attacks with "
-        "gradients did not break."
+        f"attacks without gradients broke {counts.without_gradients} of the {counts.tried} images that they attacked "
+        "and attacks with gradients did not break."
     )
     return Finding(place.text, "ok", text, counts.images, numbers)
 

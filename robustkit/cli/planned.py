@@ -93,7 +93,8 @@ def _print_costs(
     echo("A trial is one restart on one image, towards one target class if the attack has target classes.")
     echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
-        "backwards of one image; the run needs fewer, because an image that is broken gets no further pass"
+        "backwards of one image; the run needs fewer: a broken image gets no further pass, and members of an ensemble "
+        "leave images out"
         f"{', and --precision may stop earlier' if earlier else ''}. "
         "Answers within rounding of another class are asked for again, which is not counted."
     )

@@ -4,6 +4,7 @@ The measurements run the model itself under hooks, layer by layer, and do not go
 returns logits and input gradients only. The attacks of the proof go through the engine.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -105,7 +106,11 @@ class Proven(NamedTuple):
 
 def _proven(assessment: Assessment, images: ProofImages) -> Proven:
     """The cheapest proof that decides: a short screen, else all attacks with the remedies for the suspected calls."""
-    remedies, random = _prescription(assessment, images.setting.loss), "randomized" in assessment.verdicts.values()
+    replaced = images.classifier.bpda
+    remedies, random = (
+        _prescription(assessment, images.setting.loss, replaced),
+        "randomized" in assessment.verdicts.values(),
+    )
     proof = None if assessment.suspicious or random else screen(images)
     if proof is not None:
         return Proven(assessment, proof)
@@ -115,7 +120,9 @@ def _proven(assessment: Assessment, images: ProofImages) -> Proven:
     # The remedies do not show the masking, the attack without gradients does: look for a saturated call.
     for run in assessment.saturable[:_TRIED]:
         explained = replace(assessment, verdicts={**assessment.verdicts, run.site: "saturated"})
-        other = measure_proof(images, _prescription(explained, images.setting.loss), blocked=assessment.blocked)
+        other = measure_proof(
+            images, _prescription(explained, images.setting.loss, replaced), blocked=assessment.blocked
+        )
         if other.shows_masking and not other.attack_search:
             return Proven(explained, other)
     return Proven(assessment, proof)
@@ -148,7 +155,7 @@ def _diagnosis(subject: Subject, proven: Proven, setting: ProofAttack) -> Diagno
     return Diagnosis(
         model=subject.classifier.name, verdict=final.verdict, reason=final.reason, rows=tuple(rows.values()),
         causes=tuple(rows[run.site] for run in causes), source=tuple(dict.fromkeys(lines)),
-        prescription=_prescription(assessment, subject.loss), proof=proven.proof,
+        prescription=_prescription(assessment, subject.loss, subject.classifier.bpda), proof=proven.proof,
         whole=EndToEnd(
             median(whole.fidelity), median(whole.fidelity_small), share(whole.zero), share(whole.lost),
             median(whole.largest),
@@ -174,8 +181,10 @@ def _row(run: CallRun, assessment: Assessment, loss: str) -> LayerRow:
     )  # fmt: skip
 
 
-def _prescription(assessment: Assessment, loss: str) -> tuple[Prescription, ...]:
+def _prescription(assessment: Assessment, loss: str, replaced: Collection[str]) -> tuple[Prescription, ...]:
     verdicts = assessment.verdicts
     treatable = [run for run in assessment.runs if verdicts[run.site] in (*CAUSES, "tied logits")]
-    remedies = (prescribe(run, verdicts[run.site], loss, assessment.lines.get(run.site, ())) for run in treatable)
+    remedies = (
+        prescribe(run, verdicts[run.site], loss, assessment.lines.get(run.site, ()), replaced) for run in treatable
+    )
     return tuple(dict.fromkeys(remedies))

@@ -1,10 +1,11 @@
 """The remedy for each kind of gradient masking, and a classifier with remedies."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from robustkit.classifier.classifier import DRAWS_PER_QUERY, Classifier
+from robustkit.nethook.names import name_matches
 
 from .calls import CallRun
 from .lines import OpSite
@@ -24,8 +25,10 @@ class Prescription(NamedTuple):
     option: str  # empty where the code must be changed
 
 
-def prescribe(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) -> Prescription:
-    """The remedy for one call, given the suspicious lines of its own code."""
+def prescribe(
+    run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite], replaced: Collection[str] = ()
+) -> Prescription:
+    """The remedy for one call, given the suspicious lines of its own code and the layers that have BPDA already."""
     name = run.site.layer
     shown = f"'{name}'" if name else "the model's own forward"
     if verdict == "randomized":
@@ -41,7 +44,7 @@ def prescribe(run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite]) ->
         text = "aim at the likeliest wrong classes one by one (targeted attack)"
         return Prescription("targets", name, text, "--attack apgd-t")
     passable = run.same_shape if run.leaf else passes_straight_through(lines)
-    if verdict == "no_grad differs" or not passable:
+    if verdict == "no_grad differs" or not passable or any(name_matches(name, layer) for layer in replaced):
         return Prescription("gradient-free", name, f"attack {shown} without gradients", "--attack square")
     if not run.leaf:
         text = f"let gradients pass straight through the step in {shown}; as a layer of its own, --bpda can name it"

@@ -108,7 +108,7 @@ def select_parameters(model: nn.Module, names: Names) -> dict[str, nn.Parameter]
     if not choices:
         raise ParameterNotFoundError("No parameters were given; name at least one, or use '*' for all.")
     for choice in choices:
-        matches = [(name, parameter) for name, parameter in named if _name_matches(name, choice)]
+        matches = [(name, parameter) for name, parameter in named if name_matches(name, choice)]
         if not matches:
             raise ParameterNotFoundError(_not_found("parameter", choice, [name for name, _ in named]))
         for name, parameter in matches:
@@ -150,11 +150,11 @@ def _matches(named: list[tuple[str, nn.Module]], choice: Choice) -> Iterator[tup
         if isinstance(choice, nn.Module):
             matches = module is choice
         elif isinstance(choice, str) and not _is_glob(choice):
-            matches = _name_matches(name, choice)
+            matches = name_matches(name, choice)
         elif not has_forward(module):
             matches = False
         elif isinstance(choice, (str, re.Pattern)):
-            matches = _name_matches(name, choice) and (name != "" or choice != "*")
+            matches = name_matches(name, choice) and (name != "" or choice != "*")
         elif isinstance(choice, type):
             matches = isinstance(module, choice)
         else:
@@ -163,7 +163,8 @@ def _matches(named: list[tuple[str, nn.Module]], choice: Choice) -> Iterator[tup
             yield name, module
 
 
-def _name_matches(name: str, choice: Text) -> bool:
+def name_matches(name: str, choice: Text) -> bool:
+    """Whether a layer's name is the one chosen, or fits the glob or pattern."""
     if isinstance(choice, re.Pattern):
         return choice.fullmatch(name) is not None
     return fnmatchcase(name, choice) if _is_glob(choice) else name in (choice, _without_prefixes(choice))

@@ -14,7 +14,7 @@ LEVEL: Final = 0.05  # two-sided
 _TURNS = 40  # bisections: to 1e-12
 
 
-def unpaired_difference(share: float, n: int) -> float | None:
+def detectable_unpaired(share: float, n: int) -> float | None:
     """The difference from an accuracy that is seen on two samples of n images; None if none is.
 
     Of the two directions that of the larger difference. Source: the normal approximation of Fleiss, Levin & Paik 2003,
@@ -28,7 +28,7 @@ def unpaired_difference(share: float, n: int) -> float | None:
     return max((value for value in found if value is not None), default=None)
 
 
-def paired_difference(n: int) -> float | None:
+def detectable_paired(n: int) -> float | None:
     """The difference that McNemar's exact test sees on the same n images, if only one model errs; None if none is."""
     from scipy.special import bdtrc
 

@@ -26,7 +26,7 @@ def records(attack, *, broke=(), left=(), backwards=100):
     ],
 )
 def test_gradients_look_masked_where_others_break_more(by_gradients, left, without, masked):
-    assert BrokenImages(by_gradients, left, tuple(range(without))).masked is masked
+    assert BrokenImages(by_gradients, left, left, tuple(range(without))).masked is masked
 
 
 def test_an_ensembles_members_are_counted_on_what_gradients_left():
@@ -35,7 +35,7 @@ def test_an_ensembles_members_are_counted_on_what_gradients_left():
         "aa/square": records("aa/square", broke=[1, 2, 3], left=[4], backwards=0),
     }
 
-    assert broken_images(attacks, {"aa/apgd"}) == BrokenImages(1, 4, (1, 2, 3))
+    assert broken_images(attacks, {"aa/apgd"}) == BrokenImages(1, 4, 4, (1, 2, 3))
 
 
 def test_attacks_of_every_image_are_counted_on_what_gradients_left():
@@ -44,7 +44,19 @@ def test_attacks_of_every_image_are_counted_on_what_gradients_left():
         "pgd": records("pgd", broke=[0, 3], left=[1, 2, 4]),
     }
 
-    assert broken_images(attacks, {"pgd"}) == BrokenImages(2, 3, (1, 2))
+    assert broken_images(attacks, {"pgd"}) == BrokenImages(2, 3, 3, (1, 2))
+
+
+def test_attacks_that_left_out_what_gradients_left_show_nothing():
+    # The check was "ok", beside a checklist that said that none was run.
+    rows = {
+        ("Linf", "0.1", "aa/apgd"): records("aa/apgd", broke=[0], left=[1, 2, 3]),
+        ("Linf", "0.1", "aa/square"): records("aa/square", backwards=0),
+    }
+    check = next(check for check in checks_of(facts(attacked=rows)) if check.name == "black_box_wins")
+
+    assert check.status == "not_applicable"
+    assert "attacked the 3 images that gradient attacks did not break" in check.finding
 
 
 def test_an_image_that_few_steps_left_says_nothing():
@@ -53,7 +65,7 @@ def test_an_image_that_few_steps_left_says_nothing():
         "square": records("square", broke=[0, 1, 2], left=[3], backwards=0),
     }
 
-    assert broken_images(attacks, {"fgsm"}) == BrokenImages(0, 0, ())
+    assert broken_images(attacks, {"fgsm"}) == BrokenImages(0, 0, 0, ())
 
 
 def test_an_attack_whose_rows_were_carried_over_still_uses_gradients():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from robustkit import Classifier
 from robustkit.diagnosis import Proof
 from robustkit.masked_defenses import fit
 from tests.diagnosis.nets import Lambda, base, causes, diagnosed, remedies
@@ -53,6 +54,13 @@ def sigmoid_mlp() -> nn.Module:
 
 def proof(missed: int, n: int) -> Proof:
     return Proof(1.0, "pgd", 0.5, "", None, "", n, "square", missed)
+
+
+def test_a_remedy_that_is_given_already_is_not_prescribed_again():
+    model = nn.Sequential(Lambda(lambda x: (4 * x).round() / 4), base())
+
+    assert remedies(diagnosed(model)) == {"bpda"}
+    assert remedies(diagnosed(Classifier(model, bpda={"0": None}))) == {"gradient-free"}
 
 
 def test_tanh_over_the_logits_is_masked_and_undone():
