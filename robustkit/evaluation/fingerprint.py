@@ -1,35 +1,51 @@
 """Fingerprints of models and functions: what tells two of them apart in the evidence."""
 
 import hashlib
-import inspect
+from collections.abc import Iterator
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
 
 from robustkit.models.hashing import hash_tensors
+from robustkit.primitives.reachable_code import reachable_text
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_FUNCTIONS = (FunctionType, MethodType, partial)
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 of what a module computes with: structure, weights, all buffers, plain settings and its own source.
+    """SHA-256 of what a module computes with: structure, weights, all buffers, plain settings and the user's code.
 
-    A forward may read more than that: lists, private attributes, other modules, settings that a library's repr leaves
-    out. Those show in the network's answers, which are stored beside this hash. What is hashed here also covers what
-    acts only on rare inputs or in the backward pass, and stays as it is, because runs on disk are recognised by it.
+    A forward may read more than that: lists, private attributes, settings that a library's repr leaves out. Those show
+    in the network's answers, which are stored beside this hash. What is hashed here also covers what acts only on rare
+    inputs or in the backward pass.
     """
     values = {**model.state_dict(), **dict(model.named_buffers())}
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     state = hash_tensors(tensors, prefix=str(model), separator="")
     for name, module in model.named_modules():
         # The repr of a library's module shows all of its settings, and the library's version is in the manifest.
-        if not _from_a_library(type(module)):
+        if not _from_a_library(type(module).__module__):
             plain = {key: value for key, value in sorted(vars(module).items()) if _is_setting(key, value)}
             state.update(f"{name} {plain}".encode())
+    state.update(reachable_text(_code_of(model)).encode())
+    return state.hexdigest()
+
+
+def _code_of(model: nn.Module) -> Iterator[object]:
+    """The classes of a model's modules, the functions among their attributes, and their hooks; not a library's."""
     for kind in sorted({type(module) for module in model.modules()}, key=lambda kind: kind.__qualname__):
         # What transformers' modules compute depends on attributes that their repr leaves out, but their source is the
         # library's, and changes with every version of it.
-        if not _from_a_library(kind) and not kind.__module__.startswith(("robustkit.", "transformers.")):
-            state.update(_source(kind))
-    return state.hexdigest()
+        if not _is_known(kind):
+            yield kind
+    for module in model.modules():
+        hooks = [each for name in _HOOKS for each in getattr(module, name, {}).values()]
+        hooks = [each if isinstance(each, _FUNCTIONS) else type(each) for each in hooks]
+        attributes = [each for _, each in sorted(vars(module).items()) if isinstance(each, _FUNCTIONS)]
+        yield from (each for each in (*attributes, *hooks) if not _is_known(each))
 
 
 def function_fingerprint(function: object) -> str:
@@ -39,11 +55,17 @@ def function_fingerprint(function: object) -> str:
     if isinstance(function, nn.Module):
         return fingerprint(function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{name} {hashlib.sha256(_source(function)).hexdigest()[:16]}"
+    return f"{name} {hashlib.sha256(reachable_text([function]).encode()).hexdigest()[:16]}"
 
 
-def _from_a_library(kind: type) -> bool:
-    return kind.__module__.startswith(("torch.", "torchvision.", "timm."))
+def _is_known(value: Any) -> bool:
+    """Whether a function or class is of a library whose version is in the manifest, or of robustkit."""
+    module = getattr(getattr(value, "func", value), "__module__", None) or ""
+    return _from_a_library(module) or module.startswith(("robustkit.", "transformers."))
+
+
+def _from_a_library(module: str) -> bool:
+    return module.startswith(("torch.", "torchvision.", "timm."))
 
 
 def _is_setting(name: str, value: object) -> bool:
@@ -52,10 +74,3 @@ def _is_setting(name: str, value: object) -> bool:
         return False
     items = value if isinstance(value, tuple) else (value,)
     return all(isinstance(item, (int, float, str)) for item in items)
-
-
-def _source(kind: Any) -> bytes:
-    try:
-        return inspect.getsource(kind).encode()
-    except (OSError, TypeError):
-        return b""

@@ -26,7 +26,7 @@ _CALL = re.compile(r"(?P<file>.+?\.py):(?P<call>[^\W\d]\w*\(.*\))", re.DOTALL)
 
 _OUTSIDE = "no known parent package"  # in Python's error about `from .x import y` in a file that is in no package
 _PACKAGE_FIX = "add an empty file __init__.py to its folder, which makes the folder a package"
-_INSTALLED = {"site-packages", "dist-packages"}
+INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Address(NamedTuple):
@@ -178,7 +178,7 @@ def class_code(kind: type) -> str:
         file = Path()
     if file.is_file():
         return file_code(file.resolve())
-    parts = [_class_text(each) for each in kind.__mro__ if each.__module__ == kind.__module__]
+    parts = [class_text(each) for each in kind.__mro__ if each.__module__ == kind.__module__]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -195,8 +195,14 @@ def file_code(file: Path) -> str:
 
 def instructions(code: CodeType) -> str:
     """The compiled code of a function and of those within it, without names of files and numbers of lines."""
-    constants = [instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return f"{code.co_code.hex()} {code.co_names} {constants}"
+    return f"{code.co_code.hex()} {code.co_names} {[_constant(each) for each in code.co_consts]}"
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, CodeType):
+        return instructions(value)
+    # The order of a set of strings differs from process to process.
+    return f"frozenset({sorted(map(repr, value))})" if isinstance(value, frozenset) else repr(value)
 
 
 class _Package(NamedTuple):
@@ -219,7 +225,7 @@ def _package_of(file: Path) -> _Package:
     while (folder / "__init__.py").is_file() and folder.name and "." not in folder.name:
         names.insert(0, folder.name)
         folder = folder.parent
-    if names[:1] == ["robustkit"] or _INSTALLED & set(file.parts):
+    if names[:1] == ["robustkit"] or INSTALLED & set(file.parts):
         return _Package(file.parent, ())
     return _Package(folder, tuple(names))
 
@@ -257,7 +263,7 @@ def _remove_modules(names: set[str], folder: Path) -> set[Path]:
         path = None if origin is None else Path(origin).resolve()
         if path is None or not path.is_relative_to(folder) or name.startswith("robustkit."):
             continue
-        if not _INSTALLED & set(path.relative_to(folder).parts):
+        if not INSTALLED & set(path.relative_to(folder).parts):
             files.add(path)
             del sys.modules[name]
     return files
@@ -296,7 +302,7 @@ def _files_named(parts: list[str], folder: Path) -> Iterator[Path]:
         yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
 
 
-def _class_text(kind: type) -> str:
+def class_text(kind: type) -> str:
     """The source of a class; its plain values and the compiled code of its methods where no source is left."""
     try:
         return inspect.getsource(kind)

@@ -4,6 +4,7 @@ import copy
 import functools
 import sqlite3
 import sys
+import types
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.evidence.store import Store
+from robustkit.primitives.user_code import instructions
 from tests.networks import Noisy, Rounding
 from tests.small import cnn, data, evaluated, evidence, linear
 
@@ -96,7 +98,7 @@ class Attending(nn.Module):
 
 
 GAIN = 1.0
-KINDS = [ByList, ByDict, ByTensor, ByPrivateName, ByPartial, ByConstant, Attending]
+KINDS = [ByList, ByDict, ByTensor, ByPrivateName, Attending]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,6 +114,94 @@ def test_a_network_that_answers_otherwise_is_another_network(kind, tmp_path):
         assert "--out" in str(error.value)
         assert evidence(tmp_path) == before
     assert run_of(kind(1.0), tmp_path).manifest["finished"]
+
+
+@pytest.mark.parametrize("kind", [ByPartial, ByConstant])
+def test_values_that_code_reads_are_part_of_a_network(kind):
+    one, other = fingerprint(kind(1.0)), fingerprint(kind(0.5))
+
+    assert one != other
+    assert fingerprint(kind(1.0)) == one
+
+
+SOURCE = """
+import torch
+from torch import nn
+import {module} as own
+
+LEVELS = {levels}
+
+class Step(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x
+    @staticmethod
+    def backward(ctx, grad): return {slope} * grad
+
+def passed(x): return {passed}
+
+class Base(nn.Module):
+    def forward(self, x): return {base}
+
+class Net(Base):
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Linear(64, 10)
+        nn.init.constant_(self.model.weight, 0.1), nn.init.zeros_(self.model.bias)
+"""
+PLAIN = {"module": "math", "levels": "4", "slope": "1", "passed": "Step.apply(x) * LEVELS / LEVELS",
+         "base": "self.model(passed(x.flatten(1)))"}  # fmt: skip
+
+
+def in_a_notebook(**change: str) -> nn.Module:
+    """A network of a class whose source nothing keeps."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    exec(SOURCE.format(**{**PLAIN, **change}), names)
+    return names["Net"]()
+
+
+@pytest.mark.parametrize("change", [
+    {"slope": "0"}, {"levels": "5"}, {"passed": "x.detach() + 0 * x"}, {"base": "self.model(x.flatten(1).detach())"},
+])  # fmt: skip
+def test_an_edited_cell_of_a_notebook_is_another_network(change, tmp_path):
+    # Its answers are the same: a defense that only hides its gradients was shown with the results of before the edit.
+    run_of(in_a_notebook(), tmp_path)
+
+    assert run_of(in_a_notebook(), tmp_path).manifest["finished"]
+    assert torch.equal(in_a_notebook(**change)(data(2)[0]), in_a_notebook()(data(2)[0]))
+    with pytest.raises(UserError, match="another evaluation"):
+        run_of(in_a_notebook(**change), tmp_path)
+
+
+def test_hooks_and_replaced_forwards_are_part_of_a_network():
+    plain, hooked, patched = linear(), linear(), linear()
+    handle = hooked.register_forward_hook(lambda module, inputs, output: output.detach() + 0 * output)
+    patched.forward = types.MethodType(lambda self, x: type(self).forward(self, x.detach()), patched)
+
+    assert len({fingerprint(each) for each in (plain, hooked, patched)}) == 3
+    handle.remove()
+    assert fingerprint(hooked) == fingerprint(plain)
+
+
+def test_a_counter_in_a_hook_is_no_part_of_a_network():
+    model, calls = linear(), 0
+
+    def count(module, inputs, output):
+        nonlocal calls
+        calls += 1
+
+    model.register_forward_hook(count)
+    before = fingerprint(model)
+    model(data(2)[0])
+
+    assert calls == 1
+    assert fingerprint(model) == before
+
+
+def test_sets_in_compiled_code_are_written_in_one_order():
+    # Their own order differs from process to process.
+    code = (lambda x: x in {"a", "b", "c", "d", "e", "f", "g", "h"}).__code__
+
+    assert [each for each in instructions(code).partition("frozenset")[2] if each.isalpha()] == list("abcdefgh")
 
 
 def test_a_surrogate_that_answers_otherwise_is_another_one(tmp_path):
