@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from robustkit.classifier.isolation import exact_arithmetic
 from robustkit.data import Dataset, pick
 from robustkit.errors import UserError
+from robustkit.host.alone import alone
 from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
@@ -114,6 +115,7 @@ class Training:
             Diverged: a loss, gradient or weight is not finite; the model then has the best weights so far.
         """
         with ExitStack() as stack:
+            stack.enter_context(alone())
             stack.enter_context(torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []))
             stack.enter_context(exact_arithmetic(self.device))
             stack.enter_context(torch.inference_mode(mode=False))

@@ -8,6 +8,7 @@ from torch import nn
 
 from robustkit.classifier.generators import seed_torch
 from robustkit.errors import UserError
+from robustkit.host.alone import alone
 from robustkit.nethook.restore import restored
 
 
@@ -16,12 +17,13 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
     """Put `model` in eval mode and seed torch's global generator; restore both at the end, also after an exception.
 
     Restored are modes, buffers, `requires_grad`, `.grad` and the global random state, but not the values of weights.
+    One thread at a time: a second one, with whatever model, waits until the first has restored all of this.
 
     Raises:
         UserError: a normalisation layer would use the statistics of the batch, so that the output for an image would
             depend on the other images.
     """
-    with restored(model, weights=False):
+    with alone(), restored(model, weights=False):
         seed_torch(seed)
         model.eval()
         _check_eval(model)

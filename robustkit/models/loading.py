@@ -10,6 +10,7 @@ from robustkit import limits
 from robustkit.black_box import RemoteAccess
 from robustkit.data import Dataset
 from robustkit.errors import UserError, unknown
+from robustkit.host.alone import alone
 from robustkit.host.arguments import checked_arguments
 from robustkit.limits import shortened
 from robustkit.paths import no_file, user_path
@@ -104,7 +105,7 @@ def load_model(
         request = ModelRequest(architecture, image_spec_of(dataset), name, classes, normalisation, described=True)
     # Networks are built with random weights first. Restore the caller's random state afterwards; the seed makes weights
     # of a user's network that no checkpoint fills equal each time.
-    with torch.random.fork_rng(devices=[]):
+    with alone(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)
         if random_init:
             _check_random(request, train or retrain)

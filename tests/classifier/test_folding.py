@@ -1,5 +1,6 @@
 import copy
 import operator
+import threading
 
 import pytest
 import torch
@@ -30,6 +31,29 @@ def test_a_folded_resnet_has_the_same_logits_and_the_original_is_unchanged():
     assert batchnorms(copied) == 0
     assert difference(model, copied, x) < 1e-4
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class OtherThread(nn.Module):
+    """While it is traced, another thread calls another network."""
+
+    def __init__(self, other: nn.Module, seen: list[object]) -> None:
+        super().__init__()
+        self.body, self.call = SmallConvNet((1, 8, 8), 3), lambda: seen.append(other(images(2, 1, 8, 8)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        thread = threading.Thread(target=self.call)
+        thread.start()
+        thread.join()
+        return self.body(x)
+
+
+def test_networks_in_other_threads_run_while_one_is_traced():
+    # torch's trace takes the call of every module of the process: "module is not installed as a submodule".
+    other, seen = filled(SmallConvNet((1, 8, 8), 3)).eval(), []
+
+    assert folded(OtherThread(other, seen)) is not None
+    assert len(seen) == 1
+    assert torch.equal(seen[0], other(images(2, 1, 8, 8)))
 
 
 def test_folding_keeps_modes_and_gradients_of_the_original():

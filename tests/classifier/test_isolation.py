@@ -1,9 +1,13 @@
+import os
+import threading
+
 import pytest
 import torch
 from torch import nn
 
 from robustkit.classifier.isolation import untouched
 from robustkit.errors import UserError
+from robustkit.host.alone import is_free
 from robustkit.testing.problems import SmallConvNet
 from tests.problems import filled, images
 
@@ -25,6 +29,49 @@ def test_every_module_has_its_own_mode_again_and_statistics_are_unchanged():
     assert [module.training for module in net.body] == [True, False, True, True, True, True]
     assert net.training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_a_second_thread_waits_until_the_model_is_as_before():
+    # The first of two evaluations that ended put the model back into train mode under the other.
+    net, free = model(), []
+    with untouched(net):
+        asked = threading.Thread(target=lambda: free.append(is_free()))
+        asked.start()
+        asked.join()
+        with untouched(net):  # the same thread may
+            pass
+        later = threading.Thread(target=lambda: free.append(mode_inside(net)))
+        later.start()
+    later.join()
+
+    assert free == [False, False]
+    assert all(module.training for module in net.modules())
+    assert is_free()
+
+
+def mode_inside(net: nn.Module) -> bool:
+    with untouched(net):
+        return net.training
+
+
+def test_a_child_process_does_not_wait_for_a_thread_that_it_does_not_have():
+    entered, left = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with untouched(model()):
+            entered.set()
+            left.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait()
+    child = os.fork()
+    if not child:
+        os._exit(0 if is_free() else 1)
+    left.set()
+    thread.join()
+
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_frozen_weights_stay_frozen_and_others_do_not():
