@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from typing_extensions import Self
 
 from robustkit.errors import unknown
-from robustkit.models.batchnorm import STATISTICS, recalculate_statistics
+from robustkit.models.batchnorm import recalculate_statistics
 
 NORMS = (_BatchNorm,)
 TRACKERS = (_NormBase,)  # also InstanceNorm, which has running statistics with `track_running_stats=True`
@@ -85,16 +85,15 @@ def modes(network: nn.Module, mode: str) -> Iterator[None]:
 
 @contextmanager
 def statistics_kept(network: nn.Module) -> Iterator[None]:
-    """BatchNorm and InstanceNorm in train mode do not change their running statistics while the context lasts."""
-    norms = [module for module in network.modules() if isinstance(module, TRACKERS)]
-    before = [(norm, name, norm._buffers[name]) for norm in norms for name in STATISTICS]
+    """Layers in train mode do not change their buffers while the context lasts: running statistics, say."""
+    before = [(module, name, buffer) for module in network.modules() for name, buffer in module._buffers.items()]
     try:
-        for norm, name, buffer in before:
-            norm._buffers[name] = None if buffer is None else buffer.clone()
+        for module, name, buffer in before:
+            module._buffers[name] = None if buffer is None else buffer.clone()
         yield
     finally:
-        for norm, name, buffer in before:
-            norm._buffers[name] = buffer
+        for module, name, buffer in before:
+            module._buffers[name] = buffer
 
 
 def recalibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:

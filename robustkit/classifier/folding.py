@@ -33,8 +33,7 @@ def folded(model: nn.Module) -> nn.Module | None:
     if not any(isinstance(module, tuple(_PAIRS.values())) for module in model.modules()) or hooked(model):
         return None
     try:
-        traced = _copied(model).eval()
-        graph = fx.GraphModule(traced, _Tracer().trace(traced))
+        graph = traced(_copied(model).eval())
     except Exception:
         # fx raises many kinds of errors for control flow that depends on data; such a model is queried unfolded.
         return None
@@ -55,6 +54,15 @@ def folded(model: nn.Module) -> nn.Module | None:
     graph.delete_all_unused_submodules()
     graph.recompile()
     return graph.eval().requires_grad_(False)
+
+
+def traced(model: nn.Module) -> fx.GraphModule:
+    """The trace of a model.
+
+    Raises:
+        Exception: of many kinds, for control flow that depends on data.
+    """
+    return fx.GraphModule(model, _Tracer().trace(model))
 
 
 class _Tracer(fx.Tracer):

@@ -51,6 +51,54 @@ def test_a_refreshed_view_has_the_weights_of_a_step():
     assert_alike(view, network)
 
 
+class OwnState(nn.Module):
+    """A network whose forward reads more than layers: its inner attack queried what this was before the first step."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.body, self.kind, self.temperature, self.settings = net(), kind, 1.0, {"shift": [0.0]}
+        self.register_buffer("centre", torch.zeros(1))
+        self.scale, self.plain = nn.Parameter(torch.ones(10)), torch.zeros(1)
+
+    def forward(self, x):
+        if self.training:
+            self.centre = 0.5 * self.centre + 0.5 * x.mean().detach()
+        shift = 2 * self.plain if self.kind == "tensor" else self.settings["shift"][0]
+        logits = self.body(x - self.centre + shift) / self.temperature
+        return logits * (self.scale / self.scale.norm()) if self.kind == "weights" else logits
+
+
+def step(network: OwnState) -> None:
+    """What a step of training may change."""
+    with torch.no_grad():
+        network.scale += torch.arange(10)
+    if network.kind == "number":
+        network.temperature *= 3
+    if network.kind == "list":
+        network.settings["shift"][0] += 1
+    if network.kind == "buffer":
+        network.train()(X + 5)
+        network.eval()
+
+
+@pytest.mark.parametrize("kind", ["number", "list", "buffer", "weights"])
+def test_what_a_forward_reads_is_as_it_is_now(kind):
+    network = OwnState(kind).eval()
+    view = fold(network, X)
+    assert view is not None
+    before = logits_and_gradient(network)[0]
+    for _ in range(2):
+        step(network)
+        view.refresh()
+        assert not torch.allclose(logits_and_gradient(network)[0], before)
+        assert_alike(view, network)
+
+
+def test_a_network_that_computes_with_tensors_of_its_own_is_not_folded():
+    # The trace would keep what it computed.
+    assert fold(OwnState("tensor").eval(), X) is None
+
+
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("biased", [True, False])
 def test_weights_and_biases_may_be_missing(affine, biased):
