@@ -4,6 +4,8 @@ Each number is far above what publications use, as far as we know them, and smal
 lists them for users.
 """
 
+from numbers import Integral
+
 from robustkit.errors import UserError
 
 MIB = 2**20
@@ -41,7 +43,20 @@ PARALLEL = 256  # requests to a server under way at once; each has a connection 
 # ---- texts
 DIGITS = 400  # of a radius such as 8/255; no float has more
 EXPONENT = 400  # of a radius such as 1e-3: Fraction writes all its zeros down, and for 1e99999999999 never ends
+SEED = 2**31 - 1
 SHOWN = 200  # letters of a user's text that an error repeats
+
+
+def whole_seed(value: object) -> int:
+    """A seed as Python's own number, whatever kind of whole number it is.
+
+    Raises:
+        UserError: it is none, or out of range.
+    """
+    seed = -1 if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
+    if not 0 <= seed <= SEED:
+        raise UserError(f"seed must be a whole number from 0 to {SEED:,}, not {shown(value)}.")
+    return seed
 
 
 def require_at_most(what: str, value: int, most: int) -> None:

@@ -79,7 +79,7 @@ class Noisy(nn.Module):
             "torch": lambda: torch.randn(x.shape, device=x.device),
             "numpy": lambda: torch.from_numpy(np.random.standard_normal(x.shape)).float(),
             # One number per row: Python draws thousands of times more slowly than torch.
-            "python": lambda: torch.tensor([random.gauss() for _ in x]).view(-1, *[1] * (x.dim() - 1)),
+            "python": lambda: torch.tensor([random.gauss(0, 1) for _ in x]).view(-1, *[1] * (x.dim() - 1)),
         }[self.source]()
         return self.model(x + self.spread * noise)
 

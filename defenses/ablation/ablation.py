@@ -15,6 +15,7 @@ from torch import nn
 
 from robustkit import limits
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.lock import locked
 from robustkit.host.notebook import Summarised
 from robustkit.host.processes import several
@@ -22,7 +23,7 @@ from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.paths import user_path
 from robustkit.primitives import registry
 
-from ..training.checks import checked_data
+from ..training.checks import checked_data, checked_network
 from ..training.finetuning import Data, as_dataset, checked_recipe
 from ..training.recipe import Recipe
 from .cells import AblationSetup, discard, file_of, fingerprint, store, stored_outcome, train_cell
@@ -46,7 +47,7 @@ class PlannedTraining:
         return f"{self.cell.name}, seed {self.seed}"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ablation(Summarised):
     """The result of an ablation."""
 
@@ -66,6 +67,7 @@ class Ablation(Summarised):
         }  # fmt: skip
 
 
+@checked_arguments_but("seeds")
 def ablate(
     make_model: Callable[[], nn.Module],
     train: Data,
@@ -108,7 +110,7 @@ def ablate(
     """
     if several():
         raise UserError("An ablation runs in one process, because it writes one folder; start it without torchrun.")
-    if seeds < 1:
+    if not isinstance(seeds, int) or seeds < 1:
         raise UserError(f"seeds must be at least 1, not {seeds}.")
     axes = axes_of(grid)
     cells = cells_of(axes, design)
@@ -159,6 +161,10 @@ def checked_cells(cells: Sequence[Cell], base: Recipe, model: nn.Module, setup: 
             checked_recipe(model, setup.train, setup.val, recipe, eps=setup.eps, norm=setup.norm)
         except UserError as error:
             raise UserError(f"In the cell {cell.name}: {error}") from None
+    try:
+        checked_network(model, setup.train, setup.test, base)
+    except UserError as error:
+        raise UserError(f"On the test images: {error}") from None
 
 
 class _Runner:

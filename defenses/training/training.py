@@ -51,7 +51,7 @@ _MOST_ROLL_BACKS = 2
 _PROCESSES_APART = 0x9E3779B1  # between the random streams of two processes: a torch generator on a CPU takes 32 bits
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tuned(Summarised):
     """The result of a fine-tuning."""
 

@@ -53,10 +53,7 @@ def variants_of(name: str) -> dict[str, str]:
 
 def whole_table() -> str:
     """The ensembles and all folders, each with a heading."""
-    parts = ["\n## Ensembles\n\n| name | members in Linf |\n|---|---|\n" + "".join(
-        f"| `{name}` | {', '.join(f'`{member}`' for member in ensembles.members(name, 'Linf'))} |\n"
-        for name in ensembles.names())]  # fmt: skip
-    parts += [f"\n## {title}\n\n{table(family)}" for family, title in FAMILIES.items()]
+    parts = [_ensembles(), *(f"\n## {title}\n\n{table(family)}" for family, title in FAMILIES.items())]
     return "".join(parts) + "\n"
 
 
@@ -65,11 +62,38 @@ def page_with_table(page: str) -> str:
     return _BETWEEN.sub(lambda _: whole_table(), page)
 
 
+def _ensembles() -> str:
+    """The newest ensemble of this project and those of AutoAttack, and the names of the earlier ones."""
+    newest = ensembles.ALIASES["default"]
+    earlier = [name for name in ensembles.ENSEMBLES if name.startswith("rk-") and name != newest]
+    lines = [
+        f"| {f'`default` = `{name}`' if name == newest else f'`{name}`'} | "
+        f"{', '.join(f'`{member}`' for member in ensembles.members(name, 'Linf'))} |\n"
+        for name in ensembles.ENSEMBLES if name not in earlier
+    ]  # fmt: skip
+    names = ", ".join(f"`{name}`" for name in reversed(earlier))
+    return (
+        f"\n## Ensembles\n\n| name | members in Linf |\n|---|---|\n{''.join(lines)}\nEarlier ensembles of this project "
+        f"stay available: {names}.\n[The default attack](default.md) says how they differ.\n"
+    )
+
+
 def _line(name: str, kind: type) -> str:
-    others = "".join(f", `{other}`" for other in variants_of(name))
+    variants = {other: registry.VARIANTS[other][1] for other in variants_of(name)}
+    others = "".join(f", `{other}`" for other, preset in variants.items() if not preset)
     sees = "gradients" if not issubclass(kind, Attack) else {"logits": "scores"}.get(kind.sees, kind.sees)
     nearest = ", nearest" if getattr(kind, "seeks_nearest", False) else ""
-    return f"| `{name}`{others} | {sees}{nearest} | {' '.join(kind.norms) or 'patch'} | {_about(kind)} |\n"
+    threats, about = " ".join(kind.norms) or "patch", _about(kind) + _presets(variants)
+    return f"| `{name}`{others} | {sees}{nearest} | {threats} | {about} |\n"
+
+
+def _presets(variants: dict[str, dict[str, object]]) -> str:
+    """The names that set hyper-parameters, with what they set."""
+    texts = [
+        f"`{other}` (`{','.join(f'{key}={value}' for key, value in preset.items())}`)"
+        for other, preset in variants.items() if preset
+    ]  # fmt: skip
+    return f". Presets: {', '.join(texts)}." if texts else ""
 
 
 def _about(kind: type) -> str:

@@ -200,5 +200,9 @@ def _comment(board: Board, model: str, leading: HeadlineThreat | None) -> str:
             "this model; check which."
         )
     classes = len(board.class_names)
-    is_guessing = classes and cell.correct / cell.n <= 1 / classes
-    return f"{model} at {cell.threat} is no better than guessing ({cell.percent})." if is_guessing else ""
+    if not classes or cell.correct / cell.n > 1 / classes:
+        return ""
+    return (
+        f"At {cell.threat} the accuracy of {model} under attack ({cell.percent}) is not above chance "
+        f"({percent(1, classes)})."
+    )

@@ -154,19 +154,19 @@ def _radii(facts: _Facts) -> Iterator[ChecklistItem]:
         )
     else:
         yield ChecklistItem(item, "not checked", "There is one radius in each norm.")
-    yield _to_guessing(facts)
+    yield _to_chance(facts)
 
 
-def _to_guessing(facts: _Facts) -> ChecklistItem:
+def _to_chance(facts: _Facts) -> ChecklistItem:
     board = facts.board
-    item, classes = "Does a large radius leave no more than guessing?", len(board.class_names)
+    item, classes = "Does accuracy fall to chance at a large radius?", len(board.class_names)
     if not board.threats or not classes:
         return ChecklistItem(item, "not checked", "It needs a radius and the number of classes.")
     largest = max((each for each in board.threats if each.norm == board.threats[0].norm), key=lambda each: each.eps)
     cells = [cell for model in board.models if (cell := board.worst(model, largest)) and cell.n]
     above = [cell for cell in cells if proportion(cell.correct, cell.n).low > 1 / classes]
     if cells and not above:
-        return ChecklistItem(item, "checked", f"At {largest} no model is better than guessing.")
+        return ChecklistItem(item, "checked", f"At {largest} no model is significantly above chance.")
     left = ", ".join(f"{cell.model} {cell.percent}" for cell in above) or "not known"
     text = f"At {largest}, the largest radius: {left}."
     return _by_checks(facts, item, "unbounded", "fixed_randomness", missing=text)

@@ -84,9 +84,10 @@ def corruption_notes(run: Run) -> list[str]:
         "made from the clean images (frost with drawn ice in place of photographs)"
         if first["source"] == "generated" else f"read from {printable(str(first['source']))}"
     )  # fmt: skip
+    severity = "severity" if str(first["severities"]).isdigit() else "severities"
+    over = f"{names} corruption{'s' * (names > 1)} and {severity} {first['severities']}"
     notes = [
-        f"Corruptions: {source}; all is the mean over {names} corruptions and severities {first['severities']}, not a "
-        "worst case. Intervals cover the choice of images."
+        f"Corruptions: {source}; all is the mean over {over}, not a worst case. Intervals cover the choice of images."
     ]
     if not pd.isna(first["baseline"]):
         notes.append(

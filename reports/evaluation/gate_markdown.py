@@ -12,4 +12,4 @@ def gate_markdown(gate: Gate) -> str:
     failed = sum(not check.passed for check in gate.checks)
     caption = f"robustkit gate: {failed} of {len(lines)} checks failed." if failed else "robustkit gate: all passed."
     caption += f" Note: {gate.note}" if gate.note else ""
-    return as_markdown(PlainTable(caption, ["check", "model", "threat", "measured"], lines))
+    return as_markdown(PlainTable(caption, ["status", "model", "threat", "measured"], lines))

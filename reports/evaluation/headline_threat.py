@@ -1,4 +1,4 @@
-"""The radius that a page leads with: the one that papers report for the data, else the largest that was tried.
+"""The radius that a page leads with: the default one for the data, else the largest that was tried.
 
 A page must not lead with the radius that flatters the models most, which is the smallest one.
 """
@@ -22,6 +22,7 @@ USUAL: Final[dict[str, tuple[UsualThreat, ...]]] = {
     "imagenet": IMAGENET_THREATS,
     "digits": DIGITS,
 }
+_OWN: Final = ("digits",)  # whose radius is robustkit's choice; papers report none
 # Papers write the L2 radius of CIFAR either way.
 _ALSO: Final = {("cifar10", "L2"): "128/255", ("cifar100", "L2"): "128/255"}
 
@@ -38,15 +39,15 @@ def headline_threat(board: Board) -> HeadlineThreat | None:
     if not board.threats:
         return None
     data = board.images.dataset
-    usual = list(_usual(data))
+    usual, word = list(_usual(data)), "default" if _key(data) in _OWN else "usual"
     for threat in board.threats:
         if any(one.norm == threat.norm and math.isclose(_radius(one), threat.eps) for one in usual):
-            return HeadlineThreat(threat, f"{threat} is the usual radius for {data}.")
+            return HeadlineThreat(threat, f"{threat} is the {word} radius for {data}.")
     norm = board.threats[0].norm
     largest = max((threat for threat in board.threats if threat.norm == norm), key=lambda threat: threat.eps)
     only = len(board.threats) == 1
     known = next((one for one in usual if one.norm == norm), usual[0] if usual else None)
-    about = f"the usual one for {data} is {known.norm} {known.eps}" if known else f"none is usual for {data}"
+    about = f"the {word} one for {data} is {known.norm} {known.eps}" if known else f"none is usual for {data}"
     return HeadlineThreat(largest, f"{largest} is the {'only' if only else 'largest'} radius tried; {about}.")
 
 
@@ -54,9 +55,13 @@ def _radius(usual: UsualThreat) -> float:
     return radius(norm_name(usual.norm), usual.eps)
 
 
+def _key(dataset: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", dataset.lower().partition(".")[0])
+
+
 def _usual(dataset: str) -> Iterator[UsualThreat]:
     """The usual threats for data of this name; "CIFAR-10" and "cifar10.npz" are CIFAR-10."""
-    name = re.sub(r"[^a-z0-9]", "", dataset.lower().partition(".")[0])
+    name = _key(dataset)
     for one in USUAL.get(name, ()):
         yield one
         if (name, one.norm) in _ALSO:

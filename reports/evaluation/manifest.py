@@ -1,12 +1,17 @@
 """The manifest of a run as lines of text, and the differences between the manifests of several runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from robustkit.evidence.run import Run
+from robustkit.primitives.ball import NORMS
+from robustkit.primitives.ensembles import is_ensemble
+from robustkit.primitives.mask import unmasked
 
 from ..shared.words import UNKNOWN, printable
 from .board import Board
+
+_CHOICE: Final = ("reach", "measures", "targets_at_least")  # of a member: which images it attacks, and where it aims
 
 
 class ManifestLine(NamedTuple):
@@ -65,15 +70,39 @@ def attack_parameters(board: Board) -> dict[str, Mapping[str, Any]]:
 
 
 def attacks(run: Run) -> list[str]:
-    """Each attack of the run with its hyper-parameters: "pgd (steps = 40, restarts = 1)"."""
+    """Each attack of the run with its hyper-parameters: "pgd (steps = 40, restarts = 1)".
+
+    Of a member of an ensemble, those in the norms of the run, without the settings that choose its images.
+    """
     listed: Any = run.manifest["identity"].get("attacks", [])
+    tried = {unmasked(str(norm)) for norm in run.results["norm"]}
+    norms = [norm for norm in NORMS if norm in tried]
     if isinstance(listed, Mapping):
         return [_described(str(name), value) for name, value in listed.items()]
     return (
-        [_named(one) for one in listed]
+        [_named(_in_norms(one, norms)) for one in listed]
         if isinstance(listed, Sequence) and not isinstance(listed, str)
         else [str(listed)]
     )
+
+
+def chooses_images(run: Run) -> bool:
+    """Whether members of an ensemble of the run attack only some of the images that are left."""
+    listed = run.manifest["identity"].get("attacks", [])
+    return isinstance(listed, Sequence) and any(_is_member(one) and "reach" in one for one in listed)
+
+
+def _is_member(one: object) -> bool:
+    return isinstance(one, Mapping) and is_ensemble(str(one.get("name")).partition("/")[0].partition("@")[0])
+
+
+def _in_norms(one: Any, norms: Sequence[str]) -> object:
+    """An attack with its settings in these norms: those of a single norm in place of the general ones."""
+    if not _is_member(one):
+        return one
+    general = {key: value for key, value in one.items() if key not in (*NORMS, *_CHOICE)}
+    own = {norm: one[norm] for norm in norms if norm in one}
+    return general | own.get(norms[0], {}) if len(norms) == 1 else general | own
 
 
 def _named(one: object) -> str:

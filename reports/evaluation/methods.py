@@ -10,7 +10,7 @@ from ..shared.words import percent, printable
 from . import audit, bisection, corruptions, precision, randomized, smoothing
 from .board import Board
 from .cost import requests
-from .manifest import attacks
+from .manifest import attacks, chooses_images
 from .result_rows import ResultRow
 
 
@@ -19,6 +19,7 @@ def methods(board: Board) -> str:
     images = board.images
     listed = list(dict.fromkeys(text for run in board.runs for text in attacks(run)))
     used = f"The attacks were {'; '.join(listed)}. " if listed else _IN_MANIFEST
+    used += _CHOICE if any(map(chooses_images, board.runs)) else ""
     threats = ", ".join(str(threat) for threat in board.threats) or "none"
     versions = ", ".join(dict.fromkeys(str(run.manifest["robustkit"]) for run in board.runs))
     return (
@@ -37,6 +38,7 @@ def methods(board: Board) -> str:
 
 
 _IN_MANIFEST = "The hyper-parameters of the attacks are in the manifest below. "
+_CHOICE = "Which images a member of an ensemble attacks: docs/default.md. "
 _TRANSFERRED = (
     " ATTACK@MODEL is a transfer attack: that model, the surrogate, answered all of the attack's queries, and the "
     "attacked model only judged the last point of each trial, so the images that it broke are its transfer success."
@@ -122,17 +124,20 @@ def resolution(board: Board) -> str:
         return f"{start} another model must differ by {most} points to be told apart, on other or on these same images."
     return (
         f"{start} another model must differ by {most} points to be told apart on {n} other images. On these same "
-        f"images, by a paired test, {least} to {most} points are enough: the fewer, the more errors the two models "
-        "share."
+        f"images (paired test), {least} points are enough if one model is right wherever the other is, and {most} if "
+        "their errors are independent."
     )
 
 
 def _compared(board: Board) -> list[ResultRow]:
-    """The accuracies that are compared between models: the worst cases, or the clean ones of a run without attacks."""
+    """The accuracies that are compared between models: the worst cases, or the clean ones of a run without attacks.
+
+    None where only some attacks of a run are shown, which leaves out the worst case.
+    """
     # Distances have no share that a test could compare.
     worst = [row for row in board.rows if row.role == "worst-case" and row.threat and not row.threat.is_minimum]
     clean = [row for row in board.rows if row.role == "clean"]
-    return [row for row in (worst if worst or board.minimums else clean) if row.n]
+    return [row for row in (worst if worst or board.threats or board.minimums else clean) if row.n]
 
 
 def _needed(cell: ResultRow, n: int) -> float:

@@ -170,8 +170,9 @@ def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
     for state in board.states:
         state_of = f"Shard {state.shard}" if state.shard else "Unfinished"
         yield f"{state_of}: {state.done} of {state.planned} images are finished; numbers under attack are partial."
-    if board.threats:
+    if any(row.role == "worst-case" for row in board.rows if row.threat in board.threats):
         yield "worst-case: an upper bound on robust accuracy under these attacks; a stronger attack can only lower it."
+    if board.threats:
         yield from smoothing.notes(board)
         yield from randomized.notes(board)
         yield from audit.notes(board)
@@ -185,7 +186,6 @@ def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
     yield from dict.fromkeys(note for run in board.runs if has_corruptions(run) for note in corruption_notes(run))
     yield from unions(board)
     yield from joined(board)
-    if board.images.n:
-        yield resolution(board)
+    yield from filter(None, [resolution(board)])
     for warning in dict.fromkeys(warning for run in board.runs for warning in run.manifest["warnings"]):
         yield f"Warning: {printable(str(warning))}"

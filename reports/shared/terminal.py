@@ -108,7 +108,8 @@ def plain_text(print_to: Callable[[Console], None]) -> str:
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal else None
     text = io.StringIO()
-    print_to(Console(file=text, width=width, force_terminal=is_terminal, color_system=None))
+    # In a notebook rich would show the text as outputs of the cell, and write nothing into the file.
+    print_to(Console(file=text, width=width, force_terminal=is_terminal, force_jupyter=False, color_system=None))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 

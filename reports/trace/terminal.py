@@ -99,7 +99,8 @@ def _title(traced: Traced) -> list[str]:
 
 def _notes(traced: Traced, shown: Sequence[str]) -> Iterator[str]:
     n, broken = len(traced.pairs), int(traced.pairs.broken.sum())
-    left_out = f", {traced.origin.clean_wrong} clean errors left out" if traced.origin.clean_wrong else ""
+    wrong = traced.origin.clean_wrong
+    left_out = f", {wrong} clean error{'s' * (wrong > 1)} left out" if wrong else ""
     yield f"The attack broke {broken} of {n} images ({percent(broken, n)}){left_out}. Medians over images."
     change = "broken, robust: relative change" if len(traced.groups) > 1 else "change: relative change"
     yield f"{change} of the output, ||b - a|| / ||a||; x input: the same over that of the layer's own input."

@@ -1,4 +1,4 @@
-"""Models that do no better than guessing on clean images: mostly networks whose weights were never loaded.
+"""Models whose accuracy on clean images is not above chance: mostly networks whose weights were never loaded.
 
 Whether a function of the user loaded weights cannot be known. That the accuracy on clean images cannot be told from
 chance is measured.
@@ -10,7 +10,7 @@ from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts
 from robustkit.statistics.intervals import proportion
 
-NOTE = "no better than guessing"
+NOTE = "clean accuracy is not above chance"
 REMEDY = (
     "Check that its normalisation is given (--mean, --std; --checks standard tries some), that its weights are loaded "
     "(--weights FILE), and that the labels are in its order."
@@ -27,7 +27,7 @@ def guessing(correct: int, n: int, classes: int) -> str | None:
         return None
     return (
         f"the model classifies {correct} of {n} clean images correctly (95 % interval {100 * share.low:.1f}-"
-        f"{100 * share.high:.1f} %), which is not significantly above guessing among {classes} classes."
+        f"{100 * share.high:.1f} %), which is not significantly above chance ({100 / classes:.1f} %)."
     )
 
 

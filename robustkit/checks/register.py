@@ -88,7 +88,7 @@ def warnings_of(checks: Sequence[Check], stored: Sequence[str] = ()) -> list[str
 
 def _rows(rule: Rule, facts: ModelFacts) -> Iterator[Check]:
     if not _included(rule, facts):
-        how = f"It makes passes of its own: robustkit evaluate --checks {rule.level}."
+        how = f"Needs further passes: robustkit evaluate ... --checks {rule.level}"
         yield _check(rule, facts.model, Finding("", "not_run", how))
         return
     for finding in rule.judge(facts):

@@ -100,6 +100,8 @@ class Classifier(Summarised):
         shapeless = next((name for name, weight in self.model.named_parameters() if is_lazy(weight)), None)
         if shapeless is not None:
             raise UserError(f"The weight {shapeless} of a lazy layer has no shape yet; call the model once on images.")
+        if not all(function is None or callable(function) for function in self.bpda.values()):
+            raise UserError("bpda gives each layer a function of its input, or None for the identity.")
         if not self.bounds[0] < self.bounds[1]:
             raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
         normalisation = normalisation_of(mean, std)

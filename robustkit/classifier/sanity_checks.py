@@ -164,17 +164,33 @@ def _about_probabilities(classifier: Classifier, logits: Tensor, session: Sessio
                 f"{classifier.name} returns numbers outside of [0, 1], which are not probabilities; leave out "
                 "--probabilities."
             )
+        if _is_one_share(logits):
+            raise _one_probability(classifier)
         return []
-    share = logits[:, -1]
-    sigmoid = logits.shape[1] == 2 and bool((logits[:, 0] == 0).all() & (share > 0).all() & (share < 1).all())
     # The one logit of a network that is not trained lies in (0, 1) by chance; at other points it does not.
-    sigmoid = sigmoid and (black_box_in(classifier.model) is not None or _stays_a_share(session, images))
-    if sigmoid or looks_like_probabilities(logits):
+    if _is_one_share(logits) and (black_box_in(classifier.model) is not None or _stays_a_share(session, images)):
+        raise _one_probability(classifier)
+    if looks_like_probabilities(logits):
         return [
             "The model seems to return probabilities, not logits: gradients through a softmax vanish and attacks look "
             "weaker than they are; return what goes into the softmax, or say probabilities (--probabilities)."
         ]
     return []
+
+
+def _is_one_share(logits: Tensor) -> bool:
+    """Whether a model seems to return one number from 0 to 1, of which `logits_of` makes the logits (0, z)."""
+    share = logits[:, -1]
+    inside = ((share >= 0) & (share <= 1)).all() & ((share > 0) & (share < 1)).any()  # a sigmoid rounds to 0 and 1
+    return logits.shape[1] == 2 and bool((logits[:, 0] == 0).all() & inside)
+
+
+def _one_probability(classifier: Classifier) -> UserError:
+    # Read as a logit it is always class 1.
+    return UserError(
+        f"{classifier.name} returns one probability for each image; let it return the logit before its sigmoid, or the "
+        "probabilities of both classes, torch.cat([1 - p, p], 1), and say so (--probabilities)."
+    )
 
 
 @torch.enable_grad()

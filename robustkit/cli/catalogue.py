@@ -22,10 +22,6 @@ def catalogue(kind: str) -> None:
 def _attacks() -> None:
     from robustkit.primitives import ensembles, registry
 
-    for name in ensembles.names():
-        usual, in_l1 = ensembles.members(name, "Linf"), ensembles.members(name, "L1")
-        other = f"; in L1 {' -> '.join(in_l1)}" if in_l1 != usual else ""
-        echo(f"{name:<18} ensemble: {' -> '.join(usual)}{other}")
     echo(_HEAD)
     for name, attack in sorted(registry.classes().items()):
         echo(_line(name, attack))
@@ -37,6 +33,10 @@ def _attacks() -> None:
         norms = "/".join(kind.norms) or "no radius"
         echo(f"{name:<18} universal: {norms}, one perturbation for all images (`robustkit universal`); {values}")
     _plugins()
+    for name in ensembles.names():
+        usual, in_l1 = ensembles.members(name, "Linf"), ensembles.members(name, "L1")
+        other = f"; in L1 {' -> '.join(in_l1)}" if in_l1 != usual else ""
+        echo(f"{name:<18} ensemble: {' -> '.join(usual)}{other}")
     echo("passes: forwards+backwards of one trial, at most; sees: what the attack gets from the model")
     echo("trial: one restart on one image, towards one target class if the attack has target classes")
     echo("kind: radius looks for an adversarial example inside the ball, nearest for the one nearest to the image")
@@ -92,7 +92,14 @@ def _models() -> None:
 
 
 def _datasets() -> None:
-    from robustkit.data import NAMES
+    from robustkit.data.arrays import THREATS
+    from robustkit.data.digits import THREATS as DIGITS
+    from robustkit.data.folder import IMAGENET_THREATS
+    from robustkit.data.published import PUBLISHED
 
-    echo("\n".join(NAMES))
-    echo(f"or {DATASETS}")
+    published = {name: data.threats for name, data in PUBLISHED.items()}
+    echo(f"{'data set':<18} default norms and radii")
+    for name, threats in {"digits": DIGITS, **published, "imagenet": IMAGENET_THREATS, "other data": THREATS}.items():
+        echo(f"{name:<18} {', '.join(f'{threat.norm} {threat.eps}' for threat in threats)}")
+    echo("where there are several, evaluate attacks in all of them, other commands in the first")
+    echo(f"other data: {DATASETS}")

@@ -13,6 +13,7 @@ from robustkit.evidence.derived import DERIVED
 from .conditions import check_conditions, check_measured
 from .option_types import OpenShare
 from .options import (
+    DEFAULT_THREAT,
     OTHER_RADII,
     RADIUS,
     config_option,
@@ -68,17 +69,18 @@ _RUNS = Path("robustkit-runs")
     "norms",
     multiple=True,
     help="Linf, L2, L1, L0, patch, frame, spatial, rotation, translation, flow, color, recolor, recolor_rgb or lpips. "
-    "Repeatable. [default: usual for the data]",
+    f"Repeatable. {DEFAULT_THREAT}",
 )
 @click.option("--eps", "radii", multiple=True, metavar="EPS",
               help=f"{RADIUS}, L2:0.5 where there are several norms, {OTHER_RADII}. Repeatable. "
-                   "[default: usual for the data]")  # fmt: skip
+                   f"{DEFAULT_THREAT}")  # fmt: skip
 @mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
-              help="Attack K random survivors with AutoAttack too, and bound the share that was missed.")  # fmt: skip
+              help="Attack K random images that no attack broke with AutoAttack, and give an upper bound on the "
+                   "share that it would break.")  # fmt: skip
 @click.option("--checks", type=click.Choice(["none", "quick", "standard", "full"]), default="quick", show_default=True,
               help="How thoroughly to look for signs that the attacks failed; "
-                   "quick makes no passes of its own.")  # fmt: skip
+                   "quick uses the results of the attacks and needs no further passes.")  # fmt: skip
 @corruption_options(())
 @click.option("--keep-adversarial", is_flag=True,
               help="Store every adversarial example in the run folder, exactly.")  # fmt: skip
@@ -87,14 +89,15 @@ _RUNS = Path("robustkit-runs")
                    "Repeatable.")  # fmt: skip
 @samples_option(1000)
 @click.option("--precision", type=OpenShare(0, 0.5), metavar="SHARE",
-              help="Stop when all accuracies are known to +- SHARE, such as 0.01, or after --samples.")  # fmt: skip
+              help="Stop when the 95 % interval of every accuracy under attack is at most +- SHARE, such as 0.01, "
+                   "or after --samples.")  # fmt: skip
 @shard_option
 @workers_options
 @growing_batch_size_option
 @device_option
 @seed_option
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
-@click.option("--no-fold", is_flag=True, help="Search without folding BatchNorm.")
+@click.option("--no-fold", is_flag=True, help="Do not merge BatchNorm into convolutions while attacking (slower).")
 @click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
 @click.option("--cuda-graphs", is_flag=True, help="Search with torch.compile and, on a GPU, with CUDA graphs.")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")

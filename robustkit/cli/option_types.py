@@ -31,6 +31,10 @@ class CountOr(click.ParamType):  # type: ignore[type-arg]
         self.words = words
         self.name = "|".join(("N", *words))
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """The words as they are typed; click would write them in capitals."""
+        return self.name
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number, or the word."""
         text = str(value).strip().lower()

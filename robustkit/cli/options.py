@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from robustkit import limits
 from robustkit.errors import UserError
 
 from .config import read_config
@@ -23,6 +24,7 @@ DATASETS = (
     "save_to_disk, or file.py:NAME"
 )
 WEIGHTS = "Checkpoint file, or published weights by name, such as default"
+DEFAULT_THREAT = "[default: by data set, see robustkit list datasets]"
 RADIUS = "Radius: 8/255 or 0.5 for pixels in [0, 1]"
 OTHER_RADII = (
     "pixels for patch and frame, degrees for rotation and spatial, or minimum for the nearest adversarial example"
@@ -53,7 +55,7 @@ device_option = click.option(
     help="auto, cpu, cuda or cuda:1; auto takes a GPU if there is one.",
 )  # fmt: skip
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True, help="Seed of all noise.",
+    "--seed", type=click.IntRange(min=0, max=limits.SEED), default=0, show_default=True, help="Seed of all noise.",
 )  # fmt: skip
 model_option = click.option("-m", "--model", metavar="NAME", help=f"{MODELS}.")
 mask_option = click.option(
@@ -94,8 +96,8 @@ def run_options(out: Path, *, seed: bool = True) -> Decorator:
 def threat_options(norms: str, radii: str = RADIUS) -> Decorator:
     """One threat model."""
     return _all(
-        click.option("--norm", help=f"{norms}. [default: usual for the data]"),
-        click.option("--eps", metavar="EPS", help=f"{radii}. [default: usual for the data]"),
+        click.option("--norm", help=f"{norms}. {DEFAULT_THREAT}"),
+        click.option("--eps", metavar="EPS", help=f"{radii}. {DEFAULT_THREAT}"),
     )
 
 
@@ -126,9 +128,7 @@ def weights_options(command: Command) -> Command:
         click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
         click.option("--mean", type=NumberList(), help="Means of the normalisation to apply inside the model."),
         click.option("--std", type=NumberList(), help="Standard deviations of that normalisation; with --mean."),
-        click.option(
-            "--train", is_flag=True, help="Train a model without weights here, once (done by itself on digits)."
-        ),
+        click.option("--train", is_flag=True, help="Train a model here once and cache it (by itself on digits)."),
         click.option("--retrain", is_flag=True, help="Train again even if the model is cached."),
         click.option("--random-init", is_flag=True, help="Leave the weights of an architecture random."),
     )(command)

@@ -70,9 +70,11 @@ def check_writable(folder: Path, reports: Sequence[str] = ()) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove the folder if it is empty, for example after a command that failed."""
-    with suppress(OSError, ValueError):  # ValueError: a zero byte in the path
-        folder.rmdir()
+    """Remove the folder if it is empty, for example after a command that failed, and no process is at work in it."""
+    with suppress(OSError, ValueError, UserError):  # ValueError: a zero byte in the path
+        if folder.is_dir():
+            with locked(folder):
+                folder.rmdir()
 
 
 def write_evaluation(run: "Run", folder: Path) -> None:

@@ -41,7 +41,9 @@ def print_plan(options: dict[str, Any]) -> None:
     if smoothing is not None:
         check_smoothable(planned)
     images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
-    echo(f"{len(options['models'])} models on {images} images of {data.name} {data.split}; at most, per model:")
+    models = len(options["models"])
+    echo(f"{models} model{'s' * (models > 1)} on {images} image{'s' * (images > 1)} of {data.name} {data.split}; "
+         "at most, per model:")  # fmt: skip
     corrupted = _print_corruptions(options, data, images, 1 if smoothing is None else smoothing.judges)
     checks = checks_at_most([str(number) for number in range(len(options["models"]))], planned, options["checks"],
                             images, smoothed=smoothing is not None)  # fmt: skip

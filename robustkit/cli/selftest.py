@@ -2,6 +2,8 @@
 
 import click
 
+from robustkit import limits
+
 from .repeated import OneValueEach
 from .terminal import echo
 
@@ -9,12 +11,13 @@ FAILED = 1
 
 
 @click.command(cls=OneValueEach)
-@click.option("--seed", type=click.IntRange(min=0, max=2**31 - 1), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0, max=limits.SEED), default=0, show_default=True)
 def selftest(seed: int) -> int:
-    """Evaluate networks that are broken on purpose, and an honest one, and see which checks fail.
+    """Evaluate networks with masked gradients and an ordinary one, and print which checks fail.
 
-    Each must fail its own check and no other, except checks that fail for the same cause; the honest network must fail
-    none. Otherwise the status is 1. Takes a minute or two.
+    Each network with masked gradients must fail the check that is made for it. Checks that fail for the same reason may
+    fail, too, and no others; the ordinary network (honest) must fail none. Otherwise the status is 1. Takes a minute or
+    two.
     """
     from robustkit.masked_defenses.selftest import selftest as tested
 
@@ -30,7 +33,7 @@ def selftest(seed: int) -> int:
         overlaps |= {f"{case.name}, {name}: {case.overlaps[name]}": None
                      for name in result.failed if name in case.overlaps}  # fmt: skip
     if overlaps:
-        echo("\nChecks that may fail with a network's own:")
+        echo("\nOther checks that failed as expected, and why:")
         for line in overlaps:
             echo(f"  {line}")
     return 0 if holds else FAILED

@@ -49,7 +49,7 @@ class PairTest(NamedTuple):
     counts: PairedCounts
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Models of finished runs, compared on the same images; `print(comparison)` shows both tables.
 

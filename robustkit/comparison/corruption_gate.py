@@ -80,7 +80,8 @@ def _of_accuracy(
     end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
     passed = value >= asked.bound
     reason = (
-        f"{row['accuracy']:.1%} (95 %: {row['ci_low']:.1%} to {row['ci_high']:.1%}, n={row['n']}, severities "
+        f"{100 * row['accuracy']:.1f} % (95 %: {100 * row['ci_low']:.1f} to {100 * row['ci_high']:.1f} %, "
+        f"n={row['n']}, severities "
         f"{row['severities']}) is {'at least' if passed else 'below'} {100 * asked.bound:g} %{end}"
     )
     return GateCheck(model.name, named(asked.corruption), passed, reason)

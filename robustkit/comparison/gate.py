@@ -109,7 +109,7 @@ def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
     threat = _threat_of(model, asked)
     found, n = model.share(threat), model.count(threat)
     value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
-    measured = f"{found.value:.1%} (95 %: {found.low:.1%} to {found.high:.1%}, n={n})"
+    measured = f"{100 * found.value:.1f} % (95 %: {100 * found.low:.1f} to {100 * found.high:.1f} %, n={n})"
     end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
     passed = value >= asked.least
     reason = f"{measured} is {'at least' if passed else 'below'} {_percent(asked.least)}{end}"

@@ -1,6 +1,6 @@
 """Data that a caller gives in Python, as a data set."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,8 +26,30 @@ class MapStyle(Protocol):
     def __getitem__(self, number: int, /) -> Any: ...
 
 
+class _Items(TorchDataset[Any]):
+    """A list of images with their labels."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.items[number]
+
+
+def _is_item(value: object) -> bool:
+    """Whether a value is an image with its label."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        return False
+    image, label = value
+    return isinstance(image, (Tensor, np.ndarray)) and image.ndim > 0 and np.ndim(label) == 0
+
+
 def given_dataset(data: Any) -> Dataset:
-    """A `Dataset` as it is; tensors or arrays `(x, y)`, a map-style data set, a `DataLoader` or a table as one.
+    """A `Dataset` as it is; as one: tensors or arrays `(x, y)`, a map-style data set, a `DataLoader`, a list of images
+    with their labels, or a table.
 
     Raises:
         UserError: it is nothing of that, or holds no images with labels.
@@ -36,6 +58,8 @@ def given_dataset(data: Any) -> Dataset:
         return data
     if isinstance(data, (TorchDataset, DataLoader)):
         return from_torch(data)
+    if isinstance(data, (tuple, list)) and data and all(map(_is_item, data)):
+        return from_torch(_Items(data))
     if isinstance(data, (tuple, list)) and len(data) == 2:
         x, y = data
         return from_tensors(tensor_of(x, "The images"), tensor_of(y, "The labels"))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from robustkit import limits
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import exact_arithmetic, untouched
 from robustkit.classifier.logits import require_finite
@@ -81,6 +82,7 @@ def diagnose(
     threat = ball(require_norm(norm, "diagnose"), eps)
     if threat.eps == 0:
         raise UserError("eps must be above zero: without a perturbation there is nothing to compare a gradient with.")
+    seed = limits.whole_seed(seed)
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
     images = classifier.place(checked_images(x.detach(), classifier.bounds))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from robustkit import limits
 from robustkit.classifier.access import is_metered
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import PointVerdicts
@@ -25,6 +26,7 @@ from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import shown_progress
 from robustkit.primitives import ensembles, registry
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 Array = Tensor | NDArray[Any]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Attacked(Summarised):
     """The result for each image; all tensors on the CPU, in the order of `x`."""
 
@@ -95,6 +97,7 @@ class Attacked(Summarised):
         return (self.success.sum() / self.clean_correct.sum()).item() if self.clean_correct.any() else float("nan")
 
 
+@checked_arguments_but("model", "x", "y", "method", "target", "eps")
 def attack(
     model: nn.Module | Classifier,
     x: Array,
@@ -142,6 +145,7 @@ def attack(
     Raises:
         UserError: something about images, labels or model is wrong; the sentence names the fix.
     """
+    seed = limits.whole_seed(seed)
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
     x, y = _tensor(x, "The images"), _tensor(y, "The labels")
@@ -241,6 +245,8 @@ def _checked_numbers(numbers: Sequence[int], count: int) -> list[int]:
         raise UserError(
             f"{count} images need {count} different numbers, not {len(names)} ({len(set(names))} different)."
         )
+    if not all(0 <= number < 2**63 for number in names):
+        raise UserError("The numbers of images must lie between 0 and 2**63 - 1.")
     return names
 
 

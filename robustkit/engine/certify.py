@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from robustkit import limits
 from robustkit.classifier import smoothing
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
@@ -90,6 +91,7 @@ def _queried(
     model: nn.Module | Classifier, x: Tensor, how: Smoothing, seed: int, ids: Sequence[int] | None, batch_size: int
 ) -> Iterator[tuple[smoothing.Logits, Tensor, Tensor]]:
     """The logits of a model as a function, the images on its device and their numbers."""
+    seed = limits.whole_seed(seed)
     if batch_size < 1:
         raise UserError("batch_size counts noisy copies of an image, so it must be at least 1.")
     classifier = replace(model if isinstance(model, Classifier) else Classifier(model), smoothing=how)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from robustkit import limits
 from robustkit.black_box import RemoteAccess
 from robustkit.checks.check import LEVELS
 from robustkit.checks.facts import Level
@@ -21,6 +22,7 @@ from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.data import Dataset
 from robustkit.errors import UserError, unknown
 from robustkit.evaluation.shard import Shard, shard_of
+from robustkit.host.arguments import check_fields
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
@@ -193,7 +195,15 @@ class EvaluationRequest:
             raise unknown("backend", str(self.backend), get_args(Backend))
         if self.ray_address is not None and self.backend != "ray":
             raise UserError("A Ray address is for the backend ray; add --backend ray, or leave the address out.")
+        self._check_types()
         _ = self.level, self.own_shard
+
+    def _check_types(self) -> None:
+        # Models and data are looked at where they are used, in more words.
+        check_fields(self, "evaluate", but=("models", "dataset", "surrogates"))
+        object.__setattr__(self, "seed", limits.whole_seed(self.seed))
+        if self.out is not None and not str(self.out):
+            raise UserError("out names no folder; give one, or None to keep the evidence in memory.")
 
     @contextmanager
     def watched(self) -> Iterator["EvaluationRequest"]:

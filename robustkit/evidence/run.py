@@ -33,24 +33,25 @@ SAMPLE_COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """The evidence of one run and the tables computed from it; `print(run)` shows its table.
 
     `results` has one row per model x norm x eps x attack, with the columns RESULT_COLUMNS:
 
     - model, dataset, split, norm ("-" for the clean row), eps (number), eps_text ("8/255"), attack
-    - role: "clean"; "attack" (it attacked every correctly classified image); "member" (one stage of an ensemble, which
-      attacked what the stages before it left); "ensemble"; "worst-case" (an image counts as robust if no attack broke
-      it); "audit" (AutoAttack on random survivors, images that no other attack broke: n of them were drawn, `correct`
-      were not broken, and `ci_low` is the one-sided 95 % bound of Clopper and Pearson for the share of survivors that
-      AutoAttack does not break; ci_method is "exact" where all survivors were drawn);
+    - role: "clean"; "attack" (it attacked every correctly classified image); "member" (one attack of an ensemble, which
+      attacked only images that the members before it did not break); "ensemble"; "worst-case" (an image counts as
+      robust if no attack broke it); "audit" (AutoAttack on random survivors, images that no other attack broke: n of
+      them were drawn, `correct` were not broken, and `ci_low` is the one-sided 95 % bound of Clopper and Pearson for
+      the share of survivors that AutoAttack does not break; ci_method is "exact" where all survivors were drawn);
       "corruption" (of norm "corruption", with the severity as eps and the corruption as attack; not part of any worst
       case);
       "certified" (of a smoothed model: images predicted correctly whose class is certain in the whole ball);
       "union" (only of a run with several norms, once for each model, with the norm "union", no eps, and such as
       "Linf 0.1 + L2 0.5" in eps_text: an image counts as correct if it stands in every norm and radius of the run)
-    - n: images; correct: images classified correctly under this attack; accuracy = correct / n
+    - n: images; correct: images classified correctly under this attack; in a row of role "member", under it and all
+      members before it; accuracy = correct / n
     - ci_low, ci_high, ci_method: 95 % interval of the accuracy ("wilson" or "clopper-pearson"; of a run with a
       precision "confidence-sequence", for the accuracy on all images of the data set)
     - attacked, broken: images that this attack was run on, and that it broke; success_rate = broken / attacked
@@ -105,8 +106,8 @@ class Run:
     correctly), and pixels, the sum of the hashes of its pictures
 
     `manifest` has the keys "robustkit" (version), "identity" (what determines the result), "environment", "created",
-    "finished" (None while unfinished), "command", "seconds" (per stage), "warnings" (sentences), and
-    "corruption_baseline" (name and errors of the baseline of corruption errors),
+    "finished" (None while unfinished), "command", "seconds" (of clean images and of each attack), "warnings"
+    (sentences), and "corruption_baseline" (name and errors of the baseline of corruption errors),
     "randomized" (by randomized model: how it is judged), "bisected" (by attack: at how many radii it looked for the
     nearest error), "shard" (of a run about some of the images: its number from 1, how many there are, and when it was
     finished; "finished" is None).

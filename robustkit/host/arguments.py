@@ -1,7 +1,8 @@
 """Arguments of the library compared with their annotations, so that a wrong type is one sentence and no deep error."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import InitVar, fields, is_dataclass
 from functools import wraps
 from numbers import Integral, Real
@@ -18,20 +19,30 @@ R = TypeVar("R")
 
 _EITHER: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _BY_NAME: Final = inspect.Parameter.KEYWORD_ONLY
+_PLACE: Final = re.compile(r"\b(?:\w+\.)+(\w+)")  # a name with its modules
 _MANY: Final = 1000  # elements of a list that are looked at
 
 
 def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which now refuses unknown arguments and those of the wrong type with a `UserError`."""
-    signature, hints = inspect.signature(function), _hints(function)
+    return checked_arguments_but()(function)
 
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = bound_arguments(function.__name__, signature, args, kwargs)
-        check_types(function.__name__, {name: value for name, value in given.items() if name in hints}, hints)
-        return function(*args, **kwargs)
 
-    return call
+def checked_arguments_but(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """As `checked_arguments`, but the function itself looks at the types of some arguments."""
+
+    def checked(function: Callable[P, R]) -> Callable[P, R]:
+        signature, hints = inspect.signature(function), _hints(function)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            given = bound_arguments(function.__name__, signature, args, kwargs)
+            check_types(function.__name__, {key: value for key, value in given.items() if key not in names}, hints)
+            return function(*args, **kwargs)
+
+        return call
+
+    return checked
 
 
 def bound_arguments(
@@ -74,16 +85,22 @@ def _inside(name: str, signature: inspect.Signature) -> str:
     return ""
 
 
-def check_fields(value: Any, **further: object) -> None:
+def check_fields(value: Any, name: str = "", but: Collection[str] = (), **further: object) -> None:
     """Check the fields of a dataclass's object, and its `InitVar`s, which are given by name.
+
+    Args:
+        value: the object.
+        name: what errors call the function; by default its class.
+        but: fields that are not checked.
+        further: its `InitVar`s.
 
     Raises:
         UserError: one has the wrong type.
     """
     kind = type(value)
     hints = {name: hint.type if isinstance(hint, InitVar) else hint for name, hint in _hints(kind).items()}
-    own = {field.name: getattr(value, field.name) for field in fields(kind)}
-    check_types(kind.__name__, {**own, **further}, hints)
+    own = {field.name: getattr(value, field.name) for field in fields(kind) if field.name not in but}
+    check_types(name or kind.__name__, {**own, **further}, hints)
 
 
 def check_types(name: str, values: Mapping[str, object], hints: Mapping[str, object]) -> None:
@@ -155,4 +172,6 @@ def _words(hint: Any) -> str:
         return " or ".join(_words(each) for each in get_args(hint))
     if hint in (None, NoneType):
         return "None"
-    return hint.__name__ if get_origin(hint) is None and isinstance(hint, type) else str(hint).replace("typing.", "")
+    if get_origin(hint) is np.ndarray:
+        return "ndarray"
+    return hint.__name__ if get_origin(hint) is None and isinstance(hint, type) else _PLACE.sub(r"\1", str(hint))

@@ -15,8 +15,8 @@ from .zoo import build
 HONEST = "honest"
 _IMAGES = 60
 _EPS = "0.1"
-_STUCK = "an attack that follows this gradient stays where it began"
-_MORE = "whatever else is tried finds what this search left"
+_STUCK = "an attack that follows this gradient does not move"
+_MORE = "other attacks break images that this attack did not break"
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,21 @@ _OTHER_SEARCH = {"longer_search": _MORE, "other_targets": _MORE, "random_search"
 CASES = (
     SelftestCase(HONEST, "default", ""),
     SelftestCase(
-        "quantised", "pgd:steps=40", "zero_gradients", _NO_GRADIENT | {"unstable_loss": "the images lie on its steps"}
+        "quantised",
+        "pgd:steps=40",
+        "zero_gradients",
+        _NO_GRADIENT | {"unstable_loss": "images lie on the edges of its steps"},
     ),
     # Attacks with gradients are refused where no graph leads to the image, so one without is evaluated.
     SelftestCase("binarised", "square:queries=1000", "gradient_direction"),
     SelftestCase("detached", "square:queries=1000", "gradient_direction"),
     SelftestCase("zeroed", "pgd:steps=40", "zero_gradients", _NO_GRADIENT),
-    SelftestCase("kwta", "default", "gradients_mislead", {"finite_difference": "it jumps where its winners change"}),
+    SelftestCase(
+        "kwta",
+        "default",
+        "gradients_mislead",
+        {"finite_difference": "its logits jump where the k largest values change"},
+    ),
     SelftestCase("sigmoid", "pgd:steps=40", "random_search", _OTHER_SEARCH | {"unfinished": "its gradients are tiny"}),
     SelftestCase("softmax", "default", "probabilities", {"gradients_mislead": "the softmax saturates"}),
     SelftestCase("temperature", "pgd:steps=40,loss=ce", "zero_gradients", _OTHER_SEARCH),

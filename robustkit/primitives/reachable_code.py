@@ -73,6 +73,8 @@ def _is_installed(value: Any) -> bool:
     """Whether a function or class is of robustkit, of an installed package or of Python itself."""
     if value.__module__ in (None, "builtins") or value.__module__.partition(".")[0] == "robustkit":
         return True
+    if value.__module__ == "__main__":  # its file may be that of what started a script or a notebook
+        return False
     try:
         file = Path(inspect.getfile(value))
     except (OSError, TypeError):  # a notebook's classes belong to no file

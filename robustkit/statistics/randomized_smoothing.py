@@ -60,7 +60,7 @@ def predict(votes: Tensor, alpha: float) -> Tensor:
 
     votes = votes.cpu()
     first, second = votes.topk(2, 1).values.unbind(1)
-    certain = [binomtest(int(a), int(a + b), 0.5).pvalue <= alpha for a, b in zip(first, second, strict=True)]
+    certain = [bool(binomtest(int(a), int(a + b), 0.5).pvalue <= alpha) for a, b in zip(first, second, strict=True)]
     abstain = torch.full((len(votes),), ABSTAINS)
     return torch.where(torch.tensor(certain, dtype=torch.bool), votes.argmax(1), abstain)
 

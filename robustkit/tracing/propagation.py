@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from robustkit import limits
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.errors import UserError
@@ -75,6 +76,7 @@ def trace(
             f"{classifier.name} was saved as a program, whose layers cannot be opened; trace the module that it was "
             "saved from: --model FILE.py:NAME --weights FILE."
         )
+    seed = limits.whole_seed(seed)
     if layers is not None:
         select(classifier.network, layers)  # report a wrong name before the attack runs
     origin = PerturbationOrigin(GIVEN, "", "", 0)

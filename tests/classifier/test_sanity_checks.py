@@ -11,8 +11,8 @@ from tests.networks import Changed
 from tests.problems import images, problem
 
 
-def warnings_of(model: nn.Module, x: Tensor) -> list[str]:
-    classifier = Classifier(model)
+def warnings_of(model: nn.Module | Classifier, x: Tensor) -> list[str]:
+    classifier = model if isinstance(model, Classifier) else Classifier(model)
     with classifier.session(x) as session:
         return checked_model(classifier, session, x)
 
@@ -105,10 +105,15 @@ def test_probabilities_instead_of_logits_are_a_warning(power):
     assert "probabilities" in changed(lambda logits: (logits * power).softmax(1))[0]
 
 
-def test_one_probability_per_image_is_a_warning():
+@pytest.mark.parametrize("probabilities", [False, True])
+@pytest.mark.parametrize("power", [1, 60])  # in fp32 some are then 0 or 1
+def test_one_probability_per_image_is_refused(power, probabilities):
+    # Read as a logit, it made every image class 1; with the remedy that the warning named, too.
     made = problem("mlp", 1, 8, 8, classes=2)
+    model = Changed(made.model, lambda logits: (power * logits[:, :1]).sigmoid())
 
-    assert "probabilities" in warnings_of(Changed(made.model, lambda logits: logits[:, :1].sigmoid()), made.x)[0]
+    with pytest.raises(UserError, match=r"one probability for each image; let it return the logit .* torch\.cat"):
+        warnings_of(Classifier(model, probabilities=probabilities), made.x)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -122,9 +127,9 @@ def test_one_logit_that_lies_between_0_and_1_by_chance_is_no_probability(seed):
         assert ((model(x) > 0) & (model(x) < 1)).all()
 
     assert warnings_of(model, x) == []
-    assert "probabilities" in warnings_of(nn.Sequential(model, nn.Sigmoid()), x)[0]
-    assert "probabilities" in warnings_of(Changed(model, lambda logits: (9 * logits).sigmoid()), x)[0]
-    assert "probabilities" in warnings_of(Changed(model, lambda logits: logits.sigmoid().detach()), x)[0]
+    for changed_to in (torch.sigmoid, lambda logits: (9 * logits).sigmoid(), lambda logits: logits.sigmoid().detach()):
+        with pytest.raises(UserError, match="one probability"):
+            warnings_of(Changed(model, changed_to), x)
 
 
 def test_small_logits_are_no_probabilities():

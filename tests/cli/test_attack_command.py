@@ -163,7 +163,8 @@ def test_published_weights_bring_their_size_and_class_names(robustkit, place, mo
                 nn.functional.one_hot(torch.tensor(113), 1000)
             )
 
-    published = pretrained.Pretrained(Colours(), "V1", 1000, 224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    halves = (0.5, 0.5, 0.5)
+    published = pretrained.Pretrained(Colours(), "V1", 1000, 224, pretrained.Normalisation(halves, halves))
     monkeypatch.setattr(pretrained, "torchvision_pretrained", lambda name, weights: published)
     Image.new("RGB", (300, 240), (200, 90, 203)).save(place / "snail.png")
     words = ("snail.png", "--label", "snail", "--target", "Goldfish", "--eps", "8/255")

@@ -139,7 +139,15 @@ def test_autoattack_runs_from_the_command_line(robustkit):
 def test_models_and_data_sets_are_listed(kind, names, robustkit):
     lines = robustkit("list", kind).out.splitlines()
 
-    assert set(names) <= set(lines)
+    assert set(names) <= {line.split()[0] for line in lines}
+
+
+def test_data_sets_are_listed_with_their_default_norms_and_radii(robustkit):
+    lines = [line.split(maxsplit=1) for line in robustkit("list", "datasets").out.splitlines()]
+
+    assert {"digits": "Linf 0.1", "cifar10": "Linf 8/255, L2 0.5", "imagenet": "Linf 4/255"}.items() <= dict(
+        lines
+    ).items()
 
 
 def test_every_listed_attack_can_be_named(robustkit):

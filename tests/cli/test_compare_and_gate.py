@@ -1,5 +1,6 @@
 """`robustkit compare` and `robustkit gate`: exit statuses and files."""
 
+import re
 from xml.etree import ElementTree as ET
 
 import pandas as pd
@@ -73,7 +74,9 @@ def test_a_gate_in_markdown_escapes_what_models_are_called(place, robustkit):
     printed = robustkit("gate", "made", "--fail-under", "Linf@0.05>=1", "--format", "markdown")
 
     assert printed.status == 1
+    assert printed.out.startswith("| status | model | threat | measured |")
     assert "| FAIL | a \\| \\<b\\>" in printed.out
+    assert re.search(r"[\d.]+ % \(95 %: [\d.]+ to [\d.]+ %, n=8\) is below 100 %", printed.out)
     assert "\n# c" not in printed.out
 
 

@@ -90,6 +90,8 @@ def test_a_second_training_in_the_folder_is_refused(robustkit, place):
     _HELD[(place / "tuned").resolve()] = -1  # as a process or thread at work has it
     try:
         refused(robustkit(*TUNE), "at work in tuned")
+        # The other's folder, still empty, was removed, and a third command worked beside it.
+        assert (place / "tuned").is_dir()
     finally:
         _HELD.clear()
     assert robustkit(*TUNE).status == 0

@@ -56,6 +56,13 @@ def test_the_table_is_that_of_the_evaluation_and_no_file_changes(made, robustkit
     assert {file.name: file.read_bytes() for file in (place / "made").iterdir()} == before
 
 
+def test_without_the_worst_case_its_explanation_is_left_out_too(made, robustkit):
+    printed = robustkit("show", "made", "-a", "fgsm")
+
+    assert "fgsm" in printed.out
+    assert not any(words in printed.out for words in ("worst-case", "Resolution"))
+
+
 def test_a_part_is_told_by_names_and_values(made, robustkit):
     printed = robustkit("show", "made", "--attack", "fgsm", "--norm", "l2", "--eps", "0.5", "--format", "csv")
     rows = pd.read_csv(io.StringIO(printed.out))

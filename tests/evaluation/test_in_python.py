@@ -87,6 +87,9 @@ ACCEPTED = {
     "a data set with targets": Named(),
     "a part of a data set": Subset(Items(20), range(12)),
     "two data sets": ConcatDataset([Subset(Items(), range(5)), Subset(Items(), range(5, 12))]),
+    "a list of items": [(x, int(y)) for x, y in zip(X, Y, strict=True)],
+    "a list of lists": [[x.numpy(), y] for x, y in zip(X, Y.numpy(), strict=True)],
+    "a tuple of items": tuple((x, y) for x, y in zip(X, Y, strict=True)),
     "a loader": DataLoader(Items(), batch_size=5),
     "a shuffled loader": DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True),
 }
@@ -212,6 +215,15 @@ def test_what_attack_cannot_take_is_refused_in_one_line(kind):
         (lambda: load_run("a", "b"), r"load_run\(\) takes only folder by position, .* leave out the others"),
         (lambda: evaluate(linear(), dataset=(X, Y), numerics="bf16", **ASK), r"Numerics\(.*not 'bf16'"),
         (lambda: evaluate(linear(), dataset=(X, Y), bpda="1", **ASK), r"mapping .*not '1'"),
+        (lambda: evaluate(linear(), dataset=(X, Y), **{**ASK, "norm": 5}), r"evaluate\(\): norm must be str"),
+        (lambda: evaluate(linear(), dataset=(X, Y), shard=(1, 3), **ASK), r"evaluate\(\): shard must be str or None"),
+        (lambda: evaluate(linear(), dataset=(X, Y), watch=None, **ASK), r"watch must be ProgressWatch"),
+        (lambda: evaluate(linear(), dataset=(X, Y), declared=5, **ASK), r"declared must be Sequence\[str\], not int"),
+        (lambda: evaluate(linear(), dataset=(X, Y), bpda={"0": 5}, **ASK), "bpda gives each layer a function"),
+        (lambda: evaluate(linear(), dataset=(X, Y), out="", **ASK), "out names no folder"),
+        (lambda: robustkit.attack(linear(), X, Y, "fgsm", eps=0.1, batch_size=1.5), r"attack\(\): batch_size must be"),
+        (lambda: robustkit.attack(linear(), X, Y, "fgsm", eps=0.1, numbers=[2**63, *range(11)]), r"2\*\*63"),
+        (lambda: robustkit.attack(linear(), X, Y, "fgsm", eps=0.1, norm=None), r"norm must be str, not NoneType"),
     ],
 )
 def test_names_and_values_of_the_command_line_are_explained_in_python(call, words):
@@ -219,6 +231,24 @@ def test_names_and_values_of_the_command_line_are_explained_in_python(call, word
     with pytest.raises(UserError, match=words) as error:
         call()
     assert "EvaluationRequest" not in str(error.value)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**64, 1.5, "0", None, True])
+def test_a_seed_out_of_range_is_refused_by_its_name(seed):
+    # "None/run.sqlite was damaged" said -1 without any folder.
+    for call in (
+        lambda: evaluate(linear(), dataset=(X, Y), seed=seed, **ASK),
+        lambda: robustkit.attack(linear(), X, Y, "fgsm", eps=0.1, seed=seed),
+        lambda: robustkit.diagnose(linear(), X, Y, eps=0.1, seed=seed),
+    ):
+        with pytest.raises(UserError, match="seed must be"):
+            call()
+
+
+def test_a_seed_of_numpy_is_one(tmp_path):
+    one, other = (evaluate(linear(), dataset=(X, Y), seed=seed, out=tmp_path, **ASK) for seed in (np.int64(3), 3))
+
+    assert one.results.equals(other.results)
 
 
 def test_evaluate_writes_the_files_of_the_command_line(tmp_path):
@@ -253,6 +283,27 @@ def test_a_printed_run_is_its_table(tmp_path, capsys):
     assert "\n" not in repr(run)
     assert "sequential" in repr(run)
     assert run._repr_html_().startswith("<pre>")
+
+
+def test_results_can_be_compared_and_put_into_lists_and_sets():
+    # "The truth value of a DataFrame is ambiguous" said pandas, and torch something like it.
+    runs = [evaluate(linear(), dataset=data(12), **ASK) for _ in range(2)]
+    attacked = [robustkit.attack(linear(), X, Y, "fgsm", eps=0.1) for _ in range(2)]
+
+    for one, other in (runs, attacked):
+        assert one in [other, one]
+        assert one != other
+        assert len({one, other}) == 2
+
+
+def test_a_run_is_a_text_in_a_notebook_too(monkeypatch):
+    # str(run) was empty there, and each part of the table became an output of the cell.
+    run = evaluate(linear(), dataset=data(12), **ASK)
+    table = str(run)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+
+    assert str(run) == table != ""
+    assert "worst-case" in run._repr_html_()
 
 
 class Terminal(io.StringIO):

@@ -238,9 +238,11 @@ def test_a_model_without_weights_is_named_in_table_report_and_results(tmp_path):
     (sentence,) = run.manifest["warnings"]
 
     assert sentence in watch.sentences
-    assert "guessing among 10 classes" in sentence
+    assert "not significantly above chance (10.0 %)" in sentence
     assert load_run(tmp_path).manifest["warnings"] == [sentence]
-    assert run.results.note[run.results.model == "sequential"].unique().tolist() == ["no better than guessing"]
+    assert run.results.note[run.results.model == "sequential"].unique().tolist() == [
+        "clean accuracy is not above chance"
+    ]
     assert run.results.note[run.results.model == "sequential-2"].isna().all()
 
 

@@ -79,6 +79,7 @@ def test_on_a_network_without_kinks_it_is_apgd():
     assert torch.equal(plain.x_adv, soft.x_adv)
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 9), reason="older versions of torch write another format")
 def test_kinks_are_softened_in_an_exported_program_too(tmp_path):
     net, x = cnn().eval(), torch.rand(2, 1, 8, 8, requires_grad=True)
     torch.export.save(torch.export.export(net, (x,)), tmp_path / "net.pt2")

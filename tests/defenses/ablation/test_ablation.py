@@ -202,6 +202,15 @@ def test_a_grid_that_cannot_be_run_is_refused_before_the_first_training(tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("change", [lambda x, y: (x.expand(-1, 3, -1, -1), y), lambda x, y: (x, y + 7)])
+def test_test_images_that_the_model_does_not_take_are_refused_before_the_first_training(change):
+    # They were looked at after a whole training.
+    x, y = data(120)
+    with pytest.raises(UserError, match=r"On the test images: (The model does not take|The data have classes)"):
+        ablate(cnn, (x[:60], y[:60]), (x[60:80], y[60:80]), change(x[80:], y[80:]), eps=0.1, grid=GRID, base=BASE,
+               watch=Stopping(1))  # fmt: skip
+
+
 def test_a_start_that_changes_between_cells_is_refused():
     starts = iter([cnn(), moved()])
 

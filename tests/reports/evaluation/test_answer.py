@@ -23,7 +23,8 @@ RADII = (("Linf", 1 / 255, "1/255"), ("Linf", 8 / 255, "8/255"), ("Linf", 16 / 2
         ("cifar10", RADII[:1], "Linf 1/255", "only radius tried; the usual one for cifar10 is Linf 8/255"),
         ("cifar10", (("L2", 0.25, "0.25"), ("L2", 128 / 255, "128/255")), "L2 128/255", "usual"),
         ("my photos", RADII, "Linf 16/255", "largest radius tried; none is usual for my photos"),
-        ("digits", RADII, "Linf 16/255", "largest radius tried; the usual one for digits is Linf 0.1"),
+        ("digits", RADII, "Linf 16/255", "largest radius tried; the default one for digits is Linf 0.1"),
+        ("digits", LINF, "Linf 0.1", "Linf 0.1 is the default radius for digits."),
     ],
 )
 def test_the_page_leads_with_the_usual_radius_else_with_the_largest(
@@ -48,6 +49,16 @@ def test_the_best_model_is_named_with_its_lead_on_the_same_images(make_run: Call
         f"strong is the most robust: {100 * strong['accuracy']:.1f} % at Linf 0.1, {lead:.1f} points ("
     )
     assert sentence.endswith("above weak.")
+
+
+def test_an_accuracy_under_attack_at_chance_is_named(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=100, models=("a",), threats=LINF)
+    worst = run.results["role"] == "worst-case"
+    (comment,) = answer(
+        boards([replace(run, results=run.results.assign(correct=run.results["correct"].mask(worst, 4)))])[0]
+    ).comments
+
+    assert comment == "At Linf 0.1 the accuracy of a under attack (4.0 %) is not above chance (10.0 %)."
 
 
 def test_models_with_the_same_verdicts_cannot_be_told_apart(make_run: Callable[..., Run]) -> None:

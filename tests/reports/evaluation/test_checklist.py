@@ -9,7 +9,7 @@ from robustkit.evidence.run import Run
 
 LINF = (("Linf", 0.1, "0.1"),)
 FOUND = "a longer search broke 0 of 24 random survivors."
-UNMADE = "It makes passes of its own: robustkit evaluate --checks full."
+UNMADE = "Needs further passes: robustkit evaluate ... --checks full"
 
 
 def items(run: Run, *checks: Check) -> dict[str, ChecklistItem]:

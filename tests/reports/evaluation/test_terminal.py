@@ -74,6 +74,14 @@ def test_the_resolution_of_several_rows_is_not_the_most_flattering_one(make_run:
     assert "must differ by 8.8 points to be told apart on 504 other images" in text
 
 
+def test_without_a_worst_case_neither_it_nor_a_resolution_is_explained(make_run: Callable[..., Run]) -> None:
+    run = make_run(n=504, models=("m",), threats=(("Linf", 0.1, "0.1"),))
+    part = replace(run, results=run.results[run.results["role"] != "worst-case"].reset_index(drop=True))
+
+    assert all(words in printed(run) for words in ("worst-case:", "Resolution"))
+    assert not any(words in printed(part) for words in ("worst-case:", "Resolution"))
+
+
 def test_a_column_is_in_all_tables_of_a_printout_or_in_none(make_run: Callable[..., Run]) -> None:
     run = make_run(n=504, models=("m",), threats=(("Linf", 0.05, "0.05"), ("Linf", 0.1, "0.1")))
     dear = run.results["eps_text"].eq("0.1") & run.results["attack"].eq("pgd")
