@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from robustkit.errors import UserError
+from robustkit.host.arguments import check_fields
 from robustkit.models.hashing import hash_tensors
 
 from ..inner_attack.diverged import Diverged
@@ -154,29 +155,32 @@ def _model_weights(folder: Path) -> dict[str, Tensor]:
         return {}
 
 
-def resume(content: tensor_file.FileContent, stepper: Stepper) -> tuple[TrainingProgress, dict[str, Tensor]]:
-    """Bring a new training to the state of its checkpoint; returns its progress and its best weights.
+def resume(
+    content: tensor_file.FileContent, stepper: Stepper, steps: int
+) -> tuple[TrainingProgress, dict[str, Tensor]]:
+    """Bring a new training of so many steps to the state of its checkpoint; returns its progress and best weights.
 
     Raises:
-        UserError: something is missing.
+        UserError: something is missing, or is not as a training writes it; the network is as before.
     """
     groups, notes = content
     before = copied(stepper.network)
     try:
-        progress = _progress(notes["progress"])
+        progress = _progress(notes["progress"], steps)
         if is_finished(content):
-            stepper.network.load_state_dict(groups["best"])
+            stepper.network.load_state_dict(_finite(groups["best"]))
             return progress, groups["best"]
-        stepper.network.load_state_dict(groups["weights"])
+        stepper.network.load_state_dict(_finite(groups["best"]))  # to see whether they fit
+        stepper.network.load_state_dict(_finite(groups["weights"]))
         tensor_file.load_optimizer(stepper.optimizer, groups.get("optimizer", {}))
         if stepper.average is not None:
             stepper.average.load(groups["average"], notes["averaged"])
         if "change" in groups and stepper.replay is not None:
             stepper.replay.change = groups["change"]["images"].to(stepper.device)
         best = groups["best"]
-    except (KeyError, TypeError, ValueError, RuntimeError):
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, UserError):
         stepper.network.load_state_dict(before)
-        raise UserError(f"{CHECKPOINT} is incomplete; remove it, or give another --out.") from None
+        raise UserError(f"{CHECKPOINT} is incomplete or damaged; remove it, or give another --out.") from None
     return progress, best
 
 
@@ -185,6 +189,18 @@ def copied(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
 
 
-def _progress(values: dict[str, Any]) -> TrainingProgress:
+def _progress(values: dict[str, Any], steps: int) -> TrainingProgress:
     scores = {name: ValidationScore(**values[name]) for name in ("start", "best")}
-    return TrainingProgress(**{**values, **scores})
+    progress = TrainingProgress(**{**values, **scores})
+    check_fields(progress)
+    for score in (progress.start, progress.best):
+        check_fields(score)
+    if min(progress.step, progress.images, progress.right, progress.best_epoch) < 0 or progress.step > steps:
+        raise ValueError("a count is out of range")
+    return progress
+
+
+def _finite(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    if not all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()):
+        raise ValueError("a weight is not finite")
+    return weights

@@ -54,11 +54,11 @@ def read_tensors(path: Path) -> FileContent | None:
     groups: dict[str, dict[str, Tensor]] = {}
     try:
         with safe_open(path, framework="pt") as file:
-            notes = json.loads((file.metadata() or {})[_NOTES])
+            notes = dict(json.loads((file.metadata() or {})[_NOTES]))
             for key in file.keys():  # noqa: SIM118  # no mapping
                 group, _, name = key.partition("/")
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
-    except (OSError, SafetensorError, KeyError, ValueError):
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError):
         raise UserError(f"{path} is not a complete training checkpoint; remove it, or give another --out.") from None
     return FileContent(groups, notes)
 
@@ -71,9 +71,16 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give a new optimizer the state that `optimizer_tensors` returned."""
+    """Give a new optimizer the state that `optimizer_tensors` returned.
+
+    Raises:
+        ValueError, RuntimeError: it is of other weights.
+    """
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, _, kind = key.partition(".")
         state.setdefault(int(number), {})[kind] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    for parameter, entry in optimizer.state.items():
+        if any(value.dim() and value.shape != parameter.shape for value in entry.values() if isinstance(value, Tensor)):
+            raise ValueError("a tensor of the optimizer has another shape than its weight")

@@ -155,7 +155,7 @@ class Training:
         if content is None:
             self._begin()
         else:
-            self.progress, self.best_weights = resume(content, self.stepper)
+            self.progress, self.best_weights = resume(content, self.stepper, self.total)
             for _ in self.progress.rolled_back:
                 self.stepper.attack_with(stronger(self.stepper.inner) or self.stepper.inner)
 

@@ -194,12 +194,18 @@ class BatchSizes:
         return (kind, size) not in self.refused or size % self.tile == 0
 
 
-def made_up(numbers: Tensor, shape: torch.Size) -> Tensor:
-    """`[n, *shape]` fp32 images in [0, 1], each fixed by its number: noise, faint noise, and noise on few pixels."""
-    first, second = noise.uniform(noise.keys(0, numbers), 0, (2, *shape)).unbind(1)
+def made_up(numbers: Tensor, like: Tensor) -> Tensor:
+    """`[n, *S]` images in [0, 1] of the type of `like` `[N, *S]`, each fixed by its number: noise, faint noise, and
+    noise on few pixels.
+    """
+    keys, shape = noise.keys(0, numbers), like.shape[1:]
+    first, second = noise.uniform(keys, 0, (2, *shape)).unbind(1)
+    if like.dtype is torch.float64:
+        # Multiplied with weights of 24 bits, images of 24 bits are not rounded, whatever the order of the sum.
+        first = first.double() * (1 - 2**-24) + noise.uniform(keys, 1, tuple(shape)).double() * 2**-24
     kind = along(numbers % 3, first)
     faint, sparse = 0.4 + 0.2 * first, torch.where(second < 0.2, first, 0)
-    return torch.where(kind == 0, first, torch.where(kind == 1, faint, sparse))
+    return torch.where(kind == 0, first, torch.where(kind == 1, faint, sparse)).to(like)
 
 
 def share_comparisons(network: nn.Module, other: nn.Module) -> None:

@@ -175,7 +175,7 @@ def elsewhere(attack: Attack, state: State, numbers: Tensor) -> State:
     rows = state.take(numbers % len(state))
     # Edits of gradients that depend on the step must keep to their rows.
     rows = replace(rows, queries=(numbers % 2).to(rows.queries))
-    images = made_up(numbers, rows.trial.x.shape[1:]).to(rows.trial.x)
+    images = made_up(numbers, rows.trial.x)
     if not attack.ball.renders:
         return replace(rows, query=images)
     trial = replace(rows.trial, x=images)

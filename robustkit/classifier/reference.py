@@ -72,7 +72,7 @@ def exact_answers(sizes: BatchSizes, kind: str, points: Tensor, forward: Callabl
 
 def _at_once(sizes: BatchSizes, kind: str, points: Tensor, forward: Callable[[Tensor], Tensor]) -> _Answers:
     def probe(numbers: Tensor) -> _Answers:
-        return _Answers(forward(_within(points, made_up(numbers, points.shape[1:]).to(points))))
+        return _Answers(forward(_within(points, made_up(numbers, points))))
 
     whole = sizes.layout(kind, probe).whole
     size = sizes.fit(len(points), sizes.tile, kind) if whole else len(points)

@@ -9,7 +9,7 @@ import torch
 from robustkit.defenses import drop_weights, finetune
 from robustkit.defenses.training import training
 from robustkit.defenses.training.tensor_file import read_tensors, write_tensors
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 from robustkit.errors import UserError
 from tests.defenses import crash, nets
@@ -151,6 +151,21 @@ def test_another_network_is_refused(checkpoint, monkeypatch):
         run(checkpoint.parent, SHORT.but(epochs=1))
 
 
+_WEIGHT = "conv1.weight"
+_TENSORS = {
+    "a weight that is NaN": ("weights", _WEIGHT, lambda weight: weight * float("nan")),
+    "a best weight that is NaN": ("best", _WEIGHT, lambda weight: weight * float("nan")),
+    "a best weight of another shape": ("best", _WEIGHT, lambda weight: weight[:1]),
+    "an optimizer of another shape": ("optimizer", "0.momentum_buffer", lambda value: value[:1]),
+}
+_NOTES = {
+    "a step that is a text": {"step": "x"}, "half a step": {"step": 2.5}, "a negative step": {"step": -5},
+    "a step beyond the end": {"step": 10**9}, "rows that are a text": {"rows": "abc"}, "a score of texts": {
+        "best": {"clean": "x", "ce": 0, "worst": 0}}, "a score without values": {"best": {}},
+    "no warmup": {"warmup": None}, "an unknown entry": {"zzz": 1},
+}  # fmt: skip
+
+
 def damage(file: Path, kind: str) -> None:
     raw, content = file.read_bytes(), read_tensors(file)
     foreign = {"weights": {"x": torch.ones(1)}}
@@ -158,6 +173,17 @@ def damage(file: Path, kind: str) -> None:
         write_tensors(file, foreign, {})
     elif kind == "other weights":
         write_tensors(file, {**content.groups, **foreign}, content.notes)
+    elif kind in _TENSORS:
+        group, name, change = _TENSORS[kind]
+        changed_group = {**content.groups[group], name: change(content.groups[group][name])}
+        write_tensors(file, {**content.groups, group: changed_group}, content.notes)
+    elif kind in _NOTES:
+        progress = {**content.notes["progress"], **_NOTES[kind]}
+        write_tensors(file, content.groups, {**content.notes, "progress": progress})
+    elif kind == "notes that are a list":
+        file.write_bytes(save({"x": torch.ones(1)}, {"notes": "[1, 2]"}))
+    elif kind == "nested notes":
+        file.write_bytes(save({"x": torch.ones(1)}, {"notes": "[" * 100_000}))
     elif kind == "without the best weights":
         write_tensors(file, {name: group for name, group in content.groups.items() if name != "best"}, content.notes)
     else:
@@ -165,7 +191,8 @@ def damage(file: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["cut", "garbage", "empty", "foreign", "other weights", "without the best weights"]
+    "kind", ["cut", "garbage", "empty", "foreign", "other weights", "without the best weights", "notes that are a list",
+             "nested notes", *_TENSORS, *_NOTES]
 )  # fmt: skip
 def test_a_broken_checkpoint_is_named_and_leaves_the_model_unchanged(checkpoint, kind):
     damage(checkpoint, kind)
