@@ -205,7 +205,9 @@ class _Runner:
 
     def _stored(self, job: PlannedTraining) -> TrainingOutcome | None:
         file = self._file(job)
-        return None if file is None else stored_outcome(file, self.setup.identity(self._recipe(job)))
+        return (
+            None if file is None else stored_outcome(file, self.setup.identity(self._recipe(job)), len(self.setup.test))
+        )
 
     def _train(self, job: PlannedTraining, number: int, total: int) -> TrainingOutcome:
         file, recipe = self._file(job), self._recipe(job)

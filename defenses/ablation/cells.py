@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from robustkit.data import Dataset
 from robustkit.errors import UserError
+from robustkit.host.arguments import check_fields
 from robustkit.host.files import PART
 from robustkit.host.progress import ProgressWatch
 from robustkit.models.hashing import hash_tensors
@@ -29,7 +31,7 @@ from ..training.selection import Judge
 from ..training.tensor_file import read_tensors, write_tensors
 from ..weights.freezing import frozen_names
 from .grid import Cell
-from .table import TrainingOutcome
+from .table import STATUSES, TrainingOutcome
 
 _VERDICTS = ("clean", "ce", "worst")
 
@@ -130,24 +132,48 @@ def store(path: Path, outcome: TrainingOutcome, identity: dict[str, Any]) -> Non
     write_tensors(path, {"test": verdicts}, {"identity": identity, "outcome": plain})
 
 
-def stored_outcome(path: Path, identity: dict[str, Any]) -> TrainingOutcome | None:
-    """The outcome in a file; None if there is no file.
+def stored_outcome(path: Path, identity: dict[str, Any], images: int) -> TrainingOutcome | None:
+    """The outcome on so many test images in a file; None if there is no file.
 
     Raises:
-        UserError: it has other settings; the sentence names the first difference.
+        UserError: it has other settings, and the sentence names the first difference; or it is damaged.
     """
     content = read_tensors(path)
     if content is None:
         return None
-    before = content.notes["identity"]
+    before = content.notes.get("identity")
+    if not isinstance(before, dict):
+        raise _damaged(path)
     for key in {**before, **identity}:
         if before.get(key) != identity.get(key):
             raise UserError(
                 f"{path.parent} holds an ablation with another {key} ({_short(before.get(key))}, not "
                 f"{_short(identity.get(key))}); give another --out, or the old settings."
             )
-    clean, ce, worst = (content.groups["test"][name].numpy() for name in _VERDICTS)
-    return TrainingOutcome(**content.notes["outcome"], clean=clean, ce=ce, worst=worst)
+    try:
+        clean, ce, worst = (_verdicts(content.groups["test"][name], images) for name in _VERDICTS)
+        outcome = TrainingOutcome(**content.notes["outcome"], clean=clean, ce=ce, worst=worst)
+        check_fields(outcome, but=_VERDICTS)
+        if outcome.seed != identity["seed"] or outcome.status not in STATUSES or outcome.judged != bool(len(clean)):
+            raise ValueError("it is not as a training writes it")
+    except (LookupError, TypeError, ValueError, UserError):
+        raise _damaged(path) from None
+    return outcome
+
+
+def _verdicts(values: Tensor, images: int) -> NDArray[np.bool_]:
+    """Verdicts of all test images, or of none.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if values.dtype is not torch.bool or values.shape not in ((images,), (0,)):
+        raise ValueError("these are no verdicts")
+    return values.numpy()
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{path} is damaged; remove it to train this cell again, or give another --out.")
 
 
 def discard(folder: Path) -> None:

@@ -14,6 +14,7 @@ from robustkit.statistics.crossed_effects import Interval, average, difference
 
 from .grid import Cell
 
+STATUSES = ("finished", "collapsed", "diverged")  # of one training
 MASKED = 0.05  # a cell is flagged if its accuracy under cross-entropy exceeds the worst case by more
 
 
@@ -22,7 +23,7 @@ class TrainingOutcome:
     """The result of one training."""
 
     seed: int
-    status: str  # "finished", "collapsed" or "diverged"
+    status: str  # one of `STATUSES`
     note: str
     clean: NDArray[np.bool_]  # [images] correctly classified test images; empty where it diverged
     ce: NDArray[np.bool_]  # [images] also under the attack on cross-entropy

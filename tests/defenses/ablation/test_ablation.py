@@ -10,6 +10,7 @@ from robustkit.defenses import Recipe, finetune
 from robustkit.defenses.ablation.ablation import ablate
 from robustkit.defenses.ablation.cells import file_of
 from robustkit.defenses.ablation.grid import axes_of, cells_of
+from robustkit.defenses.training.tensor_file import read_tensors, write_tensors
 from torch import nn
 
 from robustkit import attack
@@ -147,6 +148,23 @@ def moved() -> nn.Module:
 def test_changed_settings_are_refused(stored, changes, words):
     with pytest.raises(UserError, match=words):
         ablated(stored, **changes)
+
+
+@pytest.mark.parametrize("change", [
+    {"outcome": {}}, {"outcome": {"seed": 99}}, {"outcome": {"status": "<script>"}}, {"outcome": {"note": 5}},
+    {"identity": [1]}, {"outcome": 3}, {"verdicts": torch.full((40,), 5.0)}, {"verdicts": torch.ones(39) > 0},
+], ids=str)  # fmt: skip
+def test_a_damaged_outcome_is_refused_in_one_line(stored, change):
+    # Verdicts of 5.0 made an accuracy of 257 %.
+    file = next((stored / "cells").iterdir())
+    groups, notes = read_tensors(file)
+    outcome = change.get("outcome", notes["outcome"])
+    changed = {**notes["outcome"], **outcome} if isinstance(outcome, dict) and outcome else outcome
+    tests = {"test": {**groups["test"], "worst": change.get("verdicts", groups["test"]["worst"])}}
+    write_tensors(file, tests, {"identity": change.get("identity", notes["identity"]), "outcome": changed})
+
+    with pytest.raises(UserError, match=r"is damaged; remove it to train this cell again"):
+        ablated(stored)
 
 
 def test_a_budget_names_what_it_leaves_out_and_the_next_call_continues(tmp_path):
