@@ -1,7 +1,7 @@
 """Keeps the caller's model and random state unchanged while robustkit uses the model."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import nn
@@ -25,7 +25,8 @@ def untouched(model: nn.Module, seed: int = 0) -> Iterator[None]:
     """
     with alone(), restored(model, weights=False):
         seed_torch(seed)
-        model.eval()
+        with suppress(NotImplementedError):  # the module of an exported program has no modes
+            model.eval()
         _check_eval(model)
         yield
 

@@ -15,6 +15,7 @@ import torch
 from robustkit.errors import UserError
 from robustkit.evaluation.agenda import ENOUGH, Agenda
 from robustkit.evaluation.lanes import (
+    GUARD,
     HOST_LOST,
     NOTED,
     Lane,
@@ -261,7 +262,9 @@ class Crew:
             self.most = max(len(self.workers), self.size - 1)
             self.watch.say(f"{what}; the run goes on with {self.stage}.")
         elif self.starting.opening.singly or self.first is not None:
-            raise UserError(f"{what}; give fewer --workers, or leave the option out.")
+            fix = "give fewer --workers, or leave the option out"
+            # A script that has no error of its own is most often one that each worker runs again.
+            raise UserError(f"{what}; {GUARD}; else {fix}." if end == "status 1" else f"{what}; {fix}.")
         else:
             self.starting.try_singly(singly=True)
 

@@ -95,6 +95,9 @@ class LaneFailed:
 Message = Trying | Ready | NewRows | Noted | More | LaneDone | LaneFailed
 
 
+GUARD = 'in a script, put the call of evaluate under if __name__ == "__main__":, and classes of models above it'
+
+
 @contextmanager
 def sending(option: str) -> Iterator[None]:
     """Turn whatever the parts of a model or of data raise when they are pickled into a UserError.
@@ -105,6 +108,8 @@ def sending(option: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, RuntimeError) and "bootstrapping" in str(error):  # multiprocessing's, in a worker
+            raise UserError(f"A worker process ran the whole script: {GUARD}.") from None
         raise UserError(
             f"The evaluation cannot be sent to worker processes ({type(error).__name__}: {error}); name models and "
             f"data by strings, or leave out {option}."

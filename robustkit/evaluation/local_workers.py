@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, get_start_method, parent_process, set_start_method
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -28,7 +28,7 @@ class LocalWorker:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work_and_end_with_parent, args=(theirs, request, opening), daemon=True)
-        with sending("workers"), _interrupts_ignored():
+        with sending("workers"), _interrupts_ignored(), _start_method_kept():
             process.start()
         theirs.close()
         self.process: SpawnProcess = process
@@ -93,6 +93,17 @@ class LocalWorkers:
 
     def close(self) -> None:
         """Nothing is left when the workers are stopped."""
+
+
+@contextmanager
+def _start_method_kept() -> Iterator[None]:
+    """Starting a process chooses how the caller's own processes are started, if nothing has chosen it."""
+    before: str | None = get_start_method(allow_none=True)
+    try:
+        yield
+    finally:
+        if before is None:
+            set_start_method(None, force=True)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def restored_random_state() -> Iterator[None]:
 @dataclass(frozen=True)
 class _ModuleState:
     module: nn.Module
-    training: bool
+    training: bool | None
     parameters: dict[str, nn.Parameter | None]
     buffers: dict[str, Tensor | None]
     not_saved: frozenset[str]  # names of buffers that are no part of the state dict
@@ -61,13 +61,16 @@ class _ModuleState:
     @staticmethod
     def of(module: nn.Module) -> "_ModuleState":
         not_saved = frozenset(module._non_persistent_buffers_set)
-        return _ModuleState(module, module.training, dict(module._parameters), dict(module._buffers), not_saved)
+        # A frozen TorchScript module has no such attribute.
+        training = getattr(module, "training", None)
+        return _ModuleState(module, training, dict(module._parameters), dict(module._buffers), not_saved)
 
     def tensors(self) -> list[Tensor]:
         return [tensor for tensor in (*self.parameters.values(), *self.buffers.values()) if tensor is not None]
 
     def restore(self) -> None:
-        self.module.training = self.training
+        if self.training is not None:
+            self.module.training = self.training
         _restore_entries(self.module._parameters, self.parameters)
         _restore_entries(self.module._buffers, self.buffers)
         # A name that stays here would silently be left out of the state dict when a saved buffer takes it.

@@ -1,10 +1,12 @@
 import os
 import threading
+import warnings
 
 import pytest
 import torch
 from torch import nn
 
+from robustkit import attack
 from robustkit.classifier.isolation import untouched
 from robustkit.errors import UserError
 from robustkit.host.alone import is_free
@@ -72,6 +74,29 @@ def test_a_child_process_does_not_wait_for_a_thread_that_it_does_not_have():
     thread.join()
 
     assert os.waitpid(child, 0)[1] == 0
+
+
+def exported(net: nn.Module) -> nn.Module:
+    sizes = ({0: torch.export.Dim("batch")},)
+    return torch.export.export(net, (images(2, 1, 8, 8),), dynamic_shapes=sizes).module()
+
+
+def jit_frozen(net: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that TorchScript will go
+        return torch.jit.freeze(torch.jit.script(net))
+
+
+@pytest.mark.parametrize("made", [exported, jit_frozen])
+def test_modules_without_modes_are_used_as_they_are(made):
+    # "Calling eval() is not supported yet", "has no attribute 'training'".
+    net = model().eval()
+    with untouched(made(net)) as _:
+        pass
+    x = images(2, 1, 8, 8)
+
+    assert torch.equal(attack(made(net), x, net(x).argmax(1), "fgsm", eps=0.1, batch_size=2).clean_correct,
+                       torch.tensor([True, True]))  # fmt: skip
 
 
 def test_frozen_weights_stay_frozen_and_others_do_not():

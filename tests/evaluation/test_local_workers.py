@@ -1,5 +1,6 @@
 """Which device a worker process gets, and what it imports."""
 
+import multiprocessing
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from robustkit.errors import UserError
 from robustkit.evaluation import local_workers
-from robustkit.evaluation.lanes import Opening
+from robustkit.evaluation.lanes import Opening, sending
 from robustkit.evaluation.local_workers import LocalWorkers
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.worker import work
@@ -40,6 +41,28 @@ def test_a_model_that_cannot_be_pickled_is_refused_with_the_fix():
 
     with pytest.raises(UserError, match="name models and data by strings, or leave out workers"):
         workers.start(0, Opening())
+
+
+def test_a_script_without_a_guard_is_told_so_in_one_line():
+    # Multiprocessing's text of a dozen lines ended with "name models and data by strings".
+    text = "An attempt has been made to start a new process before it has finished its bootstrapping phase.\n\n..."
+    with pytest.raises(UserError, match=r'ran the whole script: .* "__main__":') as error, sending("workers"):
+        raise RuntimeError(text)
+
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("chosen", [None, "spawn"])
+def test_how_the_callers_own_processes_start_stays_open(chosen):
+    before = multiprocessing.get_start_method(allow_none=True)
+    try:
+        multiprocessing.set_start_method(chosen, force=True)
+        with local_workers._start_method_kept():
+            multiprocessing.get_start_method()  # as each start of a process asks: it chooses, for good
+
+        assert multiprocessing.get_start_method(allow_none=True) == chosen
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 def test_a_pipe_that_breaks_in_code_of_the_user_is_told_and_not_taken_for_the_end():
