@@ -11,13 +11,16 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.utils.parametrizations import _SpectralNorm
 from typing_extensions import Self
 
 from robustkit.errors import unknown
 from robustkit.models.batchnorm import recalculate_statistics
 
 NORMS = (_BatchNorm,)
-TRACKERS = (_NormBase,)  # also InstanceNorm, which has running statistics with `track_running_stats=True`
+# Also InstanceNorm, which has running statistics with `track_running_stats=True`, and the vectors of spectral
+# normalisation, from which the weight is computed.
+TRACKERS = (_NormBase, _SpectralNorm)
 MODES = ("eval", "train", "batch")
 
 
@@ -37,10 +40,11 @@ def statistics_frozen(modules: Iterable[nn.Module]) -> Iterator[None]:
     (`freezing.frozen`). The names in the state dict do not change, so a state dict saved inside can be loaded outside.
 
     Args:
-        modules: such as `[model]` or some of its layers; each is searched for BatchNorm and InstanceNorm.
+        modules: such as `[model]` or some of its layers; each is searched for BatchNorm, InstanceNorm and spectral
+            normalisation.
     """
     norms = {norm for module in modules for norm in module.modules() if isinstance(norm, TRACKERS)}
-    before: list[tuple[_NormBase, Any, bool]] = [(norm, type(norm), norm.training) for norm in norms]
+    before: list[tuple[nn.Module, Any, bool]] = [(norm, type(norm), norm.training) for norm in norms]
     try:
         for norm, kind, _ in before:
             # The class is replaced, not the module: names, weights and references to it stay valid.

@@ -51,6 +51,23 @@ def test_statistics_are_kept_through_the_ascent_of_awp(layer):
     assert changed(layer, before)
 
 
+def test_a_frozen_layer_with_spectral_normalisation_computes_the_same_after_steps():
+    # Its vectors moved, and the weight with them.
+    network = nn.Sequential(
+        nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 4, 3)), nn.Flatten(), nn.Linear(144, 10)
+    )
+    x = digits(0, 8)[0]
+    before, output = state(network), network[0].eval()(x)
+    names = frozen_names(network, "prefix:0", 0)
+    with statistics_frozen(layers_with_frozen_statistics(network, names, "batch")):
+        network.train()
+        for _ in range(3):
+            network(x)
+
+    assert not {name for name in changed(network, before) if name.startswith("0.")}
+    assert torch.equal(network[0].eval()(x), output)
+
+
 def test_a_frozen_network_and_its_copies_compute_as_in_eval_mode_and_can_be_saved():
     network, x = net().train(), digits(0, 8)[0]
     names, expected = list(network.state_dict()), net()(x)
