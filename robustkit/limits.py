@@ -43,7 +43,7 @@ PARALLEL = 256  # requests to a server under way at once; each has a connection 
 # ---- texts
 DIGITS = 400  # of a radius such as 8/255; no float has more
 EXPONENT = 400  # of a radius such as 1e-3: Fraction writes all its zeros down, and for 1e99999999999 never ends
-SEED = 2**31 - 1
+SEED = 2**31 - 1  # what all generators take
 SHOWN = 200  # letters of a user's text that an error repeats
 
 

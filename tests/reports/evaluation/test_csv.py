@@ -20,13 +20,7 @@ def folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pandas_reads_back_equal_values(name: str, run: Run, folder: Path) -> None:
     frame = getattr(run, name)
 
-    read = pd.read_csv(
-        folder / f"{name}.csv",
-        keep_default_na=False,
-        na_values=[""],
-        dtype=dict(frame.dtypes),
-        float_precision="round_trip",
-    )
+    read = pd.read_csv(folder / f"{name}.csv", keep_default_na=False, na_values=[""], dtype=dict(frame.dtypes))
 
     pd.testing.assert_frame_equal(read, frame, check_exact=True)
 
