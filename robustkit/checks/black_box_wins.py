@@ -57,7 +57,10 @@ def broken_images(attacks: Mapping[str, AttackColumns], with_gradients: set[str]
     tried = ImageSet.union(rows.images_where((rows.success == 0) & (rows.backwards >= _STEPS)) for rows in following)
     others = [rows for name, rows in attacks.items() if name not in with_gradients]
     left = tried - broken
-    left_to_others = left & ImageSet.union(rows.images for rows in others)
+    # A member of an ensemble has rows without passes of images that it left out.
+    left_to_others = left & ImageSet.union(
+        rows.images_where((rows.forwards > 0) | (rows.success == 1)) for rows in others
+    )
     found = left & ImageSet.union(rows.broken for rows in others)
     return BrokenImages(len(broken), len(left), len(left_to_others), tuple(sorted(found)))
 

@@ -6,9 +6,9 @@ from robustkit.checks.register import checks_of, warnings_of
 from tests.checks.facts import facts
 
 
-def records(attack, *, broke=(), left=(), backwards=100):
+def records(attack, *, broke=(), left=(), forwards=5, backwards=100):
     return AttackColumns.of(
-        (sample, success, 0, 0, 0, -1, 0.1, 0.1, 0.1, 1, 5, backwards)
+        (sample, success, 0, 0, 0, -1, 0.1, 0.1, 0.1, 1, forwards, backwards)
         for success, images in ((1, broke), (0, left)) for sample in images
     )  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_attacks_that_left_out_what_gradients_left_show_nothing():
     # The check was "ok", beside a checklist that said that none was run.
     rows = {
         ("Linf", "0.1", "aa/apgd"): records("aa/apgd", broke=[0], left=[1, 2, 3]),
-        ("Linf", "0.1", "aa/square"): records("aa/square", backwards=0),
+        ("Linf", "0.1", "aa/square"): records("aa/square", left=[1, 2, 3], forwards=0, backwards=0),
     }
     check = next(check for check in checks_of(facts(attacked=rows)) if check.name == "black_box_wins")
 
