@@ -5,13 +5,13 @@ Used by the inner attack, which queries the same weights many times: resnet18 on
 other layers are the network's own. Logits and input gradients agree with the network's to 1e-5.
 
 A trace keeps the numbers that a forward reads, such as a temperature, and the tensors that it assigns, such as a
-running mean of its own. Where one of them has changed, the network is traced again; where a forward computes with
-tensors that are neither weights nor buffers, nothing is folded.
+running mean of its own. Where one of them has changed, or a few images have other logits than the network's, it is
+traced again; if that does not help, as where a forward computes with tensors of its own, nothing is folded.
 """
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ from .split import is_standard
 _Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _AGREE = 1e-4  # of the range of the logits
+_COMPARED = 4  # images
+_NESTED, _MANY = 6, 1000  # containers within containers, and elements of one, that are looked at
 
 
 class _Pair(NamedTuple):
@@ -41,12 +43,17 @@ class Folded:
     """A folded view of a network in eval mode; `fold` makes it.
 
     Args:
-        network: in eval mode; it is not changed.
+        network: it is not changed.
+        x: `[B, *S]` some images on which the logits are compared at each `refresh`.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        self._network = network
+    def __init__(self, network: nn.Module, x: Tensor) -> None:
+        self._network, self._x = network, x[:_COMPARED].detach().clone()
+        self._graph: fx.GraphModule | None = None
+        self._pairs: list[_Pair] = []
+        self._read: list[object] = []
         self._trace()
+        self.refresh()
 
     @property
     def folds(self) -> bool:
@@ -60,19 +67,38 @@ class Folded:
         with modes(self._network, "eval"):
             return self._network(x)
 
-    def _trace(self) -> None:
-        self._read, self._graph, self._pairs = _read_by(self._network), None, list[_Pair]()
-        with suppress(Exception):  # of many kinds, for data-dependent code
-            graph = traced(self._network)
-            if not _has_constants(graph, self._network):
-                self._graph, self._pairs = graph, _fold_pairs(graph)
-
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copy the network's current weights and statistics."""
-        if not _same(self._read, _read_by(self._network)):
-            with modes(self._network, "eval"):
-                self._trace()
+        """Copy the network's current weights and statistics; trace it again if it reads other values than before."""
+        if hooked(self._network) or not _same(self._read, _read_by(self._network)):
+            self._trace()
+        if not self._agrees():
+            self._trace()
+            if not self._agrees():
+                self._graph, self._pairs = None, []
+
+    def _trace(self) -> None:
+        self._graph, self._pairs = None, []
+        if not hooked(self._network):
+            with suppress(Exception), modes(self._network, "eval"), _attributes_kept(self._network), torch.no_grad():
+                graph = traced(self._network)  # raises many kinds of errors for data-dependent code
+                if not _has_constants(graph, self._network):
+                    self._graph, self._pairs = graph, _fold_pairs(graph)
+        self._read = _read_by(self._network)
+
+    def _agrees(self) -> bool:
+        """Whether the view, with the weights of now, has the network's logits."""
+        if self._graph is None:
+            return False
+        try:
+            self._copy()
+            with modes(self._network, "eval"), _attributes_kept(self._network):
+                folded, own = logits_of(self._graph(self._x)), logits_of(self._network(self._x))
+            return bool(((folded - own).abs() <= _AGREE * sizes(own).clamp(min=1)).all())
+        except Exception:  # as of a network that was moved, or whose layers were replaced
+            return False
+
+    def _copy(self) -> None:
         for conv, norm, folded in self._pairs:
             mean, var = norm.running_mean, norm.running_var
             assert mean is not None
@@ -94,16 +120,20 @@ def fold(network: nn.Module, x: Tensor) -> Folded | None:
         network: it is not changed.
         x: `[B, *S]` some images on which the logits are compared.
     """
-    if hooked(network):
-        return None
-    with modes(network, "eval"), torch.no_grad():
-        view = Folded(network)
-        if not view.folds:
-            return None
-        view.refresh()
-        folded, own = logits_of(view(x)), logits_of(network(x))
-        close = (folded - own).abs() <= _AGREE * sizes(own).clamp(min=1)
-    return view if bool(close.all()) else None
+    view = Folded(network, x)
+    return view if view.folds else None
+
+
+@contextmanager
+def _attributes_kept(network: nn.Module) -> Iterator[None]:
+    """What a forward writes into its modules is undone: a trace would leave its placeholders there."""
+    before = [(module, dict(vars(module))) for module in network.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes in before:
+            vars(module).clear()
+            vars(module).update(attributes)
 
 
 def _has_constants(graph: fx.GraphModule, network: nn.Module) -> bool:
@@ -119,24 +149,23 @@ def _read_by(network: nn.Module) -> list[object]:
     return [leaf for module in passed for leaf in _leaves({**vars(module), "training": False})]
 
 
-def _leaves(value: object) -> Iterator[object]:
-    if isinstance(value, Mapping):
+def _leaves(value: object, depth: int = _NESTED) -> Iterator[object]:
+    if isinstance(value, Mapping) and depth and len(value) <= _MANY:
         for key, each in value.items():
             yield key
-            yield from _leaves(each)
-    elif isinstance(value, (list, tuple)):
+            yield from _leaves(each, depth - 1)
+    elif isinstance(value, (list, tuple)) and depth and len(value) <= _MANY:
         yield len(value)
         for each in value:
-            yield from _leaves(each)
+            yield from _leaves(each, depth - 1)
     else:
         yield value
 
 
 def _same(before: list[object], now: list[object]) -> bool:
     """Whether all numbers and texts are equal and all else are the same objects."""
-    plain = (int, float, str)
     return len(before) == len(now) and all(
-        one is other or (isinstance(one, plain) and isinstance(other, plain) and one == other)
+        one is other or (type(one) is type(other) and type(one) in (int, float, str) and repr(one) == repr(other))
         for one, other in zip(before, now, strict=True)
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from robustkit.models.hashing import hash_tensors
-from robustkit.primitives.reachable_code import reachable_text
+from robustkit.primitives.reachable_code import module_of, reachable_text
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _FUNCTIONS = (FunctionType, MethodType, partial)
@@ -27,16 +27,16 @@ def fingerprint(model: nn.Module) -> str:
     state = hash_tensors(tensors, prefix=str(model), separator="")
     for name, module in model.named_modules():
         # The repr of a library's module shows all of its settings, and the library's version is in the manifest.
-        if not _from_a_library(type(module).__module__):
+        if not _from_a_library(module_of(type(module))):
             plain = {key: value for key, value in sorted(vars(module).items()) if _is_setting(key, value)}
             state.update(f"{name} {plain}".encode())
-    state.update(reachable_text(_code_of(model)).encode())
+    state.update(reachable_text(_code_of(model)).encode("utf-8", "surrogatepass"))
     return state.hexdigest()
 
 
 def _code_of(model: nn.Module) -> Iterator[object]:
     """The classes of a model's modules, the functions among their attributes, and their hooks; not a library's."""
-    for kind in sorted({type(module) for module in model.modules()}, key=lambda kind: kind.__qualname__):
+    for kind in dict.fromkeys(type(module) for module in model.modules()):
         # What transformers' modules compute depends on attributes that their repr leaves out, but their source is the
         # library's, and changes with every version of it.
         if not _is_known(kind):
@@ -55,12 +55,12 @@ def function_fingerprint(function: object) -> str:
     if isinstance(function, nn.Module):
         return fingerprint(function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{name} {hashlib.sha256(reachable_text([function]).encode()).hexdigest()[:16]}"
+    return f"{name} {hashlib.sha256(reachable_text([function]).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def _is_known(value: Any) -> bool:
     """Whether a function or class is of a library whose version is in the manifest, or of robustkit."""
-    module = getattr(getattr(value, "func", value), "__module__", None) or ""
+    module = module_of(value.func if isinstance(value, partial) else value)
     return _from_a_library(module) or module.startswith(("robustkit.", "transformers."))
 
 

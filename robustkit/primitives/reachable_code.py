@@ -3,6 +3,7 @@
 import dis
 import inspect
 import sysconfig
+import tokenize
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -10,70 +11,110 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from .user_code import INSTALLED, class_text, instructions
+from .user_code import INSTALLED, instructions
 
-_MOST = 1000  # functions and classes: enough for a network, and an end for what names a whole framework
+_MOST = 5000  # functions and classes: enough for a network, and an end for what names a whole framework
 _STANDARD = Path(sysconfig.get_paths()["stdlib"])
+_PLAIN = (int, float, str, bool)
+_ELEMENTS, _NESTED = 100, 3  # of lists and mappings, in which functions are looked for
+_WRAPPERS = (partial, MethodType, staticmethod, classmethod, property)
+_UNREADABLE = (OSError, TypeError, ValueError, SyntaxError, tokenize.TokenError)  # of a file that is being edited, too
 
 
 def reachable_text(roots: Iterable[object]) -> str:
-    """The texts of functions and classes and of those that they name, and the plain values that they read.
+    """The texts of functions and classes and of those that they name, with defaults and values of functions around.
 
-    Followed are global names, attributes of modules, closures, defaults and base classes; not what is looked up by a
-    text at run time, and nothing in installed packages. Texts are source where there is any, else compiled code, as of
-    a notebook's classes.
+    Followed are global names, attributes of modules, closures, defaults, base classes, and functions in lists and
+    mappings; not what is looked up by a text at run time, and nothing in installed packages. Texts are source where
+    there is any, else compiled code, as of a notebook's classes. Plain global values are left out: they may change
+    from call to call.
     """
-    texts, seen, waiting = list[str](), set[int](), deque(roots)
+    texts, seen, waiting = list[str](), list[object](), deque(roots)
+    known = set[int]()
     while waiting and len(seen) < _MOST:
         value = waiting.popleft()
-        if id(value) not in seen:
-            seen.add(id(value))
+        if id(value) not in known:
+            known.add(id(value))
+            seen.append(value)  # which keeps its number
             texts += _texts(value)
             waiting += filter(_is_followed, _named_by(value))
     return "\n".join(texts)
 
 
-def _texts(value: object) -> Iterator[str]:
-    """The text of a function or class, and the plain values that it reads."""
+def module_of(value: Any) -> str:
+    """The name of the module that a function or class is from; empty if it has none."""
+    name = getattr(value, "__module__", None)
+    return name if isinstance(name, str) else ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The text of a function or class, and the plain values that belong to it."""
     if isinstance(value, type):
-        yield class_text(value)
+        yield f"class {value.__qualname__}"
+        for name, each in sorted(vars(value).items(), key=lambda item: str(item[0])):
+            if not str(name).startswith("__"):
+                yield from _plain_values(str(name), [each])
     elif isinstance(value, partial):
         yield from _plain_values("partial", (*value.args, *value.keywords.values()))
     elif isinstance(value, FunctionType):
         yield _function_text(value)
-        yield from () if _is_installed(value) else _read_by(value)
+        if not _is_installed(value):
+            assigned = {step.argval for code in _codes(value.__code__) for step in dis.get_instructions(code)
+                        if step.opname == "STORE_DEREF"}  # fmt: skip
+            for name, each in _around(value):
+                yield from () if name in assigned else _plain_values(name, [each])
 
 
 def _named_by(value: Any) -> Iterator[object]:
     """What a function, class, method or property may run."""
     if isinstance(value, partial):
-        yield from (value.func, *value.args, *value.keywords.values())
+        yield from _within((value.func, *value.args, *value.keywords.values()))
     elif isinstance(value, (MethodType, staticmethod, classmethod)):
         yield value.__func__
     elif isinstance(value, property):
         yield from (value.fget, value.fset)
     elif isinstance(value, type) and not _is_installed(value):
         yield from value.__bases__
-        yield from (each for _, each in sorted(vars(value).items()))
+        yield from _within([each for _, each in sorted(vars(value).items(), key=lambda item: str(item[0]))])
     elif isinstance(value, FunctionType) and not _is_installed(value):
-        names, known = _names(value), value.__globals__
-        modules = [known[name] for name in names if isinstance(known.get(name), ModuleType)]
-        yield from (known[name] for name in names if name in known)
-        yield from (vars(module)[name] for module in modules for name in names if name in vars(module))
-        yield from (each for _, each in _around(value))
+        read, attributes = _names(value)
+        found = [value.__globals__[name] for name in read if name in value.__globals__]
+        modules = [each for each in found if isinstance(each, ModuleType)]
+        for module in modules:  # grows with the modules within
+            inner = [vars(module)[name] for name in attributes if name in vars(module)]
+            modules += [each for each in inner if isinstance(each, ModuleType) and each not in modules]
+            found += inner
+        yield from _within([*found, *(each for _, each in _around(value))])
+
+
+def _within(values: Iterable[object], depth: int = _NESTED) -> Iterator[object]:
+    """The values, those in lists and mappings, and the classes whose methods or objects are among them."""
+    for value in values:
+        if isinstance(value, (list, tuple)) and depth:
+            yield from _within(value[:_ELEMENTS], depth - 1)
+        elif isinstance(value, dict) and depth:
+            yield from _within([*value.values()][:_ELEMENTS], depth - 1)
+        elif inspect.isbuiltin(value):  # as torch.autograd.Function.apply is
+            yield value.__self__
+        elif isinstance(value, (FunctionType, type, *_WRAPPERS)):
+            yield value
+        else:
+            yield getattr(value, "__wrapped__", None)  # as functools.lru_cache has it
+            yield type(value)
 
 
 def _is_followed(value: object) -> bool:
     if isinstance(value, (FunctionType, type)):
         return not _is_installed(value)
-    return isinstance(value, (partial, MethodType, staticmethod, classmethod, property))
+    return isinstance(value, _WRAPPERS)
 
 
 def _is_installed(value: Any) -> bool:
     """Whether a function or class is of robustkit, of an installed package or of Python itself."""
-    if value.__module__ in (None, "builtins") or value.__module__.partition(".")[0] == "robustkit":
+    module = module_of(value)
+    if module in ("", "builtins") or module.partition(".")[0] == "robustkit":
         return True
-    if value.__module__ == "__main__":  # its file may be that of what started a script or a notebook
+    if module == "__main__":  # its file may be that of what started a script or a notebook
         return False
     try:
         file = Path(inspect.getfile(value))
@@ -82,24 +123,19 @@ def _is_installed(value: Any) -> bool:
     return bool(INSTALLED & set(file.parts)) or file.is_relative_to(_STANDARD)
 
 
-def _read_by(function: FunctionType) -> Iterator[str]:
-    """The plain values that a function reads and never assigns."""
-    assigned = {step.argval for code in _codes(function.__code__) for step in dis.get_instructions(code)
-                if step.opname in ("STORE_GLOBAL", "STORE_DEREF")}  # fmt: skip
-    for name in _names(function):
-        if name not in assigned:
-            yield from _plain_values(name, [function.__globals__.get(name)])
-    for name, value in _around(function):
-        if name not in assigned:
-            yield from _plain_values(name, [value])
-
-
 def _plain_values(name: str, values: Iterable[object]) -> Iterator[str]:
-    return (f"{name} {value!r}" for value in values if isinstance(value, (int, float, str)))
+    for value in values:
+        if type(value) in _PLAIN:
+            # Python refuses to write down long numbers in tens.
+            yield f"{name} {value:x}" if type(value) is int else f"{name} {value!r}"
 
 
-def _names(function: FunctionType) -> list[str]:
-    return sorted({name for code in _codes(function.__code__) for name in code.co_names})
+def _names(function: FunctionType) -> tuple[list[str], list[str]]:
+    """The global names that a function reads, and all names in its code: of attributes, too."""
+    codes = [*_codes(function.__code__)]
+    read = {step.argval for code in codes for step in dis.get_instructions(code)
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}  # fmt: skip
+    return sorted(read), sorted({name for code in codes for name in code.co_names})
 
 
 def _around(function: FunctionType) -> Iterator[tuple[str, object]]:
@@ -122,7 +158,11 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _function_text(function: FunctionType) -> str:
+    # Of the code: the source of a decorated function is that of what it wraps.
     try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return f"{function.__qualname__} {instructions(function.__code__)}"
+        source = inspect.getsource(function.__code__)
+    except _UNREADABLE:
+        source = ""
+    # Two on one line have the same source.
+    compiled = instructions(function.__code__) if not source or function.__name__ == "<lambda>" else ""
+    return f"{function.__qualname__} {source}{compiled}"

@@ -178,7 +178,7 @@ def class_code(kind: type) -> str:
         file = Path()
     if file.is_file():
         return file_code(file.resolve())
-    parts = [class_text(each) for each in kind.__mro__ if each.__module__ == kind.__module__]
+    parts = [_class_text(each) for each in kind.__mro__ if each.__module__ == kind.__module__]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -302,7 +302,7 @@ def _files_named(parts: list[str], folder: Path) -> Iterator[Path]:
         yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
 
 
-def class_text(kind: type) -> str:
+def _class_text(kind: type) -> str:
     """The source of a class; its plain values and the compiled code of its methods where no source is left."""
     try:
         return inspect.getsource(kind)

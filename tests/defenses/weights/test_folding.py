@@ -1,5 +1,7 @@
 """The folded view that the inner attack queries."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from robustkit.defenses.weights.batchnorm import modes, statistics_frozen
@@ -57,6 +59,7 @@ class OwnState(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.body, self.kind, self.temperature, self.settings = net(), kind, 1.0, {"shift": [0.0]}
+        self.settings["itself"], self.config, self.seen = self.settings, SimpleNamespace(by=1.0), None
         self.register_buffer("centre", torch.zeros(1))
         self.scale, self.plain = nn.Parameter(torch.ones(10)), torch.zeros(1)
 
@@ -64,7 +67,8 @@ class OwnState(nn.Module):
         if self.training:
             self.centre = 0.5 * self.centre + 0.5 * x.mean().detach()
         shift = 2 * self.plain if self.kind == "tensor" else self.settings["shift"][0]
-        logits = self.body(x - self.centre + shift) / self.temperature
+        self.seen = x
+        logits = self.body(x - self.centre + shift) / self.temperature * self.config.by
         return logits * (self.scale / self.scale.norm()) if self.kind == "weights" else logits
 
 
@@ -74,18 +78,26 @@ def step(network: OwnState) -> None:
         network.scale += torch.arange(10)
     if network.kind == "number":
         network.temperature *= 3
+    if network.kind == "object":
+        network.config.by *= 3
+    if network.kind == "stride":
+        network.body.conv1.padding = (2, 2)
+    if network.kind == "hook" and not network._forward_hooks:
+        network.register_forward_hook(lambda module, inputs, output: 2 * output)
     if network.kind == "list":
         network.settings["shift"][0] += 1
     if network.kind == "buffer":
         network.train()(X + 5)
         network.eval()
+    network.seen = None
 
 
-@pytest.mark.parametrize("kind", ["number", "list", "buffer", "weights"])
+@pytest.mark.parametrize("kind", ["number", "list", "buffer", "weights", "object", "stride", "hook"])
 def test_what_a_forward_reads_is_as_it_is_now(kind):
     network = OwnState(kind).eval()
     view = fold(network, X)
     assert view is not None
+    assert network.seen is None  # and not what a trace has in its place
     before = logits_and_gradient(network)[0]
     for _ in range(2):
         step(network)
