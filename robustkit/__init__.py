@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from robustkit.evaluation.evaluation import evaluate as evaluate
     from robustkit.evaluation.request import Numerics as Numerics
     from robustkit.evidence.reading import load_run as load_run
+    from robustkit.evidence.run import Run as Run
     from robustkit.models import load_model as load_model
     from robustkit.tracing import trace as trace
 
@@ -46,6 +47,7 @@ _PUBLIC = {
     "HttpModel": "robustkit.black_box",
     "Numerics": "robustkit.evaluation.request",
     "RemoteAccess": "robustkit.black_box",
+    "Run": "robustkit.evidence.run",
     "UserError": "robustkit.errors",
     "attack": "robustkit.engine.attack_tensors",
     "compare": "robustkit.comparison.compare",
