@@ -51,7 +51,7 @@ def tried(layer: Layer) -> Counter[str]:
     """What is counted of one layer."""
     torch.manual_seed(0)
     model = layer.network()
-    images = made_up(torch.arange(_COUNT) + 1000, torch.Size(layer.shape))
+    images = made_up(torch.arange(_COUNT) + 1000, torch.empty(1, *layer.shape))
     with Classifier(model, fold=False, channels_last=False).session(images) as session:
         count = Counter(shapes=1, raw=int(not raw_holds(session, images)), session=int(not holds(session, images)))
         layouts = session.sizes.layouts.values()

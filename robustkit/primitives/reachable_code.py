@@ -2,6 +2,7 @@
 
 import dis
 import inspect
+import sys
 import sysconfig
 import tokenize
 from collections import deque
@@ -79,10 +80,11 @@ def _named_by(value: Any) -> Iterator[object]:
     elif isinstance(value, FunctionType) and not _is_installed(value):
         read, attributes = _names(value)
         found = [value.__globals__[name] for name in read if name in value.__globals__]
-        modules = [each for each in found if isinstance(each, ModuleType)]
+        modules = [each for each in found if isinstance(each, ModuleType) and not _is_library(each)]
         for module in modules:  # grows with the modules within
             inner = [vars(module)[name] for name in attributes if name in vars(module)]
-            modules += [each for each in inner if isinstance(each, ModuleType) and each not in modules]
+            modules += [each for each in inner if isinstance(each, ModuleType) and not _is_library(each)
+                        and each not in modules]  # fmt: skip
             found += inner
         yield from _within([*found, *(each for _, each in _around(value))])
 
@@ -112,15 +114,26 @@ def _is_followed(value: object) -> bool:
 def _is_installed(value: Any) -> bool:
     """Whether a function or class is of robustkit, of an installed package or of Python itself."""
     module = module_of(value)
-    if module in ("", "builtins") or module.partition(".")[0] == "robustkit":
+    if module.partition(".")[0] == "robustkit":
         return True
     if module == "__main__":  # its file may be that of what started a script or a notebook
         return False
     try:
-        file = Path(inspect.getfile(value))
-    except (OSError, TypeError):  # a notebook's classes belong to no file
-        return False
-    return bool(INSTALLED & set(file.parts)) or file.is_relative_to(_STANDARD)
+        return _lies_in_a_library(inspect.getfile(value))
+    except (OSError, TypeError, AttributeError):  # made by exec, or written in C
+        return not any(isinstance(each, FunctionType) for each in vars(value).values())
+
+
+def _is_library(module: ModuleType) -> bool:
+    name, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
+    if name == "robustkit" or name in sys.stdlib_module_names:
+        return True
+    return isinstance(file, str) and _lies_in_a_library(file)
+
+
+def _lies_in_a_library(file: str) -> bool:
+    path = Path(file)
+    return bool(INSTALLED & set(path.parts)) or path.is_relative_to(_STANDARD)
 
 
 def _plain_values(name: str, values: Iterable[object]) -> Iterator[str]:

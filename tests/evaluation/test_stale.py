@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import io
 import sqlite3
 import sys
 import types
@@ -151,11 +152,19 @@ PLAIN = {"module": "math", "levels": "4", "slope": "1", "passed": "Step.apply(x)
          "base": "self.model(passed(x.flatten(1)))"}  # fmt: skip
 
 
-def in_a_notebook(**change: str) -> nn.Module:
+def in_a_notebook(name: str = "__main__", **change: str) -> nn.Module:
     """A network of a class whose source nothing keeps."""
-    names: dict[str, object] = {"__name__": "__main__"}
+    names: dict[str, object] = {"__name__": name}
     exec(SOURCE.format(**{**PLAIN, **change}), names)
     return names["Net"]()
+
+
+@pytest.mark.parametrize("name", ["__main__", "builtins", "no.such.file"])
+def test_an_edited_class_of_exec_is_another_network(name):
+    one, other = (in_a_notebook(name, passed=passed) for passed in ("x", "x.detach() + 0 * x"))
+
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(in_a_notebook(name, passed="x")) == fingerprint(one)
 
 
 @pytest.mark.parametrize("change", [
@@ -231,6 +240,16 @@ def test_a_global_name_that_only_an_attribute_has_is_no_part_of_a_network():
     exec("class Net(nn.Module):\n    eps = 0.1\n    def forward(self, x): return x * self.eps", names)
     before = fingerprint(names["Net"]())
     names["eps"] = lambda: 3
+
+    assert fingerprint(names["Net"]()) == before
+
+
+def test_streams_that_a_forward_reads_are_no_part_of_a_network(monkeypatch):
+    # Under pytest they are objects of other classes.
+    names: dict[str, object] = {"__name__": "__main__", "nn": nn, "sys": sys}
+    exec("class Net(nn.Module):\n    def forward(self, x): return sys.stdin.readline() and x", names)
+    before = fingerprint(names["Net"]())
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
 
     assert fingerprint(names["Net"]()) == before
 
