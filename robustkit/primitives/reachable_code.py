@@ -51,7 +51,8 @@ def module_of(value: Any) -> str:
 def _texts(value: Any) -> Iterator[str]:
     """The text of a function or class, and the plain values that belong to it."""
     if isinstance(value, type):
-        yield f"class {value.__qualname__}"
+        # What is not followed is there by its whole source.
+        yield _source(value) if _is_installed(value) else f"class {value.__qualname__}"
         for name, each in sorted(vars(value).items(), key=lambda item: str(item[0])):
             if not str(name).startswith("__"):
                 yield from _plain_values(str(name), [each])
@@ -101,7 +102,7 @@ def _within(values: Iterable[object], depth: int = _NESTED) -> Iterator[object]:
         elif isinstance(value, (FunctionType, type, *_WRAPPERS)):
             yield value
         else:
-            yield getattr(value, "__wrapped__", None)  # as functools.lru_cache has it
+            yield inspect.getattr_static(value, "__wrapped__", None)  # as functools.lru_cache has it
             yield type(value)
 
 
@@ -172,10 +173,14 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _function_text(function: FunctionType) -> str:
     # Of the code: the source of a decorated function is that of what it wraps.
-    try:
-        source = inspect.getsource(function.__code__)
-    except _UNREADABLE:
-        source = ""
+    source = _source(function.__code__)
     # Two on one line have the same source.
     compiled = instructions(function.__code__) if not source or function.__name__ == "<lambda>" else ""
     return f"{function.__qualname__} {source}{compiled}"
+
+
+def _source(value: Any) -> str:
+    try:
+        return inspect.getsource(value)
+    except _UNREADABLE:
+        return ""

@@ -3,6 +3,7 @@
 import copy
 import functools
 import io
+import linecache
 import sqlite3
 import sys
 import types
@@ -252,6 +253,22 @@ def test_streams_that_a_forward_reads_are_no_part_of_a_network(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
 
     assert fingerprint(names["Net"]()) == before
+
+
+def test_a_class_of_an_installed_package_counts_by_its_source(monkeypatch):
+    package = types.ModuleType("package")
+    package.__file__ = "/lib/site-packages/package.py"
+    monkeypatch.setitem(sys.modules, "package", package)
+    prints = []
+    for text in ("return x", "return 2 * x"):
+        source = f"class Net(nn.Module):\n    def forward(self, x):\n        {text}\n"
+        monkeypatch.setitem(
+            linecache.cache, package.__file__, (len(source), None, source.splitlines(True), package.__file__)
+        )
+        exec(compile(source, package.__file__, "exec"), names := {"__name__": "package", "nn": nn})
+        prints.append(fingerprint(names["Net"]()))
+
+    assert prints[0] != prints[1]
 
 
 def test_classes_of_one_name_have_one_order():
