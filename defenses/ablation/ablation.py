@@ -15,7 +15,7 @@ from torch import nn
 
 from robustkit import limits
 from robustkit.errors import UserError
-from robustkit.host.arguments import checked_arguments_but
+from robustkit.host.arguments import checked_arguments
 from robustkit.host.lock import locked
 from robustkit.host.notebook import Summarised
 from robustkit.host.processes import several
@@ -67,7 +67,7 @@ class Ablation(Summarised):
         }  # fmt: skip
 
 
-@checked_arguments_but("seeds")
+@checked_arguments
 def ablate(
     make_model: Callable[[], nn.Module],
     train: Data,
@@ -110,7 +110,7 @@ def ablate(
     """
     if several():
         raise UserError("An ablation runs in one process, because it writes one folder; start it without torchrun.")
-    if not isinstance(seeds, int) or seeds < 1:
+    if seeds < 1:
         raise UserError(f"seeds must be at least 1, not {seeds}.")
     axes = axes_of(grid)
     cells = cells_of(axes, design)

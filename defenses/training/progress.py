@@ -72,7 +72,7 @@ class TrainingCheckpoint:
             UserError: the folder cannot be written to, or a weight is not finite; the old file is intact.
         """
         weights = copied(stepper.network)
-        if not all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()):
+        if not _is_finite(weights):
             raise Diverged("The weights became NaN or infinite; lower lr, or clip the gradient.")
         groups = {"weights": weights, "best": best, "optimizer": tensor_file.optimizer_tensors(stepper.optimizer)}
         notes = {"format": _FORMAT, "identity": self.identity, "progress": asdict(progress)}
@@ -200,7 +200,11 @@ def _progress(values: dict[str, Any], steps: int) -> TrainingProgress:
     return progress
 
 
+def _is_finite(weights: Mapping[str, Tensor]) -> bool:
+    return all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+
+
 def _finite(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    if not all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()):
+    if not _is_finite(weights):
         raise ValueError("a weight is not finite")
     return weights

@@ -52,7 +52,6 @@ class Folded:
         self._graph: fx.GraphModule | None = None
         self._pairs: list[_Pair] = []
         self._read: list[object] = []
-        self._trace()
         self.refresh()
 
     @property
@@ -70,12 +69,12 @@ class Folded:
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the network's current weights and statistics; trace it again if it reads other values than before."""
-        if hooked(self._network) or not _same(self._read, _read_by(self._network)):
-            self._trace()
+        as_before = not hooked(self._network) and _same(self._read, _read_by(self._network))
+        if as_before and self._agrees():
+            return
+        self._trace()
         if not self._agrees():
-            self._trace()
-            if not self._agrees():
-                self._graph, self._pairs = None, []
+            self._graph, self._pairs = None, []
 
     def _trace(self) -> None:
         self._graph, self._pairs = None, []
@@ -145,7 +144,8 @@ def _has_constants(graph: fx.GraphModule, network: nn.Module) -> bool:
 
 def _read_by(network: nn.Module) -> list[object]:
     """What a trace may have read of a network: all attributes of the modules that it goes through."""
-    passed = (module for name, module in network.named_modules() if not fx.Tracer().is_leaf_module(module, name))
+    is_leaf = fx.Tracer().is_leaf_module
+    passed = (module for name, module in network.named_modules() if not is_leaf(module, name))
     return [leaf for module in passed for leaf in _leaves({**vars(module), "training": False})]
 
 

@@ -8,20 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from robustkit.data import DEFAULT_THREATS
 from robustkit.data.dataset import UsualThreat
-from robustkit.data.digits import THREATS as DIGITS
-from robustkit.data.folder import IMAGENET_THREATS
-from robustkit.data.published import PUBLISHED
 from robustkit.primitives.threat import norm_name, radius
 
 from .board import Board
 from .result_rows import ThreatLabel
 
-USUAL: Final[dict[str, tuple[UsualThreat, ...]]] = {
-    **{name: published.threats for name, published in PUBLISHED.items()},
-    "imagenet": IMAGENET_THREATS,
-    "digits": DIGITS,
-}
 _OWN: Final = ("digits",)  # whose radius is robustkit's choice; papers report none
 # Papers write the L2 radius of CIFAR either way.
 _ALSO: Final = {("cifar10", "L2"): "128/255", ("cifar100", "L2"): "128/255"}
@@ -62,7 +55,7 @@ def _key(dataset: str) -> str:
 def _usual(dataset: str) -> Iterator[UsualThreat]:
     """The usual threats for data of this name; "CIFAR-10" and "cifar10.npz" are CIFAR-10."""
     name = _key(dataset)
-    for one in USUAL.get(name, ()):
+    for one in DEFAULT_THREATS.get(name, ()):
         yield one
         if (name, one.norm) in _ALSO:
             yield UsualThreat(one.norm, _ALSO[name, one.norm])

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robustkit import limits
 from robustkit.engine.fitted import FittedPerturbation, JudgedPerturbation
 from robustkit.errors import UserError
 from robustkit.host.text import csv_cell, encodable
@@ -99,7 +100,7 @@ def read_universal(path: Path) -> tuple[FittedPerturbation, UniversalChoice]:
         low, high = map(float, settings["bounds"])
         target, seed = settings["target"], int(settings["seed"])
         whole = isinstance(choice.method, str) and all(isinstance(value, str | None) for value in choice)
-        whole = whole and (target is None or (type(target) is int and target >= 0)) and 0 <= seed < 2**31
+        whole = whole and (target is None or (type(target) is int and target >= 0)) and 0 <= seed <= limits.SEED
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{shortened(path)} is not a perturbation that `robustkit universal` wrote.") from error
     if not whole or not low < high or not _plain(tensors["perturbation"]):

@@ -92,14 +92,11 @@ def _models() -> None:
 
 
 def _datasets() -> None:
+    from robustkit.data import DEFAULT_THREATS
     from robustkit.data.arrays import THREATS
-    from robustkit.data.digits import THREATS as DIGITS
-    from robustkit.data.folder import IMAGENET_THREATS
-    from robustkit.data.published import PUBLISHED
 
-    published = {name: data.threats for name, data in PUBLISHED.items()}
     echo(f"{'data set':<18} default norms and radii")
-    for name, threats in {"digits": DIGITS, **published, "imagenet": IMAGENET_THREATS, "other data": THREATS}.items():
+    for name, threats in {**DEFAULT_THREATS, "other data": THREATS}.items():
         echo(f"{name:<18} {', '.join(f'{threat.norm} {threat.eps}' for threat in threats)}")
     echo("where there are several, evaluate attacks in all of them, other commands in the first")
     echo(f"other data: {DATASETS}")

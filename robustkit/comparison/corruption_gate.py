@@ -11,7 +11,7 @@ from robustkit.evidence.corruptions import ALL
 from .conditions import CorruptionCondition
 from .contestants import Contestant
 from .corrupted import CorruptionPair, other_corruptions, paired_tests
-from .gate_check import GateCheck
+from .gate_check import JUDGED_BY, GateCheck, share_in_words
 
 
 def corruption_check(model: Contestant, asked: CorruptionCondition, judged_by: str) -> GateCheck:
@@ -77,11 +77,8 @@ def _of_accuracy(
     model: Contestant, asked: CorruptionCondition, row: Mapping[str, Any], judged_by: str
 ) -> GateCheck:  # fmt: skip
     value = float(row[{"point": "accuracy", "low": "ci_low", "high": "ci_high"}[judged_by]])
-    end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
     passed = value >= asked.bound
-    reason = (
-        f"{100 * row['accuracy']:.1f} % (95 %: {100 * row['ci_low']:.1f} to {100 * row['ci_high']:.1f} %, "
-        f"n={row['n']}, severities "
-        f"{row['severities']}) is {'at least' if passed else 'below'} {100 * asked.bound:g} %{end}"
-    )
+    counted = f"n={row['n']}, severities {row['severities']}"
+    measured = share_in_words(row["accuracy"], row["ci_low"], row["ci_high"], counted)
+    reason = f"{measured} is {'at least' if passed else 'below'} {100 * asked.bound:g} %{JUDGED_BY[judged_by]}"
     return GateCheck(model.name, named(asked.corruption), passed, reason)

@@ -19,6 +19,7 @@ from .conditions import Condition, CorruptionCondition, condition
 from .conditions import share as share_of
 from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
 from .corruption_gate import corruption_check, corruption_drops, named
+from .gate_check import JUDGED_BY, share_in_words
 from .gate_check import GateCheck as GateCheck
 
 JudgedBy = Literal["point", "low", "high"]
@@ -109,10 +110,9 @@ def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
     threat = _threat_of(model, asked)
     found, n = model.share(threat), model.count(threat)
     value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
-    measured = f"{100 * found.value:.1f} % (95 %: {100 * found.low:.1f} to {100 * found.high:.1f} %, n={n})"
-    end = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}[judged_by]
     passed = value >= asked.least
-    reason = f"{measured} is {'at least' if passed else 'below'} {_percent(asked.least)}{end}"
+    measured = share_in_words(found.value, found.low, found.high, f"n={n}")
+    reason = f"{measured} is {'at least' if passed else 'below'} {_percent(asked.least)}{JUDGED_BY[judged_by]}"
     return GateCheck(model.name, _name(model, threat), passed, reason)
 
 

@@ -1,6 +1,9 @@
 """The outcome of one condition of a gate."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+# What a condition says of the end of the interval that it is about.
+JUDGED_BY: Final = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}
 
 
 class GateCheck(NamedTuple):
@@ -12,3 +15,8 @@ class GateCheck(NamedTuple):
     )
     passed: bool
     reason: str  # what was measured, and what was asked for
+
+
+def share_in_words(value: float, low: float, high: float, counted: str) -> str:
+    """A share with its interval, and what it was counted on: "51.5 % (95 %: 44.6 to 58.3 %, n=200)"."""
+    return f"{100 * value:.1f} % (95 %: {100 * low:.1f} to {100 * high:.1f} %, {counted})"

@@ -18,8 +18,9 @@ from .dataset import TensorData as TensorData
 from .dataset import UsualThreat as UsualThreat
 from .decoding import reader_of
 from .digits import SPLITS as DIGITS_SPLITS
+from .digits import THREATS as DIGITS_THREATS
 from .digits import load_digits
-from .folder import IMAGENET_SPLITS, load_folder, load_imagenet
+from .folder import IMAGENET_SPLITS, IMAGENET_THREATS, load_folder, load_imagenet
 from .given import given_dataset as given_dataset
 from .order import pick as pick
 from .part import DatasetPart as DatasetPart
@@ -30,7 +31,13 @@ from .saved_dataset import is_saved_dataset, load_saved_dataset
 from .shards import is_sharded, load_shards
 from .tensors import tensor_of as tensor_of
 
-NAMES = ("digits", *PUBLISHED, "imagenet")
+# The norms and radii that data sets known by name are evaluated at, unless others are given.
+DEFAULT_THREATS = {
+    "digits": DIGITS_THREATS,
+    **{name: published.threats for name, published in PUBLISHED.items()},
+    "imagenet": IMAGENET_THREATS,
+}
+NAMES = tuple(DEFAULT_THREATS)
 
 
 @checked_arguments

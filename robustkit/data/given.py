@@ -1,6 +1,6 @@
 """Data that a caller gives in Python, as a data set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,19 +26,6 @@ class MapStyle(Protocol):
     def __getitem__(self, number: int, /) -> Any: ...
 
 
-class _Items(TorchDataset[Any]):
-    """A list of images with their labels."""
-
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.items[number]
-
-
 def _is_item(value: object) -> bool:
     """Whether a value is an image with its label."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
@@ -59,7 +46,7 @@ def given_dataset(data: Any) -> Dataset:
     if isinstance(data, (TorchDataset, DataLoader)):
         return from_torch(data)
     if isinstance(data, (tuple, list)) and data and all(map(_is_item, data)):
-        return from_torch(_Items(data))
+        return from_torch(data)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         x, y = data
         return from_tensors(tensor_of(x, "The images"), tensor_of(y, "The labels"))

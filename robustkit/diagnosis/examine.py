@@ -108,11 +108,8 @@ class Proven(NamedTuple):
 
 def _proven(assessment: Assessment, images: ProofImages) -> Proven:
     """The cheapest proof that decides: a short screen, else all attacks with the remedies for the suspected calls."""
-    replaced = images.classifier.bpda
-    remedies, random = (
-        _prescription(assessment, images.setting.loss, replaced),
-        "randomized" in assessment.verdicts.values(),
-    )
+    loss, replaced = images.setting.loss, images.classifier.bpda
+    remedies, random = _prescription(assessment, loss, replaced), "randomized" in assessment.verdicts.values()
     proof = None if assessment.suspicious or random else screen(images)
     if proof is not None:
         return Proven(assessment, proof)
@@ -122,9 +119,7 @@ def _proven(assessment: Assessment, images: ProofImages) -> Proven:
     # The remedies do not show the masking, the attack without gradients does: look for a saturated call.
     for run in assessment.saturable[:_TRIED]:
         explained = replace(assessment, verdicts={**assessment.verdicts, run.site: "saturated"})
-        other = measure_proof(
-            images, _prescription(explained, images.setting.loss, replaced), blocked=assessment.blocked
-        )
+        other = measure_proof(images, _prescription(explained, loss, replaced), blocked=assessment.blocked)
         if other.shows_masking and not other.attack_search:
             return Proven(explained, other)
     return Proven(assessment, proof)

@@ -26,7 +26,7 @@ class Prescription(NamedTuple):
 
 
 def prescribe(
-    run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite], replaced: Collection[str] = ()
+    run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite], replaced: Collection[str]
 ) -> Prescription:
     """The remedy for one call, given the suspicious lines of its own code and the layers that have BPDA already."""
     name = run.site.layer

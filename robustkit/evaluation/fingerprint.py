@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from robustkit.host.text import encoded
 from robustkit.models.hashing import hash_tensors
 from robustkit.primitives.reachable_code import module_of, reachable_text
 
@@ -30,7 +31,7 @@ def fingerprint(model: nn.Module) -> str:
         if not _from_a_library(module_of(type(module))):
             plain = {key: value for key, value in sorted(vars(module).items()) if _is_setting(key, value)}
             state.update(f"{name} {plain}".encode())
-    state.update(reachable_text(_code_of(model)).encode("utf-8", "surrogatepass"))
+    state.update(encoded(reachable_text(_code_of(model))))
     return state.hexdigest()
 
 
@@ -55,7 +56,7 @@ def function_fingerprint(function: object) -> str:
     if isinstance(function, nn.Module):
         return fingerprint(function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{name} {hashlib.sha256(reachable_text([function]).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return f"{name} {hashlib.sha256(encoded(reachable_text([function]))).hexdigest()[:16]}"
 
 
 def _is_known(value: Any) -> bool:

@@ -14,6 +14,10 @@ class _Turn:
     """A lock that its thread may take again, and that is free again if that thread has ended."""
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Free, whoever had it."""
         self.changed = threading.Condition()
         self.owner: threading.Thread | None = None
         self.depth = 0
@@ -48,29 +52,24 @@ class _Turn:
                 self.changed.notify()
 
 
-_TURNS = {"process": _Turn()}
+_TURN = _Turn()
 
 
 @contextmanager
 def alone() -> Iterator[None]:
     """A context that one thread of the process enters at a time, and may enter again; others wait."""
-    turn = _TURNS["process"]
-    turn.take()
+    _TURN.take()
     try:
         yield
     finally:
-        turn.give_back()
+        _TURN.give_back()
 
 
 def is_free() -> bool:
     """Whether this thread would not have to wait."""
-    return _TURNS["process"].is_free()
-
-
-def _renewed() -> None:
-    _TURNS["process"] = _Turn()
+    return _TURN.is_free()
 
 
 # A child that was forked while another thread was inside would wait for ever.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renewed)
+    os.register_at_fork(after_in_child=_TURN.renew)

@@ -4,7 +4,6 @@ import hashlib
 import pickle
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from functools import partial
 from numbers import Integral, Real
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.universal import UniversalAttack
-from robustkit.primitives.user_code import address, instructions
+from robustkit.primitives.user_code import address, closure_of, instructions
 
 # The threat model, and what a session measures on the model.
 _NO_HYPER_PARAMETERS = ("eps", "norm", "mask", "feature_shape", "classes", "features")
@@ -96,9 +95,6 @@ def _content(value: Any) -> bytes:
 
 def _surroundings(function: FunctionType) -> str:
     """The defaults of a function, and the values of the functions around it that it reads."""
-    cells = []
-    for cell in function.__closure__ or ():
-        with suppress(ValueError):  # a cell that has no value yet
-            cells.append(cell.cell_contents)
+    cells = (each for _, each in closure_of(function))
     values = [each.__qualname__ if isinstance(each, FunctionType) else json_value(each) for each in cells]
     return f"{json_value(function.__defaults__)} {json_value(function.__kwdefaults__)} {values}"

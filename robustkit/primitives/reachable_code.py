@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from .user_code import INSTALLED, instructions
+from .user_code import INSTALLED, closure_of, instructions
 
 _MOST = 5000  # functions and classes: enough for a network, and an end for what names a whole framework
 _STANDARD = Path(sysconfig.get_paths()["stdlib"])
@@ -30,13 +30,12 @@ def reachable_text(roots: Iterable[object]) -> str:
     there is any, else compiled code, as of a notebook's classes. Plain global values are left out: they may change
     from call to call.
     """
-    texts, seen, waiting = list[str](), list[object](), deque(roots)
-    known = set[int]()
+    texts, waiting = list[str](), deque(roots)
+    seen = dict[int, object]()  # holding them, so that no other object gets their numbers
     while waiting and len(seen) < _MOST:
         value = waiting.popleft()
-        if id(value) not in known:
-            known.add(id(value))
-            seen.append(value)  # which keeps its number
+        if id(value) not in seen:
+            seen[id(value)] = value
             texts += _texts(value)
             waiting += filter(_is_followed, _named_by(value))
     return "\n".join(texts)
@@ -53,9 +52,9 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, type):
         # What is not followed is there by its whole source.
         yield _source(value) if _is_installed(value) else f"class {value.__qualname__}"
-        for name, each in sorted(vars(value).items(), key=lambda item: str(item[0])):
-            if not str(name).startswith("__"):
-                yield from _plain_values(str(name), [each])
+        for name, each in _attributes(value):
+            if not name.startswith("__"):
+                yield from _plain_values(name, [each])
     elif isinstance(value, partial):
         yield from _plain_values("partial", (*value.args, *value.keywords.values()))
     elif isinstance(value, FunctionType):
@@ -77,16 +76,15 @@ def _named_by(value: Any) -> Iterator[object]:
         yield from (value.fget, value.fset)
     elif isinstance(value, type) and not _is_installed(value):
         yield from value.__bases__
-        yield from _within([each for _, each in sorted(vars(value).items(), key=lambda item: str(item[0]))])
+        yield from _within(each for _, each in _attributes(value))
     elif isinstance(value, FunctionType) and not _is_installed(value):
         read, attributes = _names(value)
         found = [value.__globals__[name] for name in read if name in value.__globals__]
-        modules = [each for each in found if isinstance(each, ModuleType) and not _is_library(each)]
-        for module in modules:  # grows with the modules within
-            inner = [vars(module)[name] for name in attributes if name in vars(module)]
-            modules += [each for each in inner if isinstance(each, ModuleType) and not _is_library(each)
-                        and each not in modules]  # fmt: skip
-            found += inner
+        opened = list[ModuleType]()
+        for each in found:  # grows with what is in modules
+            if isinstance(each, ModuleType) and not _is_library(each) and each not in opened:
+                opened.append(each)
+                found += [vars(each)[name] for name in attributes if name in vars(each)]
         yield from _within([*found, *(each for _, each in _around(value))])
 
 
@@ -144,6 +142,10 @@ def _plain_values(name: str, values: Iterable[object]) -> Iterator[str]:
             yield f"{name} {value:x}" if type(value) is int else f"{name} {value!r}"
 
 
+def _attributes(kind: type) -> list[tuple[str, object]]:
+    return sorted(((str(name), value) for name, value in vars(kind).items()), key=lambda item: item[0])
+
+
 def _names(function: FunctionType) -> tuple[list[str], list[str]]:
     """The global names that a function reads, and all names in its code: of attributes, too."""
     codes = [*_codes(function.__code__)]
@@ -154,11 +156,7 @@ def _names(function: FunctionType) -> tuple[list[str], list[str]]:
 
 def _around(function: FunctionType) -> Iterator[tuple[str, object]]:
     """The values of the functions around it that a function reads, and its defaults, with their names."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # it has no value yet
-            continue
+    yield from closure_of(function)
     yield from (("default", value) for value in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
 

@@ -198,6 +198,13 @@ def instructions(code: CodeType) -> str:
     return f"{code.co_code.hex()} {code.co_names} {[_constant(each) for each in code.co_consts]}"
 
 
+def closure_of(function: FunctionType) -> Iterator[tuple[str, object]]:
+    """The values of the functions around it that a function reads, with their names; those that are there by now."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a cell that has no value yet
+            yield name, cell.cell_contents
+
+
 def _constant(value: object) -> str:
     if isinstance(value, CodeType):
         return instructions(value)
