@@ -1,13 +1,15 @@
 """What only a GPU can show."""
 
+import copy
 import warnings
 
 import pytest
 import torch
 from robustkit.attacks import APGD, PGD, Square
+from torch import nn
 from torch.utils.data import TensorDataset
 
-from robustkit import evaluate
+from robustkit import attack, evaluate
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.smoothing import Smoothing
@@ -15,7 +17,7 @@ from robustkit.engine.jobs import Job
 from robustkit.engine.scheduler import run
 from robustkit.primitives.registry import classes
 from tests.networks import Changed, Noisy
-from tests.problems import digits, problem
+from tests.problems import digits, filled, problem
 from tests.test_contract import subject, threats
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -89,6 +91,68 @@ def test_a_model_with_noise_is_judged_alike(options):
         return run_.results.query("role == 'worst-case'")["correct"].item()
 
     assert abs(robust("cuda") - robust("cpu")) <= 5  # a GPU draws other numbers
+
+
+class Sequences(nn.Module):
+    """Reads an image row by row, with dropout between two layers."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layers, self.head = kind(8, 16, num_layers=2, batch_first=True, dropout=0.5), nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.head(self.layers(x[:, 0])[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_layers_have_gradients(kind):
+    # "cudnn RNN backward can only be called in training mode"
+    model, x = filled(Sequences(kind)).eval(), hundred_digits().x
+    with torch.no_grad():
+        made = digits()._replace(model=model, x=x, y=model(x).argmax(1))
+
+    assert differing(ended(made, ATTACKS[0], GPU), ended(made, ATTACKS[0], torch.device("cpu"))) <= NEAR
+    assert not model.layers.training
+    assert model.layers.dropout == 0.5
+
+
+def test_the_callers_default_device_and_compiled_model_change_nothing():
+    # Numbers of images were on the GPU, and each answer of a CUDA graph was written over the last one.
+    made = hundred_digits()
+    expected = ended(made, ATTACKS[0], GPU)
+    torch.set_default_device("cuda")
+    try:
+        run_ = evaluate(
+            torch.compile(made.model.to(GPU), mode="reduce-overhead"), dataset=TensorDataset(made.x, made.y),
+            attacks=[ATTACKS[0]], samples=None,
+        )  # fmt: skip
+    finally:
+        torch.set_default_device(None)
+        made.model.cpu()
+    robust = run_.results.query("role == 'worst-case'")["correct"].item()
+
+    assert abs(robust - sum(not outcome.success for outcome in expected)) <= NEAR
+
+
+class Apart(nn.Module):
+    """Its second half is on another device than its first."""
+
+    def __init__(self, model, first, second):
+        super().__init__()
+        self.first, self.second, self.device = model[:2].to(first), model[2:].to(second), second
+
+    def forward(self, x):
+        return self.second(self.first(x).to(self.device))
+
+
+@pytest.mark.parametrize("second", ["cpu", "cuda"])
+def test_a_model_on_two_devices_is_attacked(second):
+    # The logits are on the second device, the labels were on the first.
+    made = hundred_digits()
+    first = "cuda" if second == "cpu" else "cpu"
+    robust = attack(Apart(copy.deepcopy(made.model), first, second), made.x, made.y, ATTACKS[0]).robust_accuracy
+
+    assert abs(100 * robust - sum(not outcome.success for outcome in ended(made, ATTACKS[0], GPU))) <= NEAR
 
 
 def test_each_success_is_one_for_the_callers_own_forward():

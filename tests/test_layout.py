@@ -105,6 +105,26 @@ def test_every_folder_stands_on_a_floor():
     assert rooms == {room for rooms in FLOORS for room in rooms}
 
 
+TENSORS_FROM_NOTHING = {
+    "arange", "as_tensor", "asarray", "empty", "eye", "full", "linspace", "logspace", "ones", "rand", "randint",
+    "randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros",
+}  # fmt: skip
+
+
+def test_each_new_tensor_names_its_device():
+    # With torch.set_default_device("cuda") numbers of images were on the GPU, and a run ended in a TypeError.
+    silent = [
+        f"{name}:{call.lineno}"
+        for name, file in FILES.items()
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name) and call.func.value.id == "torch"
+        and call.func.attr in TENSORS_FROM_NOTHING and not any(key.arg in ("device", None) for key in call.keywords)
+    ]  # fmt: skip
+
+    assert not silent
+
+
 @pytest.mark.parametrize(
     ("prefix", "floors"),
     [

@@ -193,7 +193,7 @@ def _prior_groups(network: nn.Module, recipe: Recipe, images: int) -> tuple[Prio
     fresh = chosen(list(sizes), recipe.fresh)
     counts: dict[tuple[float, str], int] = {}
     for name, pull in prior(recipe.prior, network, images, fresh=fresh, decay_norms=recipe.decay_norms).pulls.items():
-        key = float(torch.as_tensor(pull.precision).mean()), "zero" if pull.centre is None else "start"
+        key = float(torch.as_tensor(pull.precision, device="cpu").mean()), "zero" if pull.centre is None else "start"
         counts[key] = counts.get(key, 0) + sizes[name]
     return tuple(PriorGroup(count, decay, std_of(decay, images), centre) for (decay, centre), count in counts.items())
 

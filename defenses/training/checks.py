@@ -78,10 +78,10 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
 
 def _width(model: nn.Module, data: Dataset, device: torch.device) -> int:
     """The number of logits per image."""
-    x, _ = data.batch([0])
+    x = data.batch([0])[0].to(device)
     with untouched(model), torch.no_grad():
         try:
-            logits = logits_of(model(x.to(device)), len(x))
+            logits = logits_of(model(x), x)
         except Exception as error:
             raise _shape_error(x.shape[1:], error) from error
     if not bool(logits.isfinite().all()):

@@ -45,7 +45,7 @@ class TrainingImages:
     def order(self, epoch: int) -> list[int]:
         """All images, shuffled."""
         generator = torch.Generator().manual_seed(self.recipe.seed * SEEDS_APART + epoch)
-        numbers: list[int] = torch.randperm(len(self.data), generator=generator).tolist()
+        numbers: list[int] = torch.randperm(len(self.data), generator=generator, device="cpu").tolist()
         return numbers
 
     def batch(self, epoch: int, ids: Sequence[int]) -> Batch:

@@ -98,7 +98,7 @@ class Judge:
 
     def _attacked(self, classifier: Classifier, method: Attack, x: Tensor, y: Tensor) -> Tensor:
         """`[2, n]` bool on the CPU: whether each image is classified correctly, before and after an attack."""
-        own, verdicts = self.team.own(len(y)), torch.zeros(2, len(y))
+        own, verdicts = self.team.own(len(y)), torch.zeros(2, len(y), device="cpu")
         if len(y[own]):
             attacked = attack(classifier, x[own], y[own], method, seed=self.seed, numbers=range(len(y))[own])
             survived = attacked.clean_correct & ~attacked.success

@@ -130,7 +130,7 @@ class Stepper:
     def _logits_from(self, network: Callable[[Tensor], object], x: Tensor) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last) if self.recipe.channels_last and x.dim() == 4 else x
         with self._cast():
-            return logits_of(network(x), len(x)).float()
+            return logits_of(network(x), x).float()
 
     def _clean_logits(self, x: Tensor) -> Tensor:
         with clean_branch(self.network):

@@ -254,9 +254,9 @@ class Team:
 
     def _meet(self, failed: Exception | None, *numbers: float) -> tuple[float, ...]:
         """Meet all processes; each reports whether it failed, and some numbers, which are summed."""
-        box = torch.zeros(1 + _NUMBERS, dtype=torch.float64)
+        box = torch.zeros(1 + _NUMBERS, dtype=torch.float64, device="cpu")
         box[0] = float(failed is not None)
-        box[1 : 1 + len(numbers)] = torch.tensor(numbers, dtype=torch.float64)
+        box[1 : 1 + len(numbers)] = torch.tensor(numbers, dtype=torch.float64, device="cpu")
         try:
             dist.all_reduce(box, group=self._control)
             if not box[0]:

@@ -14,8 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.utils.parametrizations import _SpectralNorm
 from typing_extensions import Self
 
+from robustkit.classifier.recurrent import differentiable_recurrences
 from robustkit.errors import unknown
 from robustkit.models.batchnorm import recalculate_statistics
+from robustkit.models.preprocessing import placement
 
 NORMS = (_BatchNorm,)
 # Also InstanceNorm, which has running statistics with `track_running_stats=True`, and the vectors of spectral
@@ -80,7 +82,8 @@ def modes(network: nn.Module, mode: str) -> Iterator[None]:
         if mode == "batch":
             for norm in norms_of(network):
                 norm.train()
-        with statistics_kept(network) if mode == "batch" else nullcontext():
+        statistics = statistics_kept(network) if mode == "batch" else nullcontext()
+        with statistics, differentiable_recurrences(network, placement(network).device):
             yield
     finally:
         for module, training in before:

@@ -48,17 +48,17 @@ def attack_arrays(
 
     numbers = range(len(x))
     tried = attempt(classifier, x, labels, numbers, choice)
-    distances = torch.tensor(tried.distances, dtype=torch.float64)
+    distances = torch.tensor(tried.distances, dtype=torch.float64, device="cpu")
     said = opinion(classifier, tried.x_adv, numbers, choice.seed)
     # A randomized model answers here with other draws than those that ended the attack.
     outcomes: list[Outcome] = [
         "robust" if outcome == "broken" and not reached(answer, label, choice.target) else outcome
         for outcome, answer, label in zip(tried.outcomes, said.labels.tolist(), tried.y.tolist(), strict=True)
     ]
-    success = torch.tensor([outcome == "broken" for outcome in outcomes])
+    success = torch.tensor([outcome == "broken" for outcome in outcomes], device="cpu")
     content = {
         "x_adv": tried.x_adv.contiguous(), "x": x.contiguous(), "y": tried.y, "prediction": said.labels,
-        "success": success, "distance": distances, "queries": torch.tensor(tried.queries),
+        "success": success, "distance": distances, "queries": torch.tensor(tried.queries, device="cpu"),
     }  # fmt: skip
     metadata = {"attack": choice.method, "norm": choice.norm_label, "eps": choice.eps, "target": str(choice.target)}
     metadata |= {"pictures": json.dumps(list(sources))} if sources else {}

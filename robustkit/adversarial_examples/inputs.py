@@ -96,7 +96,7 @@ def pictures(files: tuple[Path, ...], known: KnownImages, mode: Literal["RGB", "
         limits.require_at_most(what, value or 1, limits.IMAGE_SIDE)
     decoder = Decoder(files, (0,) * len(files), PictureReader(known.resize, known.crop, mode))
     shape = tuple(decode(decoder, 0, shortened(files[0])).shape)
-    labels = torch.zeros(len(files), dtype=torch.int64)
+    labels = torch.zeros(len(files), dtype=torch.int64, device="cpu")
     return LazyData(NAME, "", known.class_names, known.threats, decoder, labels, shape, files)
 
 

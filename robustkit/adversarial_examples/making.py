@@ -76,9 +76,8 @@ def attempt(
         choice: the attack.
     """
     clean = opinion(classifier, x, numbers, choice.seed)
-    y = torch.tensor(
-        [predicted if label is None else label for label, predicted in zip(labels, clean.labels.tolist(), strict=True)]
-    )
+    of_clean = zip(labels, clean.labels.tolist(), strict=True)
+    y = torch.tensor([predicted if label is None else label for label, predicted in of_clean], device="cpu")
     outcomes: list[Outcome] = [
         _before(*pair, choice.target) for pair in zip(clean.labels.tolist(), y.tolist(), strict=True)
     ]
@@ -99,7 +98,7 @@ def attacked(
         return before
     x_adv, outcomes, queries = before.x_adv.clone(), list(before.outcomes), list(before.queries)
     threat, distances = ball(choice.norm, choice.eps), list(before.distances)
-    targets = None if choice.target is None else torch.full((len(rows),), choice.target)
+    targets = None if choice.target is None else torch.full((len(rows),), choice.target, device="cpu")
     result = attack(
         classifier, x[rows], before.y[rows], choice.method, eps=choice.eps, norm=choice.norm, mask=choice.mask,
         target=targets, batch_size=choice.batch_size, seed=choice.seed, numbers=[numbers[row] for row in rows],

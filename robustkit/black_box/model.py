@@ -53,7 +53,7 @@ class BlackBox(nn.Module):
         self._function = Shared(function)
         self._classes = Shared(num_classes)  # of the first answer where the user does not say
         # Without any value: it says on which device the answers are wanted, as weights do for other models.
-        self.place = nn.Parameter(torch.empty(0), requires_grad=False)
+        self.place = nn.Parameter(torch.empty(0, device="cpu"), requires_grad=False)
 
     @property
     def gives(self) -> Gives:

@@ -71,7 +71,7 @@ class ReplyFormat(NamedTuple):
 
     def _reply(self, value: Any, *, probabilities: bool) -> Reply:
         if isinstance(value, (str, int)) and not isinstance(value, bool):
-            label = torch.tensor([self._label(value)])
+            label = torch.tensor([self._label(value)], device="cpu")
             return Reply("labels", one_class(label, self._labels)[0])
         numbers = list(value) if isinstance(value, Sequence) else []
         if len(numbers) < 2 or not all(type(each) in (int, float) for each in numbers):
@@ -82,7 +82,7 @@ class ReplyFormat(NamedTuple):
             raise self._wrong(f"has {len(numbers):,} scores, more than {limits.CLASSES:,}")
         if not all(_is_finite(each) for each in numbers):
             raise self._wrong("holds NaN or infinity")
-        scores = torch.tensor([float(each) for each in numbers], dtype=torch.float64)
+        scores = torch.tensor([float(each) for each in numbers], dtype=torch.float64, device="cpu")
         return Reply("scores", (logarithms(scores[None], self.name)[0] if probabilities else scores).float())
 
     def _require_same_class(self, reply: Reply, label: Any) -> None:
@@ -122,6 +122,6 @@ def _refuse(text: str) -> float:
 
 def _is_finite(value: float) -> bool:
     try:
-        return math.isfinite(torch.tensor(float(value), dtype=torch.float32).item())
+        return math.isfinite(torch.tensor(float(value), dtype=torch.float32, device="cpu").item())
     except OverflowError:  # a whole number beyond every float
         return False

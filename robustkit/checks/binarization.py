@@ -91,7 +91,7 @@ class BinarizationProbe:
         self, bench: ProbeBench, wanted: Wanted, number: int, x: Tensor, head: LinearHead, threat: Ball,
         attacks: Sequence[Attack],
     ) -> ProbeRecord:  # fmt: skip
-        key = noise.keys(bench.facts.seed + _STREAM, torch.tensor([number]))
+        key = noise.keys(bench.facts.seed + _STREAM, torch.tensor([number], device="cpu"))
         inner, planted, random = _points(threat, x, key)
         points = torch.cat([inner, planted])
         problem = _solved(_features(bench.classifier, head, points), len(inner))
@@ -132,7 +132,7 @@ def linear_head(model: nn.Module, points: Tensor) -> LinearHead | None:
     ]  # fmt: skip
     try:
         with torch.no_grad():
-            logits = logits_of(model(points), len(points))
+            logits = logits_of(model(points), points)
     finally:
         for hook in hooks:
             hook.remove()
@@ -144,9 +144,9 @@ def linear_head(model: nn.Module, points: Tensor) -> LinearHead | None:
 
 def _points(threat: Ball, x: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """`[_INNER + 1, *S]` the image and points inside the ball, one point on its surface, and others in the ball."""
-    several = torch.cat([noise.keys(int(key), torch.tensor([number])) for number in range(_INNER + _RANDOM)]).to(
-        x.device
-    )
+    several = torch.cat(
+        [noise.keys(int(key), torch.tensor([number], device="cpu")) for number in range(_INNER + _RANDOM)]
+    ).to(x.device)
     still = x.expand(_INNER, *x.shape)
     smaller = replace(threat, eps=_INSIDE * threat.eps)
     inner = smaller.project_exact(still, smaller.random(still, several[:_INNER], 0))
@@ -193,11 +193,11 @@ def _binarized(model: nn.Module, head: LinearHead, problem: SeparatingHead) -> n
     network = network_in(copied)
     old = network.get_submodule(head.name)
     assert isinstance(old, nn.Linear)
-    new = nn.Linear(head.features, 2).to(old.weight)
+    new = nn.Linear(head.features, 2, device=old.weight.device, dtype=old.weight.dtype)
     with torch.no_grad():
         weight = torch.from_numpy(problem.weight).to(old.weight)
         new.weight.copy_(torch.stack([-weight, weight]) / 2)
-        new.bias.copy_(torch.tensor([-problem.bias, problem.bias]).to(old.weight) / 2)
+        new.bias.copy_(torch.tensor([-problem.bias, problem.bias], device="cpu").to(old.weight) / 2)
     parent, _, own = head.name.rpartition(".")
     setattr(network.get_submodule(parent), own, new.requires_grad_(False))
     return copied.eval()

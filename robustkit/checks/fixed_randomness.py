@@ -38,7 +38,7 @@ class FixedRandomness(nn.Module):
         rows = []
         for row in torch.split(x, 1):
             reseed(self.seed)
-            rows.append(logits_of(self.model(row), 1))
+            rows.append(logits_of(self.model(row), row))
         return torch.cat(rows)
 
 

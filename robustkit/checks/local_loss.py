@@ -43,7 +43,7 @@ class LocalLoss:
         """
         # Sums over a row take another path in a batch of one, so a lone image comes with a copy, which callers drop.
         batch = bench.images(wanted.images if len(wanted.images) > 1 else wanted.images * 2)
-        key = noise.keys(bench.facts.seed + stream, torch.tensor(list(batch.numbers), dtype=torch.int64))
+        key = noise.keys(bench.facts.seed + stream, torch.tensor(list(batch.numbers), dtype=torch.int64, device="cpu"))
         key = key.to(batch.x.device)
         none = torch.full_like(key, -1)
         trials = Trials(batch.x, batch.y.to(key), none, none, key, torch.zeros_like(key))

@@ -18,7 +18,7 @@ from robustkit.classifier.access import black_box_in, is_metered, only_labels, r
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.generators import reseed
 from robustkit.classifier.input_format import InputFormat
-from robustkit.classifier.isolation import exact_arithmetic, untouched
+from robustkit.classifier.isolation import answering
 from robustkit.classifier.metered import Metered
 from robustkit.classifier.oracle import Oracle, Plain
 from robustkit.classifier.randomized import Randomized
@@ -35,6 +35,7 @@ from robustkit.host.arguments import check_fields
 from robustkit.host.notebook import Summarised
 from robustkit.host.text import as_name
 from robustkit.models.preprocessing import Normalised, network_in, normalisation_of, placement
+from robustkit.nethook import unwrap
 
 DRAWS_PER_QUERY = 20  # of a randomized or smoothed model, unless `eot` says otherwise; AutoAttack's number
 DRAWS_PER_VERDICT = 1024  # at most; with them a majority of 58 % is significant
@@ -97,9 +98,7 @@ class Classifier(Summarised):
                 "robustkit.load_model, and wrap a function of images as robustkit.BlackBox(function)."
             )
         check_fields(self)
-        shapeless = next((name for name, weight in self.model.named_parameters() if is_lazy(weight)), None)
-        if shapeless is not None:
-            raise UserError(f"The weight {shapeless} of a lazy layer has no shape yet; call the model once on images.")
+        _require_usable_weights(self.model)
         if not all(function is None or callable(function) for function in self.bpda.values()):
             raise UserError("bpda gives each layer a function of its input, or None for the identity.")
         if not self.bounds[0] < self.bounds[1]:
@@ -170,7 +169,7 @@ class Classifier(Summarised):
                 or a model to be smoothed is randomized.
         """
         given = self.input_format()
-        with untouched(self.model, seed), torch.inference_mode(mode=False), exact_arithmetic(given.device):
+        with answering(self.model, given.device, seed):
             tile = 64 if images[0].numel() <= _SMALL else 16
             reference = Reference(self.model, given, self._sizes(given, tile, images[0].shape), PassCount())
             repeats = repeatability(lambda: reference.forward(images[:_PROBED]), seed)
@@ -217,7 +216,18 @@ class Classifier(Summarised):
         )  # fmt: skip
 
 
+def _require_usable_weights(model: nn.Module) -> None:
+    for name, weight in model.named_parameters():
+        if is_lazy(weight):
+            raise UserError(f"The weight {name} of a lazy layer has no shape yet; call the model once on images.")
+        if weight.is_inference() and weight.numel():
+            raise UserError(
+                f"The weight {name} was made in torch.inference_mode(), so nothing has a gradient through it; build or "
+                "load the model outside of that context."
+            )
+
+
 def _name_of(model: nn.Module, smoothing: Smoothing | None) -> str:
     own = getattr(model, "name", None)
-    name = own if isinstance(own, str) and as_name(own) else type(model).__name__.lower()
+    name = own if isinstance(own, str) and as_name(own) else type(unwrap(model)).__name__.lower()
     return name if smoothing is None else f"{name}-smoothed"

@@ -1,5 +1,6 @@
 """Keeps the caller's model and random state unchanged while robustkit uses the model."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -7,9 +8,57 @@ import torch
 from torch import nn
 
 from robustkit.classifier.generators import seed_torch
+from robustkit.classifier.recurrent import differentiable_recurrences
 from robustkit.errors import UserError
 from robustkit.host.alone import alone
 from robustkit.nethook.restore import restored
+
+# What torch says where a model's parts lie on several devices.
+_APART = ("to be on the same device", "should be the same", "is not on the expected device")
+
+
+@contextmanager
+def answering(model: nn.Module, device: torch.device, seed: int = 0) -> Iterator[None]:
+    """`untouched`, and every answer is that of the model's own code in exact arithmetic, with gradients on request.
+
+    What the caller compiled with `torch.compile` runs as it was before: compiled code calls no hooks, is made anew for
+    each batch size, and with CUDA graphs writes each answer over the last one.
+
+    Raises:
+        UserError: as for `untouched`; or the model computes on `device` with tensors of another device.
+    """
+    with (
+        untouched(model, seed),
+        torch.inference_mode(mode=False),
+        exact_arithmetic(device),
+        _own_code(),
+        differentiable_recurrences(model, device),
+        _on_one_device(device),
+    ):
+        yield
+
+
+@contextmanager
+def _on_one_device(device: torch.device) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _APART):
+            raise
+        raise UserError(
+            f"The model computes on {device}, where its weights are, with a tensor of another device; register such "
+            f"tensors as buffers (register_buffer), or give --device cpu. ({str(error).splitlines()[0]})"
+        ) from error
+
+
+@contextmanager
+def _own_code() -> Iterator[None]:
+    """What was compiled by `torch.compile` runs as it was before."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and importing it takes seconds
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 @contextmanager
@@ -50,7 +99,9 @@ def products(device: torch.device, *, tf32: bool, deterministic: bool = True) ->
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=deterministic, allow_tf32=tf32):
+        with torch.backends.cudnn.flags(
+            torch.backends.cudnn.enabled, benchmark=False, deterministic=deterministic, allow_tf32=tf32
+        ):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

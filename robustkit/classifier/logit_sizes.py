@@ -27,7 +27,7 @@ def units(logits: Tensor) -> list[float]:
 
     0 where they are not: then rounding is that of their type, or smaller than anything that is asked of it.
     """
-    found = torch.zeros(len(logits))
+    found = torch.zeros(len(logits), device="cpu")
     for kind in (torch.float16, torch.bfloat16):  # the second also rounds what the first can hold
         rounded = (logits.to(kind).to(logits.dtype) == logits).all(1).cpu()
         found[rounded] = torch.finfo(kind).eps

@@ -12,15 +12,16 @@ _USUAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _NESTED = 8  # a model may wrap its logits into that many tuples and dicts
 
 
-def logits_of(output: Any, rows: int | None = None) -> Tensor:
+def logits_of(output: Any, images: Tensor | None = None) -> Tensor:
     """`[B, K]` logits, K >= 2, from a tensor, a tuple, a dict or an object with `.logits`.
 
     One logit per image is read as a binary classifier's and becomes the two logits (0, z). Whole numbers and float8
-    become fp32; one whole number per image is no logit but a class, and refused.
+    become fp32; one whole number per image is no logit but a class, and refused. A network whose parts are on several
+    devices may answer on another one than that of its images: the logits are moved to theirs.
 
     Args:
         output: what the model returned.
-        rows: how many images it got; None does not check.
+        images: `[B, *S]` that it got; None leaves number and device as they are.
 
     Raises:
         UserError: the output has no such part, or it is no plain tensor of real numbers of shape `[B, K]`.
@@ -40,13 +41,14 @@ def logits_of(output: Any, rows: int | None = None) -> Tensor:
         shape = logits.shape
     if len(shape) != 2 or not shape[1]:
         raise UserError(f"A classifier must return logits [images, classes]; this model returned {list(shape)}.")
-    if rows is not None and shape[0] != rows:
+    if images is not None and shape[0] != len(images):
         raise UserError(
-            f"The model returned {shape[0]} rows of logits for {rows} images; let it return one row for each image."
+            f"The model returned {shape[0]} rows of logits for {len(images)} images; let it return one row for each "
+            "image."
         )
     if shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
-    return logits
+    return logits if images is None or logits.device == images.device else logits.to(images.device)
 
 
 def require_finite(logits: Tensor) -> None:

@@ -41,7 +41,7 @@ class Reference:
     def forward(self, points: Tensor) -> Tensor:
         """Logits `[n, K]` from one forward pass of exactly these rows: fp32, or float64 if the model's are."""
         self.passes.forwards += len(points)
-        logits = logits_of(self.model(self.input.fed(points)), len(points))
+        logits = logits_of(self.model(self.input.fed(points)), points)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def logits(self, points: Tensor) -> Tensor:

@@ -198,7 +198,7 @@ def _stays_a_share(session: Session, images: Tensor) -> bool:
     """Whether a model's one logit is in [0, 1] also at the corners of [0, 1] to which its gradient points."""
     points = images.detach().clone().requires_grad_()
     # A copy, because a model may write into its input.
-    logit = logits_of(session.reference.model(session.input.fed(points.clone())), len(points))[:, 1]
+    logit = logits_of(session.reference.model(session.input.fed(points.clone())), points)[:, 1]
     session.passes.forwards += len(points)
     if not logit.requires_grad:
         return True

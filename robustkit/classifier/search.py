@@ -134,9 +134,14 @@ class Search:
         if replays:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         bf16 = options.bf16 and not attack.in_full_precision
-        with torch.autocast(self.input.device.type, torch.bfloat16) if bf16 else nullcontext():
-            output = self._asked_by(attack)(points)
-        logits = logits_of(output, len(points))
+        asked = self._asked_by(attack)
+        compiled = options.compile and asked is self._searched
+        with (
+            torch.autocast(self.input.device.type, torch.bfloat16) if bf16 else nullcontext(),
+            torch.compiler.set_stance("default") if compiled else nullcontext(),
+        ):
+            output = asked(points)
+        logits = logits_of(output, points)
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
         logits = logits.clone().to(query.dtype) if replays else logits.to(query.dtype)
         return logits.clamp(min=torch.finfo(logits.dtype).tiny).log() if options.probabilities else logits

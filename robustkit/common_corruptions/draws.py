@@ -23,7 +23,7 @@ def stream_keys(seed: int, pictures: Sequence[int], corruption: int, severity: i
         corruption: place of the corruption in the paper's list.
         severity: 1 to 5.
     """
-    numbers = torch.tensor(list(pictures), dtype=torch.int64)
+    numbers = torch.tensor(list(pictures), dtype=torch.int64, device="cpu")
     parts = (torch.full_like(numbers, part) for part in (_STREAM, corruption, severity))
     return noise.keys(seed, numbers, *parts)
 

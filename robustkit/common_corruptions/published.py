@@ -91,7 +91,7 @@ class ArraySuite:
     def described(self) -> dict[str, Any]:
         """With a hash of some images of each corruption."""
         ids = pick(self.images)[:_RECOGNISED]
-        empty = torch.empty(0)
+        empty = torch.empty(0, device="cpu")
         return _described(self.folder, self.cells, lambda cell: self.pictures(cell, ids, empty).tobytes())
 
     def pictures(self, cell: CorruptionLevel, ids: Sequence[int], clean: Tensor) -> Pictures:

@@ -91,7 +91,7 @@ def load_images(path: Path) -> TensorData:
     if "x" not in names:
         raise UserError(f"{shortened(path)} has no array x; save the images as x, and their labels, if any, as y.")
     x = _tensor(read("x"), "x", path)
-    data = from_tensors(x, torch.zeros(len(x) if x.ndim else 0, dtype=torch.int64), name=path.stem)
+    data = from_tensors(x, torch.zeros(len(x) if x.ndim else 0, dtype=torch.int64, device="cpu"), name=path.stem)
     return replace(data, class_names=())
 
 

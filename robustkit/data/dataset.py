@@ -92,7 +92,7 @@ class TensorData(NumberedImages):
 
     def batch(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
         """These images and their labels, as copies."""
-        rows = torch.tensor(ids, dtype=torch.int64)
+        rows = torch.tensor(ids, dtype=torch.int64, device="cpu")
         return self.images[rows], self.labels[rows]
 
     def fingerprint(self, ids: Sequence[int]) -> str:
@@ -112,7 +112,7 @@ def pixel_fingerprint(data: Dataset, ids: Sequence[int]) -> str:
 
 def hash_of_labels(data: Dataset, ids: Sequence[int]) -> "hashlib._Hash":
     """A SHA-256 of the numbers and their labels, to be updated with pixels or files."""
-    rows = torch.tensor(ids, dtype=torch.int64)
+    rows = torch.tensor(ids, dtype=torch.int64, device="cpu")
     digest = hashlib.sha256(f"{len(rows)} images\n".encode())
     digest.update(rows.numpy().astype("<i8").tobytes())
     digest.update(data.labels[rows].numpy().astype("<i8").tobytes())

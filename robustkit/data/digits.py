@@ -37,7 +37,8 @@ def _loaded() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     values = _values()
     images = torch.from_numpy(values[:, :-1]).float().div_(16).reshape(-1, 1, 8, 8)
     rows = json.loads((Path(__file__).parent / "digits_split.json").read_text(encoding="utf-8"))
-    return images, torch.from_numpy(values[:, -1]).long(), {split: torch.tensor(ids) for split, ids in rows.items()}
+    by_split = {split: torch.tensor(ids, device="cpu") for split, ids in rows.items()}
+    return images, torch.from_numpy(values[:, -1]).long(), by_split
 
 
 def _values() -> NDArray[np.float64]:

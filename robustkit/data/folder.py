@@ -96,5 +96,5 @@ def _lazy(
     origin: DatasetOrigin,
 ) -> LazyData:  # fmt: skip
     shape = tuple(decode(decoder, 0, str(decoder.files[0])).shape)
-    labels = torch.tensor(decoder.labels, dtype=torch.int64)
+    labels = torch.tensor(decoder.labels, dtype=torch.int64, device="cpu")
     return LazyData(name, split, classes, threats, decoder, labels, shape, decoder.files, origin)

@@ -43,10 +43,10 @@ class LazyData(NumberedImages):
         Raises:
             UserError: an image cannot be decoded, or is of another size than the first.
         """
-        x = torch.empty(len(ids), *self.shape)
+        x = torch.empty(len(ids), *self.shape, device="cpu")
         for row, number in enumerate(ids):
             x[row] = self._image(number)
-        return x, self.labels[torch.tensor(ids, dtype=torch.int64)]
+        return x, self.labels[torch.tensor(ids, dtype=torch.int64, device="cpu")]
 
     def fingerprint(self, ids: Sequence[int]) -> str:
         """The SHA-256 of numbers and labels with the files' bytes, or with the pixels if there are no files."""

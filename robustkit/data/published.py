@@ -55,7 +55,7 @@ def load_published(name: str, split: str, data_dir: Path, download: bool) -> Laz
     """
     published = PUBLISHED[name]
     items = _open(name, split, data_dir, download)
-    labels = torch.as_tensor(items.labels if name == "svhn" else items.targets).long()
+    labels = torch.as_tensor(items.labels if name == "svhn" else items.targets, device="cpu").long()
     classes = tuple(items.classes) if name != "svhn" else tuple(str(digit) for digit in range(published.classes))
     shape = tuple(decode(items, 0, f"The first image of {name}").shape)
     origin = DatasetOrigin(name, data_dir, splits=SPLITS)

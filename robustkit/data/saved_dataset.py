@@ -111,7 +111,7 @@ def _of_table(table: Any, name: str, split: str, reader: PictureReader, origin: 
     try:
         plain = table.with_format(None).select_columns([picture, label])
         plain = plain.cast_column(picture, library.Image(decode=False))
-        numbers = torch.tensor(plain[label][:], dtype=torch.float64)
+        numbers = torch.tensor(plain[label][:], dtype=torch.float64, device="cpu")
     except Exception as error:  # a label that is missing, a table that is cut off
         raise _not_whole(Path(name), error) from error
     broken = (numbers != numbers.trunc()).nonzero().flatten()

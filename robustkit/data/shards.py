@@ -73,7 +73,7 @@ def load_shards(name: str, split: str, reader: PictureReader) -> LazyData:
         limits.require_at_most(f"The number of pictures of {shortened(name)}", len(pictures), limits.PICTURES)
     if not pictures:
         raise UserError(f"{shortened(name)} has no pictures; each needs a label beside it, as KEY.jpg and KEY.cls.")
-    y = torch.tensor(labels, dtype=torch.int64)
+    y = torch.tensor(labels, dtype=torch.int64, device="cpu")
     classes = checked_class_names(_class_names(files[0].parent), y, shortened(name))
     items = ShardedPictures(tuple(pictures), tuple(labels), reader)
     shape = tuple(decode(items, 0, place_of(pictures[0])).shape)

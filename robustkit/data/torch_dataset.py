@@ -57,7 +57,7 @@ class TorchData(NumberedImages):
                     f"The images of {self.name} differ in size ({list(images[0].shape)}, and image {number} "
                     f"{list(image.shape)}); resize them first."
                 )
-        return torch.stack(images), self.labels[torch.tensor(ids, dtype=torch.int64)]
+        return torch.stack(images), self.labels[torch.tensor(ids, dtype=torch.int64, device="cpu")]
 
     def fingerprint(self, ids: Sequence[int]) -> str:
         """The SHA-256 of numbers, labels and pixels."""
@@ -67,7 +67,7 @@ class TorchData(NumberedImages):
         image, label = _item(self.items, number, self.name)
         pixels = tensor_of(image, f"Image {number} of {self.name}")
         try:
-            pixels = checked_images(pixels[None], torch.zeros(1, dtype=torch.int64), self.name).x[0]
+            pixels = checked_images(pixels[None], torch.zeros(1, dtype=torch.int64, device="cpu"), self.name).x[0]
         except UserError as error:  # it names the first image of those that it was given
             raise UserError(str(error).replace("image 0 ", f"image {number} ")) from None
         checksum = zlib.crc32(pixels.contiguous().numpy().tobytes())
@@ -105,7 +105,7 @@ def from_torch(data: Any) -> Dataset:
         raise UserError(
             f"{name} has {count:,} images, more than {limits.PICTURES:,}; give a part: Subset(data, range(1000))."
         )
-    labels = require_classes(_labels(data, torch.arange(count)), name)
+    labels = require_classes(_labels(data, torch.arange(count, device="cpu")), name)
     return TorchData(_name(data), _split(data), _class_names(data, labels), data, labels)
 
 
@@ -167,7 +167,7 @@ def _whole(label: Any) -> int:
 def _labels(data: Any, numbers: Tensor) -> Tensor:
     """Labels of these items: from `targets` or `labels` as torchvision's data sets have them, else from the items."""
     if isinstance(data, Subset):
-        return _labels(data.dataset, torch.as_tensor(data.indices, dtype=torch.int64)[numbers])
+        return _labels(data.dataset, torch.as_tensor(data.indices, dtype=torch.int64, device="cpu")[numbers])
     count = _length(data)
     if isinstance(data, ConcatDataset):
         return _labels_of_parts(data, torch.where(numbers < 0, numbers + count, numbers))
@@ -178,11 +178,11 @@ def _labels(data: Any, numbers: Tensor) -> Tensor:
             if labels.ndim == 1 and not labels.is_floating_point() and getattr(data, "target_transform", None) is None:
                 return labels.long().cpu()[numbers]
     name = type(data).__name__
-    return torch.tensor([_item(data, number, name)[1] for number in numbers.tolist()], dtype=torch.int64)
+    return torch.tensor([_item(data, number, name)[1] for number in numbers.tolist()], dtype=torch.int64, device="cpu")
 
 
 def _labels_of_parts(data: "ConcatDataset[Any]", numbers: Tensor) -> Tensor:
-    ends = torch.tensor(data.cumulative_sizes)
+    ends = torch.tensor(data.cumulative_sizes, device="cpu")
     part_of, labels = torch.searchsorted(ends, numbers, right=True), torch.empty_like(numbers)
     for number, part in enumerate(data.datasets):
         rows = part_of == number

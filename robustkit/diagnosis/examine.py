@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from robustkit import limits
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.isolation import exact_arithmetic, untouched
+from robustkit.classifier.isolation import answering
 from robustkit.classifier.logits import require_finite
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
@@ -88,7 +88,7 @@ def diagnose(
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     rows = min(batch_size, _FEW) if images[0].numel() > _LARGE else batch_size
     unchecked = Subject(classifier, images, y, threat, loss, seed, rows)
-    with untouched(classifier.model, seed), torch.inference_mode(mode=False), exact_arithmetic(classifier.device):
+    with answering(classifier.model, classifier.device, seed):
         labels = checked_labels(y.detach().cpu(), len(x), _class_count(unchecked)).to(classifier.device)
         subject = replace(unchecked, y=labels)
         _require_finite_logits(subject)

@@ -25,7 +25,7 @@ class LayerFunction:
         args, kwargs = mapped(self.inputs, lambda part: next(queue) if part.is_floating_point() else part)
         draws.reseed(self.seed + draw)
         outputs = [per_image(_computable(part), self.count) for part in floats(self.module(*args, **kwargs))]
-        return torch.cat(outputs, 1) if outputs else torch.zeros(self.count, 0)
+        return torch.cat(outputs, 1) if outputs else torch.zeros(self.count, 0, device="cpu")
 
 
 def _computable(values: Tensor) -> Tensor:

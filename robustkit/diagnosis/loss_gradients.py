@@ -75,7 +75,7 @@ def _of_batch(batch: Subject, sites: Sequence[Site]) -> LossGradients:
         margin_grad = _grad_or_zeros(margin, query)
         image_grad = _grad_or_zeros(loss, query)
         # Of all logits together, so that it is zero only where none of them has a gradient.
-        seen = _grad_or_zeros(logits @ torch.linspace(1, 2, logits.shape[1]).to(logits), query) != 0
+        seen = _grad_or_zeros(logits @ torch.linspace(1, 2, logits.shape[1], device="cpu").to(logits), query) != 0
         # Of a copy: logits that are cut off from the graph say nothing about the loss.
         scores = logits.detach().clone().requires_grad_()
         logits_grad, ce_grad = (
@@ -129,7 +129,7 @@ def _grad_or_zeros(value: Tensor, point: Tensor) -> Tensor:
 def _summarized(grad: Any, count: int) -> CallGradient:
     # Double precision: the square of a gradient of 1e-30 would be zero in fp32, and 8 bits know hardly any operation.
     parts = [per_image(part, count).double() for part in floats(grad)]
-    rows = torch.cat(parts, 1) if parts else torch.zeros(count, 1)
+    rows = torch.cat(parts, 1) if parts else torch.zeros(count, 1, device="cpu")
     norm, zero, nonfinite = rows.norm(dim=1), (rows == 0).all(1), (~rows.isfinite()).any(1)
     return CallGradient(as_float64(norm), as_float64(zero), as_float64(nonfinite))
 

@@ -86,7 +86,7 @@ def screen(images: ProofImages) -> Proof | None:
     None if it breaks something: then only the whole proof can tell.
     """
     n, setting = len(images.x), images.setting
-    rows = {int(row) for row in torch.linspace(0, n - 1, min(n, _SCREEN_IMAGES)).round().tolist()}
+    rows = {int(row) for row in torch.linspace(0, n - 1, min(n, _SCREEN_IMAGES), device="cpu").round().tolist()}
     usual = _gradient_attacks(setting, _SCREEN_STEPS)[-1]
     clean = sorted(rows & set(images.correct))
     before = images.left(clean, usual)

@@ -51,7 +51,7 @@ class Subject:
     def logits(self, points: Tensor) -> Tensor:
         """Logits of the model itself, with a graph if gradients are on; every call starts from the same seed."""
         draws.reseed(self.seed)
-        return logits_of(self.classifier.model(self._input.fed(points)), len(points))
+        return logits_of(self.classifier.model(self._input.fed(points)), points)
 
     @cached_property
     def _input(self) -> InputFormat:

@@ -117,7 +117,9 @@ def fit_universal(
     rows = attack.steps * size * attack.draws * session.oracle.cost.query
     perturbation = state.perturbation.detach()
     bounds, spent = classifier.bounds, sum(clean.forwards)
-    return FittedPerturbation(attack, perturbation, target, bounds, seed, torch.tensor(fitted), spent + rows, rows)
+    return FittedPerturbation(
+        attack, perturbation, target, bounds, seed, torch.tensor(fitted, device="cpu"), spent + rows, rows
+    )
 
 
 def universal_attack_of(method: object, norm: str, eps: float | str | None) -> UniversalAttack:
@@ -144,7 +146,7 @@ def mini_batches(seed: int, numbers: Sequence[int], size: int) -> Iterator[list[
     passes = 0
     while True:
         if len(waiting) < size:
-            names = torch.tensor(list(numbers), dtype=torch.int64)
+            names = torch.tensor(list(numbers), dtype=torch.int64, device="cpu")
             order = noise.keys(seed + _ORDER, names, torch.full_like(names, passes)).argsort(stable=True)
             waiting += names[order].tolist()
             passes += 1
@@ -204,11 +206,11 @@ class _Fit:
 
     def gradient(self, state: UniversalState, chosen: Sequence[int]) -> tuple[Tensor, float]:
         """The float64 gradient of a mini-batch's objectives in the perturbation, and the share of its broken rows."""
-        image = torch.tensor(list(chosen)).repeat_interleave(self.attack.draws)
-        draw = torch.arange(self.attack.draws).repeat(len(chosen))
+        image = torch.tensor(list(chosen), device="cpu").repeat_interleave(self.attack.draws)
+        draw = torch.arange(self.attack.draws, device="cpu").repeat(len(chosen))
         keys = noise.keys(self.seed, image, torch.full_like(image, state.steps), draw)
         total, broken = torch.zeros_like(state.perturbation, dtype=torch.float64), 0
-        for rows in torch.split(torch.arange(len(image)), self.at_once):
+        for rows in torch.split(torch.arange(len(image), device="cpu"), self.at_once):
             grads, labels = self._of_rows(state, image[rows], keys[rows])
             y = self.y[image[rows]]
             broken += int((labels == self.target if self.target >= 0 else labels != y).sum())

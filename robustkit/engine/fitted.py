@@ -132,7 +132,7 @@ class FittedPerturbation(Summarised):
         self._check_shape(images)
         keys = _keys(self.seed + _JUDGED, range(len(own)) if numbers is None else numbers, place)
         perturbation = self.perturbation.to(images)
-        parts = torch.split(torch.arange(len(own)), _AT_ONCE)
+        parts = torch.split(torch.arange(len(own), device="cpu"), _AT_ONCE)
         return torch.cat([self.attack.judged(perturbation, images[n], keys[n], own[n], self.bounds) for n in parts])
 
     def judge(
@@ -184,7 +184,9 @@ class FittedPerturbation(Summarised):
         return session.clean_verdicts(points, range(first, first + len(own))).labels
 
     def _broken(self, labels: Tensor, y: Tensor) -> Tensor:
-        return torch.tensor([reached(*pair, self.target) for pair in zip(labels.tolist(), y.tolist(), strict=True)])
+        return torch.tensor(
+            [reached(*pair, self.target) for pair in zip(labels.tolist(), y.tolist(), strict=True)], device="cpu"
+        )
 
     def _places(self, places: int | None) -> int:
         if not self.attack.placed:
@@ -203,5 +205,5 @@ class FittedPerturbation(Summarised):
 
 
 def _keys(seed: int, numbers: Sequence[int], place: int) -> Tensor:
-    names = torch.tensor(list(numbers), dtype=torch.int64)
+    names = torch.tensor(list(numbers), dtype=torch.int64, device="cpu")
     return noise.keys(seed, names, torch.full_like(names, place))

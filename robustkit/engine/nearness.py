@@ -199,7 +199,7 @@ class _Row(NamedTuple):
     def nearness(self, obtained: float) -> Nearness:
         """With what is taken away where the nearest class's gradient ends."""
         ratios = _ratios(self.leads, self.predicted)
-        ratio = min(ratios[0], _ratios(self.leads[:1], torch.tensor([obtained]))[0])
+        ratio = min(ratios[0], _ratios(self.leads[:1], torch.tensor([obtained], device="cpu"))[0])
         found = Nearness(ratio, tuple(self.classes.tolist()), tuple(ratios), float(self.predicted[0]), obtained)
         negligible = _NEGLIGIBLE * self.swing
         at_end = abs(found.predicted) <= negligible and abs(obtained) <= negligible + _NEGLIGIBLE * abs(self.leads[0])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.isolation import exact_arithmetic, untouched
+from robustkit.classifier.isolation import answering
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
 from robustkit.classifier.randomized import reseed
@@ -116,7 +116,7 @@ def _half(images: Tensor) -> int:
 def answers(classifier: Classifier, points: Tensor) -> Tensor:
     """`[n, K]` logits of the unmodified model at points in [0, 1], on the CPU; of a randomized model with one seed."""
     given = classifier.input_format()
-    with untouched(classifier.model), torch.inference_mode(mode=False), exact_arithmetic(given.device), torch.no_grad():
+    with answering(classifier.model, given.device), torch.no_grad():
         reseed(0)
         return logits_of(classifier.model(given.fed(given.moved(points)))).detach().cpu()
 
@@ -129,12 +129,12 @@ def _distance(one: Tensor, other: Tensor, size: Tensor) -> Tensor:
 
 def _noise(count: int, shape: Sequence[int]) -> Tensor:
     """Noise of many strengths around grey levels from black to white."""
-    key, levels = _keys(count), torch.linspace(0, 1, count).reshape(-1, *[1] * len(shape))
+    key, levels = _keys(count), torch.linspace(0, 1, count, device="cpu").reshape(-1, *[1] * len(shape))
     return (levels + (noise.uniform(key, 0, shape) - 0.5) * levels.flip(0).add(0.1)).clamp(0, 1)
 
 
 def _keys(count: int) -> Tensor:
-    return noise.keys(_NOISE, torch.arange(count))
+    return noise.keys(_NOISE, torch.arange(count, device="cpu"))
 
 
 def _stored(record: AnswerRecord, count: int) -> Tensor | None:

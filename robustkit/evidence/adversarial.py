@@ -1,6 +1,6 @@
 """The adversarial examples of a run as tensors: `run.adversarial(attack="pgd", eps="8/255")`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,13 +103,17 @@ def _read(store: Store, choice: Choice, found: Mapping[int, _Place]) -> Adversar
         for sample, place in found.items()
     ]
     x, x_adv = (
-        torch.from_numpy(np.stack([pair[part] for pair in pixels])) if pixels else torch.zeros(0) for part in (0, 1)
+        torch.from_numpy(np.stack([pair[part] for pair in pixels])) if pixels else torch.zeros(0, device="cpu")
+        for part in (0, 1)
     )
     return AdversarialExamples(
-        torch.tensor(list(found), dtype=torch.int64), tuple(place.attack for place in found.values()), x, x_adv,
-        torch.tensor([place.label for place in found.values()], dtype=torch.int64),
-        torch.tensor([place.prediction for place in found.values()], dtype=torch.int64),
+        _integers(found), tuple(place.attack for place in found.values()), x, x_adv,
+        _integers(place.label for place in found.values()), _integers(place.prediction for place in found.values()),
     )  # fmt: skip
+
+
+def _integers(values: Iterable[int]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.int64, device="cpu")
 
 
 def _only(what: str, given: str | None, names: list[str]) -> str:

@@ -34,7 +34,7 @@ def fit(network: nn.Module, *, seed: int = 0, epochs: int = 8, label_smoothing: 
     shuffle = torch.Generator().manual_seed(seed)
     network.train()
     for _ in range(epochs):
-        for rows in torch.split(torch.randperm(len(y), generator=shuffle), 64):
+        for rows in torch.split(torch.randperm(len(y), generator=shuffle, device="cpu"), 64):
             optimiser.zero_grad()
             loss = F.cross_entropy(network(x[rows]), y[rows], label_smoothing=label_smoothing)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -12,6 +12,8 @@ from torch import nn
 from robustkit.errors import UserError
 from robustkit.host.torchvision_import import torchvision
 
+from .preprocessing import placement
+
 RESNETS = ("resnet", "resnext", "wide_resnet")
 SMALL = 64  # up to this side: the standard stem would leave an 8x8 map of 32x32, and 2x2 of digits
 SIDES = (32, 64, 128, 224, 299)
@@ -88,7 +90,7 @@ def _works(network: nn.Module, height: int, width: int) -> bool:
     network.eval()
     try:
         with torch.no_grad():
-            network(torch.zeros(1, 3, height, width))
+            network(torch.zeros(1, 3, height, width, device=placement(network).device))
     except (RuntimeError, ValueError, AssertionError, IndexError):
         return False
     return True

@@ -91,7 +91,7 @@ def _run_epochs(model: PixelModel, data: Dataset, recipe: CleanRecipe, report: R
     model.train()
     done = 0
     for _ in range(recipe.epochs):
-        order = torch.randperm(len(data), generator=shuffle).tolist()
+        order = torch.randperm(len(data), generator=shuffle, device="cpu").tolist()
         for ids in batches(order, recipe.batch):
             optimiser.param_groups[0]["lr"] = learning_rate(recipe, done / total)
             x, y = data.batch(ids)

@@ -53,7 +53,7 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
 
 def _on_black_images(model: PixelModel, shape: tuple[int, ...]) -> object:
     # Two: batch statistics of one image do not exist. In the type of the weights, as all later queries are.
-    return model(torch.zeros(2, *shape, dtype=placement(model).dtype))
+    return model(torch.zeros(2, *shape, **placement(model)._asdict()))
 
 
 def _with_other_channels(model: PixelModel, images: ImageSpec) -> str | None:

@@ -147,7 +147,7 @@ def _tensors(archive: _Archive, kind: str, place: str) -> dict[str, Tensor]:
 def _tensor(content: bytearray, meta: Mapping[str, Any], name: str) -> Tensor:
     dtype = DTYPES[meta["dtype"]]
     sizes, strides = ([each["as_int"] for each in meta[key]] for key in ("sizes", "strides"))
-    flat = torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
+    flat = torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype, device="cpu")
     if any(size < 0 for size in sizes) or math.prod(sizes) > flat.numel():
         raise ValueError(f"{shortened(name)} claims the shape {shortened(sizes)}")
     return flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])

@@ -1,6 +1,7 @@
 """Load a model by its name, with its weights, as a classifier of pixels."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -105,7 +106,7 @@ def load_model(
         request = ModelRequest(architecture, image_spec_of(dataset), name, classes, normalisation, described=True)
     # Networks are built with random weights first. Restore the caller's random state afterwards; the seed makes weights
     # of a user's network that no checkpoint fills equal each time.
-    with alone(), torch.random.fork_rng(devices=[]):
+    with alone(), torch.random.fork_rng(devices=[]), _on_the_cpu():
         torch.default_generator.manual_seed(recipe.seed)
         if random_init:
             _check_random(request, train or retrain)
@@ -117,6 +118,12 @@ def load_model(
     if request.images is not None:
         require_compatible(model, request.images)
     return model
+
+
+def _on_the_cpu() -> AbstractContextManager[object]:
+    """Where torch builds what names no device, also with another default device."""
+    default: torch.device = torch.get_default_device()
+    return nullcontext() if default.type == "cpu" else torch.device("cpu")
 
 
 def model_names() -> list[str]:

@@ -55,8 +55,10 @@ class PixelModel(Preprocessed):
         if normalisation is not None:
             check_statistics(*normalisation)
             # Constants, not weights: the state dict has the network's entries only.
-            self.register_buffer("mean", torch.tensor(normalisation.mean).view(-1, 1, 1), persistent=False)
-            self.register_buffer("std", torch.tensor(normalisation.std).view(-1, 1, 1), persistent=False)
+            self.register_buffer(
+                "mean", torch.tensor(normalisation.mean, device="cpu").view(-1, 1, 1), persistent=False
+            )
+            self.register_buffer("std", torch.tensor(normalisation.std, device="cpu").view(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of pixels."""

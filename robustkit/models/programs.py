@@ -72,7 +72,7 @@ def _batches(network: nn.Module, images: ImageSpec | None) -> BatchRange:
     def takes(count: int) -> bool:
         assert images is not None
         try:
-            network(torch.zeros(count, *images.shape, dtype=placement(network).dtype))
+            network(torch.zeros(count, *images.shape, **placement(network)._asdict()))
         except Exception:  # TorchScript raises errors of its own kind; `require_compatible` shows them
             return False
         return True

@@ -31,7 +31,7 @@ def choose(seed: int, stream: int, numbers: Iterable[int], count: int) -> set[in
     A smaller `count` draws some of the same numbers. A number that is drawn from many is drawn from some of them, too,
     if it is among these. Other streams draw independently.
     """
-    given = torch.tensor(sorted(numbers), dtype=torch.int64)
+    given = torch.tensor(sorted(numbers), dtype=torch.int64, device="cpu")
     order = keys(seed, given, torch.full_like(given, stream)).argsort(stable=True)
     return set(given[order[:count]].tolist())
 

@@ -61,8 +61,8 @@ def predict(votes: Tensor, alpha: float) -> Tensor:
     votes = votes.cpu()
     first, second = votes.topk(2, 1).values.unbind(1)
     certain = [bool(binomtest(int(a), int(a + b), 0.5).pvalue <= alpha) for a, b in zip(first, second, strict=True)]
-    abstain = torch.full((len(votes),), ABSTAINS)
-    return torch.where(torch.tensor(certain, dtype=torch.bool), votes.argmax(1), abstain)
+    abstain = torch.full((len(votes),), ABSTAINS, device="cpu")
+    return torch.where(torch.tensor(certain, dtype=torch.bool, device="cpu"), votes.argmax(1), abstain)
 
 
 def certify(selection: Tensor, estimation: Tensor, *, sigma: float, n: int, alpha: float, values: int) -> Certified:
@@ -81,9 +81,9 @@ def certify(selection: Tensor, estimation: Tensor, *, sigma: float, n: int, alph
     top = selection.argmax(1)
     counts = estimation.gather(1, top[:, None]).squeeze(1).tolist()
     bounds = [lower_bound(int(count), n, alpha) for count in counts]
-    radius = torch.tensor([certified_radius(bound, sigma) for bound in bounds], dtype=torch.float64)
+    radius = torch.tensor([certified_radius(bound, sigma) for bound in bounds], dtype=torch.float64, device="cpu")
     prediction = torch.where(radius > 0, top, torch.full_like(top, ABSTAINS))
-    return Certified(prediction, radius, torch.tensor(bounds, dtype=torch.float64), values)
+    return Certified(prediction, radius, torch.tensor(bounds, dtype=torch.float64, device="cpu"), values)
 
 
 def lower_bound(count: int, n: int, alpha: float) -> float:

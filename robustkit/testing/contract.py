@@ -70,7 +70,7 @@ def pixels_outside_of_a_mask_stay_as_they_are(subject: AttackUnderTest) -> None:
     """In the norms, pixels inside a mask change and no others."""
     if subject.attack.ball.norm not in NORMS:
         return
-    inside = torch.zeros(8, 8, dtype=torch.bool)
+    inside = torch.zeros(8, 8, dtype=torch.bool, device="cpu")
     inside[3:5] = inside[:, 2] = True
     made, attack = subject.images(), subject.made(mask=Mask.of(inside))
     result = attack_tensors(_unfolded(made), made.x, made.y, attack)
@@ -356,7 +356,7 @@ def _send_each_row_once(session: Session) -> None:
     sizes = session.sizes
     sizes.compact = True
     sizes.layout = lambda kind, probe, size=None: BatchLayout.full(sizes.tile)  # type: ignore[method-assign]
-    sizes.answer = lambda ask, rows, *_: ask(torch.arange(rows))  # type: ignore[method-assign]
+    sizes.answer = lambda ask, rows, *_: ask(torch.arange(rows, device="cpu"))  # type: ignore[method-assign]
     session.passes.forwards = session.passes.backwards = 0
 
 

@@ -75,7 +75,7 @@ class SmallTransformer(nn.Module):
 
 def images(count: int, *shape: int, seed: int = 0) -> Tensor:
     """`[count, *shape]` uniform in [0, 1]."""
-    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed), device="cpu")
 
 
 def filled(model: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
@@ -84,14 +84,14 @@ def filled(model: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
     with torch.no_grad():
         for weight in model.parameters():
             spread = gain / (weight[0].numel() if weight.dim() > 1 else 16) ** 0.5
-            weight.copy_(torch.randn(weight.shape, generator=source) * spread)
+            weight.copy_(torch.randn(weight.shape, generator=source, device="cpu") * spread)
         for module in model.modules():
             if isinstance(module, nn.BatchNorm2d):
                 assert module.running_mean is not None
                 assert module.running_var is not None
-                module.running_mean.copy_(torch.randn(module.num_features, generator=source) * 0.2)
-                module.running_var.copy_(torch.rand(module.num_features, generator=source) + 0.5)
-                module.weight.copy_(torch.rand(module.num_features, generator=source) + 0.5)
+                module.running_mean.copy_(torch.randn(module.num_features, generator=source, device="cpu") * 0.2)
+                module.running_var.copy_(torch.rand(module.num_features, generator=source, device="cpu") + 0.5)
+                module.weight.copy_(torch.rand(module.num_features, generator=source, device="cpu") + 0.5)
     return model.eval()
 
 

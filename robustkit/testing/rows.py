@@ -37,7 +37,7 @@ def a_trial_does_not_depend_on_its_neighbours(
     """A row of a batch and the same row among others have the same states."""
     attack = without_model(subject)
     together = attack.init(trials(images(8, *shape), key))
-    some = torch.tensor([5, 0, 3])
+    some = torch.tensor([5, 0, 3], device="cpu")
     few = together.take(some)
     for turn in range(attack.cost.forwards):
         together = attack.step(together, made_up(together, turn, attack))
@@ -98,10 +98,10 @@ def it_keeps_the_nearest_error_if_it_declares_so(
     attack = without_model(subject)
     state = attack.init(trials(images(4, *shape), key))
     confirm(isinstance(state, NearestState) == attack.seeks_nearest, "seeks_nearest and a NearestState go together")
-    nearest = torch.full((4,), torch.inf, dtype=torch.float64)
+    nearest = torch.full((4,), torch.inf, dtype=torch.float64, device="cpu")
     for turn in range(attack.cost.forwards if isinstance(state, NearestState) else 0):
         # The first row never sees an error, the others at turns of their own.
-        label = ((torch.arange(4) * (turn + 2)) % 5 > 1).long()
+        label = ((torch.arange(4, device="cpu") * (turn + 2)) % 5 > 1).long()
         live, shown = ~state.done, attack.ball.distance(state.trial.x, state.query)
         nearest = torch.where(live & (label == 1), torch.minimum(nearest, shown), nearest)
         state = attack.step(state, replace(made_up(state, turn, attack), label=label))
@@ -135,7 +135,7 @@ def _with_unread_gradients(seen: Seen, read: Tensor) -> Seen:
     """The answer with ones in place of all but the first `read` `[B]` gradients of each row."""
     if not isinstance(seen, MultiGradientSeen):
         return replace(seen, grad=torch.where(along(read > 0, seen.grad), seen.grad, 1))
-    column = torch.arange(seen.grads.shape[1])
+    column = torch.arange(seen.grads.shape[1], device="cpu")
     kept = (column < read.unsqueeze(1)).reshape(*seen.grads.shape[:2], *[1] * (seen.grads.dim() - 2))
     grads = torch.where(kept, seen.grads, 1)
     return replace(seen, grad=grads[:, 0], grads=grads)
@@ -146,7 +146,7 @@ def its_objective_depends_on_the_target(subject: AttackUnderTest) -> None:
     attack = without_model(subject)
     if attack.sees == "labels" or isinstance(attack, FeatureAttack):
         return
-    logits = (torch.arange(3 * _CLASSES).reshape(3, _CLASSES) * 0.7).sin()
+    logits = (torch.arange(3 * _CLASSES, device="cpu").reshape(3, _CLASSES) * 0.7).sin()
     values = [_objective(attack, logits, target) for target in (1, 2)]
     confirm(not torch.equal(*values), "the objective is the same for every target class")
 
@@ -183,28 +183,30 @@ def without_model(subject: AttackUnderTest) -> Attack:
 
 def trials(x: Tensor, key: int = 7) -> Trials:
     """Trials with distinct noise keys that aim at no class."""
-    none = torch.full((len(x),), -1)
+    none = torch.full((len(x),), -1, device="cpu")
     zero = torch.zeros_like(none)
     # The first restart may begin at the image; the second one draws noise, if the attack has any.
-    return Trials(x, zero, none, none, torch.arange(len(x)) * _KEYS_APART + key, zero + 1)
+    return Trials(x, zero, none, none, torch.arange(len(x), device="cpu") * _KEYS_APART + key, zero + 1)
 
 
 def made_up(state: State, turn: int, attack: Attack) -> Seen:
     """Answers that depend on the trial alone: not on its place in the batch, nor on the seed."""
     count, shape = len(state), state.query.shape
     wave = ((state.trial.key // _KEYS_APART).double() * 0.37 + turn).reshape(-1, *[1] * (len(shape) - 1))
-    position = torch.arange(state.query[0].numel()).reshape(1, *shape[1:])
-    grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0)
-    loss = wave.flatten().mul(5).cos().mul(10).float() if attack.sees != "labels" else torch.zeros(count)
+    position = torch.arange(state.query[0].numel(), device="cpu").reshape(1, *shape[1:])
+    grad = (wave + position).sin().float() if attack.sees == "gradients" else torch.zeros(count, 0, device="cpu")
+    loss = wave.flatten().mul(5).cos().mul(10).float() if attack.sees != "labels" else torch.zeros(count, device="cpu")
     label = (wave.flatten().mul(7).sin() > 0).long()  # half of the answers are errors
-    seen = Seen(label, torch.zeros(count, _CLASSES), loss, grad)
+    seen = Seen(label, torch.zeros(count, _CLASSES, device="cpu"), loss, grad)
     if isinstance(attack, MultiGradientAttack):
-        losses = attack.objectives((wave.reshape(-1, 1) + torch.arange(_CLASSES)).sin().float(), state.trial)
+        losses = attack.objectives(
+            (wave.reshape(-1, 1) + torch.arange(_CLASSES, device="cpu")).sin().float(), state.trial
+        )
         grads = torch.stack([grad.roll(place, -1) for place in range(losses.shape[1])], 1)
         return MultiGradientSeen(seen.label, seen.logits, losses[:, 0], grads[:, 0], losses, grads)
     if not isinstance(attack, (FeatureAttack, PerceptualAttack)):
         return seen
-    features = (wave.reshape(-1, 1, 1) * 3 + torch.arange(6).reshape(_FEATURES)).sin().float()
+    features = (wave.reshape(-1, 1, 1) * 3 + torch.arange(6, device="cpu").reshape(_FEATURES)).sin().float()
     if isinstance(attack, PerceptualAttack):
         return PerceptualSeen(**vars(seen), features=features.flatten(1))
     return FeatureSeen(**vars(seen), features=features, feature_grad=features.flip(1))

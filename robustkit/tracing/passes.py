@@ -82,13 +82,13 @@ def tile_size(width: int) -> int:
 
 def tiles(pairs: Pairs, size: int) -> Iterator[tuple[Pairs, int]]:
     """The pairs in tiles of one size, and how many rows of each tile are no padding."""
-    for rows in torch.split(torch.arange(len(pairs)), size):
+    for rows in torch.split(torch.arange(len(pairs), device="cpu"), size):
         yield pairs.take(padded(rows, size)), len(rows)
 
 
 def shape_probe(points: Tensor) -> Tensor:
     """A few images for finding shapes, repeated if there are not enough."""
-    return points[torch.arange(_PROBE) % len(points)]
+    return points[torch.arange(_PROBE, device="cpu") % len(points)]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Runner:
             self._trace(layers, input=True, grad=score is not None, edit=None if score is None else _no_views) as trace,
         ):
             # A copy, because the model may write into its input, which is a row of the trace.
-            logits = logits_of(self.classifier.model(fed.clone()), len(fed))
+            logits = logits_of(self.classifier.model(fed.clone()), fed)
             value = None if score is None else score(logits).sum()
             grad, has_graph = None, value is not None and value.requires_grad
             if value is not None and has_graph:

@@ -86,5 +86,7 @@ def correct_pairs(
             "check its weights, the normalisation and the order of the classes."
         )
     rival = losses.without(after, y).argmax(1)
-    everything = Pairs(torch.tensor(list(numbers)), clean.cpu(), perturbed.cpu(), y, after.argmax(1), rival)
+    everything = Pairs(
+        torch.tensor(list(numbers), device="cpu"), clean.cpu(), perturbed.cpu(), y, after.argmax(1), rival
+    )
     return everything.take(correct)

@@ -1,17 +1,20 @@
+import copy
 import os
 import threading
 import warnings
 
 import pytest
 import torch
+from robustkit.attacks import PGD
 from torch import nn
 
 from robustkit import attack
+from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import untouched
 from robustkit.errors import UserError
 from robustkit.host.alone import is_free
 from robustkit.testing.problems import SmallConvNet
-from tests.problems import filled, images
+from tests.problems import filled, images, problem
 
 
 def model() -> nn.Module:
@@ -49,6 +52,52 @@ def test_a_second_thread_waits_until_the_model_is_as_before():
     assert free == [False, False]
     assert all(module.training for module in net.modules())
     assert is_free()
+
+
+def test_what_the_caller_compiled_runs_as_it_was_before():
+    # torch.compile(mode="reduce-overhead") writes each answer over the last one; every batch size was compiled anew.
+    made, ran = problem("cnn", 1, 8, 8, count=8), []
+
+    def backend(graph, inputs):
+        return lambda *values: ran.append(1) or graph(*values)
+
+    net = nn.Sequential(copy.deepcopy(made.model), nn.Identity())
+    net[0].compile(backend=backend)
+    net = torch.compile(net, backend=backend)
+    net(made.x)
+    times = len(ran)
+    results = [attack(model, made.x, made.y, PGD(0.03, steps=5)) for model in (made.model, net)]
+
+    assert times
+    assert len(ran) == times
+    assert torch.equal(results[0].x_adv, results[1].x_adv)
+    assert Classifier(net).name == "sequential"
+    net(made.x)
+    assert len(ran) > times
+
+
+class Far(nn.Module):
+    """Adds a constant that `.to` does not move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.constant, self.body = torch.zeros(1, device="meta"), nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+    def forward(self, x):
+        return self.body(x + torch.cat([self.constant, x.flatten()[:1]])[0])
+
+
+def test_a_constant_on_another_device_is_an_error_that_names_the_fix():
+    with pytest.raises(UserError, match=r"on cpu.*register_buffer"):
+        attack(Far(), images(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64), PGD(0.03))
+
+
+def test_weights_of_inference_mode_are_an_error_that_names_the_fix():
+    with torch.inference_mode():
+        net = copy.deepcopy(model())
+
+    with pytest.raises(UserError, match="weight was made in torch"):
+        Classifier(net)
 
 
 def mode_inside(net: nn.Module) -> bool:

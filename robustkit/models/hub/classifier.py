@@ -41,7 +41,7 @@ class HubClassifier(Preprocessed):
         super().__init__()
         self.network = network
         self.order: Tensor | None
-        self.register_buffer("order", None if order is None else torch.tensor(order), persistent=False)
+        self.register_buffer("order", None if order is None else torch.tensor(order, device="cpu"), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of preprocessed images."""

@@ -121,9 +121,10 @@ def _scale(processor: Any) -> float:
 def _is_same(processor: Any, made: Processing, channels: int) -> bool:
     """Whether both make the same of an image that has to be resized and cropped."""
     height, width = made.fit.fitting or Side(32, 32)
-    x = torch.linspace(0, 1, channels * (height + 5) * (width + 9)).sin().abs().reshape(1, channels, height + 5, -1)
+    ramp = torch.linspace(0, 1, channels * (height + 5) * (width + 9), device="cpu")
+    x = ramp.sin().abs().reshape(1, channels, height + 5, -1)
     theirs: Tensor = processor(images=255 * x[0], return_tensors="pt", input_data_format="channels_first").pixel_values
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (made.mean, made.std))
+    mean, std = (torch.tensor(values, device="cpu").view(-1, 1, 1) for values in (made.mean, made.std))
     ours = (made.fit.processed(x) - mean) / std
     return theirs.shape == ours.shape and bool((theirs - ours).abs().max() < _TOLERANCE)
 
