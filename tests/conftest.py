@@ -1,11 +1,18 @@
-"""Garbage is not looked for among the tests themselves, and no example of a property has a time limit."""
+"""Garbage is not looked for among the tests themselves, and no example of a property has a time limit.
+
+Only `pytest tests/test_gpu.py` sees a GPU: other tests fork processes, in which CUDA cannot be used.
+"""
 
 import gc
+import os
+import sys
 from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 
+if not any("test_gpu" in word for word in sys.argv):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 

@@ -27,6 +27,16 @@ ATTACKS = [PGD(0.1, steps=10, restarts=2), APGD(0.1, steps=10), Square(0.1, quer
 NEAR = 2  # of 100 images, whose verdict rounding may change
 
 
+def compiles(test):
+    """torch's compiler warns of its own deprecated functions and empty graphs, and of TF32, which is off on purpose."""
+    for text in (
+        ".torch.jit.script_method. is deprecated:DeprecationWarning", "TensorFloat32 tensor cores:UserWarning",
+        "The CUDA Graph is empty:UserWarning",
+    ):  # fmt: skip
+        test = pytest.mark.filterwarnings(f"ignore:{text}")(test)
+    return test
+
+
 def ended(made, attack, device, slots=64):
     model = made.model.to(device)
     try:
@@ -116,6 +126,7 @@ def test_recurrent_layers_have_gradients(kind):
     assert model.layers.dropout == 0.5
 
 
+@compiles
 def test_the_callers_default_device_and_compiled_model_change_nothing():
     # Numbers of images were on the GPU, and each answer of a CUDA graph was written over the last one.
     made = hundred_digits()
@@ -153,6 +164,28 @@ def test_a_model_on_two_devices_is_attacked(second):
     robust = attack(Apart(copy.deepcopy(made.model), first, second), made.x, made.y, ATTACKS[0]).robust_accuracy
 
     assert abs(100 * robust - sum(not outcome.success for outcome in ended(made, ATTACKS[0], GPU))) <= NEAR
+
+
+def test_a_surrogate_on_another_device_is_queried_there():
+    made = hundred_digits()
+    surrogate, model = copy.deepcopy(made.model), copy.deepcopy(made.model).to(GPU)
+    robust = [
+        attack(model, made.x, made.y, ATTACKS[0], surrogate=each).robust_accuracy for each in (surrogate, model, None)
+    ]
+
+    assert max(robust) - min(robust) <= NEAR / 100
+
+
+def test_a_model_of_buffers_is_where_they_are():
+    made = hundred_digits()
+    fixed = copy.deepcopy(made.model)
+    for layer in fixed.modules():
+        for name, weight in list(layer._parameters.items()):
+            del layer._parameters[name]
+            layer.register_buffer(name, weight.detach())
+    outcomes = [attack(each, made.x, made.y, ATTACKS[0]) for each in (fixed.to(GPU), made.model)]
+
+    assert abs(outcomes[0].robust_accuracy - outcomes[1].robust_accuracy) <= NEAR / 100
 
 
 def test_each_success_is_one_for_the_callers_own_forward():
@@ -204,10 +237,7 @@ def test_memory_that_is_too_short_changes_no_verdict(monkeypatch):
     assert failed
 
 
-# torch's compiler warns of its own deprecated functions and empty graphs, and that TF32 is off, as it is on purpose.
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
-@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+@compiles
 @pytest.mark.parametrize("options", [{"bf16": True}, {"tf32": True}, {"compile": True}, {"cuda_graphs": True}], ids=str)
 def test_a_faster_search_is_judged_in_fp32(options):
     made = hundred_digits()

@@ -99,6 +99,7 @@ class Placement(NamedTuple):
 
 
 def placement(model: nn.Module) -> Placement:
-    """That of the first floating point weight; the CPU in fp32 for a model without any."""
+    """That of the first floating point weight; of a model without any, the device of its first buffer, and fp32."""
     floats = (Placement(weight.device, weight.dtype) for weight in model.parameters() if weight.is_floating_point())
-    return next(floats, Placement(torch.device("cpu"), torch.float32))
+    device = next((buffer.device for buffer in model.buffers()), torch.device("cpu"))
+    return next(floats, Placement(device, torch.float32))

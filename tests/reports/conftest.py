@@ -162,7 +162,7 @@ def synthetic(plan: Plan = Plan()) -> Run:
             {"name": "pgd", "steps": 40, "step_size": "eps/10", "restarts": 1},
             {"name": "standard", "members": list(MEMBERS)},
         ],
-        "threats": [f"{norm} {text}" for norm, _, text in plan.threats],
+        "threats": [[norm, text] for norm, _, text in plan.threats],
     }  # fmt: skip
     manifest = {
         "robustkit": "0.1.0", "identity": identity,
