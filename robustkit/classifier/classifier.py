@@ -5,9 +5,10 @@ verdicts come from it alone. The *search* network answers an attack's queries an
 which a query of an attack reaches a model.
 """
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -151,6 +152,12 @@ class Classifier(Summarised):
     def device(self) -> torch.device:
         """Where the model's weights are."""
         return placement(self.model).device
+
+    def on(self, device: torch.device) -> "Classifier":
+        """The same on a device: itself, or with a copy of the model, so that the caller's own stays where it is."""
+        if self.device == device:
+            return self
+        return replace(self, model=copy.deepcopy(self.model).to(device))
 
     def place(self, images: Tensor) -> Tensor:
         """Images in `bounds`, moved to the model's device and scaled to [0, 1]."""

@@ -41,9 +41,9 @@ class InputFormat:
         return points.to(self.device, dtype, non_blocking=self.device.type == "cuda" and points.is_pinned())
 
     def fed(self, points: Tensor, layout: torch.memory_format = torch.preserve_format) -> Tensor:
-        """What the model itself is given for points in [0, 1]: a copy in its own range and type, on its device."""
+        """What the model itself is given for points in [0, 1]: a copy in its own range and type."""
         low, high = self.bounds
         # A copy: models may write into their input, and the point must not change under the attack.
         points = points.clone(memory_format=layout) if self.unit_range else low + (high - low) * points
-        points = points.to(self.device, memory_format=layout)
+        points = points.to(memory_format=layout)
         return points.to(self.dtype) if self.casts else points

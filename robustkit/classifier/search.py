@@ -141,7 +141,7 @@ class Search:
             torch.compiler.set_stance("default") if compiled else nullcontext(),
         ):
             output = asked(points)
-        logits = logits_of(output, query)
+        logits = logits_of(output, points)
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
         logits = logits.clone().to(query.dtype) if replays else logits.to(query.dtype)
         return logits.clamp(min=torch.finfo(logits.dtype).tiny).log() if options.probabilities else logits
@@ -196,7 +196,7 @@ class Search:
     def _leaves_input_alone(self, network: nn.Module, images: Tensor) -> bool:
         """Whether a network takes points as they are and writes nothing into them."""
         given = self.input.fed(images)
-        if given.device != images.device or hooked(network) or given.dtype != images.dtype or not self.input.unit_range:
+        if hooked(network) or given.dtype != images.dtype or not self.input.unit_range:
             return False
         network(given)
         self.passes.forwards += len(images)

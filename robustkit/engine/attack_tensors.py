@@ -171,7 +171,7 @@ def attack(
         other = None
         if surrogate is not None:
             models = surrogate if isinstance(surrogate, Sequence) else [surrogate]
-            queried = surrogate_ensemble([_classifier(each, bounds) for each in models])
+            queried = surrogate_ensemble([_classifier(each, bounds).on(classifier.device) for each in models])
             other = stack.enter_context(queried.session(images, seed))
             _warn(queried, other, images)
         clean = judge.clean_verdicts(own, names)

@@ -1,6 +1,5 @@
 """The classifiers of a request: its models loaded, on one device, with unique names."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -155,8 +154,7 @@ def _loaded(
         probabilities=request.probabilities, smoothing=smoothing,
     )  # fmt: skip
     if request.device != "auto" and device.type != classifier.device.type:
-        # A copy: the caller's own model stays where it is.
-        return replace(classifier, model=copy.deepcopy(model).to(device))
+        return classifier.on(device)
     return classifier
 
 

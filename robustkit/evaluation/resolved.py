@@ -162,7 +162,8 @@ def _models(
     may_train = may_train and alone
     try:
         attacked = attacked_classifiers(request, data, device, may_train=may_train)
-        return attacked, surrogate_classifiers(request, data, device, may_train=may_train)
+        surrogates = surrogate_classifiers(request, data, device, may_train=may_train)
+        return attacked, tuple(each.on(attacked[0].device) for each in surrogates)
     except UntrainedError as error:
         if alone:
             raise

@@ -257,6 +257,15 @@ def test_a_compiled_search_queries_the_compiled_network_and_verdicts_do_not(monk
     assert not asked
 
 
+def test_a_classifier_on_another_device_leaves_the_callers_model_where_it_is():
+    # A surrogate on the CPU was queried at points on a GPU.
+    given = Classifier(problem("cnn", 1, 8, 8).model, bf16=True, name="small")
+    moved = given.on(torch.device("meta"))
+
+    assert (moved.device.type, given.device.type) == ("meta", "cpu")
+    assert (moved.name, moved.bf16, moved.on(moved.device)) == ("small", True, moved)
+
+
 class Moody(Wrapped):
     """Takes one path when it is traced and another when it runs, so its trace is wrong."""
 
