@@ -14,7 +14,7 @@ from robustkit.host.alone import alone
 from robustkit.nethook.restore import restored
 
 # What torch says where a model's parts lie on several devices.
-_APART = ("to be on the same device", "should be the same", "is not on the expected device")
+_APART = ("to be on the same device", "is not on the expected device")
 
 
 @contextmanager
@@ -47,7 +47,8 @@ def _on_one_device(device: torch.device) -> Iterator[None]:
             raise
         raise UserError(
             f"The model computes on {device}, where its weights are, with a tensor of another device; register such "
-            f"tensors as buffers (register_buffer), or give --device cpu. ({str(error).splitlines()[0]})"
+            "tensors as buffers (register_buffer), or leave the model on the CPU (--device cpu). "
+            f"({str(error).splitlines()[0]})"
         ) from error
 
 

@@ -224,7 +224,10 @@ def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | N
     if not isinstance(method, str):
         raise UserError(f"An attack is a string such as 'pgd:steps=40' or an object, not {type(method).__name__}.")
     if ensembles.is_ensemble(method):
-        raise UserError(f"{method} is an ensemble of attacks, which robustkit.evaluate runs; give one attack here.")
+        raise UserError(
+            f"{method} is an ensemble of attacks, which robustkit.evaluate runs (out=FOLDER, "
+            "keep_adversarial=True stores its examples); give one attack here."
+        )
     if eps is None:
         raise UserError(f"The attack {method!r} needs a radius; add eps=, for example eps='8/255'.")
     return replace(registry.build(method, norm, eps), mask=mask)

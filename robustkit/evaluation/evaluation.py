@@ -77,6 +77,8 @@ def evaluate(request: EvaluationRequest) -> Run:
 
 def _evaluated(request: EvaluationRequest) -> Run:
     out = None if request.out is None else user_path(request.out)
+    if out is None and request.keep_adversarial:
+        raise UserError("keep_adversarial stores examples in a run folder; name one with out.")
     with request.watched() as watched:
         evaluation = resolve(watched)
         if out is None and evaluation.shard is not None:

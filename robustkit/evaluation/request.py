@@ -106,7 +106,7 @@ class EvaluationRequest:
         corruption_baseline: whose errors corruption errors (mCE) are divided by: a model of the run, "alexnet" for
             AlexNet's on ImageNet-C, or a CSV file of accuracies.
         remote: how models on servers (https://...) are queried.
-        keep_adversarial: store every adversarial example in the run folder, exactly: `Run.adversarial` returns
+        keep_adversarial: store every adversarial example in the run folder `out`, exactly: `Run.adversarial` returns
             them, and `robustkit verify RUN --model ...` has them judged again.
         declared: conditions such as "Linf@8/255>=0.4" that are stored before the first result; a card of the run says
             whether they hold.

@@ -221,6 +221,7 @@ def test_what_attack_cannot_take_is_refused_in_one_line(kind):
         (lambda: evaluate(linear(), dataset=(X, Y), declared=5, **ASK), r"declared must be Sequence\[str\], not int"),
         (lambda: evaluate(linear(), dataset=(X, Y), bpda={"0": 5}, **ASK), "bpda gives each layer a function"),
         (lambda: evaluate(linear(), dataset=(X, Y), out="", **ASK), "out names no folder"),
+        (lambda: evaluate(linear(), dataset=(X, Y), keep_adversarial=True, **ASK), "name one with out"),
         (lambda: robustkit.attack(linear(), X, Y, "fgsm", eps=0.1, batch_size=1.5), r"attack\(\): batch_size must be"),
         (lambda: robustkit.attack(linear(), X, Y, "fgsm", eps=0.1, numbers=[2**63, *range(11)]), r"2\*\*63"),
         (lambda: robustkit.attack(linear(), X, Y, "fgsm", eps=0.1, norm=None), r"norm must be str, not NoneType"),
