@@ -1,4 +1,7 @@
-"""Another default device of the caller's changes nothing: "meta" has no values, so what lands there cannot be used."""
+"""Another default device or precision of the caller's changes nothing.
+
+The device "meta" has no values, so what lands there cannot be used.
+"""
 
 import pytest
 import torch
@@ -61,6 +64,23 @@ def test_a_diagnosis_a_trace_and_a_universal_perturbation(made):
     assert diagnose(Changed(model, before=Rounding(4)), x, y, eps=0.1).verdict
     assert trace(model, x, y, eps=0.1).calls
     assert fit_universal(model, x, y, "universal:steps=3", eps=0.2).perturbation.device.type == "cpu"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_another_default_precision_rounds_nothing(dtype):
+    # float16 rounded the weights of a model by name: 75 % robust in place of 83 %.
+    trained = digits()
+    usual = load_model("resnet18", dataset="digits", random_init=True).state_dict()
+    torch.set_default_dtype(dtype)
+    try:
+        weights = load_model("resnet18", dataset="digits", random_init=True).state_dict()
+        shared = fit_universal(trained.model, trained.x[:16], trained.y[:16], "universal:steps=3", eps=0.1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert all(torch.equal(weights[name], value) for name, value in usual.items())
+    assert shared.perturbation.dtype == torch.float32
+    assert shared.perturbation.abs().max() <= 0.1
 
 
 def test_a_training_and_a_model_by_name(made):

@@ -72,7 +72,7 @@ class AdversarialPatch(SharedMomentumAttack):
                 f"A patch of {side} x {side} pixels does not fit at row {self.row}, column {self.column} of "
                 f"{height} x {width} pixels; choose a smaller size=, row= or column=."
             )
-        return self.begun(torch.full((channels, side, side), 0.5, device="cpu"))
+        return self.begun(torch.full((channels, side, side), 0.5, dtype=torch.float32, device="cpu"))
 
     def apply(self, perturbations: Tensor, x: Tensor, key: Tensor) -> Tensor:
         if self.row is not None and self.column is not None:

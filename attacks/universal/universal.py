@@ -49,7 +49,7 @@ class Universal(SharedMomentumAttack):
         return ball(norm_name(self.norm), self.eps)
 
     def init(self, shape: tuple[int, ...]) -> SharedMomentumState:
-        return self.begun(torch.zeros(shape, device="cpu"))
+        return self.begun(torch.zeros(shape, dtype=torch.float32, device="cpu"))
 
     def apply(self, perturbations: Tensor, x: Tensor, key: Tensor) -> Tensor:
         return (x + perturbations).clamp(0, 1)

@@ -6,6 +6,7 @@ from itertools import combinations
 import torch
 from torch import nn
 
+from robustkit.classifier.classifier import require_usable_weights
 from robustkit.classifier.isolation import untouched
 from robustkit.classifier.logits import logits_of
 from robustkit.data import Dataset
@@ -61,6 +62,7 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
     weights = next((each for each in model.parameters() if each.numel()), None)
     if weights is None:
         raise UserError("The model has no weights, so it cannot be trained; give one that has.")
+    require_usable_weights(model)
     width = min(_width(model, part, weights.device) for part in (data, held_out))
     largest = int(max(data.labels.max(), held_out.labels.max()))
     if largest >= width:

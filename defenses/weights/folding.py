@@ -6,7 +6,8 @@ other layers are the network's own. Logits and input gradients agree with the ne
 
 A trace keeps the numbers that a forward reads, such as a temperature, and the tensors that it assigns, such as a
 running mean of its own. Where one of them has changed, or a few images have other logits than the network's, it is
-traced again; if that does not help, as where a forward computes with tensors of its own, nothing is folded.
+traced again; if that does not help, as where a forward computes with tensors of its own, nothing is folded. Nor is
+where a trace would lose hooks, `no_grad` or backward passes of the network's own.
 """
 
 import copy
@@ -22,6 +23,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from robustkit.classifier.folding import conv_before, hooked, replace_pair, traced
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
+from robustkit.classifier.same_gradients import same_gradients
 
 from .batchnorm import modes
 from .split import is_standard
@@ -73,7 +75,7 @@ class Folded:
         if as_before and self._agrees():
             return
         self._trace()
-        if not self._agrees():
+        if not (self._agrees() and self._same_gradients()):
             self._graph, self._pairs = None, []
 
     def _trace(self) -> None:
@@ -95,6 +97,18 @@ class Folded:
                 folded, own = logits_of(self._graph(self._x)), logits_of(self._network(self._x))
             return bool(((folded - own).abs() <= _AGREE * sizes(own).clamp(min=1)).all())
         except Exception:  # as of a network that was moved, or whose layers were replaced
+            return False
+
+    def _same_gradients(self) -> bool:
+        """Whether the view has the network's input gradients: a trace forgets `no_grad` and own backward passes."""
+        assert self._graph is not None
+        folded = self._graph
+        try:
+            with modes(self._network, "eval"), _attributes_kept(self._network):
+                return same_gradients(
+                    lambda x: logits_of(self._network(x.clone()), x), lambda x: logits_of(folded(x.clone()), x), self._x
+                )
+        except Exception:
             return False
 
     def _copy(self) -> None:

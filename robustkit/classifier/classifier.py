@@ -37,6 +37,7 @@ from robustkit.host.notebook import Summarised
 from robustkit.host.text import as_name
 from robustkit.models.preprocessing import Normalised, network_in, normalisation_of, placement
 from robustkit.nethook import unwrap
+from robustkit.nethook.names import has_forward
 
 DRAWS_PER_QUERY = 20  # of a randomized or smoothed model, unless `eot` says otherwise; AutoAttack's number
 DRAWS_PER_VERDICT = 1024  # at most; with them a majority of 58 % is significant
@@ -56,7 +57,7 @@ class Classifier(Summarised):
         bounds: the range of valid pixel values that the model expects.
         mean, std: per-channel normalisation to apply inside, if the model itself does not.
         name: how reports call it; by default after the model's `name` or class.
-        fold: search with BatchNorm folded where the model can be traced.
+        fold: search with BatchNorm folded where a traced copy has the logits and input gradients of the model.
         channels_last: memory layout of the search; None chooses it where it was measured to pay.
         compile: search with `torch.compile`.
         cuda_graphs: search with `torch.compile(mode="reduce-overhead")`, which replays CUDA graphs on a GPU.
@@ -98,8 +99,10 @@ class Classifier(Summarised):
                 f"A model is a torch.nn.Module, not {type(self.model).__name__}; load a name with "
                 "robustkit.load_model, and wrap a function of images as robustkit.BlackBox(function)."
             )
+        if not has_forward(self.model) and "forward" not in vars(self.model):
+            raise UserError(f"A {type(self.model).__name__} has no forward of its own; give the model that uses it.")
         check_fields(self)
-        _require_usable_weights(self.model)
+        require_usable_weights(self.model)
         if not all(function is None or callable(function) for function in self.bpda.values()):
             raise UserError("bpda gives each layer a function of its input, or None for the identity.")
         if not self.bounds[0] < self.bounds[1]:
@@ -223,8 +226,13 @@ class Classifier(Summarised):
         )  # fmt: skip
 
 
-def _require_usable_weights(model: nn.Module) -> None:
-    for name, weight in model.named_parameters():
+def require_usable_weights(model: nn.Module) -> None:
+    """Refuse a model with weights of no shape, or without gradients.
+
+    Raises:
+        UserError: a layer is lazy, or a weight was made in inference mode.
+    """
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(weight):
             raise UserError(f"The weight {name} of a lazy layer has no shape yet; call the model once on images.")
         if weight.is_inference() and weight.numel():

@@ -84,8 +84,10 @@ class _Tracer(fx.Tracer):
 
 
 def hooked(model: nn.Module) -> bool:
-    """Whether the model has a forward hook: a trace would lose it, and it may change what the model computes."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    """Whether the model has a hook: a trace would lose it, and it may change what the model or its gradient is."""
+    kinds = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+    everywhere = any(getattr(nn.modules.module, f"_global_{kind}") for kind in kinds)
+    return everywhere or any(getattr(module, f"_{kind}", None) for module in model.modules() for kind in kinds)
 
 
 def _copied(model: nn.Module) -> nn.Module:

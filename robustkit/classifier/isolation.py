@@ -11,6 +11,7 @@ from robustkit.classifier.generators import seed_torch
 from robustkit.classifier.recurrent import differentiable_recurrences
 from robustkit.errors import UserError
 from robustkit.host.alone import alone
+from robustkit.nethook.hookable import runs_compiled_code
 from robustkit.nethook.restore import restored
 
 # What torch says where a model's parts lie on several devices.
@@ -31,7 +32,7 @@ def answering(model: nn.Module, device: torch.device, seed: int = 0) -> Iterator
         untouched(model, seed),
         torch.inference_mode(mode=False),
         exact_arithmetic(device),
-        _own_code(),
+        _own_code(model),
         differentiable_recurrences(model, device),
         _on_one_device(device),
     ):
@@ -53,9 +54,10 @@ def _on_one_device(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _own_code() -> Iterator[None]:
+def _own_code(model: nn.Module) -> Iterator[None]:
     """What was compiled by `torch.compile` runs as it was before."""
-    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and importing it takes seconds
+    # Not without need: the stance breaks torch.cond, and importing the compiler takes seconds.
+    if "torch._dynamo" not in sys.modules or not runs_compiled_code(model):
         yield
         return
     with torch.compiler.set_stance("force_eager"):

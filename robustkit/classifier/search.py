@@ -21,6 +21,7 @@ from robustkit.classifier.isolation import products
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
 from robustkit.classifier.reference import Reference
+from robustkit.classifier.same_gradients import same_gradients
 from robustkit.classifier.small_maps import as_matrices
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
@@ -29,7 +30,7 @@ from robustkit.nethook import bpda
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack, Seen, State
 
-_PROBED = 4  # images that show whether a network writes into its input
+_PROBED = 4  # images that show whether a network writes into its input, and whether gradients agree
 
 
 @dataclass(frozen=True)
@@ -205,18 +206,23 @@ class Search:
 
     @torch.no_grad()
     def _agrees(self, copied: nn.Module, images: Tensor) -> bool:
-        """Whether a folded copy answers as the original does, up to rounding."""
-        self.passes.forwards += 2 * len(images)
+        """Whether a folded copy answers as the original does, and has its gradients, up to rounding."""
+        few = images[:_PROBED]
+        self.passes.forwards += 2 * (len(images) + len(few))
+        self.passes.backwards += 2 * len(few)
+        own, other = partial(self._of, self.reference.model), partial(self._of, copied)
         try:
-            original, copy_ = (
-                logits_of(network(self.input.fed(images))).float() for network in (self.reference.model, copied)
-            )
+            original, copy_ = own(images).float(), other(images).float()
+            near = bool(((original - copy_).abs() <= 1e-3 * sizes(original).clamp(min=1)).all())
+            return near and same_gradients(own, other, few)
         except UserError:
             raise
         except Exception:
             # A trace can hold on to the caller's tensors or control flow; then the original is searched.
             return False
-        return bool(((original - copy_).abs() <= 1e-3 * sizes(original).clamp(min=1)).all())
+
+    def _of(self, network: nn.Module, images: Tensor) -> Tensor:
+        return logits_of(network(self.input.fed(images)), images)
 
 
 def _through_mask(forward: Forward, attack: Attack, state: State, query: Tensor) -> Tensor:

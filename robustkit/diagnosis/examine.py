@@ -89,7 +89,7 @@ def diagnose(
     rows = min(batch_size, _FEW) if images[0].numel() > _LARGE else batch_size
     unchecked = Subject(classifier, images, y, threat, loss, seed, rows)
     with answering(classifier.model, classifier.device, seed):
-        labels = checked_labels(y.detach().cpu(), len(x), _class_count(unchecked)).to(classifier.device)
+        labels = checked_labels(y.detach().clone().cpu(), len(x), _class_count(unchecked)).to(classifier.device)
         subject = replace(unchecked, y=labels)
         _require_finite_logits(subject)
         assessment = assess(subject, layers)

@@ -170,8 +170,7 @@ def attack(
         _warn(classifier, session, images)
         other = None
         if surrogate is not None:
-            models = surrogate if isinstance(surrogate, Sequence) else [surrogate]
-            queried = surrogate_ensemble([_classifier(each, bounds).on(classifier.device) for each in models])
+            queried = _queried(surrogate, bounds, classifier.device)
             other = stack.enter_context(queried.session(images, seed))
             _warn(queried, other, images)
         clean = judge.clean_verdicts(own, names)
@@ -251,6 +250,16 @@ def _checked_numbers(numbers: Sequence[int], count: int) -> list[int]:
     if not all(0 <= number < 2**63 for number in names):
         raise UserError("The numbers of images must lie between 0 and 2**63 - 1.")
     return names
+
+
+def _queried(
+    surrogate: nn.Module | Classifier | Sequence[nn.Module | Classifier], bounds: tuple[float, float],
+    device: torch.device,
+) -> Classifier:  # fmt: skip
+    models = surrogate if isinstance(surrogate, Sequence) else [surrogate]
+    if not models:
+        raise UserError("surrogate names no model; give one or several, or None to query the model itself.")
+    return surrogate_ensemble([_classifier(each, bounds).on(device) for each in models])
 
 
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:

@@ -1,7 +1,7 @@
 """Load a model by its name, with its weights, as a classifier of pixels."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -106,7 +106,7 @@ def load_model(
         request = ModelRequest(architecture, image_spec_of(dataset), name, classes, normalisation, described=True)
     # Networks are built with random weights first. Restore the caller's random state afterwards; the seed makes weights
     # of a user's network that no checkpoint fills equal each time.
-    with alone(), torch.random.fork_rng(devices=[]), _on_the_cpu():
+    with alone(), torch.random.fork_rng(devices=[]), _on_the_cpu(), _no_coarser_than_fp32():
         torch.default_generator.manual_seed(recipe.seed)
         if random_init:
             _check_random(request, train or retrain)
@@ -124,6 +124,17 @@ def _on_the_cpu() -> AbstractContextManager[object]:
     """Where torch builds what names no device, also with another default device."""
     default: torch.device = torch.get_default_device()
     return nullcontext() if default.type == "cpu" else torch.device("cpu")
+
+
+@contextmanager
+def _no_coarser_than_fp32() -> Iterator[None]:
+    """Weights of files are not rounded to the half precision that a caller has made the default."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.promote_types(default, torch.float32))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
 
 
 def model_names() -> list[str]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from types import FunctionType
 
 from torch import nn
 from torch.jit import ScriptModule
@@ -20,7 +21,7 @@ def check_hookable(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
     """
     wrappers = _wrappers(model)
     for module in [*wrappers, *unwrap(model).modules()]:
-        if _compiled(module):
+        if is_compiled(module):
             inside = set(module.modules())
             for name, layer in layers.items():
                 if layer in inside:
@@ -91,10 +92,29 @@ def _wrappers(model: nn.Module) -> list[nn.Module]:
     return wrappers
 
 
-def _compiled(module: nn.Module) -> bool:
+def runs_compiled_code(model: nn.Module) -> bool:
+    """Whether a module is compiled by `torch.compile`, or its forward is, or names a function that is."""
+    return any(is_compiled(module) or _names_compiled_functions(module) for module in model.modules())
+
+
+def _names_compiled_functions(module: nn.Module) -> bool:
+    kind = type(module)
+    forward = getattr(kind, "forward", None)
+    names = getattr(getattr(forward, "__code__", None), "co_names", ())
+    around = getattr(forward, "__globals__", {})
+    named = (each for name in names for each in (around.get(name), getattr(kind, name, None)))
+    return any(_is_compiled_function(each) for each in (forward, *named))
+
+
+def _is_compiled_function(value: object) -> bool:
+    return isinstance(value, FunctionType) and hasattr(value, "_torchdynamo_orig_callable")
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether a module itself is compiled."""
     # `model = torch.compile(model)`, `model.compile()`, and `model.forward = torch.compile(model.forward)`.
     return (
         "_orig_mod" in module._modules
         or getattr(module, "_compiled_call_impl", None) is not None
-        or getattr(vars(module).get("forward"), "_torchdynamo_orig_callable", None) is not None
+        or _is_compiled_function(vars(module).get("forward"))
     )

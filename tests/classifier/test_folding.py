@@ -4,12 +4,16 @@ import threading
 
 import pytest
 import torch
+from robustkit.attacks import PGD
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
+from robustkit import attack
+from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.folding import folded
 from robustkit.testing.problems import SmallConvNet
-from tests.problems import filled, images
+from tests.networks import Rounding
+from tests.problems import filled, images, problem
 
 
 def batchnorms(model: nn.Module) -> int:
@@ -225,3 +229,65 @@ def test_weights_that_are_not_folded_are_shared():
 
     assert copied.head.weight.data_ptr() == model.head.weight.data_ptr()
     assert copied.one.weight.data_ptr() != model.one.weight.data_ptr()
+
+
+class StraightThrough(nn.Module):
+    """Rounds, with the gradient of the identity, written in ways of which a trace forgets some."""
+
+    def __init__(self, body: nn.Module, way: str) -> None:
+        super().__init__()
+        self.body, self.way, self.rounding = body, way, Rounding(16)
+        if way == "a hook of the backward pass":
+            self.rounding.register_full_backward_hook(lambda module, given, out: out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(self.rounding(x) if self.way == "a hook of the backward pass" else x + self.change(x))
+
+    def change(self, x: Tensor) -> Tensor:
+        if self.way == "no_grad":
+            with torch.no_grad():
+                return self.rounding(x) - x
+        if self.way == "set_grad_enabled":
+            with torch.set_grad_enabled(False):
+                return self.rounding(x) - x
+        if self.way == "inference_mode":
+            with torch.inference_mode():
+                change = self.rounding(x) - x
+            return change.clone()
+        return (self.rounding(x) - x).detach()
+
+
+@pytest.mark.parametrize(
+    "way", ["no_grad", "set_grad_enabled", "inference_mode", "detach", "a hook of the backward pass"]
+)
+def test_the_search_has_the_networks_own_gradients(way):
+    # A trace forgets where gradients are off: a straight-through estimator had a gradient of zero, and 92 % of images
+    # stood that its own gradients break.
+    made = problem("cnn", 1, 8, 8, count=40)
+    net = StraightThrough(made.model, way).eval()
+    with torch.no_grad():
+        y = net(made.x).argmax(1)
+    folded_, own = (attack(Classifier(net, fold=fold), made.x, y, PGD(0.1, steps=5)) for fold in (True, False))
+
+    assert 2 * own.success.sum() > len(y)
+    assert torch.equal(folded_.success, own.success)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_hook_of_the_backward_pass_meets_no_write_in_place(everywhere):
+    # Such as of Grad-CAM: "Output 0 of BackwardHookFunction is a view and is being modified inplace".
+    made, seen = problem("cnn", 1, 8, 8, count=4), []
+    watch = lambda module, given, out: seen.append(module)  # noqa: E731
+    if everywhere:
+        hook = nn.modules.module.register_module_full_backward_hook(watch)
+    else:
+        hook = next(each for each in made.model.modules() if isinstance(each, nn.Conv2d)).register_full_backward_hook(
+            watch
+        )
+    try:
+        found = attack(made.model, made.x, made.y, PGD(0.1, steps=2))
+    finally:
+        hook.remove()
+
+    assert seen
+    assert torch.equal(found.x_adv, attack(made.model, made.x, made.y, PGD(0.1, steps=2)).x_adv)

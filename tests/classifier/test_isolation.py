@@ -6,9 +6,10 @@ import warnings
 import pytest
 import torch
 from robustkit.attacks import PGD
+from robustkit.defenses import finetune
 from torch import nn
 
-from robustkit import attack
+from robustkit import attack, diagnose
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import untouched
 from robustkit.errors import UserError
@@ -76,6 +77,37 @@ def test_what_the_caller_compiled_runs_as_it_was_before():
     assert len(ran) > times
 
 
+def rounded(x):
+    return torch.round(x * 8) / 8
+
+
+class CallsCompiled(nn.Module):
+    def forward(self, x):
+        return rounded(x)
+
+
+def test_a_compiled_function_of_a_forward_runs_as_it_was_before(monkeypatch):
+    made, ran = problem("cnn", 1, 8, 8, count=8), []
+    backend = lambda graph, inputs: lambda *values: ran.append(1) or graph(*values)  # noqa: E731
+    monkeypatch.setitem(globals(), "rounded", torch.compile(rounded, backend=backend))
+    attack(nn.Sequential(CallsCompiled(), made.model), made.x, made.y, "square:queries=5", eps=0.1)
+
+    assert not ran
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 1e9, lambda x: x * 0.5, lambda x: x * 1.0, (x,))
+
+
+def test_torch_cond_outside_of_compiled_code_runs():
+    # It cannot run where compiled code is told to run as it was before.
+    made = problem("mlp", 1, 8, 8, count=4)
+    found = attack(nn.Sequential(Branching(), made.model), made.x, made.y, PGD(0.1, steps=2))
+
+    assert torch.equal(found.success, attack(made.model, made.x, made.y, PGD(0.1, steps=2)).success)
+
+
 class Far(nn.Module):
     """Adds a constant that `.to` does not move."""
 
@@ -98,6 +130,27 @@ def test_weights_of_inference_mode_are_an_error_that_names_the_fix():
 
     with pytest.raises(UserError, match="weight was made in torch"):
         Classifier(net)
+    buffers = nn.BatchNorm2d(1, affine=False)
+    with torch.inference_mode():
+        buffers.running_mean = torch.zeros(1)
+    with pytest.raises(UserError, match="running_mean was made in torch"):
+        Classifier(nn.Sequential(buffers, nn.Flatten(), nn.Linear(64, 3)))
+    x, y = images(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(UserError, match="weight was made in torch"):
+        finetune(net, (x[:2], y[:2]), (x[2:], y[2:]), eps=0.1)
+
+
+def test_labels_of_inference_mode_are_labels():
+    made = problem("cnn", 1, 8, 8, count=8)
+    with torch.inference_mode():
+        y = made.y.clone()
+
+    assert diagnose(made.model, made.x, y, eps=0.1).verdict == diagnose(made.model, made.x, made.y, eps=0.1).verdict
+
+
+def test_a_module_without_a_forward_is_an_error_that_says_so():
+    with pytest.raises(UserError, match="A ModuleList has no forward"):
+        Classifier(nn.ModuleList([model()]))
 
 
 def mode_inside(net: nn.Module) -> bool:

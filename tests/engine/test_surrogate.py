@@ -24,6 +24,12 @@ def test_a_surrogate_model_that_is_the_attacked_model_gives_the_same_witnesses()
     assert torch.equal(own.x_adv, crossed.x_adv)
 
 
+def test_no_surrogate_model_at_all_is_an_error_of_one_line():
+    made = problem("cnn", 1, 8, 8, count=4)
+    with pytest.raises(UserError, match="surrogate names no model"):
+        robustkit.attack(made.model, made.x, made.y, FGSM(0.03), surrogate=[])
+
+
 def test_more_steps_query_the_surrogate_model_and_not_the_attacked_one():
     made, counts = problem("cnn", 1, 8, 8, count=20), []
     other = problem("cnn", 1, 8, 8, count=20, seed=5).model

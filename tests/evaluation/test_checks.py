@@ -107,6 +107,18 @@ def test_binarization_tells_an_attack_that_works_from_one_that_does_not(attack, 
     assert status(run, "binarization") == {expected}
 
 
+def test_binarization_leaves_out_a_model_that_cannot_be_copied(monkeypatch):
+    # A forward that was put into an object stays that of the original: ten logits in place of two, and a traceback.
+    monkeypatch.setattr("robustkit.checks.register.RULES", only("binarization"))
+    monkeypatch.setattr("robustkit.checks.binarization._COUNT", 4)
+    replaced = cnn()
+    own = replaced.forward
+    replaced.forward = lambda x: 1 * own(x)
+    run = evaluated(replaced, None, dataset=data(10), attacks="pgd:steps=20", eps="0.1", checks="full")
+
+    assert status(run, "binarization") == {"not_applicable"}
+
+
 def test_another_models_adversarial_examples_are_tried(monkeypatch):
     monkeypatch.setattr("robustkit.checks.register.RULES", only("transfer_wins"))
     hidden = Classifier(Changed(linear(), before=lambda x: torch.round(x * 64) / 64), name="hidden")

@@ -53,6 +53,25 @@ def test_a_refreshed_view_has_the_weights_of_a_step():
     assert_alike(view, network)
 
 
+class WithoutGradient(nn.Module):
+    """Rounds its images, with the gradient of the identity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = net()
+
+    def forward(self, x):
+        with torch.no_grad():
+            change = torch.round(x * 4) / 4 - x
+        return self.body(x + change)
+
+
+def test_a_network_whose_gradients_a_trace_would_lose_is_not_folded():
+    # The inner attack had a gradient of zero.
+    assert fold(net(), X) is not None
+    assert fold(WithoutGradient(), X) is None
+
+
 class OwnState(nn.Module):
     """A network whose forward reads more than layers: its inner attack queried what this was before the first step."""
 
