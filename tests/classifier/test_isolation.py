@@ -100,6 +100,9 @@ class Branching(nn.Module):
         return torch.cond(x.sum() > 1e9, lambda x: x * 0.5, lambda x: x * 1.0, (x,))
 
 
+@pytest.mark.skipif(
+    torch.__version__ < (2, 14), reason="torch.cond of torch 2.11 fails where its functions are watched"
+)
 def test_torch_cond_outside_of_compiled_code_runs():
     # It cannot run where compiled code is told to run as it was before.
     made = problem("mlp", 1, 8, 8, count=4)
