@@ -63,6 +63,7 @@ class Search:
         self.network = network_in(reference.model)
         copied = self._folded(images) if options.fold and foldable else None
         self.folded = copied is not None
+        self._own_gradients = copied is None or self._has_own_gradients(copied, images[:_PROBED])
         self._channels_last = images.dim() == 4 and not hooked(reference.model) and self._channels_last_pays(images)
         if self._channels_last:
             copied = copied if copied is not None else _copied(reference.model)
@@ -125,7 +126,7 @@ class Search:
 
     def _logits(self, attack: Attack, query: Tensor) -> Tensor:
         self.passes.forwards += len(query)
-        own = self._names_layers(attack)
+        own = self._asks_the_model(attack)
         if own or not self._takes_queries_as_they_are or not query.requires_grad:
             last = self._channels_last and not own
             points = self.input.fed(query, torch.channels_last if last else torch.preserve_format)
@@ -148,7 +149,7 @@ class Search:
         return logits.clamp(min=torch.finfo(logits.dtype).tiny).log() if options.probabilities else logits
 
     def _asked_by(self, attack: Attack) -> Callable[[Tensor], object]:
-        if self._names_layers(attack):
+        if self._asks_the_model(attack):
             return self.reference.model
         # The backward pass of compiled code frees what a second one through the same graph would need.
         several = isinstance(attack, MultiGradientAttack)
@@ -157,6 +158,10 @@ class Search:
     def _replays(self, attack: Attack) -> bool:
         """Whether the answers lie in the memory of a CUDA graph."""
         return self.options.cuda_graphs and self._asked_by(attack) is self._searched
+
+    def _asks_the_model(self, attack: Attack) -> bool:
+        """Whether the caller's own module is queried: layers of it are meant, or a copy has other gradients."""
+        return self._names_layers(attack) or (attack.sees == "gradients" and not self._own_gradients)
 
     def _names_layers(self, attack: Attack) -> bool:
         """Whether layers of the caller's own module are meant."""
@@ -206,19 +211,25 @@ class Search:
 
     @torch.no_grad()
     def _agrees(self, copied: nn.Module, images: Tensor) -> bool:
-        """Whether a folded copy answers as the original does, and has its gradients, up to rounding."""
-        few = images[:_PROBED]
-        self.passes.forwards += 2 * (len(images) + len(few))
-        self.passes.backwards += 2 * len(few)
-        own, other = partial(self._of, self.reference.model), partial(self._of, copied)
+        """Whether a folded copy answers as the original does, up to rounding."""
+        self.passes.forwards += 2 * len(images)
         try:
-            original, copy_ = own(images).float(), other(images).float()
-            near = bool(((original - copy_).abs() <= 1e-3 * sizes(original).clamp(min=1)).all())
-            return near and same_gradients(own, other, few)
+            original, copy_ = (self._of(network, images).float() for network in (self.reference.model, copied))
         except UserError:
             raise
         except Exception:
             # A trace can hold on to the caller's tensors or control flow; then the original is searched.
+            return False
+        return bool(((original - copy_).abs() <= 1e-3 * sizes(original).clamp(min=1)).all())
+
+    def _has_own_gradients(self, copied: nn.Module, images: Tensor) -> bool:
+        """Whether a folded copy has the gradients of the original, up to rounding."""
+        self.passes.forwards += 2 * len(images)
+        self.passes.backwards += 2 * len(images)
+        try:
+            return same_gradients(partial(self._of, self.reference.model), partial(self._of, copied), images)
+        except Exception:
+            # Of the caller's own backward pass: an attack that needs it meets it again, and others do not.
             return False
 
     def _of(self, network: nn.Module, images: Tensor) -> Tensor:
