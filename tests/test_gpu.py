@@ -16,6 +16,7 @@ from robustkit.classifier.smoothing import Smoothing
 from robustkit.engine.jobs import Job
 from robustkit.engine.scheduler import run
 from robustkit.primitives.registry import classes
+from tests.compiling import compiles
 from tests.networks import Changed, Noisy
 from tests.problems import digits, filled, problem
 from tests.test_contract import subject, threats
@@ -25,16 +26,6 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 GPU = torch.device("cuda")
 ATTACKS = [PGD(0.1, steps=10, restarts=2), APGD(0.1, steps=10), Square(0.1, queries=50)]
 NEAR = 2  # of 100 images, whose verdict rounding may change
-
-
-def compiles(test):
-    """torch's compiler warns of its own deprecated functions and empty graphs, and of TF32, which is off on purpose."""
-    for text in (
-        ".torch.jit.script_method. is deprecated:DeprecationWarning", "TensorFloat32 tensor cores:UserWarning",
-        "The CUDA Graph is empty:UserWarning",
-    ):  # fmt: skip
-        test = pytest.mark.filterwarnings(f"ignore:{text}")(test)
-    return test
 
 
 def ended(made, attack, device, slots=64):

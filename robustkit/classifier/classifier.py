@@ -57,7 +57,8 @@ class Classifier(Summarised):
         bounds: the range of valid pixel values that the model expects.
         mean, std: per-channel normalisation to apply inside, if the model itself does not.
         name: how reports call it; by default after the model's `name` or class.
-        fold: search with BatchNorm folded where a traced copy has the logits and input gradients of the model.
+        fold: search with BatchNorm folded where a traced copy has the logits of the model, and for attacks with
+            gradients its input gradients.
         channels_last: memory layout of the search; None chooses it where it was measured to pay.
         compile: search with `torch.compile`.
         cuda_graphs: search with `torch.compile(mode="reduce-overhead")`, which replays CUDA graphs on a GPU.

@@ -2,8 +2,8 @@
 
 Where the model can be traced, BatchNorm is folded into convolutions, and convolutions of small maps are products with
 matrices; channels last where that pays, TF32, bf16 or compiled on request. Under hooks that name layers (surrogate
-gradients, most attacks with hooks of their own, attacks on a layer) it is the caller's own module instead, and under
-other hooks it is not compiled.
+gradients, most attacks with hooks of their own, attacks on a layer) it is the caller's own module instead, and so it is
+for attacks with gradients where the traced copy has others than the model. Under other hooks it is not compiled.
 """
 
 import copy

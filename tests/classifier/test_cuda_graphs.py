@@ -11,6 +11,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.engine.scheduler import run
+from tests.compiling import compiles
 from tests.problems import jobs_of, problem, same
 
 
@@ -36,6 +37,7 @@ def written(held, place, result):
     return held.setdefault((place, result.shape), result.clone()).copy_(result)
 
 
+@compiles
 @pytest.mark.parametrize("attack", [APGD(0.03, "L2", steps=8), FAB(0.05, "L2", steps=4)])
 def test_the_memory_of_a_replay_is_written_again_and_outcomes_are_those_without(monkeypatch, attack):
     made, modes = problem("cnn", 1, 8, 8, count=20), []

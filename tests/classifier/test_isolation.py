@@ -15,6 +15,7 @@ from robustkit.classifier.isolation import untouched
 from robustkit.errors import UserError
 from robustkit.host.alone import is_free
 from robustkit.testing.problems import SmallConvNet
+from tests.compiling import compiles
 from tests.problems import filled, images, problem
 
 
@@ -55,13 +56,16 @@ def test_a_second_thread_waits_until_the_model_is_as_before():
     assert is_free()
 
 
+def counting(ran):
+    """A backend of torch.compile that notes each run of compiled code."""
+    return lambda graph, inputs: lambda *values: ran.append(1) or graph(*values)
+
+
+@compiles
 def test_what_the_caller_compiled_runs_as_it_was_before():
     # torch.compile(mode="reduce-overhead") writes each answer over the last one; every batch size was compiled anew.
     made, ran = problem("cnn", 1, 8, 8, count=8), []
-
-    def backend(graph, inputs):
-        return lambda *values: ran.append(1) or graph(*values)
-
+    backend = counting(ran)
     net = nn.Sequential(copy.deepcopy(made.model), nn.Identity())
     net[0].compile(backend=backend)
     net = torch.compile(net, backend=backend)
@@ -86,10 +90,10 @@ class CallsCompiled(nn.Module):
         return rounded(x)
 
 
+@compiles
 def test_a_compiled_function_of_a_forward_runs_as_it_was_before(monkeypatch):
     made, ran = problem("cnn", 1, 8, 8, count=8), []
-    backend = lambda graph, inputs: lambda *values: ran.append(1) or graph(*values)  # noqa: E731
-    monkeypatch.setitem(globals(), "rounded", torch.compile(rounded, backend=backend))
+    monkeypatch.setitem(globals(), "rounded", torch.compile(rounded, backend=counting(ran)))
     attack(nn.Sequential(CallsCompiled(), made.model), made.x, made.y, "square:queries=5", eps=0.1)
 
     assert not ran
