@@ -10,7 +10,7 @@ from robustkit.errors import NoSplitError, UntrainedError, UserError
 from robustkit.version import __version__
 
 from . import cache, checkpoint
-from .clean_training import CleanRecipe, Report, train
+from .clean_training import CleanRecipe, Report, Trained, train
 from .image_spec import ImageSpec
 from .pixels import PixelModel
 
@@ -60,8 +60,8 @@ def load_or_train(
         report(f"the cached model {path} is broken, so it is trained again", None)
     size = f"{count} images, {recipe.epochs} epochs"
     report(f"training {model.name} once on {data.name} ({size}); cached in {path}", None)
-    accuracy = train(model, images.train, images.held_out, recipe, report)
-    _store(model, path, data, recipe, accuracy, report)
+    trained = train(model, images.train, images.held_out, recipe, report)
+    _store(model, path, data, trained, report)
 
 
 def _training_data(data: Dataset) -> TrainingData:
@@ -96,12 +96,12 @@ def _read(model: PixelModel, path: Path) -> bool:
     return True
 
 
-def _store(model: PixelModel, path: Path, data: Dataset, recipe: CleanRecipe, accuracy: float, report: Report) -> None:
+def _store(model: PixelModel, path: Path, data: Dataset, trained: Trained, report: Report) -> None:
     metadata = {
         "model": model.name,
         "dataset": data.name,
-        "recipe": json.dumps(asdict(recipe)),
-        "val_accuracy": f"{accuracy:.6g}",
+        "recipe": json.dumps(asdict(trained.recipe)),
+        "val_accuracy": f"{trained.accuracy:.6g}",
         "robustkit": __version__,
     }
     try:

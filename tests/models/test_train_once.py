@@ -7,7 +7,7 @@ from robustkit.data import Dataset, load_dataset
 from robustkit.errors import UntrainedError
 from robustkit.evaluation.identity import fingerprint
 from robustkit.models import CleanRecipe, PixelModel, cache, load_model, train_once
-from robustkit.models.clean_training import Report, train
+from robustkit.models.clean_training import Report, Trained, train
 
 MODEL = "shufflenet_v2_x0_5"
 
@@ -17,11 +17,11 @@ def trainings(monkeypatch) -> list[CleanRecipe]:
     """The recipe of each training. Nothing is trained: the weights are set to values that depend on the recipe."""
     done: list[CleanRecipe] = []
 
-    def fake(model: PixelModel, data: Dataset, held_out: Dataset, recipe: CleanRecipe, report: Report) -> float:
+    def fake(model: PixelModel, data: Dataset, held_out: Dataset, recipe: CleanRecipe, report: Report) -> Trained:
         done.append(recipe)
         with torch.no_grad():
             model.network.fc.bias.fill_(recipe.epochs)
-        return 0.97
+        return Trained(recipe, 0.97)
 
     monkeypatch.setattr(train_once, "train", fake)
     return done
