@@ -13,6 +13,7 @@ from .eight_bits import WHITE, Levels
 
 _TIMES = "\u00d7"
 _INCHES, _DOTS = 2.6, 150  # of one panel
+_MARGIN, _TEXT = 0.06, 0.46  # inches around a panel, and for two lines of text above it
 _LETTERS = 34  # of a class name above a panel
 
 
@@ -39,14 +40,20 @@ def write_comparison(clean: Levels, adversarial: Levels, titles: Titles, path: P
         (f"difference, {_TIMES} {factor:.3g}", titles.distance, 0.5 + change / (2 * largest)),
     )
     height, width = clean.shape[1:]
-    size = (3 * _INCHES, _INCHES * min(2.0, max(0.5, height / width)) + 0.6)  # with two lines of text above
+    wide, high = 3 * _INCHES, _INCHES * min(2.0, max(0.5, height / width)) + _TEXT
     with warnings.catch_warnings(), matplotlib.style.context(["default", {"font.family": "DejaVu Sans"}]):
         warnings.simplefilter("ignore")  # letters that the font lacks are drawn as boxes
-        canvas = Canvas(figsize=size, layout="constrained")
-        for axes, (kind, text, pixels) in zip(canvas.subplots(1, 3), panels, strict=True):
-            axes.imshow(_shown(pixels), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-            axes.set_title(f"{kind}\n{_short(text)}", fontsize=9, parse_math=False)
+        canvas = Canvas(figsize=(wide, high))
+        for number, (kind, text, pixels) in enumerate(panels):
+            left, panel = number * _INCHES + _MARGIN, (_INCHES - 2 * _MARGIN, high - _TEXT - 2 * _MARGIN)
+            # Placed by hand: to find a layout takes matplotlib longer than all of the drawing.
+            axes = canvas.add_axes(
+                (left / wide, _MARGIN / high, panel[0] / wide, panel[1] / high), anchor="N", frameon=False
+            )
             axes.set_axis_off()
+            axes.imshow(_shown(pixels), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            middle, top = (number + 0.5) * _INCHES / wide, 1 - _TEXT / high
+            canvas.text(middle, top, f"{kind}\n{_short(text)}", fontsize=9, parse_math=False, ha="center", va="bottom")
         canvas.savefig(path, format="png", dpi=_DOTS, metadata={"Software": None})
 
 
