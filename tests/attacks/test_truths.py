@@ -29,7 +29,7 @@ SETTINGS = {
         norm: f"queries={queries},frequencies=1.0,decay=0.95"
         for norm, queries in (("L2", 1000), ("Linf", 1000), ("L1", 600))
     },
-    "hopskipjump": dict.fromkeys(("L2", "Linf"), "queries=3000"),
+    "hopskipjump": dict.fromkeys(("L2", "Linf"), "queries=2000"),
     "pdpgd": {
         **dict.fromkeys(("L2", "Linf"), "steps=1500,step_size=0.03,dual_step_size=0.03"),
         "L1": "steps=1000,step_size=0.03,dual_step_size=0.003,first_ratio=1",
@@ -45,12 +45,12 @@ SPARSE = {"jsma", "sigma_zero", "vfga"}
 # EAD minimises an elastic net, of which the L1 distance is a part. In L1 GeoDA changes one value, and here the second
 # best costs 2.5 % more, which 1000 noisy labels do not tell apart.
 WITHIN = {("geoda", "L2"): 0.03, ("geoda", "Linf"): 0.02, ("geoda", "L1"): 0.03, ("ead", "L1"): 0.07,
-          ("hopskipjump", "Linf"): 0.02}  # fmt: skip
+          ("hopskipjump", "L2"): 0.02, ("hopskipjump", "Linf"): 0.02}  # fmt: skip
 
 LONGER = {
     "ead": {"L1": "steps=1000,shrinkage=0.1"},
     "geoda": dict.fromkeys(("L2", "Linf", "L1"), "queries=4000,frequencies=1.0,decay=0.9,spread=0.1"),
-    "hopskipjump": {"Linf": "queries=6000"},
+    "hopskipjump": dict.fromkeys(("L2", "Linf"), "queries=6000"),
 }
 
 

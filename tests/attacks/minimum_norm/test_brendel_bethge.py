@@ -90,6 +90,7 @@ def test_few_values_are_changed_in_l0():
     assert state.distance.median() <= 8  # of 40; the steps are bounded in L2, and the fewest values change the most
 
 
+@pytest.mark.slow
 def test_more_steps_in_l0_are_not_so_short_that_no_value_is_exchanged_for_another():
     # Steps that began at 0.8 ended at up to seven changed values where one is enough.
     made = sparse_linear(2, count=10)
