@@ -1,6 +1,6 @@
 """Does the default ensemble warn on honest networks? Those of `bench/diagnose.py`, stock architectures among them.
 
-    python bench/flags.py [--zoo DIR] [--images 32] [--norm Linf] [--attack rk-11] [--only zoo,rough]
+    python bench/flags.py [--zoo DIR] [--images 32] [--norm Linf] [--attack rk-11] [--only zoo,rough,architectures]
 
 In L2 the radius is that of Linf times 10, in L1 times 100: of the order that attacks need on these small images. The
 numbers of each network are about the images that the first member leaves: the least and the most that a short step from
@@ -26,15 +26,21 @@ from robustkit.primitives.threat import radius
 _TIMES = {"Linf": 1, "L2": 10, "L1": 100}
 # A few epochs on digits leave some of these rough: a move of 0.01 along the gradient gains a third of what it predicts.
 _ROUGH = ("densenet121", "mobilenet_v2", "mobilenet_v3_large", "shufflenet_v2_x0_5", "squeezenet1_0")
+_ARCHITECTURES = (
+    "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "mobilenet_v2", "mobilenet_v3_large",
+    "mobilenet_v3_small", "resnet18", "resnet34", "shufflenet_v2_x0_5", "shufflenet_v2_x1_0", "shufflenet_v2_x1_5",
+    "squeezenet1_0", "squeezenet1_1",
+)  # fmt: skip
+_CHOSEN = ("densenet121", "googlenet", "mobilenet_v2", "shufflenet_v2_x0_5")  # limits were chosen on these
 
 
-def rough(count: int) -> Iterator[Case]:
+def on_digits(count: int, names: tuple[str, ...], radii: tuple[str, ...]) -> Iterator[Case]:
     """Networks of torchvision that robustkit trains on digits."""
     x, y = load_dataset("digits").batch(range(count))
-    for name in _ROUGH:
+    for name in names:
         model = load_model(name, dataset="digits")
-        for eps in ("0.005", "0.01", "0.02", "0.1"):
-            yield Case(name, model, x, y, eps, name in ("densenet121", "mobilenet_v2", "shufflenet_v2_x0_5"))
+        for eps in radii:
+            yield Case(name, model, x, y, eps, name in _CHOSEN)
 
 
 def looked_at(case: Case, norm: str, attack: str) -> tuple[list[str], str]:
@@ -70,7 +76,8 @@ def main() -> None:
         "trained": [partial(trained, options.images)],
         "bending": [partial(pooled, options.images), partial(bending, options.images)],
         "stock": [stock],
-        "rough": [partial(rough, options.images)],
+        "rough": [partial(on_digits, options.images, _ROUGH, ("0.005", "0.01", "0.02", "0.1"))],
+        "architectures": [partial(on_digits, options.images, _ARCHITECTURES, ("0.005", "0.01", "0.02", "0.05", "0.1"))],
     }
     looks = flagged = 0
     for name in options.only.split(","):

@@ -23,10 +23,11 @@ _WORDS: dict[Doubt, str] = {
     "turns": "a short step does not change the logits as the gradient says",
     "misdirects": "following the gradient from the clean image raises the lead of the true class",
     "errs": "a small step in a random direction does not change the logits as the gradient says",
-    "misses": "the gradient predicts nothing, or less than half of the change when it is followed",
+    "misses": "the gradient predicts nothing, or less than a quarter of the change when it is followed",
 }
-# How many times what a gradient predicts may be gained. In L1 a single value moves as far as the whole radius.
-_MISSED, _MISSED_IN_L1 = 2.0, 4.0
+# How many times what a gradient predicts may be gained: where little is left to gain, honest networks bend as much. In
+# L1 a single value moves as far as the whole radius.
+_MISSED, _MISSED_IN_L1 = 4.0, 8.0
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
 
 

@@ -101,9 +101,12 @@ def test_images_that_fall_all_the_same_make_no_robust_accuracy_too_high(near, br
     assert ("Nearly all of these were broken" in finding.text) == (status == "ok" and len(finding.images) > 0)
 
 
-@pytest.mark.parametrize(("norm", "times", "status"), [("Linf", 3, "failed"), ("L1", 3, "ok"), ("L1", 5, "failed")])
-def test_in_l1_a_gradient_may_miss_more(norm, times, status):
-    """resnet18 on digits was not reliable at L1 0.3, where single values move by 0.3."""
+@pytest.mark.parametrize(
+    ("norm", "times", "status"),
+    [("Linf", 3.9, "ok"), ("Linf", 4.1, "failed"), ("L1", 7.9, "ok"), ("L1", 8.1, "failed")],
+)
+def test_a_gradient_that_has_little_left_to_predict_may_miss_much(norm, times, status):
+    """googlenet on digits was not reliable at Linf 0.05 and L1 0.5; in L1 0.3 single values of resnet18 move by 0.3."""
     near = [replace(row, norm=norm, obtained=times * row.predicted) for row in rows(*[RIGHT] * 20)]
     (finding,) = judge(facts(nearness=near, places=(RunThreat(norm, "0.1"),)))
 
