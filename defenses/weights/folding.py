@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from robustkit.classifier.folding import conv_before, hooked, replace_pair, traced
+from robustkit.classifier.folding import conv_before, hooked, replace_pair, switches_gradients, traced
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
 from robustkit.classifier.same_gradients import same_gradients
@@ -83,7 +83,7 @@ class Folded:
         if not hooked(self._network):
             with suppress(Exception), modes(self._network, "eval"), _attributes_kept(self._network), torch.no_grad():
                 graph = traced(self._network)  # raises many kinds of errors for data-dependent code
-                if not _has_constants(graph, self._network):
+                if not (_has_constants(graph, self._network) or switches_gradients(graph)):
                     self._graph, self._pairs = graph, _fold_pairs(graph)
         self._read = _read_by(self._network)
 

@@ -25,6 +25,7 @@ Pairing = Callable[[nn.Module, nn.Module], bool]  # a convolution and the module
 _OVERWRITABLE = (*_PAIRS, *_PAIRS.values(), nn.Linear)
 _SUMS = (operator.add, torch.add)
 _RELUS = (F.relu, torch.relu)
+_SWITCHES_GRADIENTS = "robustkit: switches gradients"  # key of what a trace remembers of the forward
 
 
 def folded(model: nn.Module) -> nn.Module | None:
@@ -62,7 +63,16 @@ def traced(model: nn.Module) -> fx.GraphModule:
     Raises:
         Exception: of many kinds, for control flow that depends on data.
     """
-    return fx.GraphModule(model, _Tracer().trace(model))
+    tracer = _Tracer()
+    with torch.enable_grad():
+        graph = fx.GraphModule(model, tracer.trace(model))
+    graph.meta[_SWITCHES_GRADIENTS] = tracer.switches_gradients
+    return graph
+
+
+def switches_gradients(graph: nn.Module) -> bool:
+    """Whether the forward that was traced switches gradients off (`torch.no_grad()`), which the trace forgets."""
+    return isinstance(graph, fx.GraphModule) and bool(graph.meta.get(_SWITCHES_GRADIENTS))
 
 
 class _Tracer(fx.Tracer):
@@ -71,6 +81,14 @@ class _Tracer(fx.Tracer):
     def __init__(self) -> None:
         super().__init__()
         self.thread = threading.get_ident()
+        self.inference = torch.is_inference_mode_enabled()
+        self.switches_gradients = False
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        """A node for each operation of the forward."""
+        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled() != self.inference:
+            self.switches_gradients = True
+        return super().create_node(*args, **kwargs)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The output of a module, or its place in the graph."""

@@ -273,6 +273,26 @@ def test_the_search_has_the_networks_own_gradients(way):
     assert torch.equal(folded_.success, own.success)
 
 
+class SometimesStraightThrough(StraightThrough):
+    """Does so on bright images alone."""
+
+    def change(self, x: Tensor) -> Tensor:
+        return super().change(x) * (x.mean((1, 2, 3), keepdim=True) > 0.5)
+
+
+@pytest.mark.parametrize("way", ["no_grad", "inference_mode"])
+def test_the_search_has_the_networks_own_gradients_on_images_that_are_not_probed_too(way):
+    # Where the first images had the same gradients in a trace, 84 % stood of which the network's own leave 64 %.
+    made = problem("cnn", 1, 8, 8, count=40)
+    net, x = SometimesStraightThrough(made.model, way).eval(), made.x[made.x.mean((1, 2, 3)).argsort()]
+    with torch.no_grad():
+        y = net(x).argmax(1)
+    folded_, own = (attack(Classifier(net, fold=fold), x, y, PGD(0.1, steps=5)) for fold in (True, False))
+
+    assert own.success[20:].any()
+    assert torch.equal(folded_.success, own.success)
+
+
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_hook_of_the_backward_pass_meets_no_write_in_place(everywhere):
     # Such as of Grad-CAM: "Output 0 of BackwardHookFunction is a view and is being modified inplace".
