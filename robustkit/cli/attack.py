@@ -14,6 +14,7 @@ import click
 from robustkit.errors import UserError
 from robustkit.host.text import printable
 
+from .option_types import OutPath
 from .options import (
     OTHER_RADII,
     RADIUS,
@@ -84,7 +85,7 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
               help="Pictures of 8 bits, or one file of exact floats. [default: png for pictures]")  # fmt: skip
 @click.option("--comparisons", type=click.IntRange(min=0), default=20, show_default=True, metavar="N",
               help="Show at most N examples beside their clean pictures.")  # fmt: skip
-@click.option("-o", "--out", type=click.Path(path_type=Path),
+@click.option("-o", "--out", type=OutPath(),
               help="Folder of the pictures, or the .safetensors file. [default: adversarial]")  # fmt: skip
 @quiet_option
 def attack(**options: Any) -> None:

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import click
 
+from .option_types import OutPath
 from .repeated import OneValueEach
 from .terminal import echo
 
 
 @click.command(cls=OneValueEach)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="Page (.html), or CSV file for the pairs. [default: none]"
-)
+@click.option("-o", "--out", type=OutPath(), help="Page (.html), or CSV file for the pairs. [default: none]")
 def compare(runs: tuple[Path, ...], out: Path | None) -> None:
     """Compare all models of finished runs by paired tests on the same images.
 

@@ -1,6 +1,5 @@
 """`robustkit corruptions`: accuracy on corrupted images, without an attack."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -8,6 +7,7 @@ import click
 from robustkit.errors import UserError
 
 from .evaluate import carry_out_in_folder, evaluate
+from .option_types import OutPath
 from .options import (
     batch_size_option,
     config_option,
@@ -40,7 +40,7 @@ from .repeated import OneValueEach
 @shard_option
 @workers_options
 @seed_option
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
+@click.option("-o", "--out", type=OutPath(), help="Run folder. [default: robustkit-runs/NAME]")
 @quiet_option
 def corruptions(**options: Any) -> None:
     """Accuracy on corrupted images: noise, blur, weather and digital corruptions at five severities.

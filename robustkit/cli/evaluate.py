@@ -11,7 +11,7 @@ from robustkit.errors import UserError
 from robustkit.evidence.derived import DERIVED
 
 from .conditions import check_conditions, check_measured
-from .option_types import OpenShare
+from .option_types import OpenShare, OutPath
 from .options import (
     DEFAULT_THREAT,
     OTHER_RADII,
@@ -96,7 +96,7 @@ _RUNS = Path("robustkit-runs")
 @growing_batch_size_option
 @device_option
 @seed_option
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Run folder. [default: robustkit-runs/NAME]")
+@click.option("-o", "--out", type=OutPath(), help="Run folder. [default: robustkit-runs/NAME]")
 @click.option("--no-fold", is_flag=True, help="Do not merge BatchNorm into convolutions while attacking (slower).")
 @click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
 @click.option("--cuda-graphs", is_flag=True, help="Search with torch.compile and, on a GPU, with CUDA graphs.")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from .option_types import OutPath
 from .repeated import OneValueEach
 from .terminal import echo
 
@@ -13,9 +14,7 @@ _SHOWN = 5
 
 @click.command(cls=OneValueEach)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--out", required=True, type=click.Path(path_type=Path), help="Folder of the merged run, a new one."
-)
+@click.option("-o", "--out", required=True, type=OutPath(), help="Folder of the merged run, a new one.")
 def merge(runs: tuple[Path, ...], out: Path) -> None:
     """Join runs on the same images into one run folder: more models, attacks or radii, or parts of one plan.
 

@@ -1,6 +1,7 @@
 """Types of option values that click does not have."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,6 +23,21 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic only sin
             return value if isinstance(value, list) else [float(part) for part in str(value).split(",")]
         except ValueError:
             self.fail(f"{shown(value)} is not a list of numbers; write for example 0.485,0.456,0.406.", param, ctx)
+
+
+class OutPath(click.Path):
+    """A path to write to. An empty one, as of a variable that is not set, would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail(
+                "the path is empty; name a file or folder (. is the current one), or leave the option out.", param, ctx
+            )
+        return super().convert(value, param, ctx)
 
 
 class CountOr(click.ParamType):  # type: ignore[type-arg]

@@ -10,7 +10,7 @@ from robustkit import limits
 from robustkit.errors import UserError
 
 from .config import read_config
-from .option_types import CountOr, NumberList, OpenShare
+from .option_types import CountOr, NumberList, OpenShare, OutPath
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -88,7 +88,7 @@ def workers_options(command: Command) -> Command:
 
 def run_options(out: Path, *, seed: bool = True) -> Decorator:
     """Device, seed and output folder of a run, and whether it shows its progress."""
-    out_option = click.option("-o", "--out", type=click.Path(path_type=Path), default=out, show_default=True,
+    out_option = click.option("-o", "--out", type=OutPath(), default=out, show_default=True,
                               help="Folder.")  # fmt: skip
     return _all(device_option, *([seed_option] if seed else []), out_option, quiet_option)
 

@@ -7,6 +7,7 @@ import click
 
 from robustkit.errors import UserError
 
+from .option_types import OutPath
 from .repeated import OneValueEach
 from .terminal import echo, print_report_path
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=OneValueEach)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path),
+@click.option("-o", "--out", type=OutPath(),
               help="HTML file; a name that ends in .md or .tex gives a table in that language, .json everything for "
                    "programs. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
 @click.option("--format", "form", metavar="html|markdown|latex|json|model-card",

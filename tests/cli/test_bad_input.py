@@ -50,6 +50,7 @@ WORDS = {
     "eps nan": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "nan"], ["nan"]),
     "eps inf": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "inf"], ["inf"]),
     "eps 1e400": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "1e400"], ["radius"]),
+    "an empty output": ([*MODEL, *DATA, *FAST, "--out", ""], ["path is empty"]),
     "an empty eps": ([*MODEL, *DATA, "-a", "fgsm", "--eps", ""], ["radius"]),
     "eps L2:": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "L2:"], ["radius"]),
     "eps of no norm": ([*MODEL, *DATA, "-a", "fgsm", "--eps", "L7:1"], ["L7"]),
