@@ -44,12 +44,11 @@ def write_comparison(clean: Levels, adversarial: Levels, titles: Titles, path: P
     with warnings.catch_warnings(), matplotlib.style.context(["default", {"font.family": "DejaVu Sans"}]):
         warnings.simplefilter("ignore")  # letters that the font lacks are drawn as boxes
         canvas = Canvas(figsize=(wide, high))
+        size = (_INCHES - 2 * _MARGIN) / wide, (high - _TEXT - 2 * _MARGIN) / high
         for number, (kind, text, pixels) in enumerate(panels):
-            left, panel = number * _INCHES + _MARGIN, (_INCHES - 2 * _MARGIN, high - _TEXT - 2 * _MARGIN)
             # Placed by hand: to find a layout takes matplotlib longer than all of the drawing.
-            axes = canvas.add_axes(
-                (left / wide, _MARGIN / high, panel[0] / wide, panel[1] / high), anchor="N", frameon=False
-            )
+            corner = (number * _INCHES + _MARGIN) / wide, _MARGIN / high
+            axes = canvas.add_axes((*corner, *size), anchor="N", frameon=False)
             axes.set_axis_off()
             axes.imshow(_shown(pixels), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             middle, top = (number + 0.5) * _INCHES / wide, 1 - _TEXT / high

@@ -28,7 +28,7 @@ _RELUS = (F.relu, torch.relu)
 _SWITCHES_GRADIENTS = "robustkit: switches gradients"  # key of what a trace remembers of the forward
 
 
-def folded(model: nn.Module) -> nn.Module | None:
+def folded(model: nn.Module) -> fx.GraphModule | None:
     """A folded copy of `model` in eval mode, weights frozen; None where it cannot be traced or has nothing to fold."""
     # A trace takes some 30 ms, which hardly pays without a BatchNorm to fold.
     if not any(isinstance(module, tuple(_PAIRS.values())) for module in model.modules()) or hooked(model):
@@ -70,9 +70,9 @@ def traced(model: nn.Module) -> fx.GraphModule:
     return graph
 
 
-def switches_gradients(graph: nn.Module) -> bool:
-    """Whether the forward that was traced switches gradients off (`torch.no_grad()`), which the trace forgets."""
-    return isinstance(graph, fx.GraphModule) and bool(graph.meta.get(_SWITCHES_GRADIENTS))
+def switches_gradients(graph: fx.GraphModule) -> bool:
+    """Whether the forward that was `traced` switches gradients off (`torch.no_grad()`), which the trace forgets."""
+    return bool(graph.meta[_SWITCHES_GRADIENTS])
 
 
 class _Tracer(fx.Tracer):

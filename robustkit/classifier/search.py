@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from robustkit.classifier.answers import Forward, answered, likeliest
 from robustkit.classifier.folding import folded, hooked, switches_gradients
@@ -61,9 +61,10 @@ class Search:
         self.reference, self.options = reference, options
         self.input, self.passes = reference.input, reference.passes
         self.network = network_in(reference.model)
-        copied = self._folded(images) if options.fold and foldable else None
-        self.folded = copied is not None
-        self._own_gradients = copied is None or self._has_own_gradients(copied, images[:_PROBED])
+        folded_copy = self._folded(images) if options.fold and foldable else None
+        self.folded = folded_copy is not None
+        self._own_gradients = folded_copy is None or self._has_own_gradients(folded_copy, images[:_PROBED])
+        copied: nn.Module | None = folded_copy
         self._channels_last = images.dim() == 4 and not hooked(reference.model) and self._channels_last_pays(images)
         if self._channels_last:
             copied = copied if copied is not None else _copied(reference.model)
@@ -181,7 +182,7 @@ class Search:
             raise
         return stack
 
-    def _folded(self, images: Tensor) -> nn.Module | None:
+    def _folded(self, images: Tensor) -> fx.GraphModule | None:
         copied = folded(self.reference.model)
         if copied is not None and images.device.type == "cpu" and not self.options.compile:
             as_matrices(copied)
@@ -222,7 +223,7 @@ class Search:
             return False
         return bool(((original - copy_).abs() <= 1e-3 * sizes(original).clamp(min=1)).all())
 
-    def _has_own_gradients(self, copied: nn.Module, images: Tensor) -> bool:
+    def _has_own_gradients(self, copied: fx.GraphModule, images: Tensor) -> bool:
         """Whether a folded copy has the gradients of the original, up to rounding."""
         # Of some images these may be equal all the same: where an estimator acts on others.
         if switches_gradients(copied):

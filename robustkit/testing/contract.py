@@ -306,7 +306,7 @@ def pixels_of_any_range_are_attacked_alike(subject: AttackUnderTest) -> None:
 def logits_of_any_float_type_will_do(subject: AttackUnderTest) -> None:
     """Logits in double precision of images in single precision."""
     made = subject.images()
-    model = Classifier(DoubleLogits(made.model), fold=False)
+    model = _unfolded(made._replace(model=DoubleLogits(made.model)))
     result = attack_tensors(model, made.x, made.y, subject.made(), batch_size=5)
     confirm(result.x_adv.dtype == torch.float32, "the points are not in the precision of the images")
     confirm(result.clean_accuracy == 1, "images are misclassified before the attack")
