@@ -75,14 +75,16 @@ IN_EVERY_NORM = {
     "every_point_lies_in_the_ball_and_in_the_box", "every_success_is_confirmed_by_a_fresh_forward",
     "images_without_room_stay_as_they_are", "a_trial_does_not_depend_on_its_neighbours",
 }  # fmt: skip
-# What the engine guarantees, whatever `init` and `step` do: checked on one attack of each kind, which differs from
-# check to check. Hooks are an attack's own code in the engine's hands, so each attack with hooks is a kind of its own.
+# What the engine guarantees, whatever `init` and `step` do (that these mix no rows is checked in the states of each
+# attack): checked on one attack of each kind, which differs from check to check. Hooks and an objective are an attack's
+# own code in the engine's hands, so each attack with hooks and each objective is a kind of its own.
 BY_THE_ENGINE = {
     "it_queries_exactly_as_often_as_it_counts", "the_machine_never_does_less_than_what_is_counted",
     "a_success_cancels_the_restarts", "a_target_is_reached_by_that_class_alone",
     "a_flip_to_another_class_counts_in_a_targeted_trial", "the_caller_gets_everything_back_as_it_was",
     "the_model_comes_back_as_it_was_when_it_fails", "a_gradient_that_is_not_a_number_is_an_error",
-    "pixels_of_any_range_are_attacked_alike",
+    "pixels_of_any_range_are_attacked_alike", "logits_of_any_float_type_will_do",
+    "batch_size_order_and_neighbours_do_not_change_a_bit",
 }  # fmt: skip
 # Have no code of their own for a norm; GeoDA's hyperplane is FAB's, and its many small steps take the longest of all.
 # The step of Brendel-Bethge is checked against a general solver in each norm.
@@ -94,7 +96,7 @@ def kind(name: str) -> tuple[object, ...]:
     attack = subject(name, threats(name, classes()[name])[0]).attack
     bases = [base.__name__ for base in type(attack).__mro__ if base.__module__.startswith("robustkit.primitives")]
     traits = (attack.sees, attack.keeps_best, attack.seeks_nearest, attack.bisects, attack.guesses, attack.ball.renders)
-    return (*bases, *traits, name if isinstance(attack, HookedAttack) else "")
+    return (*bases, *traits, attack.objective.__qualname__, name if isinstance(attack, HookedAttack) else "")
 
 
 KINDS = {name: kind(name) for name in classes()}
