@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .option_types import OutPath
 from .repeated import OneValueEach
 from .terminal import echo
 
@@ -40,7 +41,7 @@ FAILED = 1
     help="What --fail-under compares: the measured accuracy, or an end of its 95 % interval.",
 )
 @click.option("--allow-unreliable", is_flag=True, help="Let results pass that the run calls unreliable.")
-@click.option("--junit", type=click.Path(path_type=Path), help="JUnit XML file for the checks.")
+@click.option("--junit", type=OutPath(), help="JUnit XML file for the checks.")
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True,
               help="What is printed; Markdown for a summary in continuous integration.")  # fmt: skip
 def gate(

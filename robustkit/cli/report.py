@@ -22,7 +22,7 @@ if TYPE_CHECKING:
                    "programs. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
 @click.option("--format", "form", metavar="html|markdown|latex|json|model-card",
               help="Form of the file. [default: by its name]")  # fmt: skip
-@click.option("--card", type=click.Path(path_type=Path), metavar="FILE.json|FILE.md",
+@click.option("--card", type=OutPath(), metavar="FILE.json|FILE.md",
               help="Write only a card for auditors: threat model, data, models, what was not tested.")  # fmt: skip
 @click.option("--threshold", "thresholds", multiple=True, metavar="CONDITION",
               help='With --card: a condition to be judged, "Linf@8/255>=0.4"; repeatable.')  # fmt: skip

@@ -52,6 +52,8 @@ def test_a_run_passes_a_gate_against_itself(runs, robustkit):
         (["gate", "one", "--fail-under", "robust"], ["not a condition", "Linf@8/255>=0.40"]),
         (["gate", "one", "--baseline", "two", "--max-drop", "2"], ["from 0 to 1"]),
         (["gate", "one", "--fail-under", "clean>=0", "--junit", "one/run.sqlite"], ["run.sqlite", "not replaced"]),
+        (["gate", "one", "--fail-under", "clean>=0", "--junit", ""], ["--junit", "path is empty"]),
+        (["report", "one", "--card", ""], ["--card", "path is empty"]),
     ],
     ids=lambda value: " ".join(value)[:40],
 )
