@@ -16,12 +16,29 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 @dataclass
 class Opened:
-    """A page in the browser, with what it printed and what it asked for."""
+    """A page in a window of the browser, with what it printed and what it asked for."""
 
     page: Any  # of playwright
-    file: Path
+    script: bool
+    file: Path = Path()
     messages: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.messages.append(dialog.message))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def show(self, file: Path, width: int, scheme: str) -> None:
+        """Another page in this window, whose last one leaves nothing behind."""
+        self.file = file
+        self.messages.clear()
+        self.requests.clear()
+        self.page.mouse.move(0, 0)
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(media="screen", color_scheme=scheme)
+        self.page.goto(file.as_uri())
 
     def saved(self, name: str) -> bytes:
         """The file that a click on a button saves."""
@@ -30,8 +47,28 @@ class Opened:
         return Path(download.value.path()).read_bytes()
 
 
+class Windows:
+    """Windows with and without scripts; each is used again, for a new one takes longer than what most tests look at."""
+
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+        self._contexts: dict[bool, Any] = {}
+        self._idle: dict[bool, list[Opened]] = {True: [], False: []}
+
+    def take(self, script: bool) -> Opened:
+        if self._idle[script]:
+            return self._idle[script].pop()
+        if script not in self._contexts:
+            self._contexts[script] = self._browser.new_context(java_script_enabled=script)
+            self._contexts[script].set_default_timeout(10_000)
+        return Opened(self._contexts[script].new_page(), script)
+
+    def give_back(self, shown: Opened) -> None:
+        self._idle[shown.script].append(shown)
+
+
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def windows() -> Iterator[Windows]:
     file = next(filter(None, map(shutil.which, BROWSERS)), None)
     missing = "no " + " or ".join(BROWSERS) if file is None else ""
     if any(importlib.util.find_spec(name) is None for name in ("playwright", "axe_playwright_python")):
@@ -44,38 +81,29 @@ def browser() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=file, args=["--no-sandbox"])
-        yield started
+        yield Windows(started)
         started.close()
 
 
 @pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+def opened(windows: Windows, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     """Opens the text of a page from a file, in a window of some width and colour scheme."""
-    with opener(browser, tmp_path) as work:
+    with opener(windows, tmp_path) as work:
         yield work
 
 
 @contextmanager
-def opener(browser: Any, folder: Path) -> Iterator[Callable[..., Opened]]:
-    """What `opened` gives; files are in `folder`, and windows are closed at the end."""
-    contexts = []
+def opener(windows: Windows, folder: Path) -> Iterator[Callable[..., Opened]]:
+    """What `opened` gives; files are in `folder`, and windows are given back at the end."""
+    taken: list[Opened] = []
 
     def work(text: str, width: int = 1440, scheme: str = "light", script: bool = True) -> Opened:
-        file = folder / f"page{len(contexts)}.html"
+        file = folder / f"page{len(taken)}.html"
         file.write_text(text, encoding="utf-8")
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script
-        )
-        context.set_default_timeout(10_000)
-        contexts.append(context)
-        shown = Opened(context.new_page(), file)
-        shown.page.on("console", lambda message: shown.messages.append(message.text))
-        shown.page.on("pageerror", lambda error: shown.messages.append(str(error)))
-        shown.page.on("dialog", lambda dialog: shown.messages.append(dialog.message))
-        shown.page.on("request", lambda request: shown.requests.append(request.url))
-        shown.page.goto(file.as_uri())
-        return shown
+        taken.append(windows.take(script))
+        taken[-1].show(file, width, scheme)
+        return taken[-1]
 
     yield work
-    for context in contexts:
-        context.close()
+    for shown in taken:
+        windows.give_back(shown)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.browser.conftest import Opened, opener
+from tests.browser.conftest import Opened, Windows, opener
 from tests.browser.pages import PAGES
 
 pytestmark = pytest.mark.browser
@@ -45,9 +45,9 @@ NAMES = [name for name in PAGES if "hostile" not in name]  # that page is anothe
 
 
 @pytest.fixture(scope="module")
-def once(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Opened]]:
+def once(windows: Windows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Opened]]:
     """Opens each page once for all tests: opening it takes longer than what is looked at."""
-    with opener(browser, tmp_path_factory.mktemp("pages")) as opened:
+    with opener(windows, tmp_path_factory.mktemp("pages")) as opened:
         yield cache(lambda name: opened(PAGES[name]()))
 
 
@@ -127,7 +127,7 @@ def edge(page: Any, table: Any) -> list[bytes]:
     """The pixels at the table's right edge, line by line."""
     box = table.bounding_box()
     clip = {"x": box["x"] + box["width"] - 12, "y": box["y"], "width": 12, "height": box["height"]}
-    picture = Image.open(BytesIO(page.screenshot(clip=clip, full_page=True))).convert("RGB")
+    picture = Image.open(BytesIO(page.screenshot(clip=clip))).convert("RGB")
     pixels = picture.tobytes()
     return [pixels[start : start + 3 * picture.width] for start in range(0, len(pixels), 3 * picture.width)]
 
@@ -137,6 +137,8 @@ def edge(page: Any, table: Any) -> list[bytes]:
 def test_the_edge_of_a_table_is_shaded_as_long_as_there_is_more_to_scroll(name, scheme, opened):
     page = opened(PAGES[name](), width=390, scheme=scheme, script=False).page
     page.evaluate(FOLD, True)
+    height = page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": 390, "height": height})  # every table is on the screen
     cut = [each for each in page.locator(".scroll").all() if each.evaluate("(e) => e.scrollWidth > e.clientWidth + 1")]
 
     assert cut
