@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.cli.conftest import SMALL
-from tests.small import evidence
+from tests.small import cnn, evidence
 
 ROOT = Path(__file__).parents[2]
 # The model counts its calls in a file. In call number WAIT_AT it says so and waits for a line, so that a test meets it
@@ -22,7 +23,7 @@ WAITING = """
 import os
 import signal
 import sys
-from tests import small
+import torch
 from torch import nn
 
 # Where the tests run as a background job, SIGINT is ignored from the beginning.
@@ -31,7 +32,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 class Waiting(nn.Module):
     def __init__(self):
         super().__init__()
-        self.inner, self._calls = small.cnn(), 0
+        self.inner, self._calls = torch.load("net.pt", weights_only=False), 0
 
     def forward(self, x):
         self._calls += 1
@@ -82,6 +83,7 @@ def waiting(place: Path, call: int) -> Iterator[subprocess.Popen[str]]:
 
 def test_ctrl_c_keeps_what_is_done_and_meanwhile_a_second_process_is_refused(place, robustkit):
     (place / "waiting.py").write_text(WAITING)
+    torch.save(cnn(), place / "net.pt")  # to fit it again takes the process longer than the evaluation
     assert robustkit(*WORDS, "--out", "whole").status == 0
     calls = int((place / "calls.txt").read_text())
     with waiting(place, call=calls * 3 // 4) as process:

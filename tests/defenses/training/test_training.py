@@ -11,7 +11,7 @@ from tests.defenses.nets import SHORT, TRAIN, VAL, changed, digits, judge_as, ne
 
 EPS = 0.1
 ONE = SHORT.but(epochs=1)
-LONGER = SHORT.but(epochs=6, lr=0.05, attack="pgd:steps=3", select="pgd:steps=10", eps_warmup=None)
+LONGER = SHORT.but(epochs=4, lr=0.05, attack="pgd:steps=3", select="pgd:steps=10", eps_warmup=None)
 
 
 def last_network(recipe=ONE, network=None, train=TRAIN, eps=EPS):
@@ -28,7 +28,7 @@ def test_a_network_becomes_robust_on_images_it_has_not_seen():
     assert tuned.start.worst < 0.1
     assert tuned.best.worst > 0.2
     assert tuned.best.clean > 0.7
-    assert (tuned.status, len(tuned.history)) == ("finished", 6)
+    assert (tuned.status, len(tuned.history)) == ("finished", 4)
 
 
 def test_the_weights_of_the_best_epoch_are_kept():
