@@ -29,14 +29,16 @@ def made():
 @pytest.mark.parametrize(("norm", "eps", "checks"), [("Linf", 0.1, "full"), ("L2", 0.5, "none"), ("L1", 4, "none")])
 def test_an_evaluation(made, norm, eps, checks):
     model, x, y = made
-    asked = {"dataset": TensorDataset(x[:12], y[:12]), "norm": norm, "eps": eps, "samples": None, "device": "cpu"}
+    asked = {"dataset": TensorDataset(x[:6], y[:6]), "norm": norm, "eps": eps, "samples": None, "device": "cpu"}
     run = evaluate(model, checks=checks, **asked)
     torch.set_default_device(None)
 
     assert run.samples.equals(evaluate(model, checks="none", **asked).samples)
 
 
-@pytest.mark.parametrize("method", ["square:queries=20", "fab:steps=10", "pgd:restarts=2", "hopskipjump:queries=300", "vfga"])
+@pytest.mark.parametrize(
+    "method", ["square:queries=20", "fab:steps=9", "pgd:restarts=2", "hopskipjump:queries=300", "vfga"]
+)
 def test_an_attack(made, method):
     norm = "L0" if method == "vfga" else "L2"
     eps = 5 if method == "vfga" else 0.5
