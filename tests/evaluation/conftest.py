@@ -17,17 +17,18 @@ def _tiny(monkeypatch):
     monkeypatch.setitem(ensembles.ENSEMBLES, "tiny", TINY)
 
 
-@pytest.fixture
-def brief(monkeypatch):
+@pytest.fixture(scope="module")
+def brief():
     """The name of an ensemble with the measures and thresholds of the default, and few steps after its first member.
 
     More images stand at its end, so it warns of masked gradients wherever the default does.
     """
-    for norm in ("Linf", "L2", "L1"):
-        first, *others = ensembles.stages("default", norm)
-        monkeypatch.setitem(ensembles.IN_NORM, ("brief", norm), (first, *map(_shortened, others)))
-    monkeypatch.setitem(ensembles.ENSEMBLES, "brief", ensembles.stages("default", "Linf"))
-    return "brief"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for norm in ("Linf", "L2", "L1"):
+            first, *others = ensembles.stages("default", norm)
+            monkeypatch.setitem(ensembles.IN_NORM, ("brief", norm), (first, *map(_shortened, others)))
+        monkeypatch.setitem(ensembles.ENSEMBLES, "brief", ensembles.stages("default", "Linf"))
+        yield "brief"
 
 
 def _shortened(stage):

@@ -15,10 +15,11 @@ from robustkit.evaluation.resolved import resolve
 from robustkit.evaluation.workbench import Bench
 from robustkit.evidence.rows import CleanRecord, FailedRecord
 from robustkit.evidence.store import Store
+from robustkit.primitives.ensembles import ENSEMBLES, IN_NORM, stages
 from tests.small import Recorder, cnn, data, evidence, linear
 
 ASKED = {
-    "attacks": ["default", "noise:queries=3"], "eps": ["Linf:0.05", "Linf:0.1", "L2:0.5"],
+    "attacks": ["few", "noise:queries=3"], "eps": ["Linf:0.05", "Linf:0.1", "L2:0.5"],
     "corruptions": "contrast", "severities": 1, "keep_adversarial": True,
 }  # fmt: skip
 
@@ -26,6 +27,17 @@ ASKED = {
 def resolved(images=14, **asked):
     models = [Classifier(linear(), name="linear"), Classifier(cnn(), name="cnn")]
     return resolve(EvaluationRequest(models, dataset=data(images), watch=Recorder(), **{**ASKED, **asked}))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few(brief):
+    """The ensemble "few": four members, which measure nearness and attack by it."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for norm in ("Linf", "L2"):
+            some = [stage for stage in stages(brief, norm) if stage.label in ("first", "second", "targeted", "square")]
+            monkeypatch.setitem(IN_NORM, ("few", norm), tuple(some))
+        monkeypatch.setitem(ENSEMBLES, "few", tuple(some))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +127,7 @@ def begun(folder, evaluation, correct=()):
     return store, Agenda(evaluation, store)
 
 
-@pytest.mark.parametrize("seed", [0, 2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1))])
 def test_any_order_of_lanes_and_lost_lanes_leave_the_same_rows(seed, whole, tmp_path):
     evaluation = resolved()
     store, agenda = begun(tmp_path, evaluation)

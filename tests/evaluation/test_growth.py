@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from torch import Tensor, nn
@@ -163,7 +163,10 @@ class RunFolder(RuleBasedStateMachine):
 
     @rule(draw=st.data(), batch_size=st.sampled_from([4, 20]))
     def evaluate(self, draw: st.DataObject, batch_size: int) -> None:
-        self.request, watch = self.larger(draw), Recorder()
+        self.grow(self.larger(draw), batch_size)
+
+    def grow(self, request: Request, batch_size: int) -> None:
+        self.request, watch = request, Recorder()
         done = run(self.request, self.folder, batch_size=batch_size, watch=watch)
         expected = uninterrupted(self.request)
         self.images += watch.images
@@ -181,7 +184,9 @@ class RunFolder(RuleBasedStateMachine):
         by=st.sampled_from(["watch", "model"]),
     )
     def interrupt(self, draw: st.DataObject, batch_size: int, after: int, by: str) -> None:
-        request = self.larger(draw)
+        self.stop(self.larger(draw), batch_size, after, by)
+
+    def stop(self, request: Request, batch_size: int, after: int, by: str) -> None:
         watch = Recorder(after if by == "watch" else None)
         try:
             run(request, self.folder, calls=after if by == "model" else None, batch_size=batch_size, watch=watch)
@@ -207,9 +212,35 @@ class RunFolder(RuleBasedStateMachine):
         self.rows = rows
 
 
+def test_a_run_that_is_interrupted_and_grows_ends_at_the_bytes_of_an_uninterrupted_one():
+    folder = RunFolder()
+    request = Request(4, ("tiny",), ("cnn",))
+    folder.stop(request, 4, 9, "watch")
+    folder.rows_stay()
+    folder.stop(request, 20, 12, "model")
+    folder.rows_stay()
+    folder.refuse("another weight")
+    folder.grow(request, 4)
+    folder.rows_stay()
+    larger = Request(COUNT, ("fgsm", "tiny"), ("smoothed", "cnn"))
+    folder.stop(larger, 20, 25, "watch")
+    folder.rows_stay()
+    folder.grow(larger, 20)
+    folder.rows_stay()
+    folder.teardown()
+
+
+def walked(machine: type[RuleBasedStateMachine], steps: int) -> None:
+    given = settings(
+        max_examples=2, stateful_step_count=steps, derandomize=True, database=None, phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )  # fmt: skip
+    run_state_machine_as_test(machine, settings=given)
+
+
+@pytest.mark.slow
 def test_any_sequence_of_calls_ends_at_the_bytes_of_one_uninterrupted_run():
-    few = settings(max_examples=2, stateful_step_count=5, derandomize=True, database=None, phases=[Phase.generate])
-    run_state_machine_as_test(RunFolder, settings=few)
+    walked(RunFolder, 5)
 
 
 class GrowingRadii(RunFolder):
@@ -245,8 +276,7 @@ def vars_of(picture: Picture) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_a_run_to_which_radii_and_norms_are_added_has_the_tables_of_one_that_had_them_at_once():
-    few = settings(max_examples=2, stateful_step_count=4, derandomize=True, database=None, phases=[Phase.generate])
-    run_state_machine_as_test(GrowingRadii, settings=few)
+    walked(GrowingRadii, 4)
 
 
 SMALL = Request(COUNT, ("fgsm",), ("linear",))

@@ -21,7 +21,7 @@ from tests.networks import Noisy
 from tests.small import Recorder, cnn, csv, data, evidence, linear
 
 EVERYTHING = {
-    "attacks": ["default", "noise:queries=3"], "eps": ["0.05", "0.1"], "keep_adversarial": True,
+    "attacks": ["brief", "noise:queries=3"], "eps": ["0.05", "0.1"], "keep_adversarial": True,
     "corruptions": "contrast", "severities": 1,
 }  # fmt: skip
 FAST = {"attacks": "fgsm", "eps": "0.1"}
@@ -49,7 +49,7 @@ def same_rows(one, other):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(brief, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     return csv(run(folder, **EVERYTHING), folder), folder
 
