@@ -90,7 +90,7 @@ def test_a_backward_that_leaves_out_half_of_the_pixels_is_masked_and_undone():
 
 
 @pytest.mark.parametrize(
-    ("build", "epochs", "eps"), [(quantised, 8, 0.1), (Reader, 12, 0.3), (sigmoid_mlp, 30, 0.3)],
+    ("build", "epochs", "eps"), [(quantised, 4, 0.1), (Reader, 6, 0.3), (sigmoid_mlp, 15, 0.3)],
     ids=["straight-through", "LSTM", "sigmoid"],
 )  # fmt: skip
 def test_an_honest_network_on_which_attacks_succeed_is_clear(build, epochs, eps):

@@ -29,7 +29,7 @@ class Moment(NamedTuple):
 
 
 def run(folder: Path, images: int, checks: str, batch_size: int | str = "auto") -> Run:
-    request = {"dataset": data(images), "attacks": ["fgsm", "pgd:steps=10"], "eps": "0.1"}
+    request = {"dataset": data(images), "attacks": ["fgsm", "pgd:steps=4"], "eps": "0.1"}
     return evaluated(cnn(), folder, **request, checks=checks, batch_size=batch_size)
 
 

@@ -123,7 +123,10 @@ def test_without_survivors_nothing_is_audited():
 
 
 def test_the_batch_size_changes_nothing(tmp_path):
-    assert csv(run(audit=8, batch_size=1), tmp_path / "1") == csv(once(audit=8), tmp_path / "many")
+    alone, together = (run(audit=4, dataset=data(8), batch_size=size) for size in (1, 64))
+
+    assert csv(alone, tmp_path / "1") == csv(together, tmp_path / "many")
+    assert row(alone).n == 4
 
 
 @pytest.mark.parametrize("after", [20, 70])

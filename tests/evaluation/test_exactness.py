@@ -21,7 +21,7 @@ def classifiers(*kinds: str) -> list[Classifier]:
 
 
 def run(*kinds: str, folder: str | None = None, **more: object) -> Run:
-    settings = {"attacks": ATTACKS, "eps": EPS, "dataset": data(12), **more}
+    settings = {"attacks": ATTACKS, "eps": EPS, "dataset": data(8), **more}
     return evaluated(classifiers(*kinds), folder and Path(folder), **settings)
 
 
@@ -67,7 +67,7 @@ def test_the_order_of_models_and_attacks_changes_no_number(change):
 
 @pytest.mark.parametrize(
     ("kinds", "change"),
-    [(("cnn",), {}), (("linear", "cnn"), {"attacks": ("noise:queries=4",)}), (("cnn",), {"samples": 7})],
+    [(("cnn",), {}), (("linear", "cnn"), {"attacks": ("noise:queries=4",)}), (("cnn",), {"samples": 5})],
     ids=["one model", "one attack", "fewer samples"],
 )
 def test_a_part_of_a_run_has_the_numbers_of_the_whole(kinds, change):
@@ -76,7 +76,7 @@ def test_a_part_of_a_run_has_the_numbers_of_the_whole(kinds, change):
     if "attacks" in change:
         chosen &= whole.attack.isin(change["attacks"])
 
-    assert part.samples["sample"].nunique() == change.get("samples", 12)
+    assert part.samples["sample"].nunique() == change.get("samples", 8)
     assert part.samples.equals(whole[chosen].reset_index(drop=True))
 
 

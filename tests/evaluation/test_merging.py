@@ -16,7 +16,7 @@ from robustkit.evidence.kept import check_kept
 from robustkit.host.lock import locked
 from tests.small import cnn, csv, data, evaluated, evidence, linear
 
-ATTACKS = ["default", "noise:queries=3"]
+ATTACKS = ["brief", "noise:queries=3"]
 
 
 def run(folder, models=("linear", "cnn"), **changes):
@@ -25,8 +25,11 @@ def run(folder, models=("linear", "cnn"), **changes):
     return evaluated([Classifier(made[name](), name=name) for name in models], folder, **asked)
 
 
+pytestmark = pytest.mark.usefixtures("brief")
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(brief, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     run(folder)
     return folder
@@ -34,9 +37,9 @@ def whole(tmp_path_factory):
 
 PARTS = {
     "models": [{"models": ["linear"]}, {"models": ["cnn"]}],
-    "attacks": [{"attacks": "default"}, {"attacks": "noise:queries=3"}],
+    "attacks": [{"attacks": "brief"}, {"attacks": "noise:queries=3"}],
     "radii": [{"eps": "0.1"}, {"eps": "0.05"}],
-    "some of everything": [{"models": ["linear"]}, {"attacks": "default"}, {"models": ["cnn"], "eps": "0.1"},
+    "some of everything": [{"models": ["linear"]}, {"attacks": "brief"}, {"models": ["cnn"], "eps": "0.1"},
                            {"models": ["cnn"], "eps": "0.05", "attacks": "noise:queries=3"}],
 }  # fmt: skip
 
@@ -76,12 +79,12 @@ def test_disjoint_images_of_one_plan_give_the_evidence_of_the_whole(whole, tmp_p
 
 
 def test_what_is_missing_is_said_and_an_evaluation_adds_it(whole, tmp_path):
-    run(tmp_path / "a", models=["linear"], attacks="default")
+    run(tmp_path / "a", models=["linear"], attacks="brief")
     run(tmp_path / "b", models=["cnn"], attacks="noise:queries=3")
     merged = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
 
     assert merged.run.manifest["finished"] is None
-    assert any("cnn, Linf 0.05, rk-11/first" in text for text in merged.missing)
+    assert any("cnn, Linf 0.05, brief/first" in text for text in merged.missing)
     assert csv(run(tmp_path / "merged"), tmp_path) == csv(load_run(whole), whole)
 
 

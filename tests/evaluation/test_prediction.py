@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from robustkit import Smoothing, UserError
+from robustkit.evaluation import thinning
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.prediction import Prediction, pilot_of, predicted
 from robustkit.evaluation.request import EvaluationRequest
@@ -83,8 +84,8 @@ def test_images_that_are_classified_wrongly_cost_one_pass():
     assert_exact(*both(Constant(3), attacks="pgd:steps=7", **always(label=4)))
 
 
-@pytest.mark.parametrize("attacks", ["default", "tiny", ["pgd:steps=20", "noise:queries=9"]], ids=str)
-def test_several_radii_are_predicted_together(attacks):
+@pytest.mark.parametrize("attacks", ["brief", "tiny", ["pgd:steps=20", "noise:queries=9"]], ids=str)
+def test_several_radii_are_predicted_together(attacks, brief):
     assert_within_two(*both(cnn(), attacks=attacks, eps=["0.02", "0.1"]))
 
 
@@ -120,7 +121,8 @@ def test_an_audit_is_predicted(monkeypatch):
 
 
 def test_members_that_cost_much_attack_few_images(monkeypatch):
-    members = ("apgd-ce:steps=5", "apgd-t:steps=100,targets=9", "square:queries=300")
+    members = ("apgd-ce:steps=2", "apgd-t:steps=20,targets=9", "square:queries=60")
+    monkeypatch.setattr(thinning, "_PASSES", 2000)
     monkeypatch.setitem(ensembles.ENSEMBLES, "dear", members)
     prediction, passes = both(Constant(3), attacks="dear", **always())
 

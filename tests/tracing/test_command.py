@@ -23,7 +23,7 @@ def test_a_trace_writes_three_files_and_prints_the_table(robustkit, place):
     assert "<- most" in said.out
 
 
-def test_the_same_command_gives_the_same_bytes(robustkit, place):
+def test_the_same_command_gives_the_same_bytes(robustkit, place, undrawn):
     robustkit(*CNN, "-o", "one", "-b", "3")
     robustkit(*CNN, "-o", "other", "-b", "64")
 
@@ -31,7 +31,7 @@ def test_the_same_command_gives_the_same_bytes(robustkit, place):
         assert (place / "one" / name).read_bytes() == (place / "other" / name).read_bytes()
 
 
-def test_layers_are_named_by_glob(robustkit, place):
+def test_layers_are_named_by_glob(robustkit, place, undrawn):
     said = robustkit(*CNN, "--layer", "0.0.*", "--layer", "1", "-o", "out")
     frame = pd.read_csv(place / "out" / "trace.csv")
 
@@ -39,7 +39,7 @@ def test_layers_are_named_by_glob(robustkit, place):
     assert frame.layer.unique().tolist() == ["(input)", "0.0.0", "0.0.1", "0.0.2", "1"]
 
 
-def test_samples_and_the_threat_are_those_asked_for(robustkit, place):
+def test_samples_and_the_threat_are_those_asked_for(robustkit, place, undrawn):
     robustkit(*TRACE[:-2], "--norm", "L2", "--eps", "1/2", "-n", "10", "-o", "out")
     document = json.loads((place / "out" / "trace.json").read_text())
 
@@ -47,7 +47,7 @@ def test_samples_and_the_threat_are_those_asked_for(robustkit, place):
     assert document["images"] + document["clean_wrong"] == 10
 
 
-def test_images_have_their_numbers_in_the_data_set(robustkit, place):
+def test_images_have_their_numbers_in_the_data_set(robustkit, place, undrawn):
     from robustkit.data import load_dataset, pick
 
     robustkit(*TRACE, "-n", "12", "-o", "out")
@@ -58,7 +58,7 @@ def test_images_have_their_numbers_in_the_data_set(robustkit, place):
     assert all(int(labels[one["sample"]]) == one["label"] for one in document["samples"])
 
 
-def test_what_is_wrong_with_the_model_is_said_once(robustkit, place):
+def test_what_is_wrong_with_the_model_is_said_once(robustkit, place, undrawn):
     (place / "soft.py").write_text(
         "from torch import nn\nfrom tests import small\n\n\ndef factory():\n"
         "    return nn.Sequential(small.linear(), nn.Softmax(1))\n"

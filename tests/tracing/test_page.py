@@ -114,7 +114,7 @@ def test_rows_stand_in_the_order_of_execution(found, text):
     assert places == sorted(places)
 
 
-def test_a_call_that_returns_its_input_has_no_row(found, text):
+def test_a_call_that_returns_its_input_has_no_row(found, text, undrawn):
     traced = replace(found[0], calls=(*found[0].calls[:2], replace(found[0].calls[2], moot=True), *found[0].calls[3:]))
 
     assert found[0].shown_calls == list(found[0].calls)
@@ -126,7 +126,7 @@ def test_the_same_trace_gives_the_same_page(found, text):
     assert page(*found, TraceContext("digits test", tuple("abcd"), "robustkit trace")) == text
 
 
-def test_three_files_are_written_and_agree(found, tmp_path):
+def test_three_files_are_written_and_agree(found, tmp_path, undrawn):
     import pandas as pd
 
     write_trace(*found, tmp_path)
