@@ -29,7 +29,7 @@ def test_images_are_counted_by_the_nearer_error(run):
 
 
 def test_the_area_is_the_mean_accuracy_over_all_radii(run):
-    radii = np.linspace(0, 0.8, 4001)
+    radii = np.linspace(0, 0.8, 2001)
     curves = run.curve(radii).query("attack == 'worst-case'").groupby("model")["accuracy"].mean()
     areas = run.area(0.8).query("attack == 'worst-case'").set_index("model")
 

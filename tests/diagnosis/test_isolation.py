@@ -1,6 +1,7 @@
 """A diagnosis changes nothing, also after an error, and the numbers of an image do not depend on other images."""
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from robustkit import UserError
 from robustkit.classifier.classifier import Classifier
-from robustkit.diagnosis import diagnose
+from robustkit.diagnosis import Diagnosis, diagnose
 from robustkit.nethook import leftover_hooks
 from tests.diagnosis.nets import EPS, Lambda, base, causes, defended, diagnosed, images
 
@@ -65,12 +66,17 @@ def test_the_images_are_not_written_to():
     assert torch.equal(x, before)
 
 
+@cache
+def together() -> Diagnosis:
+    x, y = images(9)
+    return diagnose(defended("kwta"), x, y, eps=EPS, prove=False)
+
+
 @settings(max_examples=3)
 @given(order=st.permutations(range(9)), batch_size=st.integers(1, 9))
 def test_results_depend_neither_on_order_nor_on_batch_size(order, batch_size):
-    model, (x, y) = defended("kwta"), images(9)
-    one = diagnose(model, x, y, eps=EPS, prove=False)
-    other = diagnose(model, x[list(order)], y[list(order)], eps=EPS, prove=False, batch_size=batch_size)
+    (x, y), one = images(9), together()
+    other = diagnose(defended("kwta"), x[list(order)], y[list(order)], eps=EPS, prove=False, batch_size=batch_size)
 
     assert [(row.layer, row.verdict) for row in one.rows] == [(row.layer, row.verdict) for row in other.rows]
     for first, second in zip(one.rows, other.rows, strict=True):

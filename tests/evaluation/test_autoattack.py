@@ -37,8 +37,10 @@ def shorter(monkeypatch):
     monkeypatch.setitem(ensembles.IN_NORM, ("autoattack", "L1"), in_l1)
 
 
-@pytest.mark.parametrize("name", ["autoattack", "autoattack-plus", "autoattack-rand"])
-@pytest.mark.parametrize("classes", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [("autoattack", 3), ("autoattack-rand", 2), *(("autoattack-plus", classes) for classes in (2, 3, 4))],
+)
 def test_few_classes_are_attacked_with_the_targets_that_there_are(name, classes, monkeypatch):
     shorter(monkeypatch)
     run = evaluated(FirstClasses(classes), None, dataset=of_classes(classes, 10), attacks=name, eps=["0.1", "0.3"])

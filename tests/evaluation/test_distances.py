@@ -13,7 +13,7 @@ from tests.small import cnn, data, linear
 
 @pytest.fixture(scope="module")
 def run():
-    attacks, eps = ["fab:steps=20", "fab-t:steps=20"], ["L2:minimum", "L2:0.5"]
+    attacks, eps = ["fab:steps=20", "fab-t:steps=20,targets=3"], ["L2:minimum", "L2:0.5"]
     return evaluate(linear(), dataset=data(40), attacks=attacks, eps=eps, samples=None)
 
 
@@ -72,7 +72,9 @@ def test_a_run_without_distances_has_no_curve():
 
 def test_distances_are_added_to_a_run_and_change_none_of_its_rows(tmp_path):
     def again(eps):
-        return evaluate(cnn(), dataset=data(12), attacks="fab-t:steps=6", eps=eps, samples=None, out=tmp_path / "run")
+        return evaluate(
+            cnn(), dataset=data(12), attacks="fab-t:steps=6,targets=2", eps=eps, samples=None, out=tmp_path / "run"
+        )
 
     before = again(["L2:0.3"]).samples
     after = again(["L2:0.3", "L2:minimum"]).samples

@@ -48,8 +48,8 @@ OWN = {"function": ce, "file": "lib/mine.py:ce", "module": nn.CrossEntropyLoss(r
 
 @pytest.mark.parametrize(
     ("attack", "form", "targets"),
-    [(partial(PGD, steps=10), form, targets) for form in OWN for targets in (0, 2)]
-    + [(attack, "function", targets) for attack in (partial(APGD, steps=20), FGSM, ILA) for targets in (0, 2)],
+    [(partial(PGD, steps=3), form, targets) for form in OWN for targets in (0, 2)]
+    + [(attack, "function", targets) for attack in (partial(APGD, steps=10), FGSM, ILA) for targets in (0, 2)],
 )
 def test_an_own_copy_of_cross_entropy_gives_the_bits_of_ours(attack, form, targets):
     (x, y), loss = data(12), OWN[form]
