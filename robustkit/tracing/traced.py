@@ -172,7 +172,7 @@ def spread_of(values: Tensor) -> Spread:
         return Spread(math.nan, math.nan, math.nan)
     # Linear interpolation between two infinite values would be NaN.
     method = "linear" if bool(defined.isfinite().all()) else "nearest"
-    low, median, high = (defined.quantile(share, interpolation=method).item() for share in (0.25, 0.5, 0.75))
+    low, median, high = defined.quantile(defined.new_tensor((0.25, 0.5, 0.75)), interpolation=method).tolist()
     return Spread(median, low, high)
 
 

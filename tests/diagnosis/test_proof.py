@@ -10,12 +10,6 @@ from robustkit.masked_defenses import fit
 from tests.diagnosis.nets import Lambda, base, causes, diagnosed, remedies
 
 
-@pytest.fixture(autouse=True)
-def _fewer_queries(monkeypatch):
-    # Of searches without gradients; a hundred queries settle most cases.
-    monkeypatch.setattr("robustkit.diagnosis.proving.QUERIES", 200)
-
-
 class HalfBackward(torch.autograd.Function):
     """The identity, whose backward pass leaves out the left half of the pixels."""
 
