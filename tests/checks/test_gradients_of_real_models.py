@@ -98,7 +98,7 @@ def test_a_loss_that_falls_with_the_margin_is_found(loss, status, monkeypatch, t
 
 
 def test_with_fixed_randomness_a_noisy_model_is_broken_and_a_masked_one_is_not(monkeypatch):
-    request = {"attack": "noise:queries=2", "dataset": data(8), "eot": 2}
+    request = {"attack": "noise:queries=2", "dataset": data(3), "eot": 2}
     masked = Noisy(Changed(linear(), before=lambda x: torch.round(4 * x) / 4))
 
     assert checked(monkeypatch, "fixed_randomness", Noisy(linear()), **request).status == "ok"

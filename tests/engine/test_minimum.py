@@ -27,7 +27,7 @@ def test_on_a_linear_model_the_distance_is_that_of_the_closed_form(norm, method)
 
 
 def test_batch_size_and_order_do_not_change_a_bit():
-    made = linear(4)
+    made = linear(4, count=20)
     whole = attack(made.model, made.x, made.y, "fab:steps=9,restarts=2", norm="L2", eps="minimum")
     parts = attack(made.model, made.x.flip(0), made.y.flip(0), "fab:steps=9,restarts=2", norm="L2", eps="minimum",
                    batch_size=7, numbers=range(len(made.x) - 1, -1, -1))  # fmt: skip
@@ -39,7 +39,7 @@ def test_batch_size_and_order_do_not_change_a_bit():
 def test_the_nearest_of_all_target_classes_counts_and_not_the_first():
     made = linear(5)
     one, all_of_them = (
-        attack(made.model, made.x, made.y, FAB("minimum", "L2", steps=30, targets=count)) for count in (1, 4)
+        attack(made.model, made.x, made.y, FAB("minimum", "L2", steps=9, targets=count)) for count in (1, 4)
     )
     near, nearest = (ball("L2", 0).distance(made.x, each.x_adv) for each in (one, all_of_them))
 

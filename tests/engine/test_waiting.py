@@ -81,8 +81,8 @@ def test_advertorch_the_l1_projection_stays_on_the_device(monkeypatch):
 )
 def test_another_device_gives_the_outcomes_of_the_cpu(monkeypatch, attack):
     made = problem("cnn", 1, 8, 8, count=8)
-    elsewhere, _ = on_stand_in(monkeypatch, made, attack, slots=3)
-    here = on_cpu(made, attack, slots=3)
+    elsewhere, _ = on_stand_in(monkeypatch, made, attack, slots=4)
+    here = on_cpu(made, attack, slots=4)
 
     assert all(same(*pair) for pair in zip(here, elsewhere, strict=True))
     assert {outcome.success for outcome in here} == {True, False}

@@ -8,8 +8,8 @@ from tests.problems import problem
 
 
 def test_the_nearest_error_of_a_linear_classifier_is_found():
-    made = linear(2)
-    state = driven(Boundary(0.1, "L2", queries=1000), made.model, aimed(made.x, made.y))
+    made = linear(2, values=6)
+    state = driven(Boundary(0.1, "L2", queries=400), made.model, aimed(made.x, made.y))
     times = state.distance / made.distance["L2"]
 
     assert times.min() > 1 - 1e-3
@@ -20,9 +20,9 @@ def test_a_second_run_gives_the_same_points():
     # Foolbox's issue 243: with its global generators, no two runs were alike.
     made = problem("mlp", 12)
     torch.manual_seed(1)
-    first = attack(made.model, made.x, made.y, Boundary(0.01, "L2", queries=100))
+    first = attack(made.model, made.x, made.y, Boundary(0.01, "L2", queries=50))
     torch.manual_seed(2)
-    second = attack(made.model, made.x, made.y, Boundary(0.01, "L2", queries=100), batch_size=3)
+    second = attack(made.model, made.x, made.y, Boundary(0.01, "L2", queries=50), batch_size=3)
 
     assert torch.equal(first.x_adv, second.x_adv)
 

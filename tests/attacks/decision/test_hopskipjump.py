@@ -18,12 +18,12 @@ def states(method: HopSkipJump, made, count: int):
 
 @pytest.mark.parametrize("norm", ["L2", "Linf"])
 def test_labels_around_a_boundary_point_give_its_normal(norm):
-    made = linear(2)
-    method = HopSkipJump(0.1, norm, queries=3000, samples=1000)
+    made = linear(2, values=6)
+    method = HopSkipJump(0.1, norm, queries=1000, samples=300)
     weight = made.model[0].weight.detach()
     towards = (weight[1 - made.y] - weight[made.y]) if norm == "L2" else (weight[1 - made.y] - weight[made.y]).sign()
     seen_one = torch.zeros(len(made.x), dtype=torch.bool)
-    for state in states(method, made, 1100):
+    for state in states(method, made, 400):
         first_step = (state.phase == WALK) & ~seen_one & (state.iteration == 1)
         if first_step.any():
             cosine = torch.cosine_similarity(method._normal(state), towards, dim=1)[first_step]

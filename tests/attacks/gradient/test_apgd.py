@@ -113,10 +113,9 @@ def test_it_starts_on_the_surface(norm, eps):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("share", [0.3, 0.7])
-def test_exactly_the_images_nearer_than_eps_break(norm, share):
+def test_exactly_the_images_nearer_than_eps_break(norm):
     made = linear(5)
-    eps = made.distance[norm].quantile(share).item()
+    eps = made.distance[norm].quantile(0.5).item()
     clear = (made.distance[norm] / eps - 1).abs() > 0.02
     result = attack(made.model, made.x, made.y, APGD(eps, norm, steps=60, loss="margin", targets=4))
 
@@ -241,7 +240,7 @@ def test_an_error_behind_a_ridge_is_found_from_a_larger_ball(norm, eps):
     "norm", [pytest.param("Linf", marks=pytest.mark.slow), pytest.param("L2", marks=pytest.mark.slow), "L1"]
 )
 def test_shrinking_balls_keep_the_contract_of_every_attack(norm):
-    check_attack(APGD(1, norm, steps=6, start_radius=4.0))
+    check_attack(APGD(1, norm, steps=4, start_radius=4.0))
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.3), ("L2", 2.0), ("L1", 10.0)])

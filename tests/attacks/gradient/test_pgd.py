@@ -25,11 +25,10 @@ def test_two_linear_classes_break_just_outside_of_their_distance(norm, factor):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("share", [0.3, 0.7])
-def test_exactly_the_images_nearer_than_eps_break(norm, share):
+def test_exactly_the_images_nearer_than_eps_break(norm):
     # The margin towards each class in turn is linear, so the nearest error is found.
     made = linear(5)
-    eps = made.distance[norm].quantile(share).item()
+    eps = made.distance[norm].quantile(0.5).item()
     clear = (made.distance[norm] / eps - 1).abs() > 0.02
     method = PGD(eps, norm, steps=60, step_size=eps / 5, loss="margin", targets=4)
     result = attack(made.model, made.x, made.y, method)

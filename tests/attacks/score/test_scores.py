@@ -30,7 +30,7 @@ class Confident(nn.Module):
 @every_search
 def test_the_scale_of_the_logits_does_not_matter(kind, norm):
     # ART's SimBA compares probabilities: on confident networks they are all 1, and nothing ever helps.
-    made, method = problem("cnn", 1, 8, 8), kind(RADII[norm], norm, queries=16)
+    made, method = problem("mlp", 1, 8, 8), kind(RADII[norm], norm, queries=16)
     plain, small, large = (
         attack(Confident(made.model, factor), made.x, made.y, method).x_adv for factor in (1, 2.0**-20, 2.0**20)
     )

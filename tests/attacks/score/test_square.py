@@ -241,6 +241,6 @@ def test_autoattack_81_starts_that_break_every_image_end_the_attack(norm):
 def test_search_beats_noise_on_real_images():
     made = digits()
     x, y = made.x[:60], made.y[:60]
-    ours, noise = (attack(made.model, x, y, method) for method in (Square(0.2, queries=100), Noise(0.2, queries=100)))
+    ours, noise = (attack(made.model, x, y, method) for method in (Square(0.2, queries=50), Noise(0.2, queries=50)))
 
     assert ours.robust_accuracy < noise.robust_accuracy - 0.1
