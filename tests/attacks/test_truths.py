@@ -43,7 +43,7 @@ SETTINGS = {
 FEW_VALUES = {
     **{(name, norm): 6 for name in ("boundary", "geoda", "rays", "sign_opt", "surfree") for norm in SETTINGS[name]},
     ("hopskipjump", "L2"): 14,
-    ("hopskipjump", "Linf"): 10,
+    ("hopskipjump", "Linf"): 6,
 }
 FAMILIES = {"contrast_reduction", "gaussian_blur", "gaussian_noise", "salt_and_pepper", "uniform_noise"}
 SPARSE = {"jsma", "sigma_zero", "vfga"}
