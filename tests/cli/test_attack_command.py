@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from robustkit.adversarial_examples import picture_run
-from robustkit.adversarial_examples.comparison import Titles
+from robustkit.adversarial_examples.comparison import Titles, write_comparison
 from robustkit.models import pretrained
 from tests.black_box.loopback import label as label_alone
 from tests.black_box.loopback import pixels_of, probabilities, serving
@@ -37,9 +37,20 @@ def classes_of(levels: torch.Tensor) -> list[int]:
     return linear().eval()(levels.reshape(-1, 1, 8, 8).float() / 255).argmax(1).tolist()
 
 
+@pytest.fixture(autouse=True)
+def blank(monkeypatch) -> None:
+    """Comparisons are empty files, unless a test wants them `painted`: to draw them takes longest."""
+    monkeypatch.setattr(picture_run, "write_comparison", lambda clean, kept, titles, path: path.touch())
+
+
+@pytest.fixture
+def painted(blank, monkeypatch) -> None:
+    monkeypatch.setattr(picture_run, "write_comparison", write_comparison)
+
+
 @pytest.fixture
 def pictures(place) -> list[Path]:
-    """Six gray pictures of digits in the folder `photos`: drawing each error takes longest."""
+    """Six gray pictures of digits in the folder `photos`."""
     return drawn(place, 6)
 
 
@@ -112,7 +123,7 @@ def test_the_nearest_error_is_found_without_a_radius(pictures, robustkit, place)
         assert distances.min() <= row.distance <= 1.3 * distances.min() + 4 / 255  # rounding of 64 values
 
 
-def test_names_from_two_folders_do_not_collide(pictures, robustkit, place):
+def test_names_from_two_folders_do_not_collide(pictures, painted, robustkit, place):
     draw(place / "more" / "0.png", data(10)[0][0])
     draw(place / "more" / "0.comparison.png", data(10)[0][0])
     robustkit(*RUN, "photos/0.png", "more/0.png", "more/0.comparison.png", "--eps", "0.2")
@@ -121,6 +132,7 @@ def test_names_from_two_folders_do_not_collide(pictures, robustkit, place):
     assert table.outcome.tolist() == ["broken"] * 3
     assert len({*table.file}) == 3
     assert len([*(place / "made").iterdir()]) == 7
+    assert len({read(path).shape for path in (place / "made").glob("*.png")}) == 2  # one size of all comparisons
 
 
 def test_arrays_keep_their_floats(robustkit, place):
@@ -153,7 +165,7 @@ def test_pictures_are_resized_to_the_size_of_the_data(robustkit, place):
     assert read(place / "made" / "large.png").shape == (8, 8)
 
 
-def test_published_weights_bring_their_size_and_class_names(robustkit, place, monkeypatch):
+def test_published_weights_bring_their_size_and_class_names(painted, robustkit, place, monkeypatch):
     class Colours(nn.Module):
         """Class 1 (goldfish) for red pictures, class 113 (snail) for blue ones."""
 
@@ -174,6 +186,7 @@ def test_published_weights_bring_their_size_and_class_names(robustkit, place, mo
     assert "-> goldfish" in printed.out
     assert "size 224x224" in printed.out
     assert read(place / "made" / "snail.png").shape == (224, 224, 3)
+    assert read(place / "made" / "snail.comparison.png").dim() == 3
 
 
 @pytest.mark.parametrize("mode", ["P", "LA", "RGBA", "I;16", "1"])

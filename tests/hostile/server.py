@@ -51,10 +51,11 @@ def _import_everything() -> None:
     import matplotlib.figure  # noqa: F401
     import PIL.Image  # noqa: F401
     import sklearn.datasets  # noqa: F401
-    import torchvision  # noqa: F401
 
+    from robustkit.host.torchvision_import import torchvision
     from robustkit.primitives import registry
 
+    torchvision()
     registry.names()
 
 

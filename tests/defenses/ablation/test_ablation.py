@@ -20,6 +20,7 @@ from robustkit.primitives import registry
 from tests.small import cnn, data
 
 torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("all_judged_quickly")
 
 BASE = Recipe(epochs=1, batch=32, attack="pgd:steps=1", lr=0.01, eps_warmup=0.0, select="pgd:steps=1")
 GRID = {"freeze": ["none", "prefix:0"], "label_smoothing": [0.0, 0.2]}
@@ -45,7 +46,7 @@ class Stopping(Silent):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(all_judged_quickly, tmp_path_factory):
     """A finished ablation and its folder."""
     folder = tmp_path_factory.mktemp("whole")
     return ablated(folder), folder

@@ -47,6 +47,7 @@ class PassCounter:
         self.weights += 1
 
 
+@pytest.mark.usefixtures("judged_quickly")
 @pytest.mark.parametrize(
     "changes",
     [

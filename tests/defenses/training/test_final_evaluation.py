@@ -16,7 +16,7 @@ from robustkit.models import load_model
 EPS = 0.2
 TUNE = (
     "finetune", "-q", "-m", "net.py:net", "--eps", str(EPS), "-a", "pgd:steps=3", "-o", "tuned", "--set", "epochs=1",
-    "--set", "attack=pgd:steps=1", "--set", "select=pgd:steps=1",
+    "--set", "attack=pgd:steps=1", "--set", "select=pgd:steps=1", "--set", "bf16=True",
 )  # fmt: skip
 
 
@@ -33,9 +33,9 @@ def apart(points: Tensor, x: Tensor) -> Tensor:
     return torch.cdist(points.flatten(1).double(), x.flatten(1).double(), p=torch.inf)
 
 
-@pytest.fixture(params=["fp32", "bf16"])
-def judged(request, tmp_path, monkeypatch) -> list[Judged]:
-    """All points that the evaluation after a training judges."""
+@pytest.fixture
+def judged(tmp_path, monkeypatch) -> list[Judged]:
+    """All points that the evaluation after a training in bf16 judges."""
     points_judged: list[Judged] = []
     own, carried_out = Plain.judge, evaluation.carry_out
 
@@ -55,7 +55,7 @@ def judged(request, tmp_path, monkeypatch) -> list[Judged]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("from tests.defenses.nets import net\n")
     with pytest.raises(SystemExit) as end:
-        main([*TUNE, "--set", f"bf16={request.param == 'bf16'}"])
+        main([*TUNE])
     assert not end.value.code
     return points_judged
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from robustkit.defenses import drop_weights, finetune
 from robustkit.defenses.training import training
+from robustkit.defenses.training.selection import Judge
 from robustkit.defenses.training.tensor_file import read_tensors, write_tensors
 from safetensors.torch import save, save_file
 
@@ -18,11 +19,12 @@ from tests.defenses.nets import VAL, changed, net, same_weights, state
 
 ADAMW = SHORT.but(optimizer="adamw", lr=1e-3, objective="trades:2", bn="split", guard=False)
 BF16 = SHORT.but(bf16=True, awp=0.01, ema=0.9, attack="apgd:steps=2")
+SCORE = Judge.score
 FREE = SHORT.but(attack="free:3", eps_warmup=0.5)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _checkpoint_after_each_step():
+def _checkpoint_after_each_step(all_judged_quickly):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "_CHECKPOINT_SECONDS", 0.0)
         yield
@@ -65,7 +67,15 @@ def test_interrupted_several_times_it_ends_as_if_never_interrupted(tmp_path, who
     assert_same(run(tmp_path), whole)
 
 
-@pytest.mark.parametrize(("recipe", "step"), [(ADAMW, 4), (FREE, 11), (BF16, 5)], ids=["adamw", "free", "bf16"])
+def test_judged_by_attacks_it_ends_as_if_never_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "score", SCORE)
+    with pytest.raises(StopError):
+        run(tmp_path, ADAMW, 4)
+
+    assert_same(run(tmp_path, ADAMW), run(None, ADAMW))
+
+
+@pytest.mark.parametrize(("recipe", "step"), [(FREE, 11), (BF16, 5)], ids=["free", "bf16"])
 def test_every_kind_of_state_is_in_the_checkpoint(tmp_path, recipe, step):
     with pytest.raises(StopError):
         run(tmp_path, recipe, step)

@@ -112,7 +112,7 @@ def test_verdicts_are_fp32_though_the_training_is_bf16():
         return x
 
     model = Wrapped(network, before=remember)
-    finetune(model, TRAIN, VAL, eps=0.1, recipe=SHORT.but(epochs=1, bf16=True))
+    finetune(model, digits(0, 32), VAL, eps=0.1, recipe=SHORT.but(epochs=1, bf16=True))
     assert (True, True, torch.float32) in seen
 
     seen.clear()
@@ -125,8 +125,7 @@ def test_the_choice_of_an_epoch_never_sees_a_test_label():
     x, y = digits(1500, 30)
     histories = [
         finetune(net(), TRAIN, VAL, eps=0.1, recipe=SHORT, test=test).history.drop(columns="seconds")
-        for test in (None, from_tensors(x, y), from_tensors(x, (y + 3) % 10))
+        for test in (None, from_tensors(x, (y + 3) % 10))
     ]
 
     assert histories[0].equals(histories[1])
-    assert histories[0].equals(histories[2])

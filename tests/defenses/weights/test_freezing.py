@@ -60,6 +60,7 @@ def test_unfreezing_by_epoch():
     assert by_epoch == [deep, deep, shallow, shallow, set(), set()]
 
 
+@pytest.mark.usefixtures("judged_quickly")
 @pytest.mark.parametrize(
     ("text", "optimizer"),
     [("prefix:layer1", "sgd"), ("all-but:fc", "adamw"), ("layer1", "adamw"), ("conv1.weight", "sgd")],
@@ -78,12 +79,14 @@ def test_frozen_weights_and_their_statistics_keep_their_bits(text, optimizer):
     assert all(weight.requires_grad for weight in network.parameters())
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_frozen_batchnorm_statistics_keep_their_bits():
     moved = moved_in(EVERYTHING.but(bn="frozen", lr=0.005), net())
 
     assert not any("running" in name or "tracked" in name for name in moved)
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_batch_statistics_move_where_weights_learn():
     moved = moved_in(SHORT.but(freeze="prefix:bn1"), net())
 
@@ -103,6 +106,7 @@ def test_what_the_caller_froze_stays_frozen_with_its_statistics():
     assert [weight.requires_grad for weight in network.parameters()].count(False) == 3
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_weights_that_are_unfrozen_begin_without_momentum():
     network, seen = net(), []
 
@@ -118,6 +122,7 @@ def test_weights_that_are_unfrozen_begin_without_momentum():
     assert not torch.equal(heads[10], heads[9])
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_the_optimizer_forgets_frozen_weights(monkeypatch):
     network, optimizers, seen = net(), [], []
     usual = setup.build_optimizer
