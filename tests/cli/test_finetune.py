@@ -40,6 +40,7 @@ def test_a_tuning_writes_its_model_history_and_report_once(robustkit, place):
     assert all((place / "tuned" / name).read_bytes() == first[name] for name in FILES - {"run.sqlite"})
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_the_tuned_model_is_evaluated_by_its_weights_and_its_own_code(robustkit, place):
     robustkit(*TUNE)
     printed = robustkit(
@@ -52,6 +53,7 @@ def test_the_tuned_model_is_evaluated_by_its_weights_and_its_own_code(robustkit,
     assert again.accuracy.tolist() == first.loc["net.factory-tuned"].accuracy.tolist()
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_the_printed_command_evaluates_the_tuned_model_on_the_same_images_and_threat(robustkit, place):
     from torchvision.utils import save_image
 
@@ -75,6 +77,7 @@ def test_the_printed_command_evaluates_the_tuned_model_on_the_same_images_and_th
     assert second[columns].values.tolist() == first[first.model == "rgb.factory-tuned"][columns].values.tolist()
 
 
+@pytest.mark.usefixtures("judged_quickly")
 @pytest.mark.parametrize("quiet", [("-q",), ()])
 def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit, place, quiet):
     words = [word for word in TUNE if word != "-q"]
@@ -84,6 +87,7 @@ def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit
     assert printed.err.count("No epoch was better than the start") == 1
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_a_second_training_in_the_folder_is_refused(robustkit, place):
     from robustkit.host.lock import _HELD
 
@@ -97,6 +101,7 @@ def test_a_second_training_in_the_folder_is_refused(robustkit, place):
     assert robustkit(*TUNE).status == 0
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_a_history_is_replaced_in_one_step(robustkit, place, monkeypatch):
     robustkit(*TUNE)
     before = (place / "tuned" / "history.csv").read_bytes()
