@@ -15,6 +15,7 @@ from robustkit.defenses.weights.prior import Prior
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustkit.classifier.batch_sizes import share_comparisons
 from tests.small import _digits
 
 torch.set_num_threads(1)
@@ -43,7 +44,13 @@ def net(dropout: float = 0.0) -> Net:
     """Correct on nine of ten digits, and on hardly any adversarial one."""
     network = Net(dropout)
     network.load_state_dict(_trained())
+    share_comparisons(network, _first())  # of batch sizes, which would be compared anew for each copy
     return network.eval()
+
+
+@cache
+def _first() -> Net:
+    return Net()
 
 
 @cache

@@ -55,7 +55,7 @@ def judged(tmp_path, monkeypatch) -> list[Judged]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("from tests.defenses.nets import net\n")
     with pytest.raises(SystemExit) as end:
-        main([*TUNE])
+        main(list(TUNE))
     assert not end.value.code
     return points_judged
 

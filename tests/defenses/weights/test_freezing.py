@@ -105,7 +105,7 @@ def test_what_the_caller_froze_stays_frozen_with_its_statistics():
 
 
 @pytest.mark.usefixtures("judged_quickly")
-def test_weights_that_are_unfrozen_begin_without_momentum():
+def test_weights_move_in_the_epochs_in_which_they_are_not_frozen():
     network, seen = net(), []
 
     watch = Watch(lambda: seen.append((network.conv1.weight.detach().clone(), network.fc.weight.detach().clone())))
