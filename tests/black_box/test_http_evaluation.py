@@ -20,7 +20,7 @@ from robustkit.evidence.consistency import contradictions_in
 from tests.black_box.loopback import Answer, label, pixels_of, scores, serving
 from tests.small import data, evaluated, linear
 
-ATTACKS = ["square:queries=30", "hopskipjump:queries=30"]
+ATTACKS = ["square:queries=15", "hopskipjump:queries=15"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def rows(folder, query: str):
 def test_every_adversarial_example_is_a_picture_that_was_sent(tmp_path, norm):
     with serving() as server:
         run = evaluated(
-            server.url, tmp_path, dataset=data(8), attacks=ATTACKS[:1], norm=norm,
+            server.url, tmp_path, dataset=data(8), attacks="square:queries=30", norm=norm,
             eps={"Linf": 0.25, "L2": 1.6}[norm], keep_adversarial=True,
         )  # fmt: skip
         sent = torch.cat([pixels_of(each.body) for each in server.log])
@@ -61,9 +61,9 @@ def test_every_adversarial_example_is_a_picture_that_was_sent(tmp_path, norm):
 
 def test_the_ledger_is_the_log_of_the_server(tmp_path):
     with serving() as server:
-        run = evaluated(server.url, tmp_path, dataset=eight_bit(6), attacks=ATTACKS, eps="0.25")
+        run = evaluated(server.url, tmp_path, dataset=eight_bit(4), attacks=ATTACKS, eps="0.25")
         asked = [each.body for each in server.log]
-        evaluated(server.url, tmp_path, dataset=eight_bit(6), attacks=ATTACKS, eps="0.25")
+        evaluated(server.url, tmp_path, dataset=eight_bit(4), attacks=ATTACKS, eps="0.25")
 
         assert len(server.log) == len(asked)
     (counts,) = run.manifest["requests"].values()
@@ -85,7 +85,7 @@ def test_the_ledger_is_the_log_of_the_server(tmp_path):
 
 
 def test_a_server_gets_the_verdicts_of_a_model_of_pictures():
-    more = {"attacks": ["square:queries=40"], "eps": "64/255", "names": "model", "dataset": eight_bit(10)}
+    more = {"attacks": ["square:queries=25"], "eps": "64/255", "names": "model", "dataset": eight_bit(6)}
 
     class Rounding(torch.nn.Module):
         def __init__(self):
@@ -116,7 +116,7 @@ def test_labels_alone_are_enough_and_scores_are_refused(tmp_path):
 
 
 def test_a_run_stops_when_its_requests_are_spent_and_goes_on_later(tmp_path):
-    request = {"dataset": eight_bit(6), "attacks": ["square:queries=30"], "eps": "0.2"}
+    request = {"dataset": eight_bit(4), "attacks": ["square:queries=15"], "eps": "0.2"}
     with serving() as server:
         whole = evaluated(server.url, None, **request)
         needed = len(server.log)

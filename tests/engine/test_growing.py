@@ -27,7 +27,7 @@ class Memory:
 
 def outcomes(monkeypatch, memory, *, runs=1, fitting=10_000):
     """The outcomes of the last of some runs in one session, and the rows of its queries."""
-    made, answered = problem("cnn", 1, 8, 8, count=300), Plain.query
+    made, answered = problem("cnn", 1, 8, 8, count=150), Plain.query
 
     def query(self, attack, state, **given):
         memory.rows.append(len(state))

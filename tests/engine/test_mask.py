@@ -49,7 +49,7 @@ def test_the_nearest_error_inside_a_mask_of_a_linear_model_is_found():
     weight, y = made.model[1].weight.detach(), made.model(x).argmax(1)
     slope = ((weight[1] - weight[0]).reshape(8, 8) * part).norm()
     gap = (made.model(x)[:, 1] - made.model(x)[:, 0]).abs().detach()
-    result = attack(made.model, x, y, DDN("minimum", "L2", steps=200, mask=Mask.of(CROSS)))
+    result = attack(made.model, x, y, DDN("minimum", "L2", steps=100, mask=Mask.of(CROSS)))
 
     assert result.success.all()
     assert torch.allclose((result.x_adv - x).flatten(1).norm(dim=1), gap / slope, rtol=0.02, atol=1e-5)
@@ -189,7 +189,7 @@ def test_each_image_keeps_to_its_own_mask_with_the_result_that_it_has_alone(meth
 
 # Queries guessed ahead, gradients of several classes, bisection, an objective with a phase, restarts, labels only.
 # Queries without gradients, or with that of one class.
-SEVERAL = ["square:queries=30", "deepfool:steps=4", "pgd:steps=2,radii=4", "gama:steps=4", "boundary:queries=30",
+SEVERAL = ["square:queries=12", "deepfool:steps=4", "pgd:steps=2,radii=4", "gama:steps=4", "boundary:queries=16",
            "vfga:steps=3", "superdeepfool:steps=4"]  # fmt: skip
 NORM = {"boundary": "L2", "vfga": "L0", "superdeepfool": "L2"}
 

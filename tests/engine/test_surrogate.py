@@ -33,7 +33,7 @@ def test_no_surrogate_model_at_all_is_an_error_of_one_line():
 def test_more_steps_query_the_surrogate_model_and_not_the_attacked_one():
     made, counts = problem("cnn", 1, 8, 8, count=20), []
     other = problem("cnn", 1, 8, 8, count=20, seed=5).model
-    for steps in (2, 30):
+    for steps in (2, 10):
         target = Recording(made.model)
         robustkit.attack(target, made.x, made.y, PGD(0.05, steps=steps), surrogate=other)
         counts.append(target.rows)
@@ -85,7 +85,7 @@ def test_a_transfer_evaluation_names_its_surrogate_model_and_refuses_another_one
 
 def test_each_surrogate_model_has_its_own_column_of_every_attack(monkeypatch):
     # The budgets of the later members do not matter here.
-    stages = [stage._replace(specification=re.sub(r"=\d{2,4}\b", "=5", stage.specification))
+    stages = [stage._replace(specification=re.sub(r"=\d{2,4}\b", "=3", stage.specification))
               for stage in ensembles.stages("rk-11", "Linf")]  # fmt: skip
     monkeypatch.setitem(ensembles.ENSEMBLES, "rk-11", tuple(stages))
     made, other = problem("cnn", 1, 8, 8, count=8), problem("cnn", 1, 8, 8, count=8, seed=5).model

@@ -98,7 +98,7 @@ def test_the_remedy_silences_the_warnings(base):
 @pytest.mark.parametrize("attacks", ["small", ["noise:queries=20", "square:queries=60", "fgsm", "pgd:steps=10"]])
 def test_an_honest_model_is_not_suspected(attacks, base):
     radii = ["Linf:0.1", "L2:0.5", "L1:2"]
-    run = evaluated([base, linear(), cnn()], None, dataset=images(10), attacks=attacks, eps=radii, names=list("abc"))
+    run = evaluated([base, cnn()], None, dataset=images(10), attacks=attacks, eps=radii, names=list("ab"))
 
     assert not run.manifest["warnings"]
     assert "note" not in run.results

@@ -29,7 +29,7 @@ def half_plane() -> nn.Module:
 @pytest.mark.parametrize(("norm", "distance"), [("L2", 0.1**0.5), ("Linf", 0.3), ("L1", 0.4)])
 def test_where_the_box_stops_one_value_the_other_makes_up_for_it(norm, distance):
     x = torch.tensor([[0.9, 0.5]]).repeat(2, 1)
-    state = driven(GeoDA(0.1, norm, queries=200, frequencies=1.0), half_plane(), aimed(x, torch.zeros(2).long()))
+    state = driven(GeoDA(0.1, norm, queries=140, frequencies=1.0), half_plane(), aimed(x, torch.zeros(2).long()))
 
     assert state.distance.tolist() == pytest.approx([distance] * 2, rel=0.01)
 

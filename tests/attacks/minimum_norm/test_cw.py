@@ -66,14 +66,14 @@ def test_black_and_white_images_are_attacked(value):
         model.bias.copy_(torch.tensor([1.0, 2 * value * 2]) if value else torch.tensor([1.0, 0.0]))
     x = torch.full((1, 4), value)
     y = model(x).argmax(1)
-    state = last_state(CW(1, "L2", steps=100, searches=5, step_size=0.05), model, untargeted(x, y))
+    state = last_state(CW(1, "L2", steps=50, searches=4, step_size=0.05), model, untargeted(x, y))
 
     assert state.distance.isfinite().all()
 
 
 def test_an_error_has_the_confidence_that_is_asked_for():
     made = linear(3)
-    state = last_state(CW(1, "L2", steps=60, searches=5, confidence=0.5), made.model, untargeted(made.x, made.y))
+    state = last_state(CW(1, "L2", steps=60, searches=3, confidence=0.5), made.model, untargeted(made.x, made.y))
     found = state.distance.isfinite()
     with torch.no_grad():
         margin = losses.margin(made.model(state.nearest), made.y)[found]
@@ -85,7 +85,7 @@ def test_an_error_has_the_confidence_that_is_asked_for():
 def test_a_target_is_reached_although_other_classes_are_in_front():
     made = linear(5)
     target = (made.y + 1) % 5
-    state = last_state(CW(1, "L2", steps=60, searches=5), made.model, towards(made.x, made.y, target))
+    state = last_state(CW(1, "L2", steps=60, searches=3), made.model, towards(made.x, made.y, target))
 
     with torch.no_grad():
         assert (made.model(state.query).argmax(1) == target).all()
