@@ -17,6 +17,14 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+@pytest.fixture
+def judged_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings judge their epochs in a blink, for tests that are not about the judge."""
+    from tests.defenses.nets import judge_quickly
+
+    judge_quickly(monkeypatch)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect the tests without the garbage collector, and leave what they are made of out of its later rounds.

@@ -1,6 +1,7 @@
 """Tiny models of scikit-learn's digits, fitted in closed form, and helpers that read runs."""
 
 import copy
+import re
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
@@ -17,10 +18,20 @@ from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import resolve
 from robustkit.evidence.run import Run
 from robustkit.host.progress import Silent
+from robustkit.primitives.ensembles import Stage
 from tests.problems import filled
 
 # An ensemble in which each member breaks images that the members before it did not (at Linf 0.1).
 TINY = ("noise:queries=3", "fgsm", "pgd:steps=6")
+_FEW = {"steps": 2, "queries": 4, "shrink_over": 4, "restarts": 2, "start_radius": 2}
+
+
+def shortened(stage: Stage) -> Stage:
+    """A member of an ensemble with a small budget."""
+    text = stage.specification
+    for name, few in _FEW.items():
+        text = re.sub(rf"\b{name}=\d+", f"{name}={few}", text)
+    return stage._replace(specification=text)
 
 
 @cache

@@ -83,14 +83,6 @@ def robustkit(place, capsys, monkeypatch) -> Callable[..., Printed]:
     return command
 
 
-@pytest.fixture
-def judged_quickly(monkeypatch) -> None:
-    """For trainings in tests that are not about the judge."""
-    from tests.defenses.nets import judge_quickly
-
-    judge_quickly(monkeypatch)
-
-
 def without(words: tuple[str, ...], *options: str) -> tuple[str, ...]:
     """A command but for these options and their values, for a test that gives them other values."""
     kept = []

@@ -11,9 +11,8 @@ every_defense = pytest.mark.parametrize("name", DEFENSES)
 @pytest.fixture(scope="module")
 def diagnoses():
     # Of a noisy network every query and every verdict takes many draws.
-    count = dict.fromkeys(DEFENSES, 32) | {"noisy": 16}
     return {
-        name: diagnosed(defended(name), count[name], prove=True, loss=defense.loss)
+        name: diagnosed(defended(name), 16 if name == "noisy" else 32, prove=True, loss=defense.loss)
         for name, defense in DEFENSES.items()
     }
 

@@ -1,5 +1,3 @@
-import re
-
 import pytest
 import torch
 from robustkit.attacks import APGD, FGSM, MIFGSM, PGD
@@ -12,6 +10,7 @@ from robustkit.errors import UserError
 from robustkit.primitives import ensembles
 from tests.networks import Changed, Recording
 from tests.problems import problem
+from tests.small import shortened
 
 
 def test_a_surrogate_model_that_is_the_attacked_model_gives_the_same_witnesses():
@@ -85,9 +84,7 @@ def test_a_transfer_evaluation_names_its_surrogate_model_and_refuses_another_one
 
 def test_each_surrogate_model_has_its_own_column_of_every_attack(monkeypatch):
     # The budgets of the later members do not matter here.
-    stages = [stage._replace(specification=re.sub(r"=\d{2,4}\b", "=3", stage.specification))
-              for stage in ensembles.stages("rk-11", "Linf")]  # fmt: skip
-    monkeypatch.setitem(ensembles.ENSEMBLES, "rk-11", tuple(stages))
+    monkeypatch.setitem(ensembles.ENSEMBLES, "rk-11", tuple(map(shortened, ensembles.stages("rk-11", "Linf"))))
     made, other = problem("cnn", 1, 8, 8, count=8), problem("cnn", 1, 8, 8, count=8, seed=5).model
     run = robustkit.evaluate(
         [made.model, other], surrogates=[made.model, other], dataset=(made.x, made.y), attacks=["fgsm", "default"],

@@ -1,20 +1,29 @@
 """Short ensembles for every test here, and no rounding by many threads."""
 
-import re
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 from robustkit.primitives import ensembles
-from tests.small import TINY
+from tests.small import TINY, shortened
 
 torch.set_num_threads(1)
-_FEW = {"steps": 2, "queries": 4, "shrink_over": 4, "restarts": 2, "start_radius": 2}
 
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
     monkeypatch.setitem(ensembles.ENSEMBLES, "tiny", TINY)
+
+
+@contextmanager
+def ensemble(name, members):
+    """The name of an ensemble of these members in each norm, while the context lasts."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for norm, stages in members.items():
+            monkeypatch.setitem(ensembles.IN_NORM, (name, norm), tuple(stages))
+            monkeypatch.setitem(ensembles.ENSEMBLES, name, tuple(stages))
+        yield name
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +32,9 @@ def brief():
 
     More images stand at its end, so it warns of masked gradients wherever the default does.
     """
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        for norm in ("Linf", "L2", "L1"):
-            first, *others = ensembles.stages("default", norm)
-            monkeypatch.setitem(ensembles.IN_NORM, ("brief", norm), (first, *map(_shortened, others)))
-        monkeypatch.setitem(ensembles.ENSEMBLES, "brief", ensembles.stages("default", "Linf"))
-        yield "brief"
-
-
-def _shortened(stage):
-    text = re.sub(r"(\w+)=\d+(?![.\d])", lambda each: f"{each[1]}={_FEW[each[1]]}" if each[1] in _FEW else each[0],
-                  stage.specification)  # fmt: skip
-    return stage._replace(specification=text)
+    members = {}
+    for norm in ("Linf", "L2", "L1"):
+        first, *others = ensembles.stages("default", norm)
+        members[norm] = (first, *map(shortened, others))
+    with ensemble("brief", members) as name:
+        yield name

@@ -15,7 +15,8 @@ from robustkit.evaluation.resolved import resolve
 from robustkit.evaluation.workbench import Bench
 from robustkit.evidence.rows import CleanRecord, FailedRecord
 from robustkit.evidence.store import Store
-from robustkit.primitives.ensembles import ENSEMBLES, IN_NORM, stages
+from robustkit.primitives.ensembles import stages
+from tests.evaluation.conftest import ensemble
 from tests.small import Recorder, cnn, data, evidence, linear
 
 ASKED = {
@@ -32,11 +33,9 @@ def resolved(images=14, **asked):
 @pytest.fixture(autouse=True, scope="module")
 def _few(brief):
     """The ensemble "few": four members, which measure nearness and attack by it."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        for norm in ("Linf", "L2"):
-            some = [stage for stage in stages(brief, norm) if stage.label in ("first", "second", "targeted", "square")]
-            monkeypatch.setitem(IN_NORM, ("few", norm), tuple(some))
-        monkeypatch.setitem(ENSEMBLES, "few", tuple(some))
+    labels = ("first", "second", "targeted", "square")
+    members = {norm: [stage for stage in stages(brief, norm) if stage.label in labels] for norm in ("Linf", "L2")}
+    with ensemble("few", members):
         yield
 
 

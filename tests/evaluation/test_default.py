@@ -123,6 +123,18 @@ def test_what_a_front_hides_from_gradients_is_attacked_in_full_and_said(front, n
     assert rows.attacked["square"] + rows.broken["second":"restarts"].sum() >= misled
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", "0.1"), ("L2", "0.5"), ("L1", "2")])
+@pytest.mark.parametrize("front", [threshold, fast_wave])
+def test_a_front_leaves_no_more_images_than_before_it_was_looked_for(front, norm, eps):
+    today, before = (
+        evaluated(Changed(linear(), before=front), None, dataset=data(40), attacks=name, norm=norm, eps=eps)
+        for name in ("default", "rk-7")
+    )
+
+    assert today.results.accuracy.iloc[-1] <= before.results.accuracy.iloc[-1]
+
+
 WRONG = {"a tenth reversed": (-1.0, 10), "half nearly gone": (1e-4, 2)}
 
 
