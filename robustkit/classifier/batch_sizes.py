@@ -12,6 +12,7 @@ as long as the module lives and is built the same way.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -34,6 +35,7 @@ _LIGHT = 1 << 20  # weights times values of an image: a bound on its multiplicat
 _TILES = 4  # of a light network at once: bench/coordinator.py took 11.2 s with one, 7.1 s with four, 7.0 s with eight
 _LEAST = 16  # smaller sizes were never seen to agree on a CPU
 _COMPARISON = 4  # batches of a size that comparing it takes
+_KEPT = 1 << 19  # values of made-up images that are kept
 _WORTH_A_NOTE = 0.8  # share of a batch's rows that are used: with more, hardly any time is lost
 _COMPARED: WeakKeyDictionary[nn.Module, dict[object, tuple[Sizes, Sizes, Layouts, Filling]]] = WeakKeyDictionary()
 
@@ -198,14 +200,29 @@ def made_up(numbers: Tensor, like: Tensor) -> Tensor:
     """`[n, *S]` images in [0, 1] of the type of `like` `[N, *S]`, each fixed by its number: noise, faint noise, and
     noise on few pixels.
     """
-    keys, shape = noise.keys(0, numbers), like.shape[1:]
+    shape = like.shape[1:]
+    if numbers.device.type != "cpu":
+        return _made_up(numbers, shape, like.dtype)
+    count = 1 << int(numbers.max()).bit_length()
+    if count * shape.numel() > _KEPT:
+        return _made_up(numbers, shape, like.dtype)
+    return _first_made_up(count, shape, like.dtype).index_select(0, numbers)
+
+
+@lru_cache(maxsize=2)  # comparing orders asks for the same images again and again
+def _first_made_up(count: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    return _made_up(torch.arange(count, device="cpu"), shape, dtype)
+
+
+def _made_up(numbers: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    keys = noise.keys(0, numbers)
     first, second = noise.uniform(keys, 0, (2, *shape)).unbind(1)
-    if like.dtype is torch.float64:
+    if dtype is torch.float64:
         # Multiplied with weights of 24 bits, images of 24 bits are not rounded, whatever the order of the sum.
         first = first.double() * (1 - 2**-24) + noise.uniform(keys, 1, tuple(shape)).double() * 2**-24
     kind = along(numbers % 3, first)
     faint, sparse = 0.4 + 0.2 * first, torch.where(second < 0.2, first, 0)
-    return torch.where(kind == 0, first, torch.where(kind == 1, faint, sparse)).to(like)
+    return torch.where(kind == 0, first, torch.where(kind == 1, faint, sparse)).to(numbers.device, dtype)
 
 
 def share_comparisons(network: nn.Module, other: nn.Module) -> None:
