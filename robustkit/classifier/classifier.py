@@ -6,6 +6,7 @@ which a query of an attack reaches a model.
 """
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
@@ -106,8 +107,8 @@ class Classifier(Summarised):
         require_usable_weights(self.model)
         if not all(function is None or callable(function) for function in self.bpda.values()):
             raise UserError("bpda gives each layer a function of its input, or None for the identity.")
-        if not self.bounds[0] < self.bounds[1]:
-            raise UserError(f"bounds must be a lower and a higher value, not {self.bounds}.")
+        if not (self.bounds[0] < self.bounds[1] and math.isfinite(self.bounds[1] - self.bounds[0])):
+            raise UserError(f"bounds must be a lower and a higher value, both finite, not {self.bounds}.")
         normalisation = normalisation_of(mean, std)
         if self.bf16 and self.tf32:
             raise UserError("A search is in bf16 or in TF32: leave one of the two out.")

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from robustkit.errors import UserError
+from robustkit.host.arguments import kind_of
 
 from .arrays import from_tensors
 from .dataset import Dataset
@@ -56,7 +57,7 @@ def given_dataset(data: Any) -> Dataset:
         data, (type, str, bytes, Mapping, list, tuple, Tensor, np.ndarray)
     ):
         return from_torch(data)
-    what = "images without labels" if isinstance(data, Tensor) else type(data).__name__
+    what = "images without labels" if isinstance(data, Tensor) else kind_of(data)
     raise UserError(
         f"Data in memory are images [N, C, H, W] in [0, 1] with labels [N], as a pair (x, y), a torch data set or a "
         f"DataLoader, not {what}."

@@ -21,6 +21,7 @@ _EITHER: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _BY_NAME: Final = inspect.Parameter.KEYWORD_ONLY
 _PLACE: Final = re.compile(r"\b(?:\w+\.)+(\w+)")  # a name with its modules
 _MANY: Final = 1000  # elements of a list that are looked at
+_TOLD: Final = 6  # elements of a list whose types are told
 
 
 def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -111,7 +112,7 @@ def check_types(name: str, values: Mapping[str, object], hints: Mapping[str, obj
     """
     for key, value in values.items():
         if key in hints and not fits(value, hints[key]):
-            raise UserError(f"{name}(): {key} must be {_words(hints[key])}, not {type(value).__name__}.")
+            raise UserError(f"{name}(): {key} must be {_words(hints[key])}, not {kind_of(value)}.")
 
 
 def fits(value: object, hint: Any) -> bool:
@@ -165,6 +166,14 @@ def _hints(of: Any) -> dict[str, Any]:
         return {name: hint for name, hint in get_type_hints(of).items() if name != "return"}
     except NameError:  # names that only type checkers import
         return {}
+
+
+def kind_of(value: object) -> str:
+    """The type of a value, in words; of a short tuple or list also those of its elements."""
+    name = type(value).__name__
+    if type(value) not in (tuple, list) or not 0 < len(value) <= _TOLD:  # type: ignore[arg-type]
+        return name
+    return f"{name}[{', '.join(type(each).__name__ for each in value)}]"  # type: ignore[attr-defined]
 
 
 def _words(hint: Any) -> str:

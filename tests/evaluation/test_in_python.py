@@ -114,7 +114,7 @@ def test_a_data_set_of_torchvision_keeps_its_name_split_and_classes():
 REFUSED = {
     "a tensor": (X, "without labels"),
     "a number": (3, "not int"),
-    "three tensors": ((X, Y, Y), "not tuple"),
+    "three tensors": ((X, Y, Y), r"not tuple\[Tensor, Tensor, Tensor\]"),
     "texts": ((["a", "b"], Y), "numbers"),
     "uneven lists": (([[1.0], [1.0, 2.0]], Y), "numbers"),
     "a stream": (Stream(), "iterable"),
