@@ -6,17 +6,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
 
+from robustkit.__main__ import start
 from tests.cli.conftest import SMALL
 from tests.small import cnn, evidence
 
-ROOT = Path(__file__).parents[2]
 # The model counts its calls in a file. In call number WAIT_AT it says so and waits for a line, so that a test meets it
 # at work at any speed.
 WAITING = """
@@ -65,20 +68,56 @@ WORDS = (*WORDS, "--eps", "0.05", "--eps", "0.1", "-b", "4", "-n", "12")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
 
+@dataclass
+class Process:
+    """The command in a forked process, which has everything imported."""
+
+    number: int
+    errors: Path
+
+    def interrupted(self) -> tuple[int, str]:
+        """Its status and what it printed as errors after Ctrl-C."""
+        os.kill(self.number, signal.SIGINT)
+        _, end = os.waitpid(self.number, 0)
+        self.number = 0
+        return os.waitstatus_to_exitcode(end), self.errors.read_text()
+
+
 @contextmanager
-def waiting(place: Path, call: int) -> Iterator[subprocess.Popen[str]]:
+def waiting(place: Path, call: int) -> Iterator[Process]:
     """The command in a process of its own, which waits in a call of the model."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WAIT_AT": str(call)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "robustkit", *WORDS, "--out", "run"], cwd=place, env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    with process:
-        try:
-            assert process.stdout.readline() == "waiting\n"
+    errors, (said, say), (listen, held) = place.parent / "errors.txt", os.pipe(), os.pipe()
+    process = Process(os.fork(), errors)
+    if process.number == 0:
+        _child(call, listen, say, errors)
+    try:
+        os.close(say)
+        with open(said) as output:
+            assert output.readline() == "waiting\n"
             yield process
-        finally:
-            process.kill()
+    finally:
+        if process.number:
+            os.kill(process.number, signal.SIGKILL)
+            os.waitpid(process.number, 0)
+        os.close(listen)
+        os.close(held)
+
+
+def _child(call: int, listen: int, say: int, errors: Path) -> NoReturn:
+    """What the shell would run, with its streams."""
+    status = 1
+    try:
+        sys.stdin, sys.stdout, sys.stderr = os.fdopen(listen), os.fdopen(say, "w"), errors.open("w")
+        os.environ["WAIT_AT"] = str(call)
+        sys.argv = ["robustkit", *WORDS, "--out", "run"]
+        start()
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def test_ctrl_c_keeps_what_is_done_and_meanwhile_a_second_process_is_refused(place, robustkit):
@@ -89,15 +128,14 @@ def test_ctrl_c_keeps_what_is_done_and_meanwhile_a_second_process_is_refused(pla
     with waiting(place, call=calls * 3 // 4) as process:
         second = robustkit(*WORDS, "--out", "run")
         reader = robustkit("report", "run", "-o", "x.html")
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
+        status, err = process.interrupted()
 
     # The second process is refused in one line, and the first goes on undisturbed.
     assert (second.status, second.err.count("\n")) == (2, 1)
     assert re.search("Error: .*run.*--out", second.err)
     # A report shows the rows so far, or is refused with the reason.
     assert reader.status == 0 or (reader.status, reader.err.count("\n")) == (2, 1)
-    assert process.returncode == 130
+    assert status == 130
     assert "Traceback" not in err
     assert re.search("Interrupted.*run.*same command goes on", err.splitlines()[-1])
     assert {file.suffix for file in (place / "run").iterdir()} == {".sqlite"}

@@ -31,6 +31,22 @@ def interrupted_after(images: int, monkeypatch) -> None:
     monkeypatch.setattr(Bars, "advance", stop)
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """The run of `SMALL`, which is made once: the first test that wants it puts it here."""
+    return tmp_path_factory.mktemp("original") / "run"
+
+
+@pytest.fixture
+def run(original, place, robustkit):
+    if not original.exists():
+        assert robustkit(*SMALL, "--out", "run").status == 0
+        shutil.copytree(place / "run", original)
+    else:
+        shutil.copytree(original, place / "run")
+    return place / "run"
+
+
 def test_a_run_folder_holds_four_files_which_pandas_reads(robustkit, place):
     printed = robustkit(*SMALL, "--out", "run")
     results, samples = (pd.read_csv(place / "run" / name) for name in ("results.csv", "samples.csv"))
@@ -105,10 +121,9 @@ CHANGES = {
 }
 
 
-def test_a_changed_setting_is_refused_and_no_file_is_changed(robustkit, place):
+def test_a_changed_setting_is_refused_and_no_file_is_changed(robustkit, place, run):
     x, y = data(30)
     save(place / "turned.npz", x.flip(2), y)
-    robustkit(*SMALL, "--out", "run")
     before = evidence(place / "run"), {file: file.read_bytes() for file in (place / "run").glob("*.[ch]*")}
 
     for words, expected in CHANGES.values():
@@ -178,8 +193,8 @@ def test_several_eps_are_one_run(robustkit, place):
     assert table.accuracy.is_monotonic_decreasing
 
 
-def test_an_eps_and_a_norm_are_added_to_a_finished_run(robustkit, place):
-    robustkit(*SMALL, "--out", "grown")
+def test_an_eps_and_a_norm_are_added_to_a_finished_run(robustkit, place, run):
+    run.rename(place / "grown")
     for out in ("grown", "fresh"):
         printed = robustkit(*SMALL[:-2], "--eps", "Linf:0.1", "--eps", "Linf:0.03", "--eps", "L2:0.4", "--out", out)
         assert printed.status == 0, printed.err
@@ -188,8 +203,7 @@ def test_an_eps_and_a_norm_are_added_to_a_finished_run(robustkit, place):
         assert (place / "grown" / name).read_bytes() == (place / "fresh" / name).read_bytes()
 
 
-def test_a_report_is_made_again_without_the_model_and_to_the_same_bytes(robustkit, place):
-    robustkit(*SMALL, "--out", "run")
+def test_a_report_is_made_again_without_the_model_and_to_the_same_bytes(robustkit, place, run):
     before = contents(place / "run")
     for file in (place / "net.py", place / "digits.npz", *(place / "run" / name for name in FILES - {"run.sqlite"})):
         file.unlink()
@@ -198,16 +212,15 @@ def test_a_report_is_made_again_without_the_model_and_to_the_same_bytes(robustki
     assert contents(place / "run") == before
 
 
-def test_a_run_folder_can_be_moved(robustkit, place):
-    robustkit(*SMALL, "--out", "run")
+def test_a_run_folder_can_be_moved(robustkit, place, run):
     shutil.move(place / "run", place / "moved")
 
     assert robustkit(*SMALL, "--out", "moved").status == 0
     assert robustkit("report", "moved").status == 0
 
 
-def test_two_runs_are_merged_into_one_report(robustkit, place):
-    robustkit(*SMALL, "--out", "a")
+def test_two_runs_are_merged_into_one_report(robustkit, place, run):
+    run.rename(place / "a")
     robustkit("evaluate", "-q", "-m", "net.py:other", *DATA, "-a", "fgsm", "--eps", "0.1", "--out", "b")
     before = sorted(place.glob("[ab]/*"))
     printed = robustkit("report", "a", "b", "-o", "x.html")
@@ -218,30 +231,28 @@ def test_two_runs_are_merged_into_one_report(robustkit, place):
     assert sorted(place.glob("[ab]/*")) == before
 
 
-def test_a_report_that_cannot_be_made_is_refused_in_one_line(robustkit, place):
-    robustkit(*SMALL, "--out", "a")
-    written = robustkit("report", "a", "-o", "net.py/x.html")
+def test_a_report_that_cannot_be_made_is_refused_in_one_line(robustkit, place, run):
+    written = robustkit("report", "run", "-o", "net.py/x.html")
 
-    refused(robustkit("report", "a", "nosuch", "-o", "x.html"), "nosuch")
+    refused(robustkit("report", "run", "nosuch", "-o", "x.html"), "nosuch")
     assert not (place / "x.html").exists()
     assert (written.status, written.err.count("\n")) == (2, 1)
     assert written.err.startswith("Error: ")
 
 
 @pytest.mark.parametrize("out", [(), ("-o", "x.html")])
-def test_a_report_is_written_before_its_reader_can_leave(out, robustkit, place, monkeypatch):
+def test_a_report_is_written_before_its_reader_can_leave(out, robustkit, place, monkeypatch, run):
     from robustkit import reports
 
     def leave(*_):
         raise KeyboardInterrupt
 
-    robustkit(*SMALL, "--out", "a")
-    files = [place / "a" / "report.html", place / "a" / "results.csv", place / "a" / "samples.csv"]
+    files = [run / "report.html", run / "results.csv", run / "samples.csv"]
     for file in files:
         file.unlink()
     monkeypatch.setattr(reports, "print_tables", leave)
 
-    assert robustkit("report", "a", *out).status == 130
+    assert robustkit("report", "run", *out).status == 130
     assert all(file.exists() for file in ([place / "x.html"] if out else files))
 
 
