@@ -15,8 +15,9 @@ from robustkit.primitives import ensembles, registry
 from robustkit.primitives.measure import Measure
 from robustkit.primitives.reach import reach
 from tests.diagnosis.nets import base as trained
+from tests.evaluation.conftest import ensemble
 from tests.networks import Changed, Falsified
-from tests.small import cnn, data, evaluated, linear
+from tests.small import cnn, data, evaluated, linear, shortened
 
 EPS = {"Linf": "0.05", "L2": "0.6", "L1": "0.6"}
 
@@ -24,6 +25,13 @@ EPS = {"Linf": "0.05", "L2": "0.6", "L1": "0.6"}
 @pytest.fixture(scope="module")
 def base():
     return trained()
+
+
+@pytest.fixture(scope="module")
+def first():
+    """The name of an ensemble of the first member of the default alone, with its measures."""
+    with ensemble("first", {norm: ensembles.stages("default", norm)[:1] for norm in EPS}) as name:
+        yield name
 
 
 def verdicts(run, ensemble="rk-11") -> pd.Series:
@@ -149,9 +157,9 @@ WRONG = {"a tenth reversed": (-1.0, 10), "half nearly gone": (1e-4, 2)}
         pytest.param("half nearly gone", "L1", "1", marks=pytest.mark.slow),
     ],
 )
-def test_a_backward_pass_that_is_wrong_at_some_values_is_said(wrong, norm, eps, brief):
+def test_a_backward_pass_that_is_wrong_at_some_values_is_said(wrong, norm, eps, first):
     model = Changed(linear(), before=lambda x: Falsified.apply(x, *WRONG[wrong]))
-    ran = evaluated(model, None, dataset=data(40), attacks=brief, norm=norm, eps=eps)
+    ran = evaluated(model, None, dataset=data(40), attacks=first, norm=norm, eps=eps)
 
     assert any("step in a random direction does not change the logits" in text for text in ran.manifest["warnings"])
 
@@ -161,12 +169,12 @@ def in_256_levels(x):
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("Linf", "8/255"), ("L2", "0.3"), ("L1", "1")])
-def test_a_wrong_backward_pass_is_said_of_images_that_are_rounded_too(norm, eps, brief):
+def test_a_wrong_backward_pass_is_said_of_images_that_are_rounded_too(norm, eps, first):
     # Steps that rounding swallows, or turns into jumps, say nothing: so it must not be as small as the radius allows.
     model = Changed(linear(), before=lambda x: Falsified.apply(in_256_levels(x), -1.0, 4))
     honest = Changed(linear(), before=in_256_levels)
     said, silent = (
-        evaluated(each, None, dataset=data(40), attacks=brief, norm=norm, eps=eps).manifest["warnings"]
+        evaluated(each, None, dataset=data(40), attacks=first, norm=norm, eps=eps).manifest["warnings"]
         for each in (model, honest)
     )
 
@@ -175,11 +183,11 @@ def test_a_wrong_backward_pass_is_said_of_images_that_are_rounded_too(norm, eps,
 
 
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
-def test_logits_in_bf16_do_not_look_like_a_wrong_gradient(norm, brief):
+def test_logits_in_bf16_do_not_look_like_a_wrong_gradient(norm, first):
     # Rounding them is a step with a gradient, too; a small random step is lost in it, or crosses one such step.
     model = Changed(linear(), lambda logits: logits + (logits.bfloat16().float() - logits).detach())
     eps = {"Linf": "0.01", "L2": "0.05", "L1": "0.3"}[norm]
-    ran = evaluated(model, None, dataset=data(60), attacks=brief, norm=norm, eps=eps)
+    ran = evaluated(model, None, dataset=data(60), attacks=first, norm=norm, eps=eps)
 
     assert not any("random direction" in text for text in ran.manifest["warnings"])
 
@@ -195,7 +203,9 @@ def test_far_images_leave_after_the_first_member():
 def test_three_classes_are_aimed_at_where_gradients_show_fewer_as_near(monkeypatch):
     spent = {}
     for name in ("rk-3", "rk-4"):
-        monkeypatch.setitem(ensembles.ENSEMBLES, "begin", ensembles.stages(name, "L2")[:4])
+        first, *between = ensembles.stages(name, "L2")[:4]
+        between = (each if each.label == "targeted" else shortened(each) for each in between)
+        monkeypatch.setitem(ensembles.ENSEMBLES, "begin", (first, *between))
         rows = evaluated(cnn(), None, dataset=data(60), attacks="begin", norm="L2", eps="0.5").samples
         rows = rows[(rows.attack == "begin/targeted") & (rows.verdict == "robust") & (rows.backwards > 0)]
         spent[name] = set(rows.backwards)
@@ -216,8 +226,8 @@ def test_crattack_two_classes_are_enough_for_every_member():
 
 def test_batch_sizes_change_no_bit(brief):
     alone, some, together = (
-        evaluated(cnn(), None, dataset=data(10), attacks=brief, norm="L2", eps="0.5", batch_size=size)
-        for size in (1, 7, 64)
+        evaluated(cnn(), None, dataset=data(6), attacks=brief, norm="L2", eps="0.5", batch_size=size)
+        for size in (1, 4, 64)
     )
 
     assert set(verdicts(together, brief)) >= {"robust", "broken"}
@@ -258,8 +268,11 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
     ],
 )
 def test_no_masked_defense_looks_robust(name, most, said, note, base):
-    ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks="default", eps="0.1")
-    accuracy = ran.results.set_index("attack").accuracy["rk-11"]
+    first, *others, square = ensembles.stages("default", "Linf")
+    square = square._replace(specification="square:queries=1000,shrink_over=2000")
+    with ensemble("quick", {"Linf": (first, *map(shortened, others), square)}) as quick:
+        ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks=quick, eps="0.1")
+    accuracy = ran.results.set_index("attack").accuracy[quick]
 
     assert accuracy <= most
     assert said in " ".join(ran.manifest["warnings"])

@@ -84,7 +84,7 @@ def solved(norm, x, point, normal, rise, radius):
 
 def test_few_values_are_changed_in_l0():
     made = sparse_linear(2, count=10)
-    state = last_state(BrendelBethge(1, "L0", steps=15), made.model, untargeted(made.x, made.y))
+    state = last_state(BrendelBethge(1, "L0", steps=8), made.model, untargeted(made.x, made.y))
 
     assert (state.distance >= made.fewest).all()
     assert state.distance.median() <= 8  # of 40; the steps are bounded in L2, and the fewest values change the most

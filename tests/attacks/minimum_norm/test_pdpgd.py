@@ -45,20 +45,13 @@ def test_in_l0_the_proximal_point_is_the_best_of_all():
         assert (point == 0).any()
 
 
-def test_few_values_are_changed_in_l0():
-    made = sparse_linear(3)
-    state = last_state(PDPGD(1, "L0", steps=200), made.model, untargeted(made.x, made.y))
-
-    assert (state.distance >= made.fewest).all()
-    assert (state.distance - made.fewest).median() <= 1
-
-
 @pytest.mark.parametrize("factor", [1.0, 1000.0])
-def test_changes_are_dropped_in_l0_although_logits_are_large(factor):
+def test_few_values_are_changed_in_l0_although_logits_are_large(factor):
     made = sparse_linear(3)
     model = scaled(made, factor)
     state = last_state(PDPGD(1, "L0", steps=100), model, untargeted(made.x, made.y))
 
+    assert (state.distance >= made.fewest).all()
     assert (state.distance - made.fewest).median() <= 1
 
 
