@@ -1,5 +1,7 @@
 """Whole trainings: what they reach, what they keep, and what they leave unchanged."""
 
+from functools import cache
+
 import pytest
 import torch
 from robustkit.defenses import Diverged, finetune
@@ -45,6 +47,7 @@ def test_the_weights_of_the_best_epoch_are_kept():
     assert all(weight.grad is None for weight in network.parameters())
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones():
     random = torch.get_rng_state()
     one = last_network(network=net(dropout=0.2))
@@ -56,10 +59,15 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones():
     assert not same_weights(one, other)
 
 
+@cache
+def with_prior():
+    network = net()
+    return network, finetune(network, TRAIN, VAL, eps=EPS, recipe=ONE.but(prior="ewc:1"))
+
+
 @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
 def test_a_caller_without_gradients_does_not_matter(without):
-    one, other = net(), net()
-    first = finetune(one, TRAIN, VAL, eps=EPS, recipe=ONE.but(prior="ewc:1"))
+    (one, first), other = with_prior(), net()
     with without():
         second = finetune(other, TRAIN, VAL, eps=EPS, recipe=ONE.but(prior="ewc:1"))
 
@@ -178,6 +186,7 @@ def test_clean_training_needs_no_attack():
     assert list(tuned.history["eps"]) == [0, 0]
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_a_loss_that_diverges_is_one_sentence_and_the_checkpoint_is_intact(tmp_path):
     recipe = SHORT.but(epochs=3, schedule="flat", warmup=0.0, lr=0.001, guard=False)
     network = net()
