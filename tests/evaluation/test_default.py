@@ -268,11 +268,8 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
     ],
 )
 def test_no_masked_defense_looks_robust(name, most, said, note, base):
-    first, *others, square = ensembles.stages("default", "Linf")
-    square = square._replace(specification="square:queries=1000,shrink_over=2000")
-    with ensemble("quick", {"Linf": (first, *map(shortened, others), square)}) as quick:
-        ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks=quick, eps="0.1")
-    accuracy = ran.results.set_index("attack").accuracy[quick]
+    ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks="default", eps="0.1")
+    accuracy = ran.results.set_index("attack").accuracy["rk-11"]
 
     assert accuracy <= most
     assert said in " ".join(ran.manifest["warnings"])
