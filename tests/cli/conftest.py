@@ -1,5 +1,6 @@
 """A folder with a model file and a data file, and the command line in this process."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,30 @@ def robustkit(place, capsys, monkeypatch) -> Callable[..., Printed]:
         return Printed(status, *capsys.readouterr())
 
     return command
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory) -> Path:
+    """Run folders of the tests of a module."""
+    return tmp_path_factory.mktemp("originals")
+
+
+@pytest.fixture
+def run_once(originals, place, robustkit) -> Callable[..., Path]:
+    """`run_once(NAME, WORDS...)`: the folder NAME of a run that the first test of a module makes, and others copy.
+
+    It is made in a test, and not before all, because its page names the folder that it was made in.
+    """
+
+    def folder(name: str, *words: str) -> Path:
+        if (originals / name).exists():
+            shutil.copytree(originals / name, place / name)
+        else:
+            assert robustkit(*words, "--out", name).status == 0
+            shutil.copytree(place / name, originals / name)
+        return place / name
+
+    return folder
 
 
 def without(words: tuple[str, ...], *options: str) -> tuple[str, ...]:

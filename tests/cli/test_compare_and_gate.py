@@ -1,7 +1,6 @@
 """`robustkit compare` and `robustkit gate`: exit statuses and files."""
 
 import re
-import shutil
 from xml.etree import ElementTree as ET
 
 import pandas as pd
@@ -13,21 +12,10 @@ from tests.cli.test_bad_input import refused
 EVALUATE = ("evaluate", "-q", *DATA, "-a", "fgsm", "--eps", "0.05")
 
 
-@pytest.fixture(scope="module")
-def originals(tmp_path_factory):
-    """Two runs that are made once: the first test that wants them puts them here."""
-    return tmp_path_factory.mktemp("originals") / "runs"
-
-
 @pytest.fixture
-def runs(originals, place, robustkit):
-    if not originals.exists():
-        assert robustkit(*EVALUATE, *MODEL, "--out", "one").status == 0
-        assert robustkit(*EVALUATE, "-m", "net.py:other", "--out", "two").status == 0
-        for name in ("one", "two"):
-            shutil.copytree(place / name, originals / name)
-    else:
-        shutil.copytree(originals, place, dirs_exist_ok=True)
+def runs(run_once):
+    run_once("one", *EVALUATE, *MODEL)
+    run_once("two", *EVALUATE, "-m", "net.py:other")
 
 
 def test_a_comparison_is_printed_and_written(runs, robustkit, place):

@@ -31,20 +31,9 @@ def interrupted_after(images: int, monkeypatch) -> None:
     monkeypatch.setattr(Bars, "advance", stop)
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    """The run of `SMALL`, which is made once: the first test that wants it puts it here."""
-    return tmp_path_factory.mktemp("original") / "run"
-
-
 @pytest.fixture
-def run(original, place, robustkit):
-    if not original.exists():
-        assert robustkit(*SMALL, "--out", "run").status == 0
-        shutil.copytree(place / "run", original)
-    else:
-        shutil.copytree(original, place / "run")
-    return place / "run"
+def run(run_once):
+    return run_once("run", *SMALL)
 
 
 def test_a_run_folder_holds_four_files_which_pandas_reads(robustkit, place):

@@ -14,20 +14,9 @@ from tests.cli.test_bad_input import refused
 from tests.small import data, linear, save
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    """A copy of a run that is made once: by the first test that wants it, because the page names the folder `made`."""
-    return tmp_path_factory.mktemp("original") / "made"
-
-
 @pytest.fixture
-def made(original, place, robustkit):
-    if not original.exists():
-        assert robustkit("evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1", "--out", "made").status == 0
-        shutil.copytree(place / "made", original)
-    else:
-        shutil.copytree(original, place / "made")
-    return place / "made"
+def made(run_once):
+    return run_once("made", "evaluate", "-q", *MODEL, *DATA, "-a", "fgsm", "--eps", "0.1")
 
 
 def test_an_untouched_run_passes(made, robustkit):
