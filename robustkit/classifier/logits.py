@@ -30,6 +30,7 @@ def logits_of(output: Any, images: Tensor | None = None) -> Tensor:
     whole = not (logits.is_floating_point() or logits.is_complex())
     if logits.is_meta or logits.is_nested or logits.layout is not torch.strided or logits.dtype not in _USUAL:
         logits = _usual(logits)
+    logits = unnamed(logits)
     shape = logits.shape
     if len(shape) == 1:
         if whole:
@@ -49,6 +50,11 @@ def logits_of(output: Any, images: Tensor | None = None) -> Tensor:
     if shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     return logits if images is None or logits.device == images.device else logits.to(images.device)
+
+
+def unnamed(values: Tensor) -> Tensor:
+    """Without the names of dimensions, which older versions of torch have and many of their operations refuse."""
+    return values.rename(None) if any(getattr(values, "names", ())) else values  # type: ignore[attr-defined]
 
 
 def require_finite(logits: Tensor) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.classifier import randomized as draws
+from robustkit.classifier.logits import unnamed
 from robustkit.nethook.hooked import Inputs
 from robustkit.nethook.structure import mapped
 
@@ -35,6 +36,7 @@ def _computable(values: Tensor) -> Tensor:
 
 def per_image(values: Tensor, count: int) -> Tensor:
     """`[count, m]` along the axis that holds the images; values without such an axis are repeated for each image."""
+    values = unnamed(values)
     if values.dim() and len(values) and len(values) % count == 0:
         return values.reshape(count, -1)
     for axis in range(1, values.dim()):

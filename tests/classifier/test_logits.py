@@ -22,6 +22,14 @@ def test_logits_are_found_in_whatever_a_model_returns(output):
     assert torch.equal(logits_of(output), Z)
 
 
+@pytest.mark.skipif(not hasattr(Z, "rename"), reason="newer versions of torch have no named tensors")
+@pytest.mark.filterwarnings("ignore:Named tensors")
+def test_the_names_of_dimensions_are_dropped():
+    logits = logits_of(Z.rename("N", "K"))
+
+    assert torch.equal(logits.scatter(1, torch.tensor([[0], [1]]), -1.0), torch.tensor([[-1.0, 2.0], [3.0, -1.0]]))
+
+
 @pytest.mark.parametrize("output", [torch.tensor([-2.0, 3.0]), torch.tensor([[-2.0], [3.0]])])
 def test_one_logit_is_a_binary_classifier(output):
     assert logits_of(output).tolist() == [[0, -2], [0, 3]]
