@@ -19,7 +19,7 @@ from torch import Tensor
 from robustkit.classifier import randomized as draws
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.input_format import InputFormat
-from robustkit.classifier.logits import logits_of
+from robustkit.classifier.logits import logits_of, unnamed
 from robustkit.errors import UserError
 from robustkit.nethook import Call, Trace
 from robustkit.nethook.gradients import gradients
@@ -111,7 +111,7 @@ class Runner:
             rows = rows_of(tensor, len(points))
             if rows is not None:
                 shapes.setdefault(Key(name, call), tuple(rows.shape[1:]))
-            return tensor.new_empty(0)
+            return unnamed(tensor).new_empty(0)
 
         draws.reseed(self.seed)
         network = self.classifier.network
@@ -148,7 +148,7 @@ class Runner:
 
         def part(tensor: Tensor, *, name: str, call: int) -> Tensor:
             span, rows = wanted.get(Key(name, call)), rows_of(tensor, len(points))
-            return tensor.new_empty(0) if span is None or rows is None else rows.flatten(1)[:, span].clone()
+            return unnamed(tensor).new_empty(0) if span is None or rows is None else rows.flatten(1)[:, span].clone()
 
         fed = self._placed(points)
         slices = {INPUT_KEY: fed.flatten(1)[:, wanted[INPUT_KEY]]} if INPUT_KEY in wanted else {}
@@ -204,6 +204,7 @@ def rows_of(tensor: Tensor, rows: int) -> Tensor | None:
     """The tensor with one row per image; windows and heads that share the first axis become part of the row."""
     if not tensor.is_floating_point() or tensor.dim() == 0 or not len(tensor) or len(tensor) % rows:
         return None
+    tensor = unnamed(tensor)
     return tensor if len(tensor) == rows else tensor.reshape(rows, len(tensor) // rows, *tensor.shape[1:])
 
 
