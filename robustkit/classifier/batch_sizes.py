@@ -200,13 +200,10 @@ def made_up(numbers: Tensor, like: Tensor) -> Tensor:
     """`[n, *S]` images in [0, 1] of the type of `like` `[N, *S]`, each fixed by its number: noise, faint noise, and
     noise on few pixels.
     """
-    shape = like.shape[1:]
-    if numbers.device.type != "cpu":
-        return _made_up(numbers, shape, like.dtype)
-    count = 1 << int(numbers.max()).bit_length()
-    if count * shape.numel() > _KEPT:
-        return _made_up(numbers, shape, like.dtype)
-    return _first_made_up(count, shape, like.dtype).index_select(0, numbers)
+    shape, on_cpu = like.shape[1:], numbers.device.type == "cpu"
+    if on_cpu and (count := 1 << int(numbers.max()).bit_length()) * shape.numel() <= _KEPT:
+        return _first_made_up(count, shape, like.dtype).index_select(0, numbers).to(like.device)
+    return _made_up(numbers, shape, like.dtype).to(like.device)
 
 
 @lru_cache(maxsize=2)  # comparing orders asks for the same images again and again
@@ -222,7 +219,7 @@ def _made_up(numbers: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         first = first.double() * (1 - 2**-24) + noise.uniform(keys, 1, tuple(shape)).double() * 2**-24
     kind = along(numbers % 3, first)
     faint, sparse = 0.4 + 0.2 * first, torch.where(second < 0.2, first, 0)
-    return torch.where(kind == 0, first, torch.where(kind == 1, faint, sparse)).to(numbers.device, dtype)
+    return torch.where(kind == 0, first, torch.where(kind == 1, faint, sparse)).to(dtype)
 
 
 def share_comparisons(network: nn.Module, other: nn.Module) -> None:

@@ -2,16 +2,16 @@
 
 SplitMix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195) used as a counter-based generator: number `c` of the
 stream of key `k` is `finalise(k + c * GAMMA)`. It is integer arithmetic, so the bits are the same on every device, in
-every batch and in every order. `normal` needs log and cos, whose last digit may differ between devices. On a CPU numpy
-computes them: it has unsigned numbers, and takes a half to a quarter of torch's time.
+every batch and in every order. `normal` needs log and cos, whose last digit may differ between devices. On a CPU the
+same lines compute with numpy's arrays in place of tensors, which takes less time.
 """
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 _GAMMA = 0x9E3779B97F4A7C15
@@ -22,19 +22,11 @@ _BLOCK = 1 << 16  # numbers computed at once on a CPU: they fit into its cache, 
 
 def keys(seed: int, *parts: Tensor) -> Tensor:
     """`[B]` int64 stream keys from a seed and any number of `[B]` int64 parts that identify the row."""
-    if parts[0].device.type == "cpu":
-        return _signed_bits(_keys(seed, [_unsigned_bits(part) for part in parts]))
-    key = torch.full_like(parts[0], _signed(seed * _GAMMA + 1))
-    for part in parts:
-        key = finalise(key + _signed(_GAMMA)) ^ finalise(part * _signed(_SECOND) + _signed(_FIRST))
-    return finalise(key)
-
-
-def _keys(seed: int, parts: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    key = np.full_like(parts[0], _unsigned(seed * _GAMMA + 1))
-    for part in parts:
-        key = _mixed(key + _unsigned(_GAMMA)) ^ _mixed(part * _unsigned(_SECOND) + _unsigned(_FIRST))
-    return _mixed(key)
+    given = [_quick(part) for part in parts]
+    key = given[0] * 0 + _signed(seed * _GAMMA + 1)
+    for part in given:
+        key = _mixed(key + _signed(_GAMMA)) ^ _mixed(part * _signed(_SECOND) + _signed(_FIRST))
+    return _tensor(_mixed(key))
 
 
 def choose(seed: int, stream: int, numbers: Iterable[int], count: int) -> set[int]:
@@ -50,19 +42,16 @@ def choose(seed: int, stream: int, numbers: Iterable[int], count: int) -> set[in
 
 def bits(key: Tensor, draw: Tensor | int, count: int) -> Tensor:
     """`[B, count]` int64 of 64 random bits each; `draw` numbers the draws of a row: an int or `[B]` int64."""
-    if key.device.type == "cpu":
-        return _signed_bits(_bits(key, draw, count))
+    return _tensor(_bits(key, draw, count))
+
+
+def _bits(key: Tensor, draw: Tensor | int, count: int) -> Any:
     # A number is multiplied here: as a tensor it would have to be copied to a GPU.
-    start = key + (_signed(draw * _STREAM * _GAMMA) if isinstance(draw, int) else draw * _signed(_STREAM * _GAMMA))
-    return finalise(start.unsqueeze(1) + torch.arange(1, count + 1, device=key.device).mul_(_signed(_GAMMA)))
-
-
-def _bits(key: Tensor, draw: Tensor | int, count: int) -> NDArray[np.uint64]:
-    step = _unsigned(_STREAM * _GAMMA)
-    start = _unsigned_bits(key) + (
-        _unsigned(draw * _STREAM * _GAMMA) if isinstance(draw, int) else _unsigned_bits(draw) * step
-    )
-    return _mixed(start[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _unsigned(_GAMMA))
+    step = _signed(draw * _STREAM * _GAMMA) if isinstance(draw, int) else _quick(draw) * _signed(_STREAM * _GAMMA)
+    start = _quick(key) + step
+    numbers = _quick(torch.arange(1, count + 1, device=key.device))
+    numbers *= _signed(_GAMMA)
+    return _mixed(start[:, None] + numbers)
 
 
 def uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
@@ -78,12 +67,8 @@ def uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
 
 
 def _uniform(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
-    count = math.prod(shape)
-    if key.device.type == "cpu":
-        top = torch.from_numpy((_bits(key, draw, count) >> np.uint64(40)).astype(np.float32))
-    else:
-        top = (bits(key, draw, count) >> 40).bitwise_and_(0xFFFFFF).to(torch.float32)
-    return top.mul_(2.0**-24).reshape(len(key), *shape)
+    top = _shifted(_bits(key, draw, math.prod(shape)), 40)
+    return _tensor(top).to(torch.float32).mul_(2.0**-24).reshape(len(key), *shape)
 
 
 def signs(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
@@ -99,40 +84,35 @@ def normal(key: Tensor, draw: Tensor | int, shape: Sequence[int]) -> Tensor:
 
 def finalise(z: Tensor) -> Tensor:
     """SplitMix64's mixing function on int64; products wrap modulo 2^64."""
-    if z.device.type == "cpu":
-        return _signed_bits(_mixed(_unsigned_bits(z)))
+    return _tensor(_mixed(_quick(z)))
+
+
+def _mixed(z: Any) -> Any:
     # In place after the first operation: for a batch of 64 images, most of the time would else go into new memory.
-    z = (z ^ _shifted(z, 30)).mul_(_signed(_FIRST))
-    z = z.bitwise_xor_(_shifted(z, 27)).mul_(_signed(_SECOND))
-    return z.bitwise_xor_(_shifted(z, 31))
-
-
-def _shifted(z: Tensor, by: int) -> Tensor:
-    # torch shifts int64 arithmetically; with the mask it is the logical shift of the paper.
-    return (z >> by).bitwise_and_((1 << (64 - by)) - 1)
-
-
-def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = z ^ (z >> np.uint64(30))
-    z *= _unsigned(_FIRST)
-    z ^= z >> np.uint64(27)
-    z *= _unsigned(_SECOND)
-    z ^= z >> np.uint64(31)
+    z = z ^ _shifted(z, 30)
+    z *= _signed(_FIRST)
+    z ^= _shifted(z, 27)
+    z *= _signed(_SECOND)
+    z ^= _shifted(z, 31)
     return z
+
+
+def _shifted(z: Any, by: int) -> Any:
+    # int64 is shifted arithmetically; with the mask it is the logical shift of the paper.
+    z = z >> by
+    z &= (1 << (64 - by)) - 1
+    return z
+
+
+def _quick(values: Tensor) -> Any:
+    """An array in the memory of a tensor on a CPU; a tensor elsewhere as it is."""
+    return values.numpy() if values.device.type == "cpu" else values
+
+
+def _tensor(values: Any) -> Tensor:
+    return torch.from_numpy(values) if isinstance(values, np.ndarray) else values
 
 
 def _signed(value: int) -> int:
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
-
-
-def _unsigned(value: int) -> np.uint64:
-    return np.uint64(value & ((1 << 64) - 1))
-
-
-def _unsigned_bits(values: Tensor) -> NDArray[np.uint64]:
-    return values.numpy().view(np.uint64)
-
-
-def _signed_bits(values: NDArray[np.uint64]) -> Tensor:
-    return torch.from_numpy(values.view(np.int64))
