@@ -84,8 +84,20 @@ def assess(subject: Subject, layers: Layers | None) -> Assessment:
     if chosen is None:
         for site, (summary, result) in masking_parents(subject, CallTree(calls), verdicts).items():
             summaries[site], verdicts[site] = summary, result
+    if bool(whole.randomized.any()) and "randomized" not in verdicts.values():
+        _find_randomized(subject, calls, summaries, verdicts)
     _assess_logits(calls.last, whole, summaries, verdicts)
     return Assessment(calls, summaries, verdicts, _lines(subject, summaries, verdicts), whole)
+
+
+def _find_randomized(
+    subject: Subject, calls: ForwardCalls, summaries: dict[Site, CallSummary], verdicts: dict[Site, str]
+) -> None:
+    """Give calls that draw random numbers their verdict, though `layers` leaves them out or hooks do not see them."""
+    answers = responses(subject, [run.site for run in calls.runs if run.leaf and run.site not in verdicts])
+    found = [site for site, answer in answers.items() if bool(answer.randomized.any())]
+    for site in found or [run.site for run in calls.runs[-1:]]:  # the network's own forward, unless it has no calls
+        summaries[site], verdicts[site] = summarize(answers.get(site), None), "randomized"
 
 
 def _assess_logits(

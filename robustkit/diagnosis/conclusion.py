@@ -88,7 +88,8 @@ def _missed(proof: Proof) -> str:
 
 
 def _unsuspected(assessment: Assessment) -> str:
-    return f"No layer masks its gradient ({sum(run.leaf for run in assessment.calls.runs)} calls examined)"
+    examined = len(assessment.runs)
+    return f"No layer masks its gradient ({examined} call{'s' * (examined != 1)} examined)"
 
 
 def notes(assessment: Assessment, subject: Subject, final: Conclusion) -> tuple[str, ...]:

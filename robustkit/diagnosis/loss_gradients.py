@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -46,6 +47,7 @@ class EndToEndNumbers(NamedTuple):
     correct: Tensor  # [n] 1 where the prediction is the label
     still: Tensor  # [n] 1 where the full perturbation changes no logit
     unseen: Tensor  # [n] how far the logits move if only values without a gradient do, as a share of the full move
+    randomized: Tensor  # [n] 1 where the same image gives other logits after another seed
 
 
 class LossGradients(NamedTuple):
@@ -103,13 +105,14 @@ def _of_batch(batch: Subject, sites: Sequence[Site]) -> LossGradients:
 
 
 def _moved(batch: Subject, grad: Tensor, seen: Tensor, logits: Tensor, margin: Tensor) -> dict[str, Tensor]:
-    """`fidelity`, `fidelity_small`, `still` and `unseen` of EndToEndNumbers."""
+    """`fidelity`, `fidelity_small`, `still`, `unseen` and `randomized` of EndToEndNumbers."""
     move = batch.perturbed - batch.x
     predicted = (per_image(grad, len(batch.x)) * per_image(move, len(batch.x))).sum(1)
     floor = _ROUNDING * torch.finfo(logits.dtype).eps * logits.abs().amax(1)
     with torch.no_grad():
         far, near = batch.logits(batch.x + move), batch.logits(batch.x + SMALL * move)
         without_gradient = batch.logits(batch.x + move * ~seen)
+        drawn, redrawn = batch.logits(batch.x), replace(batch, seed=batch.seed + 1).logits(batch.x)
     response = (far - logits).norm(dim=1)
     unseen = torch.where(response > 0, (without_gradient - logits).norm(dim=1) / response, torch.nan)
 
@@ -118,7 +121,8 @@ def _moved(batch: Subject, grad: Tensor, seen: Tensor, logits: Tensor, margin: T
         return as_float64(torch.where(change.abs() > floor, agreement(share * predicted, change), torch.nan))
 
     return {"fidelity": fidelity(1.0, far), "fidelity_small": fidelity(SMALL, near),
-            "still": as_float64((far == logits).all(1)), "unseen": as_float64(unseen)}  # fmt: skip
+            "still": as_float64((far == logits).all(1)), "unseen": as_float64(unseen),
+            "randomized": as_float64((redrawn - drawn).norm(dim=1) > floor)}  # fmt: skip
 
 
 def _grad_or_zeros(value: Tensor, point: Tensor) -> Tensor:

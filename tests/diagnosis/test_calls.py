@@ -56,6 +56,26 @@ def test_only_the_chosen_layers_are_examined():
     assert diagnosis.verdict == "inconclusive"
 
 
+class Noise(nn.Module):
+    def forward(self, x):
+        return x + 0.1 * torch.randn_like(x)
+
+
+def test_noise_is_found_outside_the_chosen_layers():
+    diagnosis = diagnosed(nn.Sequential(Noise(), base()), layers=["1.conv1"])
+
+    assert diagnosis.verdict == "randomized"
+    assert causes(diagnosis) == [("0", "randomized")]
+    assert remedies(diagnosis) == {"eot"}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`", "ignore::DeprecationWarning")
+def test_noise_in_a_layer_that_hooks_cannot_see_is_found():
+    diagnosis = diagnosed(nn.Sequential(torch.jit.script(Noise()), base()))
+
+    assert diagnosis.verdict == "randomized"
+
+
 def test_each_call_of_a_shared_layer_has_its_row():
     relu = nn.ReLU(inplace=True)
     diagnosis = diagnosed(Holder(relu, lambda net, x: net.body(net.layer(2 * net.layer(x)))))
