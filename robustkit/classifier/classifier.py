@@ -191,7 +191,7 @@ class Classifier(Summarised):
                     "its own randomness off, or evaluate it without smoothing."
                 )
             reseed(seed)
-            search = Search(reference, self._search_options(), images[:tile], foldable=not repeats.randomized)
+            search = Search(reference, self._search_options(), images[:tile], draws=repeats.randomized)
             oracle = self._oracle(reference, search, repeats, images[:_COPIED])
             only = black_box_in(self.model) is not None
             yield Session(self.name, reference, search, oracle, seed, repeats, answers_only=only)

@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 
 from robustkit.classifier.answers import Forward, answered, likeliest
 from robustkit.classifier.folding import folded, hooked, switches_gradients
+from robustkit.classifier.generators import generator_states, reseed
 from robustkit.classifier.isolation import products
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
@@ -31,6 +32,7 @@ from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack, Seen, State
 
 _PROBED = 4  # images that show whether a network writes into its input, and whether gradients agree
+_SEEDS = 8  # of a randomized model, at which a copy is compared with it
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,16 @@ class Search:
         reference: the model it stands for.
         options: how it is made.
         images: clean images `[n, *S]` in [0, 1], to compare copies of the network with the original.
-        foldable: False for a randomized model, whose copies cannot be compared.
+        draws: whether the model is randomized, so that a copy of it must draw the same numbers.
     """
 
-    def __init__(self, reference: Reference, options: SearchOptions, images: Tensor, *, foldable: bool) -> None:
+    def __init__(self, reference: Reference, options: SearchOptions, images: Tensor, *, draws: bool) -> None:
         self.reference, self.options = reference, options
         self.input, self.passes = reference.input, reference.passes
         self.network = network_in(reference.model)
-        folded_copy = self._folded(images) if options.fold and foldable else None
+        # Each seed makes another network of a randomized model, so some images are compared at several.
+        self._seeds = range(_SEEDS if draws else 1)
+        folded_copy = self._folded(images[:_PROBED] if draws else images) if options.fold else None
         self.folded = folded_copy is not None
         self._own_gradients = folded_copy is None or self._has_own_gradients(folded_copy, images[:_PROBED])
         copied: nn.Module | None = folded_copy
@@ -184,9 +188,11 @@ class Search:
 
     def _folded(self, images: Tensor) -> fx.GraphModule | None:
         copied = folded(self.reference.model)
-        if copied is not None and images.device.type == "cpu" and not self.options.compile:
+        if copied is None:
+            return None
+        if images.device.type == "cpu" and not self.options.compile:
             as_matrices(copied)
-        return copied if copied is not None and self._agrees(copied, images) else None
+        return copied if all(self._agrees(copied, images, seed) for seed in self._seeds) else None
 
     def _channels_last_pays(self, images: Tensor) -> bool:
         if self.options.channels_last is not None:
@@ -211,32 +217,41 @@ class Search:
         return given._version == 0 and torch.equal(given, images)
 
     @torch.no_grad()
-    def _agrees(self, copied: nn.Module, images: Tensor) -> bool:
-        """Whether a folded copy answers as the original does, up to rounding."""
+    def _agrees(self, copied: nn.Module, images: Tensor, seed: int) -> bool:
+        """Whether a folded copy answers as the original does, up to rounding, and draws as many random numbers."""
         self.passes.forwards += 2 * len(images)
         try:
-            original, copy_ = (self._of(network, images).float() for network in (self.reference.model, copied))
+            original = self._seeded(self.reference.model, seed, images).float()
+            states = generator_states()
+            copy_ = self._seeded(copied, seed, images).float()
         except UserError:
             raise
         except Exception:
             # A trace can hold on to the caller's tensors or control flow; then the original is searched.
             return False
-        return bool(((original - copy_).abs() <= 1e-3 * sizes(original).clamp(min=1)).all())
+        close = (original - copy_).abs() <= 1e-3 * sizes(original).clamp(min=1)
+        # A number that was drawn while the model was traced stays the same in the copy, which draws fewer.
+        return bool(close.all()) and generator_states() == states
 
     def _has_own_gradients(self, copied: fx.GraphModule, images: Tensor) -> bool:
         """Whether a folded copy has the gradients of the original, up to rounding."""
         # Of some images these may be equal all the same: where an estimator acts on others.
         if switches_gradients(copied):
             return False
-        self.passes.forwards += 2 * len(images)
-        self.passes.backwards += 2 * len(images)
+        self.passes.forwards += 2 * len(images) * len(self._seeds)
+        self.passes.backwards += 2 * len(images) * len(self._seeds)
         try:
-            return same_gradients(partial(self._of, self.reference.model), partial(self._of, copied), images)
+            for seed in self._seeds:
+                original, copy_ = (partial(self._seeded, each, seed) for each in (self.reference.model, copied))
+                if not same_gradients(original, copy_, images):
+                    return False
         except Exception:
             # Of the caller's own backward pass: an attack that needs it meets it again, and others do not.
             return False
+        return True
 
-    def _of(self, network: nn.Module, images: Tensor) -> Tensor:
+    def _seeded(self, network: nn.Module, seed: int, images: Tensor) -> Tensor:
+        reseed(seed)
         return logits_of(network(self.input.fed(images)), images)
 
 

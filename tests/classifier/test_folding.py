@@ -1,7 +1,9 @@
 import copy
 import operator
+import random
 import threading
 
+import numpy as np
 import pytest
 import torch
 from robustkit.attacks import PGD
@@ -12,7 +14,7 @@ from robustkit import attack
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.folding import folded
 from robustkit.testing.problems import SmallConvNet
-from tests.networks import Rounding
+from tests.networks import Changed, Rounding
 from tests.problems import filled, images, problem
 
 
@@ -314,3 +316,24 @@ def test_a_hook_of_the_backward_pass_meets_no_write_in_place(everywhere):
 
     assert seen
     assert torch.equal(found.x_adv, attack(made.model, made.x, made.y, PGD(0.1, steps=2)).x_adv)
+
+
+NOISE = {
+    "of each image": torch.randn_like,
+    "of a shape that is read from the images": lambda x: torch.randn(x.shape),
+}
+ONCE = {  # what a trace draws once and for all
+    "of a fixed shape": lambda x: torch.randn(8, 8),
+    "of numpy": lambda x: np.random.standard_normal(),
+    "a member that is seldom drawn": lambda x: float(random.random() < 0.01),
+}
+
+
+@pytest.mark.parametrize("noise", [*NOISE, *ONCE])
+def test_a_randomized_model_is_folded_where_its_copy_draws_the_same_numbers(noise):
+    made = problem("cnn", 1, 8, 8, count=4)
+    net = Changed(made.model, before=lambda x: x + 0.1 * {**NOISE, **ONCE}[noise](x))
+    with Classifier(net).session(made.x) as session:
+        folded_ = session.search.folded
+
+    assert folded_ == (noise in NOISE)
