@@ -34,8 +34,47 @@ from .verify import verify
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
+# In the order in which they are needed, each with a line that fits into 80 columns.
+SECTIONS: dict[str, dict[click.Command, str]] = {
+    "Evaluate": {
+        evaluate: "Accuracy under attack, as a table, CSV and HTML.",
+        corruptions: "Accuracy under noise, blur, weather and compression.",
+        attack: "Write adversarial examples of image files.",
+        universal: "Find one perturbation for all images.",
+    },
+    "Explain": {
+        diagnose: "Find the layer that masks gradients, and prove it.",
+        trace: "Show layer by layer where a perturbation grows.",
+    },
+    "Improve": {
+        finetune: "Train a model on adversarial examples.",
+        ablate: "Find out which training choice helps.",
+    },
+    "Finished runs": {
+        show: "Print the table again, or the results of one image.",
+        report: "Write the page again, or LaTeX, Markdown, JSON, a card.",
+        compare: "Test which models differ, on the same images.",
+        gate: "Fail a build if robustness is too low.",
+        verify: "Check every number against the evidence.",
+        merge: "Join the folders of several runs into one.",
+    },
+    "This machine": {
+        catalogue: "List attacks, models or data sets.",
+        cache: "List or delete models that were trained here.",
+        selftest: "Try the automatic checks on models that must fail them.",
+    },
+}
+
+
 class Commands(click.Group):
     """A group whose commands end with one line and a status, whatever happens in them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by what they are for."""
+        widest = max(map(len, self.commands))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(str(each.name).ljust(widest), line) for each, line in commands.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run the command line."""
@@ -51,20 +90,6 @@ def main() -> None:
     """How robust an image classifier really is, how sure that number is, and why."""
 
 
-main.add_command(evaluate)
-main.add_command(attack)
-main.add_command(universal)
-main.add_command(corruptions)
-main.add_command(diagnose)
-main.add_command(finetune)
-main.add_command(report)
-main.add_command(show)
-main.add_command(trace)
-main.add_command(catalogue)
-main.add_command(cache)
-main.add_command(ablate)
-main.add_command(compare)
-main.add_command(merge)
-main.add_command(gate)
-main.add_command(verify)
-main.add_command(selftest)
+for _commands in SECTIONS.values():
+    for _command in _commands:
+        main.add_command(_command)
