@@ -57,7 +57,7 @@ _RUNS = Path("robustkit-runs")
     "surrogates",
     multiple=True,
     metavar="NAME",
-    help="Transfer: attacks query this model, and their results are tested on the others. Repeatable.",
+    help="Attacks query this model, and their results are tested on the others. Repeatable.",
 )
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @click.option("--surrogate-ensemble", is_flag=True, help="Query all surrogates as one, the mean of their logits.")

@@ -6,8 +6,10 @@ import click
 
 from robustkit.errors import UserError
 
+from .help_sections import HelpInSections
 
-class OneValueEach(click.Command):
+
+class OneValueEach(HelpInSections):
     """A command that refuses a second value of an option of one value; flags may be repeated."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
