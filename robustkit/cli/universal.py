@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 _OUT = Path("universal")
 _BATCH = 64
+_OF_THE_FIT = ("method", "norm", "eps", "target", "fit_split", "fit_share", "fit_samples", "seed")
 
 
 @click.command(cls=OneValueEach)
@@ -59,18 +59,28 @@ _BATCH = 64
               help="Fit nothing: judge the perturbation of an earlier run.")  # fmt: skip
 @batch_size_option
 @run_options(_OUT)
-def universal(**options: Any) -> None:
+@click.pass_context
+def universal(context: click.Context, **options: Any) -> None:
     """One perturbation for all images: fitted on one split, judged on another.
 
     Writes perturbation.safetensors, perturbation.png and results.csv. An --out that exists is refused; after an
     interruption or a kill, the same command goes on with the fit.
     """
     require_model(options)
+    if options["perturbation"] is not None:
+        _refuse_fit_options(context)
     try:
         _work(options)
     except KeyboardInterrupt:
         echo("Interrupted. The same command goes on with the fit.", err=True)
         sys.exit(130)
+
+
+def _refuse_fit_options(context: click.Context) -> None:
+    for option in context.command.params:
+        typed = context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE
+        if typed and option.name in _OF_THE_FIT:
+            raise UserError(f"--perturbation judges what was fitted before, so leave out {max(option.opts, key=len)}.")
 
 
 def _work(options: dict[str, Any]) -> None:
@@ -91,18 +101,22 @@ def _work(options: dict[str, Any]) -> None:
         if earlier is None:
             fit_data, test = _splits(options, test)
             model = _classifier(options, options["model"], options["weights"], test)
+            others = _others(options, test)  # loaded first: a misspelt one must not cost the fit
             fitted = _fitted(options, choice, model, fit_data)
             judgements = [_judged(options, fitted, model, fit_data, "fit_samples", fit=True)]
         else:
             fitted, judgements = earlier[0], []
             model = _classifier(options, options["model"], options["weights"], test)
+            others = _others(options, test)
         judgements.append(_judged(options, fitted, model, test))
-        judgements += [_judged(options, fitted, other, test) for other in _others(options, test)]
+        judgements += [_judged(options, fitted, other, test) for other in others]
         if earlier is None:
             write_universal(fitted, choice, judgements, part)
         else:
             part.mkdir()
             write_judgements(judgements, choice, part)
+    if earlier is None:
+        _checkpoint(user_path(options["out"])).unlink(missing_ok=True)
     _print(fitted, choice, judgements)
     echo(f"\n{options['out']}{os.sep}")
 
@@ -155,10 +169,10 @@ def _classifier(options: dict[str, Any], name: str, weights: str | None, data: "
     )  # fmt: skip
 
 
-def _others(options: dict[str, Any], data: "Dataset") -> "Iterator[Classifier]":
+def _others(options: dict[str, Any], data: "Dataset") -> "list[Classifier]":
     names, weights = options["others"], options["other_weights"]
-    for name, file in zip(names, weights or [None] * len(names), strict=True):
-        yield _classifier(options, name, file, data)
+    given = zip(names, weights or [None] * len(names), strict=True)
+    return [_classifier(options, name, file, data) for name, file in given]
 
 
 def _fitted(
@@ -175,6 +189,7 @@ def _fitted(
     return fit_universal(
         model, x, y, choice.method, eps=choice.eps, norm=choice.norm or "Linf", target=target, batch_size=batch,
         seed=options["seed"], progress=False if options["quiet"] else None, checkpoint=_checkpoint(options["out"]),
+        keep_checkpoint=True,
     )  # fmt: skip
 
 
@@ -212,7 +227,13 @@ def _print(fitted: "FittedPerturbation", choice: "UniversalChoice", judgements: 
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    echo("\nrobust: accuracy with the perturbation, an upper bound. broken: of the images classified correctly before.")
+    aim = fitted.target
+    echo(
+        "\nrobust: accuracy with the perturbation, an upper bound. broken: of the images classified correctly before."
+        if aim is None else
+        f"\nrobust: classified correctly before, and not taken for class {aim} then; other errors count as robust. "
+        f"broken: of the images classified correctly before that are not of class {aim}."
+    )  # fmt: skip
 
 
 def _percent(share: "Proportion") -> str:

@@ -62,15 +62,15 @@ class FitCheckpoint:
             )
         return replace(state, **values)
 
-    def keep(self, state: UniversalState) -> None:
-        """Write the state, if the last time is some time ago.
+    def keep(self, state: UniversalState, *, now: bool = False) -> None:
+        """Write the state, if the last time is some time ago, or `now`.
 
         Raises:
             UserError: the file cannot be written.
         """
         from safetensors.torch import save
 
-        if self.path is None or time.monotonic() - self._written < _SECONDS:
+        if self.path is None or not (now or time.monotonic() - self._written >= _SECONDS):
             return
         values = {each.name: getattr(state, each.name) for each in fields(state)}
         tensors = {name: value.detach().cpu().contiguous() for name, value in values.items()

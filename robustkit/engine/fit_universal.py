@@ -33,6 +33,10 @@ from robustkit.primitives.rounding import Bounds
 from robustkit.primitives.universal import UniversalAttack, UniversalState
 
 _ORDER = 1 << 42  # apart from the seeds of places and of clean images
+_UNMOVED = (
+    "The fit did not change the perturbation, so its numbers say nothing about robustness: every gradient was zero "
+    "(`robustkit diagnose` names the layer and the remedy, such as --bpda LAYER), or eps is 0."
+)
 
 
 def fit_universal(
@@ -49,6 +53,7 @@ def fit_universal(
     seed: int = 0,
     progress: bool | None = False,
     checkpoint: str | Path | None = None,
+    keep_checkpoint: bool = False,
 ) -> FittedPerturbation:
     """One perturbation for all images, fitted to those of `x` that the model classifies correctly.
 
@@ -69,6 +74,8 @@ def fit_universal(
         progress: show a bar on standard error; None shows it in a terminal only.
         checkpoint: a file that is written every half minute and removed at the end: after a kill, the same call goes
             on from there with the same bits. None keeps nothing.
+        keep_checkpoint: write the finished fit to that file in place of removing it, so that the same call returns it
+            at once until the caller has stored what comes of it.
 
     Raises:
         UserError: something about images, labels or model is wrong; the sentence names the fix.
@@ -86,7 +93,7 @@ def fit_universal(
             "network of yours, and judge it on this model: --judge-on NAME."
         )
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
-    state = attack.init(tuple(images.shape[1:]))
+    start = attack.init(tuple(images.shape[1:]))
     with ExitStack() as stack:
         session = stack.enter_context(classifier.session(images, seed))
         for warning in checked_model(classifier, session, images):
@@ -103,7 +110,7 @@ def fit_universal(
         identity = "" if checkpoint is None else fit_identity(
             classifier.model, attack, settings, {"x": images, "y": y})  # fmt: skip
         kept = FitCheckpoint(None if checkpoint is None else user_path(checkpoint), identity)
-        state = kept.resumed(state)
+        state = kept.resumed(start)
         chosen = islice(mini_batches(seed, fitted, size), state.steps, attack.steps)
         watch.advance(size * state.steps, 1.0)
         for numbers in chosen:
@@ -111,8 +118,12 @@ def fit_universal(
             state = attack.step(state, grad)
             watch.advance(size, 1 - broken)
             kept.keep(state)
-        kept.remove()
-        for warning in filter(None, [*changed_since_start(classifier, session), fit.objective.loss_fault]):
+        if keep_checkpoint:
+            kept.keep(state, now=True)
+        else:
+            kept.remove()
+        unmoved = _UNMOVED if torch.equal(state.perturbation, start.perturbation) else ""
+        for warning in filter(None, [*changed_since_start(classifier, session), fit.objective.loss_fault, unmoved]):
             warnings.warn(warning, stacklevel=2)
     rows = attack.steps * size * attack.draws * session.oracle.cost.query
     perturbation = state.perturbation.detach()

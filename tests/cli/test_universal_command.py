@@ -77,7 +77,6 @@ def test_the_same_command_writes_the_same_bytes(robustkit, place):
         (("-a", "pgd"), "robustkit evaluate"),
         (("-a", "adversarial_patch"), "no radius"),
         (("--judge-weights", "none.safetensors"), "one each"),
-        (("--perturbation", "digits.npz"), "not a perturbation"),
         (("--target", "nobody"), "nobody"),
         (("--norm", "L1", "--eps", "3"), "Linf, L2"),
         (("--places", "0"), "places"),
@@ -87,6 +86,10 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(more, words, robustk
     refused(robustkit(*without(RUN, *{"-a", "--eps"}.intersection(more)), *more), words)
 
     assert not (place / "made").exists()
+
+
+def test_a_file_of_images_is_no_perturbation(robustkit):
+    refused(robustkit(*START, "--perturbation", "digits.npz"), "not a perturbation")
 
 
 def test_a_black_box_is_refused_by_its_name_with_the_way_out(robustkit, place):
@@ -131,6 +134,49 @@ def test_a_file_of_data_chooses_no_code_and_no_nonsense(old, new, words, robustk
     save_file(load_file(path), path, {"robustkit.universal": settings.replace(old, new)})
 
     refused(robustkit(*START, "--perturbation", "made", "--out", "again"), words)
+
+
+def test_a_misspelt_judge_is_refused_before_the_fit(robustkit, place, monkeypatch):
+    monkeypatch.setattr("robustkit.engine.fit_universal.mini_batches", None)
+
+    refused(robustkit(*RUN, "--judge-on", "net.py:nobody"), "nobody")
+
+
+def test_an_interruption_while_it_is_judged_does_not_lose_the_fit(robustkit, place, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr("robustkit.engine.fitted.FittedPerturbation.judge", interrupt)
+        assert robustkit(*RUN).status == 130
+    with monkeypatch.context() as broken:
+        broken.setattr("robustkit.engine.fit_universal._Fit.gradient", interrupt)
+        assert robustkit(*RUN).status == 0
+    robustkit(*RUN[:-1], "other")
+
+    assert not (place / "made.fit.safetensors").exists()
+    for name in ("results.csv", "perturbation.safetensors"):
+        assert (place / "made" / name).read_bytes() == (place / "other" / name).read_bytes()
+
+
+@pytest.mark.parametrize("option", [("--eps", "0.1"), ("--target", "3"), ("-a", "adversarial_patch"), ("--seed", "0")])
+def test_an_option_of_the_fit_is_not_ignored_where_nothing_is_fitted(option, robustkit, place):
+    robustkit(*RUN)
+
+    refused(robustkit(*START, "--perturbation", "made", "--out", "again", *option), "leave out --")
+
+
+def test_a_fit_along_zero_gradients_is_no_silent_evidence_of_robustness(robustkit, place):
+    (place / "masked.py").write_text(
+        "from torch import nn\nfrom tests import networks, small\n"
+        "def masked():\n    return nn.Sequential(networks.Rounding(4), small.linear())\n"
+    )
+
+    assert "every gradient was zero" in robustkit(*without(RUN, "-m"), "-m", "masked.py:masked").err
+
+
+def test_the_note_of_a_targeted_perturbation_says_that_other_errors_count_as_robust(robustkit):
+    assert "not taken for class 3" in robustkit(*RUN, "--target", "3").out
 
 
 def test_universal_attacks_are_listed_with_their_kind(robustkit):
