@@ -160,7 +160,13 @@ def _precision(text: str, rest: str, images: int) -> float:
         number = -1.0
     if (equals and key not in ("std", "decay")) or not 0 < number < math.inf:
         raise _invalid(text)
-    return 1 / (images * number**2) if key == "std" else number
+    try:
+        precision = 1 / (images * number**2) if key == "std" else number
+    except ArithmeticError:  # the square of a float overflows, or is zero
+        raise _invalid(text) from None
+    if precision > torch.finfo(torch.float32).max:
+        raise _invalid(text)
+    return precision
 
 
 def _norms_and_biases(network: nn.Module) -> set[str]:

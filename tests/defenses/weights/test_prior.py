@@ -120,3 +120,9 @@ def test_precision_and_standard_deviation_give_the_same_prior():
 def test_an_unknown_prior_is_refused(text):
     with pytest.raises(UserError):
         prior(text, net(), 10)
+
+
+@pytest.mark.parametrize("text", ["gaussian:std=1e-300", "gaussian:std=1e300", "gaussian:std=1e-40", "l2sp:1e300"])
+def test_a_strength_beyond_the_range_of_floats_is_refused_and_no_crash(text):
+    with pytest.raises(UserError, match="is not a prior"):
+        prior(text, net(), 10)
