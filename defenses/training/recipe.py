@@ -128,8 +128,9 @@ class Recipe:
             value = getattr(self, name)
             if value is None and name in _MAY_BE_NONE:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UserError(f"{name} must be a whole number of at least {least}, not {limits.shown(value)}.")
+            limits.require_at_most(name, value, 2**31 - 1)
 
     def _between(self, low: float, high: float, *names: str, below: bool = False) -> None:
         for name in names:

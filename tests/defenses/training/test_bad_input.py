@@ -123,6 +123,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         ({"momentum": 0.0}, "[Nn]esterov"), ({"momentum": 1.0}, "momentum"), ({"lr": 0}, "lr"), ({"lr": -1.0}, "lr"),
         ({"lr": float("nan")}, "lr"), ({"lr": float("inf")}, "lr"), ({"lr": "high"}, "lr"), ({"lr": True}, "lr"),
         ({"lr": None}, "lr"), ({"clip": 0}, "clip"), ({"ema": 1.0}, "ema"), ({"epochs": 0}, "epochs"),
+        ({"epochs": 2**40}, "epochs must be at most"),
         ({"epochs": 2.5}, "epochs"), ({"epochs": None}, "epochs"), ({"batch": "8"}, "batch"),
         ({"accumulate": 0}, "accumulate"), ({"patience": 0}, "patience"), ({"seed": -1}, "seed"),
         ({"warmup": 1.5}, "warmup"), ({"eps_warmup": -0.1}, "eps_warmup"), ({"label_smoothing": 1}, "label_smoothing"),
