@@ -112,6 +112,10 @@ def ablate(
         raise UserError("An ablation runs in one process, because it writes one folder; start it without torchrun.")
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, not {seeds}.")
+    if isinstance(make_model, nn.Module):
+        raise UserError("make_model is a model; give a function that returns one: lambda: copy.deepcopy(model).")
+    if max_time is not None and not max_time >= 0:
+        raise UserError(f"max_time must be a number of seconds of at least 0, not {max_time}; None has no limit.")
     axes = axes_of(grid)
     cells = cells_of(axes, design)
     model = make_model()

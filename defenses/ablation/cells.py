@@ -34,6 +34,8 @@ from .grid import Cell
 from .table import STATUSES, TrainingOutcome
 
 _VERDICTS = ("clean", "ce", "worst")
+_HASHED = {"train": "other training images", "val": "other validation images", "test": "other test images",
+           "start": "other weights at the start"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,11 @@ def stored_outcome(path: Path, identity: dict[str, Any], images: int) -> Trainin
         raise _damaged(path)
     for key in {**before, **identity}:
         if before.get(key) != identity.get(key):
+            what = _HASHED.get(key)
+            values = "" if what else f" ({_short(before.get(key))}, not {_short(identity.get(key))})"
             raise UserError(
-                f"{path.parent} holds an ablation with another {key} ({_short(before.get(key))}, not "
-                f"{_short(identity.get(key))}); give another --out, or the old settings."
+                f"{path.parent} holds an ablation with {what or f'another {key}'}{values}; give another --out, or the "
+                "old settings."
             )
     try:
         clean, ce, worst = (_verdicts(content.groups["test"][name], images) for name in _VERDICTS)

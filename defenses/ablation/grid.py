@@ -8,6 +8,7 @@ from typing import Literal
 
 from robustkit import limits
 from robustkit.errors import UserError, unknown
+from robustkit.limits import shown
 from robustkit.primitives.registry import value_of
 
 from ..training.recipe import Recipe
@@ -85,11 +86,15 @@ def axes_of(grid: Mapping[str, Sequence[object]]) -> tuple[Axis, ...]:
     for name, values in grid.items():
         keys = tuple(part.strip().replace("-", "_") for part in name.split("+"))
         for key in keys:
-            if key not in Recipe.__dataclass_fields__ or key in _SET_BY_ABLATION:
+            if key in _SET_BY_ABLATION:
+                raise UserError(f"The {key} is no axis: every cell is trained with several; give seeds=, or --seeds.")
+            if key not in Recipe.__dataclass_fields__:
                 raise unknown("choice of the recipe", key, set(Recipe.__dataclass_fields__) - set(_SET_BY_ABLATION))
             if key in seen:
                 raise UserError(f"The grid varies {key} twice; put all its values in one axis.")
             seen.add(key)
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise UserError(f"The axis {name} needs a list of values, the baseline's first, not {shown(values)}.")
         levels = tuple((value,) if len(keys) == 1 else _joined(name, value, len(keys)) for value in values)
         axis = Axis(keys, levels)
         # Compared as texts: they are the names of cells and files.

@@ -26,9 +26,9 @@ BASE = Recipe(epochs=1, batch=32, attack="pgd:steps=1", lr=0.01, eps_warmup=0.0,
 GRID = {"freeze": ["none", "prefix:0"], "label_smoothing": [0.0, 0.2]}
 
 
-def ablated(out: Path | None = None, **changes: object):
+def ablated(out: Path | None = None, last: int = 120, **changes: object):
     x, y = data(120)
-    parts = [(x[start:end], y[start:end]) for start, end in ((0, 60), (60, 80), (80, 120))]
+    parts = [(x[start:end], y[start:end]) for start, end in ((0, 60), (60, 80), (80, last))]
     settings = {"eps": 0.1, "grid": GRID, "seeds": 2, "base": BASE, "judge": "pgd:steps=2", **changes}
     return ablate(settings.pop("make_model", cnn), *parts, out=out, **settings)
 
@@ -141,7 +141,7 @@ def moved() -> nn.Module:
     ("changes", "words"),
     [
         ({"eps": 0.2}, "another eps"), ({"base": BASE.but(lr=0.02)}, "another lr"),
-        ({"judge": "pgd:steps=3"}, "another judge"), ({"make_model": moved}, "another start"),
+        ({"judge": "pgd:steps=3"}, "another judge"), ({"make_model": moved}, "other weights at the start; give"),
         ({"grid": {"freeze": ["prefix:0", "none"]}}, "another freeze"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -178,6 +178,11 @@ def test_a_budget_names_what_it_leaves_out_and_the_next_call_continues(tmp_path)
     assert list(second.runs.cell) == ["baseline", "freeze=prefix:0"]
 
 
+def test_other_test_images_are_named_and_not_by_a_hash(stored):
+    with pytest.raises(UserError, match="with other test images; give"):
+        ablated(stored, last=119)
+
+
 def test_a_large_budget_leaves_out_nothing(stored):
     for file in sorted((stored / "cells").iterdir())[:2]:
         file.unlink()
@@ -211,6 +216,9 @@ def test_a_training_that_collapses_stays_in_the_table_with_that_status():
         ({"grid": {"objective": ["at", "tredes"]}}, "In the cell objective=tredes"),
         ({"grid": {"attack": ["pgd:steps=1", "pdg"]}}, "In the cell attack=pdg"),
         ({"grid": {"prior": ["none", "laplace"]}}, "In the cell prior=laplace"),
+        ({"grid": {"lr": 0.1}}, "needs a list of values"), ({"grid": {"bn": "batch"}}, "needs a list of values"),
+        ({"grid": {"seed": [0, 1]}}, "seeds="), ({"make_model": cnn()}, "make_model is a model"),
+        ({"max_time": float("nan")}, "max_time must be"), ({"max_time": -1.0}, "max_time must be"),
     ],
     ids=str,
 )  # fmt: skip

@@ -41,7 +41,7 @@ def test_joined_choices_change_together():
     [
         (["freeze"], "not an axis"), (["=none,all"], "not an axis"), (["freeze=none,,bn-only"], "not a value"),
         (["bn+lr=batch,frozen"], "not a value"), (["freze=none,bn-only"], "did you mean freeze"),
-        (["seed=0,1"], "no choice of the recipe called 'seed'"), (["freeze=none"], "at least two values"),
+        (["seed=0,1"], "--seeds"), (["freeze=none"], "at least two values"),
         (["freeze=none,none"], "all different"), ([], "empty"),
         (["bn=batch,frozen", "bn+lr=batch+0.05,frozen+0.01"], "varies bn twice"),
     ],
