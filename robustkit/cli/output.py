@@ -1,6 +1,7 @@
 """What commands write: their output folder, the files of an evaluation, and labels in reports."""
 
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -93,5 +94,5 @@ def dataset_label(data: "Dataset") -> str:
 
 
 def command_line() -> str:
-    """The command as the user typed it."""
-    return " ".join(["robustkit", *sys.argv[1:]])
+    """The command, quoted for a shell."""
+    return shlex.join(["robustkit", *sys.argv[1:]])

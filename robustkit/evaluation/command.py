@@ -1,6 +1,7 @@
 """The command of a run as its evidence shows it, which others read: without the address of a cluster."""
 
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ def this_command() -> str:
     name = program.parent.name if program.name == "__main__.py" else program.stem  # python -m robustkit
     if name != "robustkit":
         return "robustkit.evaluate(...)"
-    return " ".join(["robustkit", *without_addresses(sys.argv[1:])])
+    return shlex.join(["robustkit", *without_addresses(sys.argv[1:])])
 
 
 def without_addresses(words: Sequence[str]) -> list[str]:
