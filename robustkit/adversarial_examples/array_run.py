@@ -44,6 +44,7 @@ def attack_arrays(
     Raises:
         UserError: the file cannot be written.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file, save_file
 
     numbers = range(len(x))
@@ -64,8 +65,9 @@ def attack_arrays(
     metadata |= {"pictures": json.dumps(list(sources))} if sources else {}
     try:
         save_file(content, path, metadata)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror or error}); give another --out.") from error
+    except (OSError, SafetensorError) as error:  # the second on a full disk
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be written ({reason}); give another --out.") from error
     _verify(classifier, load_file(path), choice)
     return ArrayResult(outcomes, said.labels, distances, tried.queries, tried.y)
 

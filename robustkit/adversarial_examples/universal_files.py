@@ -49,7 +49,7 @@ def write_universal(
     fitted: FittedPerturbation, choice: UniversalChoice, judgements: Sequence[JudgedOn], folder: Path
 ) -> None:
     """Write the perturbation, its picture and results.csv into a new folder."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     folder.mkdir()
     settings = {
@@ -58,7 +58,8 @@ def write_universal(
         "dataset": judgements[0].data, "version": __version__,
     }  # fmt: skip
     tensors = {"perturbation": fitted.perturbation.contiguous(), "fitted": fitted.fitted}
-    save_file(tensors, folder / FILE, {"robustkit.universal": json.dumps(settings)})
+    # Not save_file: its error for a full disk is no OSError.
+    (folder / FILE).write_bytes(save(tensors, {"robustkit.universal": json.dumps(settings)}))
     if fitted.perturbation.dim() == 3 and len(fitted.perturbation) in (1, 3):
         write_png(_levels(fitted), folder / PICTURE)
     write_judgements(judgements, choice, folder)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -154,6 +155,17 @@ def test_arrays_without_labels_get_the_prediction(robustkit, place):
     robustkit("attack", "-q", *MODEL, "plain.npz", "--eps", "0.1", "--out", "made.safetensors")
 
     assert torch.equal(load_file(place / "made.safetensors")["y"], linear().eval()(data(5)[0]).argmax(1))
+
+
+def test_a_disk_that_is_full_is_no_bug(robustkit, monkeypatch):
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    printed = robustkit("attack", "-q", *MODEL, "digits.npz", "--eps", "0.1", "--out", "made.safetensors")
+
+    assert (printed.status, printed.err.count("\n")) == (2, 1)
+    assert "No space left on device); give another --out." in printed.err
 
 
 def test_pictures_are_resized_to_the_size_of_the_data(robustkit, place):

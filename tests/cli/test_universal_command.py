@@ -159,6 +159,15 @@ def test_an_interruption_while_it_is_judged_does_not_lose_the_fit(robustkit, pla
         assert (place / "made" / name).read_bytes() == (place / "other" / name).read_bytes()
 
 
+def test_a_perturbation_that_cannot_be_written_is_one_line_and_keeps_the_fit(robustkit, place, monkeypatch):
+    # As on a full disk, where safetensors raises an error of its own.
+    monkeypatch.setattr("robustkit.adversarial_examples.universal_files.FILE", "missing/perturbation.safetensors")
+
+    refused(robustkit(*RUN), "check the path, its permissions and the disk")
+    assert (place / "made.fit.safetensors").exists()
+    assert not (place / "made").exists()
+
+
 @pytest.mark.parametrize("option", [("--eps", "0.1"), ("--target", "3"), ("-a", "adversarial_patch"), ("--seed", "0")])
 def test_an_option_of_the_fit_is_not_ignored_where_nothing_is_fitted(option, robustkit, place):
     robustkit(*RUN)
