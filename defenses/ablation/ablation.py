@@ -209,14 +209,20 @@ class _Runner:
 
     def _stored(self, job: PlannedTraining) -> TrainingOutcome | None:
         file = self._file(job)
-        return (
-            None if file is None else stored_outcome(file, self.setup.identity(self._recipe(job)), len(self.setup.test))
-        )
+        if file is None:
+            return None
+        outcome = stored_outcome(file, self.setup.identity(self._recipe(job)), len(self.setup.test))
+        if outcome is not None:
+            discard(self._unfinished(file))  # of a process that was killed after it had stored the outcome
+        return outcome
+
+    def _unfinished(self, file: Path) -> Path:
+        return file.parent.parent / "unfinished" / file.stem
 
     def _train(self, job: PlannedTraining, number: int, total: int) -> TrainingOutcome:
         file, recipe = self._file(job), self._recipe(job)
         # A training that was interrupted resumes from its own checkpoint.
-        unfinished = None if file is None or self.folder is None else self.folder / "unfinished" / file.stem
+        unfinished = None if file is None else self._unfinished(file)
         model = self.make_model()
         if fingerprint(model) != self.setup.start:
             raise UserError("make_model returned other weights than before; make it return the same weights each time.")

@@ -60,7 +60,7 @@ _OF_THE_FIT = ("method", "norm", "eps", "target", "fit_split", "fit_share", "fit
 @batch_size_option
 @run_options(_OUT)
 @click.pass_context
-def universal(context: click.Context, **options: Any) -> None:
+def universal(context: click.Context, /, **options: Any) -> None:
     """One perturbation for all images: fitted on one split, judged on another.
 
     Writes perturbation.safetensors, perturbation.png and results.csv. An --out that exists is refused; after an

@@ -123,6 +123,15 @@ def test_an_interrupted_ablation_resumes_to_the_same_bytes(whole, tmp_path):
     assert untimed[0] == untimed[1]
 
 
+def test_a_kill_after_an_outcome_was_stored_leaves_no_checkpoint_for_ever(stored):
+    name = next((stored / "cells").iterdir()).stem
+    (stored / "unfinished" / name).mkdir(parents=True)
+    (stored / "unfinished" / name / "training.safetensors").write_bytes(b"left behind")
+    ablated(stored)
+
+    assert not (stored / "unfinished").exists()
+
+
 def test_a_larger_grid_keeps_the_stored_outcomes(stored):
     before = files(stored)
 
