@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def this_command() -> str:
-    """The command that this process carries out, or the Python call."""
+    """The command that this process carries out, quoted for a shell, or the Python call."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.stem  # python -m robustkit
     if name != "robustkit":

@@ -27,7 +27,7 @@ def test_a_command_is_written_as_it_was_typed_and_a_call_from_python_as_one(prog
 
 @pytest.mark.parametrize("written", [this_command, command_line])
 def test_a_written_command_can_be_pasted_into_a_shell(written, monkeypatch):
-    words = ["finetune", "-m", "net.py:make(width=8)", "--set", "freeze=0:all-but:fc;2:none", "-g", r"attack=a\,b"]
+    words = ["finetune", "-m", "net.py:make(width=8)", "--set", "freeze=0:all-but:fc;2:none", "--name", r"it's a\,b"]
     monkeypatch.setattr("sys.argv", ["robustkit", *words])
 
     assert shlex.split(written()) == ["robustkit", *words]
