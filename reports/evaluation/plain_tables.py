@@ -19,7 +19,7 @@ from .result_rows import ResultRow
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
 _LATEX: Final = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\symbol{34}", "`": r"\textasciigrave{}",
     **{mark: f"\\{mark}" for mark in "&%$#_{}"},
     "[": "{[}", "*": "{*}",  # the end of the row before would read them as its own
     "\N{EN DASH}": "--", "\N{LESS-THAN OR EQUAL TO}": r"$\leq$", "\N{GREATER-THAN OR EQUAL TO}": r"$\geq$",

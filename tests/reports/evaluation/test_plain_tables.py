@@ -49,6 +49,12 @@ def test_latex_of_a_hostile_name_has_no_command_but_those_for_characters(run):
     assert set(left) <= set(string.ascii_letters + " ]()")
 
 
+def test_latex_with_quotation_marks_needs_no_other_font_encoding():
+    run = evaluate(linear(), names=['make(kind="a")'], dataset=data(4), attacks="fgsm", eps="0.1")
+
+    assert r"make(kind=\symbol{34}a\symbol{34})" in latex([run])  # OT1, the usual one, has no \textquotedbl
+
+
 def test_latex_is_a_table_with_balanced_groups(run):
     text = latex([run])
     opened = re.findall(r"\\begin\{(\w+)\}", text)
