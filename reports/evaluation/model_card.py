@@ -57,4 +57,5 @@ def _metric(kind: str, name: str, row: ResultRow) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    return json.dumps(text)
+    # YAML takes the two halves of an emoji, as ASCII has them, for two characters.
+    return json.dumps(text, ensure_ascii=False)

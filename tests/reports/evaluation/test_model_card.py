@@ -23,6 +23,13 @@ def test_names_are_texts_and_values_are_those_of_the_run(make_run):
     assert [metric["value"] for metric in index[0]["results"][0]["metrics"]][1:] == worst.accuracy.tolist()
 
 
+def test_names_outside_of_the_basic_plane_are_read_as_they_are(make_run):
+    names = ("\U0001f600 net", "\u05e9\u05dc\u05d5\u05dd", 'a "b" \\ c')
+    index = metadata(model_card([make_run(models=names, n=30)]))["model-index"]
+
+    assert [entry["name"] for entry in index] == list(names)
+
+
 def test_the_reader_of_hugging_face_understands_it(run):
     hub = pytest.importorskip("huggingface_hub")
     card = hub.ModelCard(model_card([run]))
