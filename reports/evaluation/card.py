@@ -18,9 +18,11 @@ from robustkit.evidence.run import Run
 from robustkit.primitives import registry
 from robustkit.statistics.paired import PairedCounts, paired_difference
 
+from . import audit, bisection, distances, precision, randomized, smoothing
 from .board import Board, boards
+from .checks import check_summary, unreliable
 from .json_form import json_value, threat_entry
-from .methods import unchecked
+from .methods import unchecked, unions
 from .result_rows import ResultRow, ThreatLabel
 
 FORMAT: Final = "robustkit-card"
@@ -82,7 +84,7 @@ def card(run: Run, thresholds: Sequence[str] = ()) -> dict[str, Any]:
         "attacks": attacks, "requests": manifest.get("requests", {}),
         "models": [_model(board, run, entry) for entry in identity["models"]],
         "thresholds": _thresholds(run, thresholds) or "not declared",
-        "not_tested": [*_OTHER_ATTACKS, *([_CORRUPTED] if run.corruptions.empty else []), *unchecked(board)],
+        "not_tested": list(_not_tested(board, run)), "notes": list(_measured(board)),
         "warnings": list(manifest["warnings"]),
     }  # fmt: skip
 
@@ -96,6 +98,26 @@ def card_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of `card_json`."""
     found: dict[str, Any] = json.loads(resources.files(__package__).joinpath("card.schema.json").read_text("utf-8"))
     return found
+
+
+def _not_tested(board: Board, run: Run) -> Iterator[str]:
+    yield from _OTHER_ATTACKS
+    if run.corruptions.empty:
+        yield _CORRUPTED
+    yield from unchecked(board)
+    if switched_off := check_summary(board).switched_off:
+        yield switched_off
+
+
+def _measured(board: Board) -> Iterator[str]:
+    """How numbers were measured, and the results that are of no single threat, or no accuracies."""
+    yield from unions(board)
+    yield from audit.notes(board)
+    yield from distances.medians(board)
+    yield from bisection.notes(board)
+    yield from smoothing.notes(board)
+    yield from (text for text in randomized.notes(board) if text != randomized.ONE_DRAW)
+    yield from precision.notes(board)
 
 
 def _attack(entry: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,10 +187,8 @@ def _drop(clean: ResultRow, row: ResultRow) -> dict[str, Any]:
 
 
 def _notes(run: Run, model: str) -> list[str]:
-    if "note" not in run.results:
-        return []
-    own = run.results[run.results["model"] == model]
-    return list(dict.fromkeys(str(note) for note in own["note"] if isinstance(note, str) and note))
+    """Which of its results are not reliable, and why."""
+    return list(unreliable(check for check in run.checks if check.model == model))
 
 
 def _thresholds(run: Run, given: Sequence[str]) -> list[dict[str, Any]]:

@@ -51,6 +51,10 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     for each in content["models"]:
         yield from _model(each)
+    if content["notes"]:
+        yield "## Notes on the numbers\n"
+        yield from (f"- {_safe(text)}" for text in content["notes"])
+        yield ""
     yield "## Thresholds\n"
     yield from _thresholds(content["thresholds"])
     yield "## What was tested\n"
@@ -80,10 +84,12 @@ def _model(entry: Mapping[str, Any]) -> Iterator[str]:
             rows.append([f"{threat}, certified", _accuracy(each["certified"]), "lower bound", "-"])
     for each in entry["corrupted"]:
         ce = "-" if each["ce"] is None else f"CE {100 * each['ce']:.1f} %"
-        rows.append([f"corrupted: {each['corruption']} {each['severities']}", _mean(each), ce, "-"])
+        rows.append([f"corrupted: {each['corruption']}, severity {each['severities']}", _mean(each), ce, "-"])
     caption = "Accuracy with its 95 % interval; the drop is against clean images, with Newcombe's paired 95 % interval."
     yield as_markdown(PlainTable(caption, ["condition", "accuracy", "bound", "drop, points"], rows))
-    yield from (f"- {_safe(text)}" for text in entry["notes"])
+    if entry["notes"]:
+        yield from (f"- {_safe(text)}" for text in entry["notes"])
+        yield ""
 
 
 def _thresholds(entries: Any) -> Iterator[str]:

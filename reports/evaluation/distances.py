@@ -35,6 +35,19 @@ def distance_blocks(board: Board) -> list[DistanceBlock]:
     return [DistanceBlock(threat.norm, list(_rows(board, threat))) for threat in board.minimums]
 
 
+def medians(board: Board) -> Iterator[str]:
+    """A sentence about the nearest of all attacks for each model and norm, and what such a distance is."""
+    for threat in board.minimums:
+        rows = [(model, board.worst(model, threat)) for model in board.models]
+        for model, row in rows:
+            if row is not None and row.distance_text:
+                bounds = f"95 %: {row.distance_interval}, n = {row.attacked}"
+                unfinished = ", of an unfinished run" if row.is_open else ""
+                yield f"{model}: median distance in {threat.norm} {row.distance_text} ({bounds}){unfinished}."
+    if board.minimums:
+        yield NOTE
+
+
 def _rows(board: Board, threat: ThreatLabel) -> Iterator[DistanceRow]:
     for model in board.models:
         cells = [row.cell for row in board.attack_rows(model, threat)]

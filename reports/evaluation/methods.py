@@ -47,7 +47,7 @@ _TRANSFERRED = (
 
 def unchecked(board: Board) -> list[str]:
     """What was not checked, although a reader may think so."""
-    norms = list(dict.fromkeys(threat.norm for threat in board.threats))
+    norms = list(dict.fromkeys(threat.norm for threat in (*board.threats, *board.minimums)))
     missing = [norm for norm in NORMS if norm not in norms]
     others = [
         *([f"perturbations in {_listed(missing)}"] if missing else []), *_natural(norms),

@@ -5,6 +5,7 @@ from typing import Final
 
 from robustkit.host.text import printable as printable
 from robustkit.primitives.mask import unmasked
+from robustkit.primitives.threat import is_minimum
 
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
@@ -81,6 +82,8 @@ def in_plain_words(norm: str, eps_text: str) -> str:
     plain = unmasked(norm)
     if plain != norm:
         return f"{in_plain_words(plain, eps_text)},{norm[len(plain) :].replace('-', ' ', 2)} and nowhere else"
+    if is_minimum(eps_text):
+        return f"when the image may change by any distance in {norm}, and the nearest adversarial example is looked for"
     everywhere = "the same way at every pixel"
     allowed = {
         "Linf": f"when every pixel value may move by up to {eps_text}",

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -10,6 +11,7 @@ from robustkit.reports.evaluation.card_markdown import card_markdown, write_card
 from statsmodels.stats.proportion import proportion_confint
 
 from robustkit import Classifier, Smoothing, UserError, load_run
+from robustkit.checks import Check
 from tests.small import Recorder, cnn, data, evaluated, linear
 
 RUNS = {
@@ -62,7 +64,7 @@ def test_corrupted_images_are_on_the_card_or_among_what_was_not_tested():
 
     assert [row["corruption"] for row in rows] == ["fog", "contrast", "all"]
     assert [row["accuracy"] for row in rows] == with_them.corruptions["accuracy"].tolist()
-    assert f"corrupted: fog 1-5 | {100 * rows[0]['accuracy']:.1f} %" in card_markdown(with_them)
+    assert f"corrupted: fog, severity 1-5 | {100 * rows[0]['accuracy']:.1f} %" in card_markdown(with_them)
     assert card(without)["models"][0]["corrupted"] == []
     assert "compression" not in " ".join(card(with_them)["not_tested"])
     assert "compression" in " ".join(card(without)["not_tested"])
@@ -105,3 +107,42 @@ def test_the_same_bytes_again_and_hostile_names_stay_in_their_place(tmp_path):
     assert "\n# c" not in text
     with pytest.raises(UserError, match="no result"):
         write_card(run, tmp_path / "card.md", ["L2@1>=0.5"])
+
+
+def test_the_card_says_at_which_threat_a_result_is_not_reliable():
+    run = evaluated(Classifier(linear(), name="net"), None, dataset=data(8), attacks="fgsm", eps=["0.01", "0.1"])
+    failed = Check("net", "Linf 0.1", "transfer", "Transfer", "quick", "failed", "major", "It is.", "more found")
+    noted = replace(run, checks=(failed,))
+
+    assert card(noted)["models"][0]["notes"] == ["Not reliable: net (at Linf 0.1 more found)."]
+    assert "Not reliable: net (at Linf 0.1 more found)." in card_markdown(noted)
+
+
+def test_a_run_without_checks_is_said_to_have_none():
+    run = evaluated(linear(), None, dataset=data(8), attacks="fgsm", eps="0.1", checks="none")
+
+    assert any("--checks none" in text for text in card(run)["not_tested"])
+
+
+def test_the_union_and_the_bound_of_an_audit_are_on_the_card():
+    run = evaluated(linear(), None, dataset=data(8), attacks="fgsm", eps=["Linf:0.1", "L2:0.3"], norm=["Linf", "L2"])
+    union = run.results.query("role == 'union'").iloc[0]
+
+    assert any(f"{union.correct}/{union.n}" in text and "every threat" in text for text in card(run)["notes"])
+    assert f"{union.correct}/{union.n}" in card_markdown(run)
+
+
+def test_distances_and_their_norm_are_on_the_card_and_not_among_what_was_not_tested():
+    run = evaluated(linear(), None, dataset=data(8), attacks="fab:steps=2", norm="L2", eps="minimum")
+    found = card(run)
+    distance = run.results.query("role == 'worst-case'")["median_distance"].item()
+
+    assert any(f"median distance in L2 {distance:.3g}" in text for text in found["notes"])
+    assert "up to minimum" not in card_markdown(run)
+    assert "perturbations in Linf, L1 and L0" in " ".join(found["not_tested"])
+
+
+def test_the_noise_behind_a_certificate_is_on_the_card():
+    run = evaluated(linear(), None, dataset=data(8), **RUNS["a certificate"])
+
+    assert "sigma 0.1, 20 copies" in card_markdown(run)
