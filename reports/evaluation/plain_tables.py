@@ -48,6 +48,7 @@ def _tables(runs: Sequence[Run]) -> Iterator[PlainTable]:
     for board in boards(runs):
         columns: list[tuple[str, Callable[[str], ResultRow | None]]] = [("clean", board.clean)]
         columns += [(str(threat), partial(board.worst, threat=threat)) for threat in board.threats]
+        columns += [(f"{threat.norm} distance", partial(board.worst, threat=threat)) for threat in board.minimums]
         columns += [(UNION, board.union)] if any(map(board.union, board.models)) else []
         lines = [[model, *(_cell(row_of(model)) for _, row_of in columns)] for model in board.models]
         yield PlainTable(_caption(board), ["model", *(name for name, _ in columns)], lines)
@@ -56,6 +57,8 @@ def _tables(runs: Sequence[Run]) -> Iterator[PlainTable]:
 def _cell(row: ResultRow | None) -> str:
     if row is None:
         return UNKNOWN
+    if row.threat is not None and row.threat.is_minimum:
+        return f"{row.distance_text} ({row.distance_interval})" if row.distance_text else UNKNOWN
     interval = row.interval.removesuffix(" %")
     return f"{row.percent} ({interval})"
 
@@ -65,10 +68,13 @@ def _caption(board: Board) -> str:
     entries = [entry["name"] for run in board.runs for entry in run.manifest["identity"]["attacks"]]
     attacks = dict.fromkeys(str(name).partition("/")[0] for name in entries)
     under = f" under {', '.join(attacks)}" if attacks else ""
+    words = [f"at a radius the worst case{under}, an upper bound on robust accuracy"] if board.threats else []
+    if board.minimums:
+        words.append(f"distance: median of the nearest adversarial example found{under}, an upper bound")
     unfinished = " At least one run is unfinished." if board.states else ""
     return (
-        f"Accuracy on {f'{images.dataset} {images.split}'.strip()}, n = {images.n}, in brackets 95 % intervals; "
-        f"at a radius the worst case{under}, an upper bound on robust accuracy.{unfinished}"
+        f"Accuracy on {f'{images.dataset} {images.split}'.strip()}, n = {images.n}, in brackets 95 % intervals"
+        f"{''.join(f'; {text}' for text in words)}.{unfinished}"
     )
 
 

@@ -58,7 +58,7 @@ def _form(forms: "dict[str, Callable[..., str]]", name: str) -> "Callable[..., s
 def _all_rows(run: Run) -> PlainTable:
     """Every row of the results as texts."""
     lines = [
-        [row.model, str(row.threat or UNKNOWN), row.attack, row.role, _accuracy(row), row.interval, row.count,
+        [row.model, str(row.threat or UNKNOWN), row.attack, row.role, *_measured(row),
          f"{row.broken} of {row.attacked}" if row.threat and row.role != "certified" else UNKNOWN,
          f"{per_image(row.forwards, row.images)}+{per_image(row.backwards, row.images)}"]
         for row in result_rows(run.results)
@@ -74,8 +74,11 @@ def _all_rows(run: Run) -> PlainTable:
     return PlainTable(caption, header, lines)
 
 
-def _accuracy(row: ResultRow) -> str:
-    return row.percent if row.threat is None or not row.threat.is_minimum else f"median {row.distance_text}"
+def _measured(row: ResultRow) -> list[str]:
+    """The accuracy, its interval and its counts; or the median distance, which is no share of images."""
+    if row.threat is None or not row.threat.is_minimum:
+        return [row.percent, row.interval, row.count]
+    return [f"median {row.distance_text}", row.distance_interval, UNKNOWN] if row.distance_text else [UNKNOWN] * 3
 
 
 def _image_table(run: Run, rows: pd.DataFrame) -> PlainTable:

@@ -6,6 +6,7 @@ import string
 import pytest
 from robustkit.reports import write_form
 from robustkit.reports.evaluation.plain_tables import latex, markdown
+from robustkit.reports.evaluation.shown import shown_table
 
 from robustkit import UserError, evaluate
 from tests.small import cnn, data, linear
@@ -62,6 +63,17 @@ def test_latex_is_a_table_with_balanced_groups(run):
     assert opened == ["table", "tabular"]
     assert sorted(re.findall(r"\\end\{(\w+)\}", text)) == sorted(opened)
     assert len(re.findall(r"(?<!\\)\{", text)) == len(re.findall(r"(?<!\\)\}", text))
+
+
+def test_a_median_distance_has_its_own_interval_and_a_column_of_the_headline():
+    run = evaluate(linear(), dataset=data(8), attacks="fab:steps=2", norm="L2", eps="minimum")
+    row = run.results.query("role == 'worst-case'").iloc[0]
+    bounds = f"{row.distance_low:.3g}\N{EN DASH}{row.distance_high:.3g}"
+    shown = next(line for line in shown_table(run, "markdown").splitlines() if "worst-case | worst-case" in line)
+
+    assert "| L2 distance |\n| --- | ---: | ---: |\n" in markdown([run])
+    assert f"| {row.median_distance:.3g} ({bounds}) |" in markdown([run])
+    assert f"| median {row.median_distance:.3g} | {bounds} |" in shown
 
 
 @pytest.mark.parametrize("name", ["report.docx", "report", "report.csv"])
