@@ -183,7 +183,7 @@ def contestants(runs: Sequence[Run]) -> list[Contestant]:
     """Every model of every run, named by the model alone where that tells them apart.
 
     Raises:
-        UserError: a run is unfinished.
+        UserError: a run is unfinished, or lacks verdicts.
     """
     pairs = [(run, entry["name"]) for run in runs for entry in run.manifest["identity"]["models"]]
     for run in runs:
@@ -191,6 +191,11 @@ def contestants(runs: Sequence[Run]) -> list[Contestant]:
             raise UserError(f"{_where(run)} is a shard of a run; robustkit merge makes the run of all of its shards.")
         if run.manifest["finished"] is None:
             raise UserError(f"{_where(run)} is unfinished; run the command that made it again, it continues.")
+        if "undecided" in run.results and run.results["undecided"].any():
+            raise UserError(
+                f"{_where(run)} says that it is finished, and verdicts are missing; run the command that made it "
+                "again, it computes them."
+            )
     names = [model for _, model in pairs]
     found = []
     for run, model in pairs:

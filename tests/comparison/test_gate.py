@@ -1,10 +1,11 @@
 """A gate fails for what is too low, or has really dropped, and for nothing else."""
 
+import sqlite3
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from robustkit import UserError, evaluate, gate
+from robustkit import UserError, compare, evaluate, gate
 from robustkit.comparison.conditions import condition, share
 from robustkit.comparison.junit import junit
 from tests.comparison.test_compare import Remembering, run_of
@@ -138,3 +139,16 @@ def test_a_baseline_on_other_images_is_refused():
 def test_shares_are_read_as_people_write_them(text, value):
     assert share(text) == value
     assert condition(f" Linf@8/255 >= {text} ").least == value
+
+
+def test_a_run_whose_broken_images_were_deleted_is_neither_passed_nor_compared(tmp_path):
+    evaluate([linear(), cnn()], dataset=data(20), attacks="fgsm", eps="0.1", out=tmp_path)
+    with sqlite3.connect(tmp_path / "run.sqlite") as connection:
+        connection.execute("DELETE FROM attacked WHERE success = 1")
+        connection.execute("DELETE FROM picture")
+        connection.execute("DELETE FROM confidence")
+    connection.close()
+
+    for judged in (lambda: gate(tmp_path, fail_under="Linf@0.1>=0.5"), lambda: compare(tmp_path)):
+        with pytest.raises(UserError, match=r"^The run .* says that it is finished, and verdicts are missing; "):
+            judged()
