@@ -27,6 +27,12 @@ class EvaluationProgress(NamedTuple):
     planned: int
     shard: str = ""  # of a run about some of its images, such as "2/8"
 
+    @property
+    def sentence(self) -> str:
+        """How far the run is, and what that means for its numbers."""
+        state_of = f"Shard {self.shard}" if self.shard else "Unfinished"
+        return f"{state_of}: {self.done} of {self.planned} images are finished; numbers under attack are partial."
+
 
 class SharedImages(NamedTuple):
     """The images of a run; only runs on the same images can be compared."""

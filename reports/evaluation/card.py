@@ -111,6 +111,7 @@ def _not_tested(board: Board, run: Run) -> Iterator[str]:
 
 def _measured(board: Board) -> Iterator[str]:
     """How numbers were measured, and the results that are of no single threat, or no accuracies."""
+    yield from (state.sentence for state in board.states)
     yield from unions(board)
     yield from audit.notes(board)
     yield from distances.medians(board)

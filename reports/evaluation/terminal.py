@@ -168,8 +168,7 @@ def _bounds(interval: str) -> str:
 def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
     """What the numbers mean; a column that was left out takes its note along."""
     for state in board.states:
-        state_of = f"Shard {state.shard}" if state.shard else "Unfinished"
-        yield f"{state_of}: {state.done} of {state.planned} images are finished; numbers under attack are partial."
+        yield state.sentence
     if any(row.role == "worst-case" for row in board.rows if row.threat in board.threats):
         yield "worst-case: an upper bound on robust accuracy under these attacks; a stronger attack can only lower it."
     if board.threats:

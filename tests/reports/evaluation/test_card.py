@@ -93,6 +93,7 @@ def test_an_unfinished_run_assesses_nothing_that_it_does_not_know(tmp_path):
     Draft202012Validator(card_schema()).validate(found)
 
     assert found["models"][0]["under_attack"][0]["worst_case"] == "not assessed"
+    assert found["notes"][0].startswith("Unfinished: ")
     assert found["thresholds"][0]["met"] == "not assessed"
 
 
