@@ -24,13 +24,15 @@ from .gate_check import GateCheck as GateCheck
 
 JudgedBy = Literal["point", "low", "high"]
 
+_SMALL = 0.02  # a drop that hardly matters
+
 
 @dataclass(frozen=True)
 class Gate:
     """All conditions on a run; `gate.passed` says whether all of them hold."""
 
     checks: tuple[GateCheck, ...]
-    note: str = ""  # that automatic checks of the run were not made
+    note: str = ""  # that automatic checks of the run were not made, or that there are few images
 
     @property
     def passed(self) -> bool:
@@ -77,14 +79,18 @@ def gate(
         else _least(model, each, judged_by)
         for model in models for each in conditions
     ]  # fmt: skip
+    notes = [_unchecked(judged)]
     if baseline is not None:
-        checks += _drops(models, contestants([_with_radii(_loaded(baseline))]), share_of(str(max_drop)))
+        most = share_of(str(max_drop))
+        tests = [*_drops(models, contestants([_with_radii(_loaded(baseline))]), most)]
+        checks += _judged_drops(tests, most)
+        notes.append(_coarse(tests, most))
     if not allow_unreliable:
         for model in models:
             threats = [each for each in conditions if isinstance(each, Condition)]
             asked = [_threat_of(model, each) for each in threats] if baseline is None else None
             checks += _unreliable(model, asked)
-    return Gate(tuple(checks), _unchecked(judged))
+    return Gate(tuple(checks), " ".join(filter(None, notes)))
 
 
 def _unchecked(run: Run) -> str:
@@ -139,8 +145,23 @@ class _Drop(NamedTuple):
     note: str  # about images that are left out
 
 
-def _drops(models: Sequence[Contestant], before: Sequence[Contestant], most: float) -> Iterator[GateCheck]:
-    tests = [test for model, old in _matched(models, before) for test in _tests(model, old, most)]
+def _drops(models: Sequence[Contestant], before: Sequence[Contestant], most: float) -> Iterator[_Drop]:
+    for model, old in _matched(models, before):
+        yield from _tests(model, old, most)
+
+
+def _coarse(tests: Sequence[_Drop], most: float) -> str:
+    """A sentence if there are so few images that a drop which matters is never significant."""
+    # If only the baseline gets some images right, and the new model no others, each of them halves p.
+    images = next(count for count in range(1, 64) if len(tests) * 0.5**count < LEVEL)
+    n = min((test.n for test in tests), default=images)
+    if images <= max(most, _SMALL) * n:
+        return ""
+    drop = f"only a drop of {100 * images / n:.3g} points or more" if images <= n else "no drop"
+    return f"With {n} images {drop} can fail; evaluate more images."
+
+
+def _judged_drops(tests: Sequence[_Drop], most: float) -> Iterator[GateCheck]:
     for test, p in zip(tests, holm([test.p for test in tests]), strict=True):
         passed = not (test.too_far and p < LEVEL)
         change = (

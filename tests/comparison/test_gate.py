@@ -53,6 +53,17 @@ def test_a_drop_fails_if_it_is_too_large_and_no_luck(left, most, passed):
     assert gate(now, baseline=then, max_drop=most).passed is passed
 
 
+def test_a_gate_says_which_drops_are_too_small_to_fail():
+    # A gate on 20 images passed at -25 points without a word.
+    then = run_of(Remembering(range(60)))
+    five, six = (gate(run_of(Remembering(range(left))), baseline=then) for left in (55, 54))
+
+    assert five.passed
+    assert not six.passed
+    assert "With 60 images only a drop of 10 points or more can fail" in five.note
+    assert "With 60 images" not in gate(then, baseline=then, max_drop=0.1).note
+
+
 def test_a_rise_passes():
     assert gate(run_of(Remembering(range(60))), baseline=run_of(Remembering(range(30)))).passed
 
