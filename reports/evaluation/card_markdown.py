@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from robustkit.errors import UserError
 from robustkit.evidence.run import Run
 from robustkit.host.files import MARK, write_text
 
@@ -13,13 +14,17 @@ from .plain_tables import PlainTable, as_markdown, in_markdown
 
 
 def write_card(run: Run, path: Path, thresholds: Sequence[str] = ()) -> None:
-    """Write the card to a file: JSON if its name ends in .json, else Markdown.
+    """Write the card to a file: JSON if its name ends in .json, Markdown if it ends in .md.
 
     Raises:
-        UserError: a threshold is no condition of this run, or the file cannot be written.
+        UserError: the name ends in something else, a threshold is no condition of this run, or the file cannot be
+            written.
     """
-    text = card_json(run, thresholds) if path.suffix.lower() == ".json" else card_markdown(run, thresholds)
-    write_text(path, text)
+    forms = {".json": card_json, ".md": card_markdown}
+    ending = path.suffix.lower()
+    if ending not in forms:
+        raise UserError(f"A card is written as JSON or Markdown, and {path} ends in neither .json nor .md; rename it.")
+    write_text(path, forms[ending](run, thresholds))
 
 
 def card_markdown(run: Run, thresholds: Sequence[str] = ()) -> str:

@@ -1,10 +1,14 @@
 """`robustkit verify`: whether a run folder can be believed."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+from robustkit.errors import UserError
+from robustkit.limits import shown
 
 from .options import data_of, data_options, device_option, server_options, weights_options
 from .repeated import OneValueEach
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 _PASS, _FAIL, _OPEN = "pass", "FAIL", "    "
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class _Finding(NamedTuple):
@@ -56,10 +61,13 @@ def verify(run: Path, **options: Any) -> int:
     """
     from robustkit.evidence.reading import load_run
 
+    published = options["published_sum"]
+    if published is not None and not _SHA256.fullmatch(published.strip()):
+        raise UserError(f"--sha256 takes the 64 hexadecimal digits that were published, not {shown(published)}.")
     loaded = load_run(run)
     # A question that cannot be answered is an error before the first line.
     again = list(_judged_again(loaded, options)) if options["models"] else []
-    digest = _digest(loaded, options["published_sum"])
+    digest = _digest(loaded, published)
     findings = [*_progress(loaded), *_derived_files(loaded, run), *_evidence(loaded, options), digest, *again]
     for finding in findings:
         echo(f"{finding.word}  {finding.text}")

@@ -95,7 +95,7 @@ def check_report_target(path: Path) -> None:
     ours = path.suffix.lower() in _REPORTS or (path.suffix.lower() in _MARKED and MARK.encode() in start)
     if not ours or b"\0" in start:
         raise UserError(
-            f"{path} exists and is not a report, so it is not replaced; give another --out, or move it away."
+            f"{path} exists and is not a report, so it is not replaced; give another name, or move it away."
         )
 
 
@@ -110,7 +110,7 @@ def check_no_special_file(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise UserError(f"{path} is {_kind(mode)} and no file, so it is not replaced; give another --out.")
+        raise UserError(f"{path} is {_kind(mode)} and no file, so it is not replaced; give another name.")
 
 
 def _kind(mode: int) -> str:

@@ -54,6 +54,8 @@ def test_a_run_passes_a_gate_against_itself(runs, robustkit):
         (["gate", "one", "--fail-under", "clean>=0", "--junit", "one/run.sqlite"], ["run.sqlite", "not replaced"]),
         (["gate", "one", "--fail-under", "clean>=0", "--junit", ""], ["--junit", "path is empty"]),
         (["report", "one", "--card", ""], ["--card", "path is empty"]),
+        (["report", "one", "--card", "card.html"], ["JSON or Markdown", "card.html", "rename it"]),
+        (["verify", "one", "--sha256", "abc"], ["--sha256", "64 hexadecimal digits", "'abc'"]),
     ],
     ids=lambda value: " ".join(value)[:40],
 )
