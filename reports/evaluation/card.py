@@ -112,6 +112,8 @@ def _not_tested(board: Board, run: Run) -> Iterator[str]:
 def _measured(board: Board) -> Iterator[str]:
     """How numbers were measured, and the results that are of no single threat, or no accuracies."""
     yield from (state.sentence for state in board.states)
+    if counts := check_summary(board).counts:
+        yield f"Checks of whether the attacks failed: {counts}."
     yield from unions(board)
     yield from audit.notes(board)
     yield from distances.medians(board)

@@ -234,4 +234,4 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
     for each in models:
         for threat, text in each.threats.items():
             if note := each.note(threat):
-                yield f"{each.name}, {called(threat, text)}: {note}"
+                yield f"{each.name}, {called(threat, text)}: not reliable ({note})."

@@ -117,6 +117,7 @@ def test_the_card_says_at_which_threat_a_result_is_not_reliable():
 
     assert card(noted)["models"][0]["notes"] == ["Not reliable: net (at Linf 0.1 more found)."]
     assert "Not reliable: net (at Linf 0.1 more found)." in card_markdown(noted)
+    assert "Checks of whether the attacks failed: 1 failed." in card(noted)["notes"]
 
 
 def test_a_run_without_checks_is_said_to_have_none():
