@@ -4,7 +4,7 @@ const FORMULA = /^[=+\-@\t\r]/; // what a spreadsheet takes for the start of a f
 const PLAIN = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const LATEX = {
   "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}",
-  ">": "\\textgreater{}", "|": "\\textbar{}", '"': "\\textquotedbl{}", "`": "\\textasciigrave{}",
+  ">": "\\textgreater{}", "|": "\\textbar{}", '"': "\\symbol{34}", "`": "\\textasciigrave{}",
   "[": "{[}", "*": "{*}", // the end of the row before would read them as its own
   "–": "--", "−": "$-$", "≤": "$\\leq$", "≥": "$\\geq$", "×": "$\\times$", "→": "$\\rightarrow$", "…": "\\ldots{}",
 };
